@@ -12,7 +12,7 @@ from tvm_sched.relax.passes import (
     LowerToKernels,
     OfferVariants,
     PrepareKernels,
-    build_rest,
+    build_functions,
 )  # fmt: skip
 from tvm_sched.schedule import with_choice
 from tvm_sched.schedulers import solve
@@ -96,5 +96,5 @@ def estimated(mod, topology, lower):
 
 def run_placed(mod, value):
     """What a module with a schedule computes on cores."""
-    executable = tvm.relax.build(build_rest(EmitExecutor("cpu")(mod)), "llvm", relax_pipeline=None)
+    executable = tvm.relax.build(build_functions(EmitExecutor("cpu")(mod)), "llvm", relax_pipeline=None)
     return relax.VirtualMachine(executable.jit(), tvm.cpu())["main"](tvm.runtime.tensor(value))

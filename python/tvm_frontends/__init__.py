@@ -1,9 +1,9 @@
 """Import models into Apache TVM: ONNX, torch.export, Hugging Face folders, Relax modules and TVMScript.
 
-Every import gives an `ImportedModel`: a Relax module with static shapes and its parameters by name. Operators that TVM's
-own front ends lack or convert wrongly have converters here.
+Every import returns an `ImportedModel`: a Relax module with static shapes, and its parameters by name. Operators that
+TVM's frontends lack or convert wrongly have converters here.
 
-Names are loaded when they are first used, so that ``import tvm_frontends`` imports neither TVM nor ONNX nor PyTorch.
+Public names are loaded on first use, so that ``import tvm_frontends`` imports neither TVM nor ONNX nor PyTorch.
 
 Examples
 --------

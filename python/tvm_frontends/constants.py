@@ -1,4 +1,4 @@
-"""Check the values of inputs that become constants against the inputs which the model declares."""
+"""Checks of values for inputs that become constants, against the inputs that the model declares."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ Constants: TypeAlias = "Mapping[str, Any]"
 Values: TypeAlias = "dict[str, npt.NDArray[np.generic]]"
 
 
-def check_constants(declared: Sequence[DeclaredInput], given: Constants | None, where: str) -> Values:
+def check_constants(declared: Sequence[DeclaredInput], constants: Constants | None, where: str) -> Values:
     """Return the values of inputs that become constants, as arrays of the inputs' dtypes.
 
-    Numbers take the dtype of the input where that holds them exactly (floating point rounds). Numbers in a flat list are
-    laid out in a fixed shape of as many elements. One number stays a scalar array, whatever the input's rank: it fills
-    the input once its shape is known.
+    A number must be exact in the input's dtype, except that floating point rounds. A flat list is reshaped to the input's
+    fixed shape. A scalar stays a scalar array: it fills the input once its shape is known.
 
     Parameters
     ----------
@@ -32,13 +31,13 @@ def check_constants(declared: Sequence[DeclaredInput], given: Constants | None, 
     Raises
     ------
     ModelError
-        An unknown input, a value that is no number, does not fit the dtype, or has another shape than the input.
+        An input is unknown; or a value is not a number, does not fit the dtype, or has another shape.
     """
-    if given is not None and not isinstance(given, Mapping):
-        raise ModelError(f"{where}: constants is {given!r}; a mapping from input names to values is allowed")
+    if constants is not None and not isinstance(constants, Mapping):
+        raise ModelError(f"{where}: constants is {constants!r}; a mapping from input names to values is allowed")
     known = {item.name: item for item in declared}
     values: Values = {}
-    for name, value in (given or {}).items():
+    for name, value in (constants or {}).items():
         if name not in known:
             raise ModelError(
                 f"{where}: a constant is given for input {name!r}, which the model does not have; "
@@ -51,30 +50,30 @@ def check_constants(declared: Sequence[DeclaredInput], given: Constants | None, 
 def _converted(item: DeclaredInput, value: Any, where: str) -> npt.NDArray[np.generic]:
     subject = f"{where}: input {item.name!r}: the constant {_short(value)}"
     try:
-        found = np.asarray(value)
+        array = np.asarray(value)
     except ValueError:
         raise ModelError(
             f"{subject} has rows of different lengths; the same number of values in each is allowed"
         ) from None
-    if found.size == 0 and not isinstance(value, np.ndarray):
-        found = found.astype(item.dtype or "float32")
-    if found.dtype.kind not in "biuf":
+    if array.size == 0 and not isinstance(value, np.ndarray):
+        array = array.astype(item.dtype or "float32")
+    if array.dtype.kind not in "biuf":
         raise ModelError(
             f"{subject} is no number; whole or decimal numbers, true, false, and lists of these are allowed"
         )
     if item.dtype is None:
-        return found
+        return array
     dtype = numpy_dtype(item.dtype)
-    fits = found.dtype == dtype or found.dtype.kind in _TAKES.get(dtype.kind, "biuf")
+    fits = array.dtype == dtype or array.dtype.kind in _TAKES.get(dtype.kind, "biuf")
     with np.errstate(all="ignore"):
-        cast = found.astype(dtype)
-    if not fits or (dtype.kind in "biu" and not np.array_equal(cast, found)):
-        raise ModelError(f"{subject} is no {item.dtype}, which this input takes")
+        cast = array.astype(dtype)
+    if not fits or (dtype.kind in "biu" and not np.array_equal(cast, array)):
+        raise ModelError(f"{subject} is no {item.dtype}, the input's type; pass values that it holds exactly")
     return cast
 
 
 _TAKES = {"b": "bui", "i": "bui", "u": "bui"}
-"""Kinds of numbers that go into a kind of dtype; all go into floating point."""
+"""Kinds of numbers that each kind of integer dtype accepts; floating point accepts all."""
 
 
 def _laid_out(item: DeclaredInput, value: npt.NDArray[np.generic], where: str) -> npt.NDArray[np.generic]:

@@ -1,4 +1,4 @@
-"""Integer division without traps, and floating-point remainders, shared by the importers of ONNX and torch."""
+"""Integer division without traps, and floating-point remainders, for the converters of ONNX and torch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .tensor_types import dtype_of
 
 
 def safe_divisor(emit: Callable[[relax.Expr], relax.Expr], y: relax.Expr) -> tuple[relax.Expr, relax.Expr | None]:
-    """Divisors of whole numbers with 1 for 0 and -1; constants without these as they are.
+    """Return integer divisors with 1 in place of 0 and -1; constants without these values are returned unchanged.
 
-    Dividing by 0 is undefined, and processors trap at it; dividing by -1 they trap at the least number.
+    Processors trap when they divide by 0, whose result is undefined, or the least number by -1.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def safe_divisor(emit: Callable[[relax.Expr], relax.Expr], y: relax.Expr) -> tup
     -------
     divisor
     negated : relax.Expr or None
-        Where -1 stood, so that the quotient is to be negated; None where it stands nowhere.
+        Where the divisor was -1, so that the quotient must be negated; None if it is nowhere.
     """
     if isinstance(y, tvm.ir.GenericConst) and not np.isin(y.value.numpy(), (0, -1)).any():
         return y, None
@@ -38,13 +38,13 @@ def safe_divisor(emit: Callable[[relax.Expr], relax.Expr], y: relax.Expr) -> tup
 
 
 def float_remainder(kind: str) -> Callable[[te.Tensor, te.Tensor], te.Tensor]:
-    """What computes a remainder of two tensors of one shape and one floating-point type.
+    """Return a tensor expression for the remainder of two tensors of one shape and one floating-point type.
 
     Parameters
     ----------
     kind
-        ``fmod``: of the sign of the dividend. ``remainder``: of the sign of the divisor. ``quotient``: the whole number
-        that belongs to the latter.
+        ``fmod``: with the sign of the dividend. ``remainder``: with the sign of the divisor. ``quotient``: the integer
+        quotient of the latter.
     """
 
     def compute(a: te.Tensor, b: te.Tensor) -> te.Tensor:
@@ -53,14 +53,14 @@ def float_remainder(kind: str) -> Callable[[te.Tensor, te.Tensor], te.Tensor]:
 
         def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
             number, by = a(*i).astype(wide), b(*i).astype(wide)
-            rest = tvm.tirx.call_pure_extern(wide, function, number, by)
+            remainder = tvm.tirx.call_pure_extern(wide, function, number, by)
             if kind == "fmod":
-                return rest.astype(a.dtype)
-            other = tvm.tirx.any(tvm.tirx.all(rest < 0, by > 0), tvm.tirx.all(rest > 0, by < 0))
+                return remainder.astype(a.dtype)
+            other = tvm.tirx.any(tvm.tirx.all(remainder < 0, by > 0), tvm.tirx.all(remainder > 0, by < 0))
             if kind == "remainder":
-                return tvm.tirx.Select(other, rest + by, rest).astype(a.dtype)
+                return tvm.tirx.Select(other, remainder + by, remainder).astype(a.dtype)
             one = tvm.tirx.const(1, wide)
-            quotient = (number - rest) / by - tvm.tirx.Select(other, one, tvm.tirx.const(0, wide))
+            quotient = (number - remainder) / by - tvm.tirx.Select(other, one, tvm.tirx.const(0, wide))
             return tvm.tirx.Select(by == 0, number / by, tvm.tirx.nearbyint(quotient)).astype(a.dtype)
 
         return te.compute(a.shape, element, name=kind)

@@ -1,4 +1,4 @@
-"""Errors that the front ends raise on purpose, and the arguments that would avoid them."""
+"""Errors of the front ends, and the arguments that would avoid them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class MissingShape:
-    """An input has dimensions without a size: ``shapes`` would give them."""
+    """Dimensions of an input have no size; the argument ``shapes`` would set them."""
 
     input: str
     example: tuple[int, ...]
-    """A shape that would do."""
+    """An allowed shape."""
     symbol: str | None = None
     """The symbol that the model declares for the first open dimension."""
 
@@ -24,19 +24,19 @@ class MissingShape:
 
 @dataclass(frozen=True)
 class MissingConstant:
-    """A value decides about shapes or control flow: ``constants`` would give it."""
+    """A value that decides shapes or control flow is unknown; the argument ``constants`` would set it."""
 
     inputs: tuple[str, ...] = ()
     """The inputs of the model from which the value is computed; empty if they are not known."""
 
     def __str__(self) -> str:
-        given = ", ".join(f"{name!r}: VALUE" for name in self.inputs) or "NAME: VALUE"
-        return f"make it a constant: constants={{{given}}}"
+        entries = ", ".join(f"{name!r}: VALUE" for name in self.inputs) or "NAME: VALUE"
+        return f"make it a constant: constants={{{entries}}}"
 
 
 @dataclass(frozen=True)
 class MissingWeights:
-    """A folder has a configuration and no weights."""
+    """A folder has a configuration, but no weights."""
 
     configuration: Path
 
@@ -48,14 +48,14 @@ Missing: TypeAlias = "MissingShape | MissingConstant | MissingWeights"
 
 
 class FrontendError(Exception):
-    """Base of all errors of tvm_frontends.
+    """Base class of the errors of tvm_frontends.
 
     Attributes
     ----------
     problem : str
-        What was found, where, and what is allowed.
+        What is wrong, where, and what is allowed.
     missing : MissingShape, MissingConstant or MissingWeights, optional
-        What the caller may add; the message ends with it.
+        What the caller may add; it ends the message.
     """
 
     def __init__(self, problem: str, missing: Missing | None = None) -> None:
@@ -64,15 +64,21 @@ class FrontendError(Exception):
 
 
 class ModelError(FrontendError, ValueError):
-    """The model, or a shape or constant given for it, is wrong or not supported."""
+    """The model, or one of the shapes or constants for it, is wrong or not supported."""
 
 
 class UnsupportedNode(FrontendError):
-    """A node of an ONNX graph cannot be converted; the import makes a `ModelError` of it."""
+    """A node of an ONNX graph cannot be converted; the importer raises a `ModelError` for it."""
 
 
 class ModelWarning(UserWarning):
-    """The imported model differs from its file: a step is left out, the number format is another, or a part is missing."""
+    """The imported model differs from its file: a step is left out, the number format differs, or a part is missing."""
+
+
+def upstream_reason(error: BaseException) -> str:
+    """Return the line of an error of TVM that has the reason: the last one of a traceback, else the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1] if lines[0].startswith("Trace") else lines[0]
 
 
 def first_line(error: BaseException) -> str:

@@ -1,4 +1,4 @@
-"""Import a Hugging Face folder (``config.json`` and safetensors): exported by torch.export with its weights.
+"""Import of Hugging Face folders (``config.json`` and safetensors) through torch.export.
 
 Nothing is downloaded, and no code of the folder is executed: transformers must know the architecture.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
-import logging
 import math
 import os
 import warnings
@@ -23,13 +22,14 @@ import msgspec
 from .constants import Constants, Values
 from .errors import MissingWeights, ModelError, ModelWarning, first_line
 from .imported_model import ImportedModel
+from .logs import quiet
 from .shapes import DeclaredInput, Dimension, InputShapes, StaticShapes
 from .source import Description, ModelSource
 from .torch.import_program import import_exported_program
 
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 PREFIX = "model."
-"""Of the parameters' names inside of `_wrapper`."""
+"""Prefix of the parameters' names inside of `_wrapper`."""
 HALF = ("float16", "bfloat16")
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What msgspec raises if a file is not a JSON document with the expected fields."""
@@ -43,7 +43,7 @@ class _Head(msgspec.Struct):
 
 @dataclass(frozen=True)
 class _Signature:
-    """What a model takes: its inputs, and sizes for symbols that are not given."""
+    """The inputs of a model, and default sizes of symbols."""
 
     inputs: tuple[DeclaredInput, ...]
     defaults: Mapping[str, int]
@@ -56,7 +56,7 @@ def load(
     constants: Constants | None = None,
     name: str | None = None,
 ) -> ImportedModel:
-    """Import a Hugging Face folder, which holds ``config.json`` and the weights, with static shapes.
+    """Import a Hugging Face folder with static shapes.
 
     Parameters and errors are those of `tvm_frontends.load_model`; the symbols of shapes are those of `open_folder`.
 
@@ -72,14 +72,15 @@ def load(
 
 
 def open_folder(folder: Path, name: str, where: str) -> ModelSource:
-    """Read the configuration and find out what the model takes; weights are read when it is imported.
+    """Read the configuration and determine the model's inputs; the weights are read at the import.
 
-    A model with an encoder and a decoder is imported as its encoder.
+    Text inputs have the symbols ``batch`` and ``tokens``, images ``batch``, ``height`` and ``width``, sound ``batch`` and
+    ``samples``. Of a model with an encoder and a decoder, the encoder is imported.
 
     Raises
     ------
     ModelError
-        No ``config.json``, no weights, an architecture that transformers does not know or that is not known here.
+        No ``config.json``, no weights, or an architecture that transformers or this module does not know.
     """
     head = _read_head(folder, where)
     transformers = _import_transformers(where)
@@ -105,14 +106,14 @@ def open_folder(folder: Path, name: str, where: str) -> ModelSource:
 
 
 def _describe(folder: Path, about: dict[str, str], where: str) -> Description:
-    """Parameters as the headers of the files count them."""
+    """Describe a folder by the headers of its safetensors files."""
     from safetensors import SafetensorError, safe_open
 
     count = size = 0
     for file in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(file, "numpy") as content:
-                slices = [content.get_slice(key) for key in content.keys()]  # noqa: SIM118 - it is no mapping
+                slices = [content.get_slice(key) for key in content.keys()]  # noqa: SIM118 - not a mapping
                 count += len(slices)
                 size += sum(math.prod(part.get_shape()) * _BITS[part.get_dtype()] // 8 for part in slices)
         except (OSError, KeyError, SafetensorError) as error:
@@ -136,7 +137,7 @@ def _read_head(folder: Path, where: str) -> _Head:
         raise ModelError(f"{path}: not a config.json of Hugging Face ({first_line(error)})") from None
     if not head.model_type:
         raise ModelError(f"{path}: has no model_type, which says the architecture")
-    if not any(found for pattern in WEIGHTS for found in folder.glob(pattern)):
+    if not any(file for pattern in WEIGHTS for file in folder.glob(pattern)):
         raise ModelError(
             f"{where}: holds no weights (model.safetensors, or its parts with an index)", MissingWeights(path)
         )
@@ -156,18 +157,15 @@ def _import_transformers(where: str) -> Any:
 
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
-    """No network, no progress bars, no advice: what matters is raised."""
-    logger = logging.getLogger("transformers")
-    level, before = logger.level, os.environ.get("HF_HUB_OFFLINE")
+    """Suppress network access, progress bars and advice; errors are raised."""
+    before = os.environ.get("HF_HUB_OFFLINE")
     os.environ["HF_HUB_OFFLINE"] = "1"
-    logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        with quiet("transformers"), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", ModelWarning)
             yield
     finally:
-        logger.setLevel(level)
         if before is None:
             del os.environ["HF_HUB_OFFLINE"]
         else:
@@ -184,21 +182,21 @@ def _configuration(transformers: Any, folder: Path, where: str) -> Any:
 
 
 def _class_of(transformers: Any, head: _Head, config: Any, where: str) -> Any:
-    """The class that the configuration names; else the bare model of its architecture."""
+    """Return the class that the configuration names, else the base model of its architecture."""
     for architecture in head.architectures or ():
-        found = getattr(transformers, architecture, None)
-        if inspect.isclass(found) and hasattr(found, "from_pretrained") and hasattr(found, "forward"):
-            return found
+        candidate = getattr(transformers, architecture, None)
+        if inspect.isclass(candidate) and hasattr(candidate, "from_pretrained") and hasattr(candidate, "forward"):
+            return candidate
     if head.auto_map:
         raise ModelError(
-            f"{where}: its architecture {head.architectures} is code of its own in the folder, which is not executed; "
+            f"{where}: its architecture {head.architectures} is code in the folder, which is not executed; "
             "export it with torch.export and import the .pt2"
         )
     try:
         return transformers.MODEL_MAPPING[type(config)]
     except KeyError:
         raise ModelError(
-            f"{where}: transformers {transformers.__version__} knows no model of the kind {head.model_type!r} "
+            f"{where}: transformers {transformers.__version__} has no model of the type {head.model_type!r} "
             f"(architectures {head.architectures})"
         ) from None
 
@@ -218,8 +216,8 @@ def _signature(model_class: Any, config: Any, folder: Path, where: str) -> _Sign
     if main == "input_values":
         return _Signature((DeclaredInput(main, ("batch", "samples"), "float32"),), {"batch": 1})
     raise ModelError(
-        f"{where}: {model_class.__name__} takes {main!r}; models of text (input_ids), images (pixel_values) and sound "
-        "(input_values, Whisper's input_features) are known. Export it with torch.export and import the .pt2"
+        f"{where}: {model_class.__name__} takes {main!r}; models of text (input_ids), images (pixel_values) and "
+        "sound (input_values, Whisper's input_features) are supported: export it with torch.export and import the .pt2"
     )
 
 
@@ -253,12 +251,12 @@ class _Preprocessor(msgspec.Struct):
 
 
 def _preprocessed_size(folder: Path) -> tuple[int, int] | None:
-    """Height and width of the images that the folder's preprocessor makes, where it says so."""
+    """Return height and width of the images that the folder's preprocessor makes, if it states them."""
     try:
-        found = msgspec.json.decode((folder / "preprocessor_config.json").read_bytes(), type=_Preprocessor)
+        preprocessor = msgspec.json.decode((folder / "preprocessor_config.json").read_bytes(), type=_Preprocessor)
     except (OSError, *UNREADABLE):
         return None
-    for size in (found.crop_size, found.size):
+    for size in (preprocessor.crop_size, preprocessor.size):
         if isinstance(size, int):
             return size, size
         if isinstance(size, dict):
@@ -270,7 +268,7 @@ def _preprocessed_size(folder: Path) -> tuple[int, int] | None:
 
 
 def _load(model_class: Any, config: Any, folder: Path, where: str) -> Any:
-    """The model with its weights, in float32."""
+    """Load the model with its weights, in float32."""
     import torch
 
     kept = str(getattr(config, "dtype", None) or "float32").removeprefix("torch.")
@@ -283,11 +281,11 @@ def _load(model_class: Any, config: Any, folder: Path, where: str) -> Any:
         raise ModelError(f"{where}: its weights cannot be read ({first_line(error)})") from None
     if missing := sorted(about.get("missing_keys", ())):
         raise ModelError(
-            f"{where}: {len(missing)} weights of {model_class.__name__} are not in the folder ({missing[0]!r}, ...); "
-            "they would be random"
+            f"{where}: {len(missing)} weights of {model_class.__name__} are not in the folder ({missing[0]!r}, ...) and "
+            "would be random; complete the folder"
         )
     if kept in HALF:
-        _warn(f"{where}: its weights are {kept}; it is compiled in float32, which is what kernels for CPUs compute in")
+        _warn(f"{where}: its weights are {kept}; it is compiled in float32, the type of kernels for CPUs")
     if getattr(config, "is_encoder_decoder", False):
         model = model.get_encoder()
         _warn(f"{where}: {model_class.__name__} has an encoder and a decoder; its encoder is compiled")
@@ -296,7 +294,7 @@ def _load(model_class: Any, config: Any, folder: Path, where: str) -> Any:
         and getattr(model, "_can_set_experts_implementation", lambda: True)()
     ):
         with contextlib.suppress(ValueError, AttributeError, TypeError):
-            model.set_experts_implementation("batched_mm")  # of the ways to compute experts, the one with fixed shapes
+            model.set_experts_implementation("batched_mm")  # the implementation of experts with fixed shapes
     return model.eval()
 
 
@@ -305,7 +303,7 @@ def _warn(text: str) -> None:
 
 
 def _wrapper(model: Any) -> Any:
-    """The model as a module that takes tensors by name and returns a tuple of tensors."""
+    """Wrap the model in a module that takes tensors by name and returns a tuple of tensors."""
     import torch
 
     takes = inspect.signature(model.forward).parameters
@@ -320,8 +318,8 @@ def _wrapper(model: Any) -> Any:
 
         def forward(self, **inputs: Any) -> tuple[Any, ...]:
             result = self.model(**inputs, **options)
-            found = result.values() if hasattr(result, "values") else result
-            return tuple(value for value in found if isinstance(value, torch.Tensor))
+            values = result.values() if hasattr(result, "values") else result
+            return tuple(value for value in values if isinstance(value, torch.Tensor))
 
     return Wrapper().eval()
 

@@ -1,4 +1,4 @@
-"""`ImportedModel`, the result of every import; and how constants of a module become named parameters."""
+"""`ImportedModel`, the result of every import, and the conversion of constants to named parameters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ImportedModel:
     """Its ``main`` takes the inputs, then the parameters; the function attribute ``num_input`` says how many inputs.
     All shapes are static."""
     parameters: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
-    """Values of the parameters, in the order in which ``main`` takes them, under the names that the file gave them."""
+    """Values of the parameters by their names in the file, in the order of ``main``'s arguments."""
     name: str = "model"
     """Name of the model: the stem of its file, or the name of its graph."""
     output_names: tuple[str, ...] = ()
@@ -45,16 +45,16 @@ class ImportedModel:
         return {v.name: (tuple(int(d) for d in v.ty.shape), dtype_of(v)) for v in tensors}
 
     def with_parameters(self) -> tvm.IRModule:
-        """The module with the attributes `PARAMETERS` and `OUTPUT_NAMES`, as the passes expect them."""
+        """Return the module with the attributes `PARAMETERS` and `OUTPUT_NAMES`, which the passes read."""
         values = {name: _as_tensor(value) for name, value in self.parameters.items()}
         mod = self.mod.with_attr(PARAMETERS, values) if values else self.mod
         return mod.with_attr(OUTPUT_NAMES, list(self.output_names)) if self.output_names else mod
 
 
 def _as_tensor(value: npt.NDArray[np.generic]) -> tvm.runtime.Tensor:
-    """A tensor of an array; large ones share its memory, also where that is a file which is mapped to be read only.
+    """Return an array as a TVM tensor; large arrays are shared, read-only memory maps too.
 
-    DLPack takes no array that is read-only, so it is given a view by address, which keeps the array.
+    DLPack refuses read-only arrays, so the tensor gets a view by address that keeps the array alive.
     """
     value = np.ascontiguousarray(value)
     plain = value.dtype.isnative and value.dtype.kind in "iuf" and value.dtype.type.__module__ == "numpy"
@@ -66,20 +66,20 @@ def _as_tensor(value: npt.NDArray[np.generic]) -> tvm.runtime.Tensor:
 
 
 def number_of_inputs(function: relax.Function) -> int:
-    """How many arguments of ``main`` are inputs; those after them are parameters (TVM's attribute ``num_input``)."""
+    """Return how many arguments of ``main`` are inputs (TVM's attribute ``num_input``); the parameters follow them."""
     if function.attrs and "num_input" in function.attrs:
         return int(function.attrs["num_input"])
     return len(function.params)
 
 
 def data_address(constant: tvm.ir.GenericConst) -> int:
-    """Identity of a constant's value: two constants that share memory are one parameter."""
+    """Return the address of a constant's value: two constants that share memory are one parameter."""
     return int(constant.value.data_ptr())
 
 
 @relax.expr_functor.mutator
 class _ConstantLifter(relax.PyExprMutator):
-    """Replaces the constants it is given by variables."""
+    """Replaces constants by variables."""
 
     def __init__(self, mod: tvm.IRModule, variables: Mapping[int, relax.Var]) -> None:
         super().__init__(mod)
@@ -92,12 +92,12 @@ class _ConstantLifter(relax.PyExprMutator):
 
 
 def lift_constants(mod: tvm.IRModule, variables: Mapping[int, relax.Var]) -> tvm.IRModule:
-    """Turn constants of ``main`` into further arguments, after the ones that it has.
+    """Turn constants of ``main`` into arguments behind the existing ones.
 
     Parameters
     ----------
     variables : mapping of int to relax.Var
-        The new argument of each constant, by `data_address`; arguments are added in this order.
+        The new argument for each constant, by `data_address`; arguments are added in this order.
     """
     function = mod["main"]
     inputs = number_of_inputs(function)
@@ -111,12 +111,12 @@ def lift_constants(mod: tvm.IRModule, variables: Mapping[int, relax.Var]) -> tvm
 
 
 def main_constants(mod: tvm.IRModule) -> list[tvm.ir.GenericConst]:
-    """The tensor constants of ``main``, each value once, in order of first use."""
-    found: dict[int, tvm.ir.GenericConst] = {}
+    """Return the tensor constants of ``main``, each value once, in order of first use."""
+    constants: dict[int, tvm.ir.GenericConst] = {}
 
     def visit(expr: relax.Expr) -> None:
         if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
-            found.setdefault(data_address(expr), expr)
+            constants.setdefault(data_address(expr), expr)
 
     relax.analysis.post_order_visit(mod["main"], visit)
-    return list(found.values())
+    return list(constants.values())

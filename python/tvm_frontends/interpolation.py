@@ -1,4 +1,4 @@
-"""Interpolation along an axis by positions and weights that are known when a model is compiled."""
+"""Interpolation along an axis with constant positions and weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .tensor_types import dtype_of
 
 
 def cubic(distance: npt.NDArray[np.float64], a: float) -> npt.NDArray[np.float64]:
-    """Keys' cubic weights of taps at a distance, with the coefficient ``a``."""
+    """Return Keys' cubic weights of taps at a distance, with the coefficient ``a``."""
     d = np.abs(distance)
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
@@ -25,7 +25,7 @@ def interpolate(
     indices: npt.NDArray[np.int64],
     weights: npt.NDArray[np.float64],
 ) -> relax.Expr:
-    """Weighted sums of elements along an axis; one tap is a selection.
+    """Emit weighted sums of elements along an axis; a single tap is a selection.
 
     Parameters
     ----------
@@ -48,11 +48,11 @@ def interpolate(
         shape = [*x.shape[:axis], indices.shape[0], *x.shape[axis + 1 :]]
         return te.compute(shape, element, name="resize")
 
-    made = builder.emit_te(
+    resized = builder.emit_te(
         compute,
         value,
         relax.const(indices, "int64"),
         relax.const(weights.astype(wide), wide),
         primfunc_name_hint="resize",
     )
-    return made if wide == kind else builder.emit(relax.op.astype(made, kind))
+    return resized if wide == kind else builder.emit(relax.op.astype(resized, kind))

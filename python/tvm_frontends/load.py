@@ -1,4 +1,4 @@
-"""Load or open a model of any kind: detect the kind, then call the importer of that kind."""
+"""Load or open a model: detect its kind, and call the importer of that kind."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def load_model(
 
 
 def open_model(model: Any, name: str | None = None) -> ModelSource:
-    """Read a model and find out what it declares; nothing is converted yet.
+    """Read a model and what it declares, without conversion.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Silence loggers of libraries while they work for us."""
+"""Silence loggers of libraries while they are called."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet(name: str) -> Iterator[None]:
-    """Silence a logger in the block, where its messages are detected or raised anyway."""
+    """Silence a logger in the block; its errors are raised or detected otherwise."""
     logger = logging.getLogger(name)
     level = logger.level
     logger.setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Import Relax modules: in memory, as JSON (``tvm.ir.save_json``) or as TVMScript."""
+"""Import of Relax modules: in memory, as JSON (``tvm.ir.save_json``) or as TVMScript."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def read_module(path: Path) -> tvm.IRModule:
 
 def _from_json(text: str, path: Path) -> tvm.IRModule:
     try:
-        found = tvm.ir.load_json(text)
+        mod = tvm.ir.load_json(text)
     except Exception as error:
         raise ModelError(f"{path}: not a module that tvm.ir.save_json wrote ({first_line(error)})") from None
-    if not isinstance(found, tvm.IRModule):
-        raise ModelError(f"{path}: holds a {type(found).__name__}, expected a tvm.IRModule")
-    return found
+    if not isinstance(mod, tvm.IRModule):
+        raise ModelError(f"{path}: holds a {type(mod).__name__}, expected a tvm.IRModule")
+    return mod
 
 
 def _from_script(text: str, path: Path) -> tvm.IRModule:
-    """Scripts that people write import what they use; those that TVM prints have these imports as comments only."""
+    """Run a script that imports its names; a script that TVM printed has its imports as comments only, and is parsed."""
     imports = any(line.startswith(("import ", "from ")) for line in text.splitlines())
     try:
         if not imports:
-            found = tvm.script.from_source(text)
-            modules = [found] if isinstance(found, tvm.IRModule) else []
+            mod = tvm.script.from_source(text)
+            modules = [mod] if isinstance(mod, tvm.IRModule) else []
         else:
             namespace = runpy.run_path(str(path))
             modules = [value for value in namespace.values() if isinstance(value, tvm.IRModule)]
@@ -57,7 +57,7 @@ def _from_script(text: str, path: Path) -> tvm.IRModule:
 
 
 def open_module(mod: tvm.IRModule, name: str, where: str) -> ModelSource:
-    """Take a module as it is; values in the function attribute ``params`` or the attribute `PARAMETERS` are parameters."""
+    """Open a Relax module; its function attribute ``params`` or module attribute `PARAMETERS` holds the parameters."""
     names = [variable.name_hint for variable in mod.get_global_vars()]
     if "main" not in names or not isinstance(mod["main"], relax.Function):
         raise ModelError(f"{where}: has no Relax function 'main'; its functions are {sorted(names)}")
@@ -82,13 +82,13 @@ def open_module(mod: tvm.IRModule, name: str, where: str) -> ModelSource:
 
 
 def describe_module(model: ImportedModel) -> Description:
-    """The operators that ``main`` calls, its outputs and its parameters, constants among them."""
-    found: Counter[str] = Counter()
+    """Return the operators that ``main`` calls, its outputs, and its parameters, constants included."""
+    operators: Counter[str] = Counter()
 
     def visit(expr: relax.Expr) -> None:
         if isinstance(expr, relax.Call):
             named = expr.args[0] if isinstance(expr.op, tvm.ir.Op) and expr.op.name == "relax.call_tir" else expr.op
-            found[str(getattr(named, "name", None) or getattr(named, "name_hint", named))] += 1
+            operators[str(getattr(named, "name", None) or getattr(named, "name_hint", named))] += 1
 
     function = model.mod["main"]
     relax.analysis.post_order_visit(function, visit)
@@ -96,7 +96,7 @@ def describe_module(model: ImportedModel) -> Description:
     _declare_output("output", function.ret_ty, outputs)
     values = [*model.parameters.values(), *(constant.value.numpy() for constant in main_constants(model.mod))]
     return Description(
-        "relax", {}, tuple(outputs), dict(found.most_common()), len(values), sum(value.nbytes for value in values)
+        "relax", {}, tuple(outputs), dict(operators.most_common()), len(values), sum(value.nbytes for value in values)
     )
 
 
@@ -110,23 +110,23 @@ def _declare_output(name: str, ty: Any, outputs: list[DeclaredInput]) -> None:
 
 
 def declared_inputs(mod: tvm.IRModule, where: str) -> tuple[DeclaredInput, ...]:
-    """The inputs of ``main`` that are tensors, parts of tuples by their position (``x.0``)."""
+    """Return the tensor inputs of ``main``; a field of a tuple is named by its position (``x.0``)."""
     function = mod["main"]
-    found: list[DeclaredInput] = []
+    declared: list[DeclaredInput] = []
     for variable in function.params[: number_of_inputs(function)]:
-        _declare(variable.name, variable.ty, found, where)
-    return tuple(found)
+        _declare(variable.name, variable.ty, declared, where)
+    return tuple(declared)
 
 
 def bind_module(model: ImportedModel, shapes: StaticShapes, constants: Values, where: str) -> ImportedModel:
-    """Give every input of ``main`` its shape, and those that are frozen their values.
+    """Bind every input of ``main`` to its shape, and inputs that become constants to their values.
 
     Parameters
     ----------
     model : ImportedModel
         Its shapes may be symbolic.
     shapes : dict of str to tuple of int
-        Of all inputs that are not frozen.
+        Shapes of all inputs that do not become constants.
     where : str
         The model, for messages.
     """
@@ -143,7 +143,7 @@ def bind_module(model: ImportedModel, shapes: StaticShapes, constants: Values, w
 
 
 def _freeze(mod: tvm.IRModule, constants: Values, where: str) -> tvm.IRModule:
-    """Make inputs constants of ``main``."""
+    """Turn inputs into constants of ``main``."""
     if not constants:
         return mod
     function = mod["main"]
@@ -151,9 +151,9 @@ def _freeze(mod: tvm.IRModule, constants: Values, where: str) -> tvm.IRModule:
     variables = {variable.name: variable for variable in function.params[:count]}
     parts = sorted(constants.keys() - variables.keys())
     if parts:
-        raise ModelError(f"{where}: input {parts[0]!r} is a part of a tuple; only whole inputs can be frozen")
+        raise ModelError(f"{where}: input {parts[0]!r} is a field of a tuple; only whole inputs can become constants")
     values = {variables[name]: tvm.runtime.tensor(value) for name, value in constants.items()}
-    # The binding pass drops these arguments, and would take the attribute with the count for what it was.
+    # The pass drops these arguments but keeps the attribute with their number.
     return _with_inputs(relax.transform.BindParams("main", values)(mod), count - len(values))
 
 
@@ -193,7 +193,7 @@ def _dimension(dim: Any) -> Dimension:
 
 
 def _collect(name: str, ty: Any, shapes: StaticShapes, sizes: dict[Any, int]) -> None:
-    """Add the sizes of an input's symbols."""
+    """Add the sizes of an input's symbols to ``sizes``."""
     if isinstance(ty, relax.TupleType):
         for position, field in enumerate(ty.fields):
             _collect(f"{name}.{position}", field, shapes, sizes)
@@ -204,7 +204,7 @@ def _collect(name: str, ty: Any, shapes: StaticShapes, sizes: dict[Any, int]) ->
 
 
 def _check_bound(function: relax.Function, static: StaticShapes, where: str) -> None:
-    """After binding, a dimension that is an expression of symbols (``2 * n``) must be what the user gave."""
+    """Refuse shapes that contradict a dimension such as ``2 * n``, an expression of symbols."""
 
     def check(name: str, ty: Any) -> None:
         if isinstance(ty, relax.TupleType):

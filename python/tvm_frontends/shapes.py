@@ -1,4 +1,4 @@
-"""Check the shapes that a caller gives for the inputs of a model, and bind the model's symbols to sizes."""
+"""Checks of the shapes for a model's inputs, and binding of its symbols to sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .errors import MissingShape, ModelError, ModelWarning
 
 Sizes: TypeAlias = "int | set[int] | frozenset[int]"
 InputShapes: TypeAlias = "Mapping[str, Sequence[Sizes] | Sizes]"
-"""Input to its shape, symbol to its size; a set of sizes means several shapes."""
+"""Shapes of inputs and sizes of symbols, by name; a set of sizes stands for several shapes."""
 Checked: TypeAlias = "tuple[frozenset[int], ...] | frozenset[int]"
 """An input's shape or a symbol's sizes, with a set wherever there is a size."""
 StaticShapes: TypeAlias = "dict[str, tuple[int, ...]]"
@@ -22,12 +22,12 @@ MOST_ELEMENTS = 1 << 53
 """Largest number of elements of an input."""
 
 _NO_NAMES = ("", "?", "-1", "None", "*")
-"""What writers of models put for a dimension of which nothing is known."""
+"""Names that exporters write for an unknown dimension."""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A dimension that follows from symbols, such as ``2*n``."""
+    """A dimension computed from symbols, such as ``2*n``."""
 
     text: str
     symbols: tuple[str, ...]
@@ -37,7 +37,7 @@ class Expression:
         return self.text
 
     def value(self, sizes: Mapping[str, int]) -> int | None:
-        """Its size; None where a symbol has none."""
+        """Return the size; None if a symbol has none."""
         return self.evaluate(sizes) if all(symbol in sizes for symbol in self.symbols) else None
 
 
@@ -50,11 +50,11 @@ class DeclaredInput:
 
     name: str
     shape: tuple[Dimension, ...] | None
-    """Each dimension a number, a symbol's name, an `Expression` of symbols, or None where it is not declared: such
-    dimensions are independent of each other. ``?``, ``-1`` and the empty name are taken for None. None in all where not
-    even the rank is known."""
+    """Each dimension is a number, a symbol's name, an `Expression` of symbols, or None if it is not declared. Undeclared
+    dimensions are independent of each other; ``?``, ``-1`` and the empty name are None. The shape is None if not even
+    the rank is known."""
     dtype: str | None = None
-    """NumPy's name; None where nothing is known."""
+    """NumPy's name of the type; None if it is unknown."""
 
     def __post_init__(self) -> None:
         if self.shape is not None:
@@ -72,19 +72,19 @@ def _dimension(declared: Dimension) -> Dimension:
 
 
 def symbols_of(declared: Sequence[DeclaredInput]) -> list[str]:
-    """Names of the symbols, in the order in which inputs have them."""
-    found: dict[str, None] = {}
+    """Return the names of the symbols, in the order of the inputs."""
+    names: dict[str, None] = {}
     for dimension in (dimension for item in declared for dimension in item.shape or ()):
         if isinstance(dimension, str):
-            found[dimension] = None
+            names[dimension] = None
         elif isinstance(dimension, Expression):
-            found.update(dict.fromkeys(dimension.symbols))
-    return list(found)
+            names.update(dict.fromkeys(dimension.symbols))
+    return list(names)
 
 
 def expand_shapes(
     declared: Sequence[DeclaredInput],
-    given: InputShapes | None,
+    shapes: InputShapes | None,
     where: str,
     numbers: Collection[str] = (),
     defaults: Mapping[str, int] | None = None,
@@ -94,18 +94,17 @@ def expand_shapes(
 
     Parameters
     ----------
-    given : mapping, optional
-        An input's name to its shape, in which a dimension may be a set of sizes; or a symbol's name to its size or sizes
-        (a number or a set; a sequence is always the shape of an input). An input that is not given follows from the
-        symbols.
+    shapes : mapping, optional
+        The shape of each input by name, whose dimensions may be sets of sizes; or the size or sizes of a symbol by name (a
+        number or a set; a sequence is always the shape of an input). Shapes of other inputs follow from the symbols.
     where : str
         The model, for messages.
     numbers : collection of str
-        Inputs that are one number in all places: dimensions of theirs that nothing else says are 1.
+        Inputs whose constant is a scalar: their open dimensions are 1.
     defaults : mapping of str to int, optional
-        Sizes of symbols that are not given.
+        Sizes of symbols that ``shapes`` leaves open.
     loose : bool
-        Whether two inputs may be given different sizes for one symbol, as ONNX Runtime allows; a `ModelWarning` says so.
+        Whether two inputs may have different sizes for one symbol, as ONNX Runtime allows; a `ModelWarning` says so.
 
     Returns
     -------
@@ -115,10 +114,10 @@ def expand_shapes(
     Raises
     ------
     ModelError
-        An unknown name, a wrong rank, a size that is no whole number of 0 or more, two inputs with different sizes for one
-        symbol, a dimension that contradicts the model or is left open.
+        An unknown name, a wrong rank, a size that is not a whole number of 0 or more, two inputs with different sizes
+        for one symbol, or a dimension that contradicts the model or is left open.
     """
-    checked = _checked(given, where)
+    checked = _checked(shapes, where)
     if loose:
         declared = _without_contradicted(declared, checked, where)
     assigned = _Assignment(declared, where, numbers)
@@ -127,31 +126,32 @@ def expand_shapes(
     for symbol, size in (defaults or {}).items():
         assigned.sizes.setdefault(symbol, frozenset([size]))
     keys = list(assigned.sizes)
-    found = []
+    combinations = []
     for chosen in product(*(sorted(assigned.sizes[key]) for key in keys)):
         sizes = dict(zip(keys, chosen, strict=True))
-        found.append({item.name: assigned.static(item, sizes) for item in declared})
-    return found
+        combinations.append({item.name: assigned.static(item, sizes) for item in declared})
+    return combinations
 
 
 def _without_contradicted(
-    declared: Sequence[DeclaredInput], given: Mapping[str, Checked], where: str
+    declared: Sequence[DeclaredInput], shapes: Mapping[str, Checked], where: str
 ) -> Sequence[DeclaredInput]:
-    """The inputs; a symbol for which two of them are given different sizes is no symbol in those that are given.
+    """Return the inputs, without a symbol for which the caller gives two inputs different sizes.
 
-    Exporters name dimensions by their position, so that ``width`` of one input may have nothing to do with another's.
+    Exporters name dimensions by position, so ``width`` of one input may be unrelated to ``width`` of another. The symbol
+    stays in inputs without an explicit shape.
     """
-    given_sizes: dict[str, set[frozenset[int]]] = {}
+    sizes_of: dict[str, set[frozenset[int]]] = {}
     for item in declared:
-        dims, own = given.get(item.name), dict[str, set[frozenset[int]]]()
+        dims, own = shapes.get(item.name), dict[str, set[frozenset[int]]]()
         if isinstance(dims, tuple) and len(dims) == len(item.shape or ()):
             for dimension, sizes in zip(item.shape or (), dims, strict=True):
                 if isinstance(dimension, str) and len(sizes) == 1:
                     own.setdefault(dimension, set()).add(sizes)
-        for symbol, found in own.items():
-            if len(found) == 1:  # one that an input contradicts by itself is a mistake
-                given_sizes.setdefault(symbol, set()).update(found)
-    apart = {symbol for symbol, sizes in given_sizes.items() if len(sizes) > 1 and symbol not in given}
+        for symbol, own_sizes in own.items():
+            if len(own_sizes) == 1:  # several sizes within one input are a mistake
+                sizes_of.setdefault(symbol, set()).update(own_sizes)
+    apart = {symbol for symbol, sizes in sizes_of.items() if len(sizes) > 1 and symbol not in shapes}
     if not apart:
         return declared
     warnings.warn(
@@ -162,16 +162,16 @@ def _without_contradicted(
     )
     return [
         replace(item, shape=tuple(None if d in apart else d for d in item.shape or ()))
-        if item.name in given and item.shape is not None
+        if item.name in shapes and item.shape is not None
         else item
         for item in declared
     ]
 
 
 def bind_shapes(
-    declared: Sequence[DeclaredInput], given: InputShapes | None, where: str, loose: bool = False
+    declared: Sequence[DeclaredInput], shapes: InputShapes | None, where: str, loose: bool = False
 ) -> tuple[StaticShapes, dict[str, int]]:
-    """Find the static shape of each input and the value of each symbol, where one shape is given for each input.
+    """Return the static shape of each input and the size of each symbol, if each input has one shape.
 
     A symbol that one input's shape binds is bound in all inputs that declare it; ``loose`` as for `expand_shapes`.
 
@@ -184,25 +184,25 @@ def bind_shapes(
     Raises
     ------
     ModelError
-        As `expand_shapes`; and where sets of sizes are given.
+        As `expand_shapes`, and if there are sets of sizes.
     """
-    found = expand_shapes(declared, given, where, loose=loose)
-    if len(found) > 1:
-        raise ModelError(f"{where}: {len(found)} shapes are given; one is allowed here")
+    combinations = expand_shapes(declared, shapes, where, loose=loose)
+    if len(combinations) > 1:
+        raise ModelError(f"{where}: {len(combinations)} shapes are given; one is allowed here")
     symbols: dict[str, int] = {}
     for item in declared:
-        for dimension, size in zip(item.shape or (), found[0][item.name], strict=False):
+        for dimension, size in zip(item.shape or (), combinations[0][item.name], strict=False):
             if isinstance(dimension, str):
                 symbols[dimension] = size
-    return found[0], symbols
+    return combinations[0], symbols
 
 
 Key: TypeAlias = "str | tuple[str, int]"
-"""What has a size: a symbol, or a dimension of an input that no symbol names."""
+"""A symbol, or a dimension (input, axis) without one."""
 
 
 class _Assignment:
-    """The sizes of symbols and of dimensions without one, as inputs and symbols are given one after the other."""
+    """Sizes of symbols and of dimensions without one, recorded one input or symbol at a time."""
 
     def __init__(self, declared: Sequence[DeclaredInput], where: str, numbers: Collection[str]) -> None:
         self.declared, self.where, self.numbers = declared, where, numbers
@@ -213,7 +213,7 @@ class _Assignment:
         self._source_of: dict[Key, str] = {}
 
     def take(self, name: str, sizes: Checked) -> None:
-        """Record the shape or size given under a name."""
+        """Record the shape or size for a name."""
         if isinstance(sizes, frozenset):
             if name in self.inputs and name not in self.symbols:
                 raise ModelError(
@@ -266,7 +266,7 @@ class _Assignment:
         self._source_of.setdefault(key, source)
 
     def static(self, item: DeclaredInput, sizes: Mapping[Key, int]) -> tuple[int, ...]:
-        """The shape of an input for one combination of sizes."""
+        """Return the shape of an input for one combination of sizes."""
         number = item.name in self.numbers
         if item.shape is None and item.name not in self.ranks:
             if number:
@@ -277,11 +277,11 @@ class _Assignment:
                 MissingShape(item.name, (1, 3, 224, 224)),
             )
         shape: Sequence[Dimension] = [None] * self.ranks[item.name] if item.shape is None else item.shape
-        found = [self._size(item, axis, dimension, sizes) for axis, dimension in enumerate(shape)]
-        for axis, size in enumerate(found):
+        extents = [self._size(item, axis, dimension, sizes) for axis, dimension in enumerate(shape)]
+        for axis, size in enumerate(extents):
             if size is None and not number:
-                raise self._open(item, axis, shape[axis], found)
-        static = tuple(1 if size is None else size for size in found)
+                raise self._open(item, axis, shape[axis], extents)
+        static = tuple(1 if size is None else size for size in extents)
         if math.prod(static) > MOST_ELEMENTS:
             raise ModelError(
                 f"{self.where}: input {item.name!r} has the shape {list(static)}; at most {MOST_ELEMENTS} "
@@ -294,19 +294,19 @@ class _Assignment:
             return dimension
         if isinstance(dimension, str):
             return sizes.get(dimension)
-        given = sizes.get((item.name, axis))
+        assigned = sizes.get((item.name, axis))
         if not isinstance(dimension, Expression):
-            return given
+            return assigned
         follows = dimension.value({key: size for key, size in sizes.items() if isinstance(key, str)})
-        if given is not None and follows is not None and given != follows:
+        if assigned is not None and follows is not None and assigned != follows:
             raise ModelError(
-                f"{self.where}: input {item.name!r}: dimension {axis} is given as {given}, but the model says "
+                f"{self.where}: input {item.name!r}: dimension {axis} is given as {assigned}, but the model says "
                 f"{dimension}, which is {follows}"
             )
-        return given if follows is None else follows
+        return assigned if follows is None else follows
 
-    def _open(self, item: DeclaredInput, axis: int, dimension: Dimension, found: Sequence[int | None]) -> ModelError:
-        example = tuple(1 if size is None else size for size in found)
+    def _open(self, item: DeclaredInput, axis: int, dimension: Dimension, extents: Sequence[int | None]) -> ModelError:
+        example = tuple(1 if size is None else size for size in extents)
         named = f"({str(dimension)!r}) " if dimension is not None else ""
         return ModelError(
             f"{self.where}: input {item.name!r}: dimension {axis} {named}has no fixed size, and static shapes are needed",
@@ -314,9 +314,9 @@ class _Assignment:
         )
 
 
-def _checked(given: Any, where: str) -> dict[str, Checked]:
+def _checked(argument: Any, where: str) -> dict[str, Checked]:
     """Shapes with sets for sizes; NumPy's integers are taken, too."""
-    shapes: Any = {} if given is None else given
+    shapes: Any = {} if argument is None else argument
     if not isinstance(shapes, Mapping):
         raise ModelError(f"{where}: the shapes are {shapes!r}; a mapping from input names to shapes is allowed")
     checked: dict[str, Checked] = {}

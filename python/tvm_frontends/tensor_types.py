@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """Return the dtype of a name; those that NumPy lacks (bfloat16, float8) are of ml_dtypes."""
+    """Return the dtype of a name; ml_dtypes has the types that NumPy lacks (bfloat16, float8)."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -26,7 +26,7 @@ def dtype_of(value: relax.Expr) -> str:
 
 
 def known_sizes(value: relax.Expr) -> list[int | None] | None:
-    """Return the sizes of a tensor, None for each that is not a number; None if not even the rank is known."""
+    """Return the sizes of a tensor, None for each symbolic one; None if not even the rank is known."""
     from tvm import relax, tirx
 
     if not isinstance(value.ty, relax.TensorType) or not isinstance(value.ty.shape, relax.ShapeExpr):
@@ -35,7 +35,7 @@ def known_sizes(value: relax.Expr) -> list[int | None] | None:
 
 
 def static_shape(value: relax.Expr) -> tuple[int, ...] | None:
-    """Return the shape of a tensor; None if a size is known only at run time."""
+    """Return the shape of a tensor; None if a size is symbolic."""
     sizes = known_sizes(value)
     known = [size for size in sizes or () if size is not None]
     return tuple(known) if sizes is not None and len(known) == len(sizes) else None

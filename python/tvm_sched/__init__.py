@@ -1,7 +1,7 @@
 """Schedule the operators of a neural network over several devices, and prove how good the schedules are.
 
-What is named here is loaded when it is first used, so that ``import tvm_sched`` imports neither TVM nor a solver: a problem
-file can be read, scheduled and looked at without them, and an artifact runs without either.
+Public names are loaded at first use, so ``import tvm_sched`` imports neither TVM nor a solver. Problem files can be read,
+scheduled and inspected without TVM, and artifacts run without either.
 """
 
 from __future__ import annotations

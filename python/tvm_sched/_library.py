@@ -1,7 +1,7 @@
 """Find and load ``libtvm_sched.so``, the C++ half of the package.
 
-Only ``tvm_ffi`` is needed here: the library registers its functions with it, and TVM, where it is
-there, sees the same registry.
+It needs ``tvm_ffi`` alone: the library registers its functions there, and TVM, if it is installed,
+sees the same registry.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _OVERRIDE = "TVM_SCHED_LIBRARY"
 def library_path() -> Path:
     """Return the path of ``libtvm_sched.so``.
 
-    The environment variable ``TVM_SCHED_LIBRARY`` names another file than the one in the package
-    (a build with a sanitizer, say).
+    The environment variable ``TVM_SCHED_LIBRARY`` replaces the file of the package, for example by
+    a build with a sanitizer.
 
     Raises
     ------
     FileNotFoundError
-        If the library is not there; the message says how to build it.
+        The library is missing; the message says how to build it.
     """
     override = os.environ.get(_OVERRIDE)
     path = Path(override) if override else Path(__file__).parent / "_lib" / _FILE_NAME
@@ -47,7 +47,7 @@ def library_path() -> Path:
 
 
 class _WithoutTorch(importlib.abc.MetaPathFinder):
-    """Import hook that hides PyTorch from the thread that made it."""
+    """Import hook that hides PyTorch from the thread that creates it."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -59,10 +59,10 @@ class _WithoutTorch(importlib.abc.MetaPathFinder):
 
 @functools.cache
 def ffi() -> Any:
-    """Import ``tvm_ffi``, without the PyTorch that it imports where that is installed.
+    """Import ``tvm_ffi`` without PyTorch, which it imports if it is installed.
 
-    That takes seconds, for types that we don't use; tensors of PyTorch come by DLPack. Where PyTorch or tvm_ffi are imported
-    already, nothing is different.
+    That import takes seconds and serves types that we don't use; tensors of PyTorch come by DLPack. If PyTorch or tvm_ffi
+    are imported already, nothing changes.
     """
     with without_torch():
         return importlib.import_module("tvm_ffi")
@@ -70,7 +70,7 @@ def ffi() -> Any:
 
 @contextlib.contextmanager
 def without_torch() -> Iterator[None]:
-    """Context in which this thread's imports do not find PyTorch, unless it is imported already."""
+    """Hide PyTorch from this thread's imports within the context, unless it is imported already."""
     if "torch" in sys.modules:
         yield
         return
@@ -86,7 +86,7 @@ def without_torch() -> Iterator[None]:
 def load_library() -> Any:
     """Load ``libtvm_sched.so`` once and keep it loaded; return its ``tvm_ffi`` module."""
     tvm_ffi = ffi()
-    # A kernel in Python that Ctrl-C ends stays interrupted on its way through C++.
+    # Keeps KeyboardInterrupt as such when it passes from a Python kernel through C++.
     tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
     module = tvm_ffi.load_module(library_path(), keep_module_alive=True)
     if (stop_runs := tvm_ffi.get_global_func("tvm_sched.stop_runs", allow_missing=True)) is not None:
@@ -97,10 +97,10 @@ def load_library() -> Any:
 def _end_runs(stop_runs: Callable[[], int], seconds: float = 5.0) -> None:
     """Cancel the runs of daemon threads at exit, since the interpreter would stop their threads in the middle.
 
-    A kernel that hangs is not waited for any longer than ``seconds``.
+    It waits at most ``seconds`` for a kernel that hangs.
     """
-    give_up = time.monotonic() + seconds
-    while stop_runs() and time.monotonic() < give_up:
+    deadline = time.monotonic() + seconds
+    while stop_runs() and time.monotonic() < deadline:
         time.sleep(0.005)
 
 

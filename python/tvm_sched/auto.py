@@ -1,4 +1,4 @@
-"""What `tvm-sched auto` does: plans for the machine it runs on, and runs of two of them, or of ONNX Runtime, in turns."""
+"""The work of `tvm-sched auto`: plans for this machine, and alternating runs of two artifacts, or with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -32,23 +32,25 @@ class Plan:
     """A compilation to try."""
 
     name: str
-    """For people."""
+    """Name to show."""
     options: CompileOptions
 
 
 def plans_for(recorded: Recording) -> tuple[str, list[Plan]]:
     """Return the name of a machine and what to compile for it: first one device, then all of them.
 
-    GPUs are used if there are any and nvcc is there to compile for them; otherwise the cores of the processor.
+    It uses the GPUs, if there are any and nvcc can compile for them, otherwise the cores of the processor.
     """
     if recorded.gpus and has_nvcc():
         machine = to_topology(recorded)
         name = f"{len(machine.devices)} {machine.devices[0].model}"
-        given: dict[str, Any] = {"backend": "cuda", "resident": 1.0}
-        plans = [Plan("one GPU", CompileOptions(topology=machine, scheduler="single", **given))]
+        common: dict[str, Any] = {"backend": "cuda", "resident": 1.0}
+        plans = [Plan("one GPU", CompileOptions(topology=machine, scheduler="single", **common))]
         if len(machine.devices) > 1:
             limit = {"time_limit": SEARCH_SECONDS}
-            plans.append(Plan(f"{len(machine.devices)} GPUs", CompileOptions(topology=machine, options=limit, **given)))
+            plans.append(
+                Plan(f"{len(machine.devices)} GPUs", CompileOptions(topology=machine, options=limit, **common))
+            )
         return name, plans
     one = CompileOptions.of("cpu1")
     return f"{recorded.processor or 'this processor'} ({cores()} cores)", [
@@ -58,10 +60,10 @@ def plans_for(recorded: Recording) -> tuple[str, list[Plan]]:
 
 
 def against(module: ScheduledModule, name: str, rival: ScheduledModule) -> Rival:
-    """Run two artifacts of a model in turns."""
+    """Compare two artifacts of a model by alternating runs."""
     ours = Runner(module)
-    found = compare(Runner(rival), ours, _seconds(ours))
-    return Rival(name=name, seconds=found.first, ours=found.second, quiet=found.quiet)
+    comparison = compare(Runner(rival), ours, _seconds(ours))
+    return Rival(name=name, seconds=comparison.first, ours=comparison.second, quiet=comparison.quiet)
 
 
 def latency(module: ScheduledModule) -> float:
@@ -87,7 +89,7 @@ def why_not_onnxruntime(model: Path, module: ScheduledModule) -> str:
 
 
 def against_onnxruntime(model: Path, module: ScheduledModule, constants: Mapping[str, Any]) -> Rival:
-    """Run an artifact and ONNX Runtime in turns, on as many threads, and compare their outputs.
+    """Compare an artifact with ONNX Runtime by alternating runs on as many threads; compare their outputs, too.
 
     Raises
     ------
@@ -120,10 +122,12 @@ def against_onnxruntime(model: Path, module: ScheduledModule, constants: Mapping
             times.append(time.perf_counter() - begin)
         return times
 
-    found = compare(turn, ours, _seconds(ours))
+    comparison = compare(turn, ours, _seconds(ours))
     difference = largest_difference(module.run(*ours.arguments), theirs)
     name = f"{ONNXRUNTIME} {onnxruntime.__version__}"
-    return Rival(name=name, seconds=found.first, ours=found.second, quiet=found.quiet, difference=difference)
+    return Rival(
+        name=name, seconds=comparison.first, ours=comparison.second, quiet=comparison.quiet, difference=difference
+    )
 
 
 def largest_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> float | None:

@@ -33,30 +33,30 @@ class BlobCache:
 
     path: Path
     limit: int = DEFAULT_LIMIT
-    """Bytes of all entries together. Those that were not used for longest go first."""
+    """Most bytes of all entries together; the least recently used are dropped first."""
     used: bool = True
-    """Whether entries are read and stored. They are not either where ``TVM_SCHED_NO_CACHE`` is set."""
+    """Whether entries are read and stored; ``TVM_SCHED_NO_CACHE`` disables both, too."""
 
     def find(self, keys: Collection[str]) -> dict[str, bytes]:
-        """The undamaged entries among these keys."""
+        """Return the contents of the undamaged entries with these keys."""
         if not keys or not self._is_used() or not self.path.is_file():
             return {}
         wanted = list(keys)
 
         def work(connection: sqlite3.Connection) -> dict[str, bytes]:
-            found: dict[str, bytes] = {}
+            contents: dict[str, bytes] = {}
             for begin in range(0, len(wanted), _AT_ONCE):
                 part = wanted[begin : begin + _AT_ONCE]
                 marks = ", ".join("?" * len(part))
                 rows = connection.execute(f"select key, digest, content from entry where key in ({marks})", part)
-                found |= {key: content for key, digest, content in rows if digest == _digest(content)}
+                contents |= {key: content for key, digest, content in rows if digest == _digest(content)}
                 connection.execute(f"update entry set used = ? where key in ({marks})", [time.time(), *part])
-            return found
+            return contents
 
         return self._try(work, {})
 
     def keep(self, entries: Mapping[str, bytes]) -> None:
-        """Add entries, in place of those of the same keys, and drop what is too much."""
+        """Add entries, which replace entries of the same keys, and drop the oldest beyond the limit."""
         if not entries or not self._is_used():
             return
         rows = [(key, _digest(content), content, time.time()) for key, content in entries.items()]
@@ -73,14 +73,14 @@ class BlobCache:
         self._try(work, None)
 
     def contents(self) -> tuple[int, int]:
-        """How many entries there are, and their bytes."""
+        """Return the number of entries and their bytes."""
         if not self.path.is_file():
             return 0, 0
         query = "select count(*), coalesce(sum(length(content)), 0) from entry"
         return self._try(lambda connection: tuple(connection.execute(query).fetchone()), (0, 0))
 
     def clear(self) -> bool:
-        """Remove the file; returns whether there was one."""
+        """Remove the file; return whether there was one."""
         return self._file.clear()
 
     def _is_used(self) -> bool:
@@ -91,10 +91,10 @@ class BlobCache:
         return SqliteFile(self.path, _SCHEMA, "the cache", durable=False)
 
     def _try(self, work: Callable[[sqlite3.Connection], T], nothing: T) -> T:
-        """Use the file; where that is impossible, go on without it."""
+        """Use the file; if that is impossible, continue without it."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # what a damaged one held is made again: nobody has to know
+                warnings.simplefilter("ignore")  # the entries of a damaged file are computed again
                 return self._file.use(work)
         except InputError:
             return nothing

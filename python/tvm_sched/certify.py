@@ -1,4 +1,4 @@
-"""Run a method, and judge its answer: for schedules, partitions, pipelines and services alike."""
+"""Run a method and certify its answer: a schedule, partition, pipeline plan or placement of services."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Raw = TypeVar("Raw")
 
 @dataclass(frozen=True)
 class MethodResult(Generic[Raw]):
-    """Result of a method before it is priced."""
+    """Answer of a method before it is priced."""
 
     answer: Raw
     """As the method returned it."""
@@ -31,17 +31,16 @@ class MethodResult(Generic[Raw]):
 
 
 class Proof(NamedTuple):
-    """Bound on the cost of an answer, and what counts as optimal."""
+    """Lower bound on the cost of an answer, and the cost that counts as optimal."""
 
     bound: float
     """No answer costs less."""
     name: str
     """The argument that gave the bound."""
     optimal: float
-    """An answer that costs no more counts as optimal: the bound, and what it gives up to rounding or a solver's
-    tolerance."""
+    """An answer that costs no more counts as optimal: the bound plus rounding or a solver's tolerance."""
     rounding: float = 0.0
-    """Share of the cost by which sums may have lifted the bound above it."""
+    """Fraction of the cost by which rounding may lift the bound above it."""
 
 
 def run_method(
@@ -58,14 +57,14 @@ def run_method(
     method : Method
     options : mapping or options struct, optional
     kind : type, or a tuple of them
-        What the method is to return.
+        Type of the method's answer.
     run : callable
         Calls the method's function, its first argument, with the options, its second.
 
     Raises
     ------
     InputError
-        There is no such option, or it does not allow the value.
+        An option is unknown, or its value is not allowed.
     SchedulerError
         The answer is of another kind.
     """
@@ -92,12 +91,12 @@ def answer_of(method: Method[Any]) -> Iterator[None]:
 
 
 def reported_status(claimed: str) -> Status:
-    """The status of a search as reported by the method, except for optimality."""
+    """Return the status of a search as reported by the method, except for optimality."""
     return claimed if claimed in ("time limit", "interrupted") else "no better found"  # type: ignore[return-value]
 
 
 def final_status(claimed: str, cost: float, proof: Proof) -> Status:
-    """The status of the search for an answer of this cost: ``optimal`` if the bound proves it, else the method's status.
+    """Return the status of a search with this cost: ``optimal`` if the bound proves it, else the method's status.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Checks of the fields of data classes: each raises the given error, which says the field, its value and what is allowed."""
+"""Checks of the fields of data classes; their errors say the field, its value and what is allowed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def require_not_negative(what: str, value: float, error: type[TvmSchedError] = I
 def require_at_least(
     options: object, *, where: str = "", error: type[TvmSchedError] = InputError, **least: float
 ) -> None:
-    """Check that each field named is a number not below the one given."""
+    """Check that each named field is at least this number."""
     for name, smallest in least.items():
         if not getattr(options, name) >= smallest:
             raise error(f"{where}{name} is {getattr(options, name)}; {smallest} or more is allowed")

@@ -49,7 +49,7 @@ def describe_options(options: type[msgspec.Struct]) -> list[OptionDescription]:
 
 
 def parameter_texts(documented: type[Any]) -> dict[str, tuple[str, str]]:
-    """Type and description of each field, from the section ``Parameters`` or ``Attributes`` of a class and its bases."""
+    """Return type and description of each field, from the docstrings of a class and its bases."""
     texts: dict[str, tuple[str, str]] = {}
     for base in reversed(documented.__mro__):
         for name, kind, text in _described(base.__dict__.get("__doc__") or ""):
@@ -58,7 +58,7 @@ def parameter_texts(documented: type[Any]) -> dict[str, tuple[str, str]]:
 
 
 def _described(docstring: str) -> Iterator[tuple[str, str, str]]:
-    """Name, type and description of each parameter; ``a, b : int`` describes both."""
+    """Yield name, type and description of each parameter; ``a, b : int`` describes both."""
     lines = inspect.cleandoc(docstring).splitlines()
     names, kind, text, inside = list[str](), "", list[str](), False
     for line, following in zip(lines, [*lines[1:], ""], strict=False):

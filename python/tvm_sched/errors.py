@@ -1,7 +1,7 @@
-"""Every error that tvm_sched raises on purpose.
+"""All errors that tvm_sched raises on purpose.
 
-``InputError`` and its children mean that what the user gave is wrong (the command line ends with status 2); the other
-errors mean that the work itself failed (status 1).
+``InputError`` and its subclasses mean wrong input (the command line ends with status 2); the other errors mean that the work
+failed (status 1).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ class TvmSchedError(Exception):
 
 
 class InputError(TvmSchedError, ValueError):
-    """Something that the user gave is wrong: the message says what was found, where, and what is allowed."""
+    """Wrong input of the user; the message says the value, its place, and what is allowed."""
 
 
 class FormatError(InputError):
-    """A file is not what its format's page in ``docs/formats`` says."""
+    """A file does not follow its format (``docs/formats``)."""
 
 
 class GraphError(InputError):
@@ -30,7 +30,7 @@ class TopologyError(InputError):
 
 
 class CostsError(InputError):
-    """Latencies that do not fit their graph and topology, or make no sense."""
+    """Latencies do not fit their graph and topology, or are impossible."""
 
 
 class ProblemError(InputError):
@@ -42,11 +42,11 @@ class ScheduleError(InputError):
 
 
 class UnsupportedModelError(InputError):
-    """TVM cannot compile a model that was read: the message says which part of it, and TVM's own words."""
+    """TVM cannot compile a model; the message names the part of it and quotes TVM."""
 
 
 class InfeasibleError(TvmSchedError):
-    """A scheduler found, or proved, that no schedule obeys the limits; the message says what is short."""
+    """No schedule obeys the limits, as far as a scheduler can tell; the message says what is short."""
 
 
 class TooLargeError(TvmSchedError):
@@ -54,7 +54,7 @@ class TooLargeError(TvmSchedError):
 
 
 class SchedulerError(TvmSchedError):
-    """A scheduler's answer breaks a rule, or is no schedule: a fault of the scheduler, not of what the user gave."""
+    """A scheduler's answer breaks a rule, or is not a schedule: an error of the scheduler, not of the input."""
 
 
 class ExecutionError(TvmSchedError):
@@ -62,7 +62,7 @@ class ExecutionError(TvmSchedError):
 
 
 class ServingError(TvmSchedError):
-    """A deployment could not be made, or could not answer a request; the message names the stage and the cause."""
+    """A deployment failed, or could not answer a request; the message names the stage and the cause."""
 
 
 class BusyError(ServingError):
@@ -73,7 +73,7 @@ _LIKENESS = 0.5
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'this' or 'that'?"`` of known names that are like one that is not; empty where none is."""
+    """Return ``"; did you mean 'this' or 'that'?"`` with known names similar to an unknown one; empty without any."""
     import difflib  # an artifact is loaded without
 
     close = difflib.get_close_matches(name.lower(), list(known), cutoff=_LIKENESS)

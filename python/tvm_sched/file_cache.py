@@ -1,8 +1,8 @@
 """A disk cache of sets of files: keyed by content, bounded in size, shared by processes.
 
-An entry is a folder, named by its key, with the files and a manifest that has their digests. It is written under another
-name and renamed when it is whole, so nobody sees half of one and nobody waits for a lock. A process whose entry is removed
-while it reads takes that for a miss.
+An entry is a folder, named by its key, with the files and a manifest of their digests. It is written under another name and
+renamed when it is complete, so no process sees an incomplete entry or waits for a lock. If an entry is removed while a
+process reads it, that counts as a miss.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .errors import InputError
 from .files import cache_directory, caches_allowed
 
 DEFAULT_LIMIT = 4 << 30
-"""Bytes of a cache where ``TVM_SCHED_CACHE_LIMIT`` says nothing else."""
+"""Default limit in bytes, without ``TVM_SCHED_CACHE_LIMIT``."""
 _MANIFEST = "manifest.json"
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _ABANDONED = 24 * 3600.0
-"""Seconds after which what a process began to write is taken for left behind."""
+"""Seconds after which an unfinished entry counts as abandoned."""
 
 
 class _Manifest(msgspec.Struct):
@@ -51,12 +51,12 @@ class FileCache:
     """Entries under one folder."""
 
     folder: Path
-    """Made when the first entry is kept."""
+    """Folder of the cache; the first entry creates it."""
     limit: int
-    """Bytes of all entries together. Those that were not used for longest go first."""
+    """Most bytes of all entries together; the least recently used are removed first."""
 
     def find(self, key: str) -> tuple[Path, dict[str, Any]] | None:
-        """The folder of an entry and its description; None where there is none. A damaged one is removed."""
+        """Return an entry's folder and description; None if there is no such entry. A damaged one is removed."""
         folder = self.folder / key
         manifest = _read_manifest(folder)
         if manifest is None:
@@ -74,12 +74,12 @@ class FileCache:
         return folder, manifest.about
 
     def keep(self, key: str, files: Mapping[str, Path], about: Mapping[str, Any]) -> bool:
-        """Keep copies of files, by name, unless they are larger than all that may be kept.
+        """Keep copies of files, by name, unless they exceed the limit.
 
         Returns
         -------
         bool
-            Whether they are kept. A folder that cannot be written keeps nothing: it is only a cache.
+            Whether they are kept; false also if the folder cannot be written.
         """
         if sum(path.stat().st_size for path in files.values()) > self.limit:
             return False
@@ -101,7 +101,7 @@ class FileCache:
         return True
 
     def entries(self) -> list[Entry]:
-        """All entries, the last used first."""
+        """Return all entries, the last used first."""
         entries = []
         for folder in self._folders():
             manifest = _read_manifest(folder)
@@ -113,7 +113,7 @@ class FileCache:
         return sorted(entries, key=lambda entry: -entry.used)
 
     def clear(self) -> int:
-        """Remove all entries; returns how many there were."""
+        """Remove all entries; return how many there were."""
         folders = self._folders()
         for folder in folders:
             self._remove(folder)
@@ -139,7 +139,7 @@ class FileCache:
                 continue
 
     def _remove(self, folder: Path) -> None:
-        """Take it out of sight at once, so that nobody finds half of it."""
+        """Rename the folder before its removal, so that no process reads an incomplete entry."""
         try:
             gone = Path(tempfile.mkdtemp(prefix=".", suffix=".old", dir=self.folder))
             os.rename(folder, gone / folder.name)
@@ -149,18 +149,18 @@ class FileCache:
 
 
 def compiled_models() -> FileCache | None:
-    """The cache of what `tvm-sched compile` made; None where ``TVM_SCHED_NO_CACHE`` is set.
+    """Return the cache of compiled models; None if ``TVM_SCHED_NO_CACHE`` is set.
 
     Raises
     ------
     InputError
-        ``TVM_SCHED_CACHE_LIMIT`` is no size.
+        ``TVM_SCHED_CACHE_LIMIT`` is not a size.
     """
     return compiled_cache() if caches_allowed() else None
 
 
 def compiled_cache() -> FileCache:
-    """The cache of compiled models, even where caches are switched off."""
+    """Return the cache of compiled models even if caches are switched off."""
     return FileCache(cache_directory() / "compiled", _limit())
 
 
@@ -182,7 +182,7 @@ def _limit() -> int:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file's content."""
+    """Return the SHA-256 of a file's content."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while part := file.read(1 << 20):

@@ -27,12 +27,12 @@ DocumentT = TypeVar("DocumentT", bound="Document")
 
 
 def convert(data: Any, kind: type[T], where: str) -> T:
-    """Make a ``kind`` of plain data; a wrong field is named by its path in the document.
+    """Convert plain data to a ``kind``; an error names a wrong field by its path in the document.
 
     Raises
     ------
     FormatError
-        With the place (``where`` and the path inside it), what was found and what is allowed.
+        A field is wrong; the message has its place (``where`` and the path), its value and what is allowed.
     """
     try:
         return msgspec.convert(data, kind)
@@ -76,7 +76,7 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 def why_unreadable(error: BaseException) -> str:
     """Describe an error among `UNREADABLE` for a message."""
     if isinstance(error, RecursionError):
-        return "its lists and objects lie too deep in each other"
+        return "its lists and objects are nested too deeply"
     return f"it is no text in UTF-8: {error}" if isinstance(error, UnicodeDecodeError) else str(error)
 
 
@@ -108,21 +108,21 @@ def decode_document(text: bytes | str, format: str, version: int, where: str) ->
 
 def check_envelope(data: dict[str, Any], format: str, version: int, where: str) -> None:
     """Take ``format`` and ``version`` out of a parsed document and check them."""
-    found = data.pop("format", None)
-    if found != format:
-        raise FormatError(f"{where}: field `$.format` is {found!r}, expected {format!r}")
-    found_version = data.pop("version", None)
-    if type(found_version) is not int or found_version < version:
-        raise FormatError(f"{where}: field `$.version` is {found_version!r}, expected {version}")
-    if found_version > version:
+    actual = data.pop("format", None)
+    if actual != format:
+        raise FormatError(f"{where}: field `$.format` is {actual!r}, expected {format!r}")
+    actual_version = data.pop("version", None)
+    if type(actual_version) is not int or actual_version < version:
+        raise FormatError(f"{where}: field `$.version` is {actual_version!r}, expected {version}")
+    if actual_version > version:
         raise FormatError(
-            f"{where}: version {found_version} of {format} is newer than this tvm_sched reads (version {version}); "
+            f"{where}: version {actual_version} of {format} is newer than this tvm_sched reads (version {version}); "
             "upgrade tvm_sched, or write the file with the older one"
         )
 
 
 def encode_document(body: Any, format: str, version: int) -> bytes:
-    """The JSON text of a document, one field a line down to the third level of nesting."""
+    """Return the JSON text of a document, one field a line down to the third level of nesting."""
     data = {"format": format, "version": version, **msgspec.to_builtins(body)}
     return _pretty(data, 0).encode() + b"\n"
 
@@ -149,11 +149,11 @@ def write_document(path: str | os.PathLike[str], body: Any, format: str, version
 
 
 class Document:
-    """A class, usually a struct, whose objects are kept as versioned JSON documents."""
+    """A class, usually a struct, whose objects are stored as versioned JSON documents."""
 
     __slots__ = ()
     kept_as: ClassVar[tuple[str, str, int]]
-    """What the object is, for messages; the format and its version."""
+    """Name of the object in messages, the format and its version."""
 
     def document_fields(self) -> Any:
         """Return the fields that are written after ``format`` and ``version``."""
@@ -171,7 +171,7 @@ class Document:
 
     @classmethod
     def from_json(cls: type[DocumentT], text: bytes | str, where: str = "") -> DocumentT:
-        """Read a document and check its form; ``where`` names it in errors. Nothing is returned unless all is right."""
+        """Read a document and check its form; ``where`` names it in errors. Any error refuses all of it."""
         kind, format, version = cls.kept_as
         where = where or kind
         return cls.of_fields(decode_document(text, format, version, where), where)
@@ -188,9 +188,9 @@ class Document:
 
 @contextmanager
 def locked(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Keep other processes that lock the same file waiting, from its reading to its writing.
+    """Lock a file against other processes within the context, for reading and writing it.
 
-    The lock is a file beside it, ``.NAME.lock``, since a file that is written atomically is another one afterwards.
+    The lock is a file beside it, ``.NAME.lock``, since an atomic write replaces the file itself.
     """
     lock = Path(path).absolute()
     try:
@@ -198,7 +198,7 @@ def locked(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         raise FormatError(f"{os.fspath(path)}: cannot be locked for writing: {error.strerror}") from None
     try:
-        fcntl.flock(held, fcntl.LOCK_EX)  # the system ends it with the process
+        fcntl.flock(held, fcntl.LOCK_EX)  # the system releases it when the process ends
         yield
     finally:
         os.close(held)
@@ -219,12 +219,12 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
 def folder_beside(target: Path) -> Iterator[Path]:
     """Make an empty folder beside ``target``, from which files can be moved to it atomically; remove it at the end.
 
-    Also remove folders that killed processes left behind for the same target.
+    It also removes folders that killed processes left for the same target.
 
     Raises
     ------
     OSError
-        It cannot be made.
+        The folder cannot be created.
     """
     parent, begin = target.absolute().parent, f".{target.name[:100]}.{socket.gethostname()[:60]}-"
     for left in parent.glob(f"{glob.escape(begin)}*"):
@@ -270,5 +270,5 @@ def cache_directory() -> Path:
 
 
 def caches_allowed() -> bool:
-    """Whether the disk caches may be used: ``TVM_SCHED_NO_CACHE`` is not set, empty or 0."""
+    """Return whether the disk caches may be used: ``TVM_SCHED_NO_CACHE`` is not set, empty or 0."""
     return os.environ.get("TVM_SCHED_NO_CACHE", "0") in ("", "0")

@@ -1,4 +1,4 @@
-"""Shapes and constants of inputs as texts: ``data:1,3,224,224``, ``batch={1,8}``, ``1x128``, ``sr=16000``."""
+"""Parse shapes and constants of inputs: ``data:1,3,224,224``, ``batch={1,8}``, ``1x128``, ``sr=16000``."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _TOKENS = re.compile(rf"\s*({_SIZE})\s*x\s*({_SIZE})\s*")
 
 
 def is_token_shape(text: str) -> bool:
-    """Whether a text is BATCHxTOKENS."""
+    """Return whether a text is BATCHxTOKENS."""
     return _TOKENS.fullmatch(text) is not None
 
 
 def parse_shapes(texts: Iterable[str] | None) -> list[ShapeSet]:
-    """Read ``NAME:1,3,{224,320}``, ``SYMBOL={1,8}`` and ``BATCHxTOKENS``; a name that comes again begins the next set.
+    """Read ``NAME:1,3,{224,320}``, ``SYMBOL={1,8}`` and ``BATCHxTOKENS``; a repeated name begins the next set.
 
     An input's name may hold colons; ``NAME:`` is a scalar. ``1x128`` gives the symbols ``batch`` and ``tokens`` sizes.
     Without texts the list is empty.
@@ -67,7 +67,7 @@ def _size(text: str) -> int | frozenset[int]:
 
 
 def one_shape(sets: Sequence[ShapeSet], why: str) -> ShapeSet | None:
-    """Return the only set; ``why`` is what a message says of several: what has one shape."""
+    """Return the only set of shapes; if there are several, the error gives the reason ``why``."""
     several = any(
         isinstance(size, frozenset)
         for shapes in sets
@@ -89,7 +89,7 @@ def token_shapes(texts: Sequence[str], count: int) -> list[tuple[int, int]]:
         shapes.append((batch, tokens))
     if len(shapes) not in (1, count):
         raise InputError(
-            f"--shape BATCHxTOKENS stands {len(shapes)} times for {count} language models given by name, config.json or "
+            f"--shape BATCHxTOKENS stands {len(shapes)} times for {count} language models by name, config.json or "
             "folder; give one for all of them, e.g. 1x32, or one for each in their order"
         )
     return shapes * count if len(shapes) == 1 else shapes
@@ -121,6 +121,6 @@ def _value(text: str, value: str) -> Any:
         if isinstance(decoded, (bool, int, float, list)):
             return decoded
     raise InputError(
-        f"--constant {text}: {value!r} is no number; expected numbers (16000 or 1,2,3), true or false, nested lists "
+        f"--constant {text}: {value!r} is not a value; expected numbers (16000 or 1,2,3), true or false, nested lists "
         "([[1,0],[0,1]]) or a .npy file"
     )

@@ -1,4 +1,4 @@
-"""Modules that are imported when they are first used."""
+"""Delay the import of modules to their first use."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _loading = threading.RLock()
 
 
 class _LateModule(ModuleType):
-    """A module that loads itself when it is asked for anything but how it was found.
+    """A module that loads itself at the first access to an attribute other than its import metadata.
 
-    The one of `importlib.util.LazyLoader` does so already at the statement ``import``, which asks for its ``__spec__``.
+    The lazy module of `importlib.util.LazyLoader` loads already at the statement ``import``, which reads ``__spec__``.
     """
 
     def __getattr__(self, name: str) -> Any:
         with _loading:
             spec = self.__spec__
             if type(self) is _LateModule and spec is not None and isinstance(spec.loader, _LateLoader):
-                self.__class__ = ModuleType  # type: ignore[assignment]  # what it asks itself of is its own matter
+                self.__class__ = ModuleType  # type: ignore[assignment]
                 spec.loader = self.__loader__ = spec.loader.loader
                 if spec.submodule_search_locations is not None:
                     self.__path__ = spec.submodule_search_locations
@@ -36,10 +36,10 @@ class _LateLoader(Loader):
         self.loader = loader
 
     def create_module(self, spec: ModuleSpec) -> None:
-        return None  # an ordinary module, of which the importer sets what it needs
+        return None  # an ordinary module, whose attributes the importer sets
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__dict__.pop("__path__", None)  # importing a module within it is a use, too
+        module.__dict__.pop("__path__", None)  # importing a submodule counts as a use
         module.__class__ = _LateModule
 
 

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported when they are first used, so that importing the package stays cheap."""
+"""Import the public names of a package at first use, so that importing the package is cheap."""
 
 from __future__ import annotations
 

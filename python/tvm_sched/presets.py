@@ -1,4 +1,4 @@
-"""Find the preset files that come with the package by name."""
+"""Find the package's preset files by name."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from .errors import FormatError, did_you_mean
 
 
 def preset_files(folder: Path) -> dict[str, Path]:
-    """The TOML files of a folder by their names, sorted."""
+    """Return the TOML files of a folder by their names, sorted."""
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 
 def neither_preset_nor_file(
     what: str, name: str, presets: Iterable[str], others: str = "", like: str = ""
 ) -> FormatError:
-    """The error for a name that is no preset's and no file's.
+    """Return the error for a name that is neither a preset nor a file.
 
     Parameters
     ----------
     what : str
         The kind of the name, such as ``"topology"``.
     others : str
-        What else may be named, for the end of the list of presets.
+        Other allowed names, to end the list of presets.
     like : str
-        More names, apart by blanks, that may have been meant and are not listed.
+        Further names, separated by blanks, that the error may suggest but does not list.
     """
     names = list(presets)
     hint = did_you_mean(name, [*names, *like.split()]) or "."

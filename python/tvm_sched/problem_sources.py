@@ -1,4 +1,4 @@
-"""Problems from models and problem files: one of several that run at once, on a machine, by a cost model."""
+"""Make one problem of models and problem files that run at once, on a machine, with a cost model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .schedule import requests_of
 
 
 class ProblemWarning(UserWarning):
-    """A problem file on another machine than its own has other latencies."""
+    """A problem file has new latencies, since it is used for another machine."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ class SourceOptions:
     constant : list of str, optional
         Frozen inputs as ``NAME=VALUE``.
     phase : {"full", "prefill", "decode"}
-        For language models by name or config.json: all tokens at once; the same, with keys and values kept; or one more
+        For language models by name or config.json: all tokens at once; the same, and return keys and values; or one more
         token, with the keys and values of --shape's tokens as parameters.
     costs : str, optional
         Cost model, or a file of latencies.
     variants, rows
         As in `CompileOptions`.
     resident : str, optional
-        What is on the devices when a run begins, see `resident_texts`.
+        Parameters that are on the devices when a run begins, see `resident_texts`.
     """
 
     shape: list[str] | None = None
@@ -72,25 +72,25 @@ class SourceOptions:
     resident: str | None = None
 
     def one_shape(self, why: str) -> ShapeSet | None:
-        """The only set of shapes; ``why`` is what a message says of several."""
+        """Return the only set of shapes; if there are several, the error gives the reason ``why``."""
         return one_shape(parse_shapes(self.shape), why)
 
     def constants(self) -> dict[str, Any]:
-        """The values of frozen inputs."""
+        """Return the values of frozen inputs."""
         return parse_constants(self.constant)
 
     @property
     def offers_rows(self) -> bool:
-        """Whether parts by rows are offered also where only warm runs can gain."""
+        """Whether splits by rows are offered even if only warm runs can gain."""
         return bool(self.resident) if self.rows is None else self.rows
 
     def requests(self, problem: Problem) -> tuple[Request, ...]:
-        """The requests to schedule for; none if ``resident`` is not given."""
+        """Return the requests to schedule for; none without ``resident``."""
         return () if self.resident is None else requests_of(problem, parse_requests(self.resident))
 
 
 def is_problem(path: Path) -> bool:
-    """Whether a file is a problem file: JSON, whole or damaged, but no Relax module saved as JSON."""
+    """Return whether a file is a problem file: JSON, even if damaged, but not a Relax module saved as JSON."""
     if path.suffix.lower() != ".json" or not path.is_file():
         return False
     try:
@@ -124,7 +124,7 @@ def load_problem(
     Raises
     ------
     InputError
-        A model without a topology, shapes for a source that takes none, or a source that cannot be read.
+        A model has no topology, a source takes no shapes, or it cannot be read.
     """
     configs = {path: config for path in sources if (config := decoder_config(path)) is not None}
     named = [path for path in sources if path in configs or path.is_dir()]
@@ -150,14 +150,14 @@ def load_problem(
 def _check_options(
     options: SourceOptions, sources: Sequence[Path], misplaced: list[str], named_shapes: list[str], configs: bool
 ) -> None:
-    """Refuse options that fit no source; ``misplaced`` are BATCHxTOKENS where no source is a language model."""
+    """Refuse options that fit no source; ``misplaced`` are BATCHxTOKENS without a language model."""
     if misplaced:
         raise InputError(
-            f"--shape {misplaced[0]} is for language models given by name, config.json or folder; for a model file give "
+            f"--shape {misplaced[0]} is for language models by name, config.json or folder; for a model file give "
             "NAME:DIMS or SYMBOL=SIZE"
         )
     if options.phase != "full" and not configs:
-        raise InputError("--phase is for language models given by name or config.json")
+        raise InputError("--phase is for language models by name or config.json")
     if options.rows and not options.variants:
         raise InputError("--rows offers more variants, and --no-variants none; one of them is allowed")
     for option, texts in ((f"--shape {next(iter(named_shapes), '')}", named_shapes), ("--constant", options.constant)):
@@ -207,7 +207,7 @@ def _machine_for(path: Path, topology: Topology | str | None) -> Topology:
 def _load_file(
     path: Path, topology: Topology | str | None, shapes: ShapeSet | None, options: SourceOptions, progress: Progress
 ) -> Problem:
-    """The problem of a model file, or a problem file."""
+    """Load the problem of a model file, or a problem file."""
     if not is_problem(path):
         if not path.exists():
             raise InputError(f"{path}: no such file, nor one of the language models {', '.join(PRESETS)}")
@@ -249,7 +249,7 @@ def _cost_model(name: str, machine: Topology, progress: Progress) -> CostModel:
 def _import(
     path: Path, topology: Topology, shapes: ShapeSet | None, options: SourceOptions, progress: Progress
 ) -> Problem:
-    """The problem of a model file."""
+    """Import a model file as a problem."""
     constants = options.constants()
     if options.costs is not None:
         get_cost_model(options.costs)  # report a wrong name before the long work

@@ -1,6 +1,6 @@
-"""Progress of long work: methods report it, callers may listen.
+"""Progress of long work: methods report it, and callers may listen.
 
-The listener is in a context variable, since it changes no answer: methods tell it something and read nothing from it.
+The listener is a context variable, since it changes no answer: methods call it and read nothing from it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how many parts are done and how many there are."""
+"""Called with the current step, and the numbers of finished and of all parts."""
 
 _listener: ContextVar[Progress | None] = ContextVar("tvm_sched_progress", default=None)
 
 
 @contextmanager
 def report_to(progress: Progress | None) -> Iterator[None]:
-    """Context in which `report_progress` calls ``progress``."""
+    """Let `report_progress` call ``progress`` within the context."""
     token = _listener.set(progress)
     try:
         yield
@@ -26,7 +26,7 @@ def report_to(progress: Progress | None) -> Iterator[None]:
 
 
 def report_progress(what: str, done: int, total: int) -> None:
-    """Say how far the work has come; costs nothing when nobody listens."""
+    """Report the progress of the work to the listener, if there is one."""
     listener = _listener.get()
     if listener is not None:
         listener(what, done, total)

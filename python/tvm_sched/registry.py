@@ -24,21 +24,21 @@ class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Method(Generic[Function]):
-    """A method as registered."""
+    """A registered method."""
 
     what: str
     name: str
     """"scheduler", "anytime"."""
     function: Function
-    """It takes the options last."""
+    """Function whose last argument is the options."""
     options: type[msgspec.Struct]
     """A frozen `msgspec.Struct` with defaults."""
     summary: str
     """First line of the function's docstring."""
     answers_interrupt: bool = False
-    """On Ctrl-C it returns the best answer that it has, soon, if it has one."""
+    """Whether it soon returns its incumbent, if any, on Ctrl-C."""
     weighs_requests: bool = False
-    """It takes a workload of several requests; otherwise it is called once for each request."""
+    """Whether it takes a workload of several requests; otherwise it is called once for each request."""
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -46,12 +46,12 @@ class Method(Generic[Function]):
         return self.options.__struct_fields__
 
     def read_options(self, options: Mapping[str, Any] | msgspec.Struct | None) -> msgspec.Struct:
-        """Options as a struct of this method's; texts of the command line are converted.
+        """Convert options, such as texts of the command line, to the method's own struct.
 
         Raises
         ------
         InputError
-            There is no such option, it does not allow the value, or the options are of another method.
+            An option is unknown, its value is not allowed, or the options are of another method.
         """
         if isinstance(options, self.options):
             return options
@@ -82,14 +82,14 @@ class Registry(Generic[Entry]):
     own: Mapping[str, str] = field(default_factory=dict)
     """Built-in entries, written as entry points, loaded on first use."""
     entries: dict[str, Entry] = field(default_factory=dict)
-    """Those registered so far, by name."""
+    """Registered entries by name."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
-    """Names that our other distributions bring, with the distribution, for the message where it is not installed."""
+    """Names in our other distributions, with the distribution, for the message if it is not installed."""
     _loaded: bool = False
     _loading: Any = field(default_factory=RLock, init=False, repr=False, compare=False)
 
     def add(self, name: str, entry: Entry) -> Entry:
-        """Register an entry; one that the same code registered before is replaced, as a notebook's cell may run again.
+        """Register an entry; the same function registered again, as by a notebook's cell, replaces the old one.
 
         Raises
         ------
@@ -103,12 +103,12 @@ class Registry(Generic[Entry]):
         return entry
 
     def names(self) -> list[str]:
-        """Names of all entries, those of installed packages included."""
+        """Return the names of all entries, including those of installed packages."""
         self._load()
         return sorted(self.entries)
 
     def get(self, name: str) -> Entry:
-        """The entry of that name; raises `InputError` that lists those there are."""
+        """Return the entry of that name; raises `InputError` that lists the known names."""
         self._load()
         if name not in self.entries:
             hint = did_you_mean(name, self.entries)
@@ -118,7 +118,7 @@ class Registry(Generic[Entry]):
         return self.entries[name]
 
     def _load(self) -> None:
-        with self._loading:  # other threads wait until all entries are there; a module that is loaded may ask for names
+        with self._loading:  # reentrant: a module that is loaded may read the names
             if not self._loaded:
                 self._loaded = True
                 self._load_all()
@@ -130,7 +130,7 @@ class Registry(Generic[Entry]):
         for entry in entry_points(group=self.group):
             try:
                 self._take(entry)
-            except Exception as error:  # somebody else's package must not stop what works
+            except Exception as error:  # a broken package must not disable the other methods
                 warnings.warn(
                     f"{self.what} {entry.name!r} of entry point {entry.value!r} cannot be loaded ({error}); repair or "
                     "remove the package that brings it",
@@ -156,14 +156,14 @@ class Methods(Registry[Method[Function]]):
         answers_interrupt: bool = False,
         weighs_requests: bool = False,
     ) -> Callable[[Function], Function]:
-        """Decorator that makes a function a method.
+        """Decorate a function to register it as a method.
 
         Parameters
         ----------
         name : str
-            How it is called on the command line and in Python.
+            Name on the command line and in Python.
         options : type of msgspec.Struct
-            Frozen, every field with a default.
+            A frozen struct whose fields have defaults.
         answers_interrupt, weighs_requests : bool
             See `Method`.
 
@@ -186,5 +186,5 @@ def _function(entry: Any) -> Any:
 
 
 def _origin(entry: Any) -> str | None:
-    """Identity of a function across reloads (module and name); None for other objects."""
+    """Return the identity of a function across reloads (module and name); None for other objects."""
     return getattr(_function(entry), "__qualname__", None)

@@ -1,4 +1,4 @@
-"""Read what is resident from texts: ``0.5``, ``weight,bias``, ``@names.txt``, ``0:1,1:9``."""
+"""Parse resident parameters: ``0.5``, ``weight,bias``, ``@names.txt``, ``0:1,1:9``."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ WEIGHT = re.compile(r"[0-9.eE+-]+")
 
 
 def resident_of(text: str | None) -> float | list[str] | None:
-    """A part or names, as one run has them.
+    """Parse the resident parameters of one kind of run: a part, or names.
 
     Raises
     ------
     InputError
-        It is a part outside of 0 to 1, a file that cannot be read, or names nothing.
+        A part is outside of 0 to 1, a file cannot be read, or a name is empty.
     """
     if text is None:
         return None
@@ -37,24 +37,26 @@ def resident_of(text: str | None) -> float | list[str] | None:
 
 
 def parse_requests(text: str) -> Requests:
-    """A part, names, or those of several kinds of requests with their weights."""
+    """Parse a part or names, or several kinds of requests with weights."""
     kinds = [kind.rpartition(":") for kind in text.split(",")]
     if not all(mark and WEIGHT.fullmatch(weight) and _is_kind(what) for what, mark, weight in kinds):
-        found = resident_of(text)
-        assert found is not None
-        return found
+        single = resident_of(text)
+        assert single is not None
+        return single
     weighted: list[tuple[Resident, float]] = []
     for what, _, weight in kinds:
         resident = resident_of(what) or 0.0
         try:
             weighted.append((resident, float(weight)))
         except ValueError:
-            raise InputError(f"--resident {text}: the weight {weight} is no number; expected such as 0:1,1:9") from None
+            raise InputError(
+                f"--resident {text}: the weight {weight} is not a number; expected such as 0:1,1:9"
+            ) from None
     return weighted
 
 
 def _is_kind(text: str) -> bool:
-    """Whether this may be a kind of request: a part or a file, which names with colons are not."""
+    """Return whether a text can be a kind of request: a part or a file, unlike a name with colons."""
     return text.startswith("@") or bool(WEIGHT.fullmatch(text))
 
 
@@ -67,7 +69,7 @@ def _from_file(text: str) -> list[str]:
 
 
 def requests_for(problem: Problem, schedule: Schedule, text: str | None) -> tuple[Request, ...]:
-    """The requests to price a schedule for: those of the text, else those that it was made for."""
+    """Return the requests to price a schedule for: those of the text, else the ones that it was scheduled for."""
     if text is not None:
         return requests_of(problem, parse_requests(text))
     return schedule.certificate.requests if schedule.certificate else ()

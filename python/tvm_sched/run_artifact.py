@@ -1,6 +1,6 @@
-"""The command ``tvm-sched-run``: run an artifact where only the runtime's distribution is installed.
+"""The command ``tvm-sched-run``: run an artifact with the runtime's distribution alone.
 
-``tvm-sched run`` does the same with plan, timeline and trace beside it.
+``tvm-sched run`` also shows plan, timeline and trace.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _BAD_INPUT, _FAILURE, _INTERRUPTED = 2, 1, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 0, 1 for a run that failed, 2 for wrong input."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["serve"]:
-        return _serve(given[1:])
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments[:1] in (["serve"], ["export-triton"]):
+        return _attached(arguments[0], arguments[1:])
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
-    if given[:1] == ["generate"]:
-        return exit_status(lambda: _generate(given[1:]))
-    options = _parser().parse_args(given)
+    if arguments[:1] == ["generate"]:
+        return exit_status(lambda: _generate(arguments[1:]))
+    options = _parser().parse_args(arguments)
     return exit_status(lambda: _run(options))
 
 
@@ -50,16 +50,17 @@ def exit_status(run: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return _INTERRUPTED
-    except BrokenPipeError:  # as by `| head`; nor can Python write what it still holds
+    except BrokenPipeError:  # as by `| head`; Python could not flush its buffer either
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _FAILURE
     return 0
 
 
-def _serve(arguments: list[str]) -> int:
-    """Run ``tvm-sched-run serve``, which needs the packages of the extra ``serve``."""
-    command = importlib.import_module("tvm_sched_serve.command")
-    return int(command.main(arguments, "tvm-sched-run serve"))
+def _attached(name: str, arguments: list[str]) -> int:
+    """Run a command of `tvm_sched_serve`; ``serve`` needs the packages of the extra ``serve``."""
+    module = {"serve": "command", "export-triton": "triton_command"}[name]
+    command = importlib.import_module(f"tvm_sched_serve.{module}")
+    return int(command.main(arguments, f"tvm-sched-run {name}"))
 
 
 def _generate(arguments: list[str]) -> None:
@@ -77,7 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tvm-sched-run",
         description="Run and measure what `tvm-sched compile` (.so) or `tvm-sched pipeline --artifact` (a folder) wrote. "
-        "`tvm-sched-run serve` serves artifacts to clients; `tvm-sched-run generate` generates text with language models.",
+        "`tvm-sched-run serve` serves artifacts to clients, and `tvm-sched-run export-triton` writes them for Triton; "
+        "`tvm-sched-run generate` generates text with language models.",
     )
     parser.add_argument("artifact", type=Path, metavar="ARTIFACT")
     parser.add_argument(
@@ -127,15 +129,15 @@ def _run(options: argparse.Namespace) -> None:
         print(f"{value['name']:10} {value['shape']} {value['dtype']}")
 
 
-def _run_module(options: argparse.Namespace, given: dict[str, Array]) -> tuple[dict[str, Any], list[Array]]:
-    """Latency of an artifact with one schedule, by the executor's clock."""
+def _run_module(options: argparse.Namespace, inputs: dict[str, Array]) -> tuple[dict[str, Any], list[Array]]:
+    """Measure the latency of an artifact with one schedule, by the executor's clock."""
     from .runtime import load
     from .runtime.parameters import require_parameters
     from .runtime.values import choose_inputs
 
     module = load(options.artifact, options.parameters, threads=options.threads)
     require_parameters(options.artifact, module.parameters())
-    values = choose_inputs(module.plans(), given, options.seed)
+    values = choose_inputs(module.plans(), inputs, options.seed)
     measured = asdict(module.benchmark(*values, warmup=options.warm_up, repeat=options.repeat))
     repeat, names = measured.pop("repeat"), [output["name"] for output in module.outputs()]
     outputs = module.run(*values)
@@ -143,8 +145,8 @@ def _run_module(options: argparse.Namespace, given: dict[str, Array]) -> tuple[d
     return result, outputs
 
 
-def _run_pipeline(options: argparse.Namespace, given: dict[str, Array]) -> tuple[dict[str, Any], list[Array]]:
-    """Time between the results of batches that follow each other without a pause."""
+def _run_pipeline(options: argparse.Namespace, inputs: dict[str, Array]) -> tuple[dict[str, Any], list[Array]]:
+    """Measure the time between results of batches that follow each other without a pause."""
     from .pipeline import load
     from .runtime.values import choose_inputs
 
@@ -153,7 +155,7 @@ def _run_pipeline(options: argparse.Namespace, given: dict[str, Array]) -> tuple
             f"{options.artifact} is a pipeline; --parameter-file and --threads are for artifacts of one schedule"
         )
     pipeline = load(options.artifact)
-    batch = choose_inputs([{"arguments": pipeline.arguments()}], given, options.seed)
+    batch = choose_inputs([{"arguments": pipeline.arguments()}], inputs, options.seed)
     if options.warm_up:
         pipeline.run([batch] * options.warm_up)
     results, ran = pipeline.trace([batch] * options.repeat)

@@ -1,4 +1,4 @@
-"""An SQLite file with reproducible contents: shared by processes, moved aside and created again when damaged."""
+"""An SQLite file with reproducible contents: shared by processes; if it is damaged, it is moved aside and created again."""
 
 from __future__ import annotations
 
@@ -21,27 +21,26 @@ class SqliteFile:
     """A file with tables."""
 
     path: Path
-    """Made with its folder when it is first used."""
+    """Path of the file; the first use creates it and its folder."""
     schema: str
     """``create table if not exists ...``, one statement."""
     what: str
     """Name in messages, such as ``"the database of measurements"``."""
     warning: type[Warning] = UserWarning
-    """Category of the warning that a damaged file is put aside."""
+    """Category of the warning that a damaged file was moved aside."""
     durable: bool = True
-    """Whether what was written is on the disk when `use` returns, which waits for the disk. Else the file may be
-    damaged where the machine loses its power."""
+    """Whether `use` waits until the disk has all writes. Otherwise a loss of power may damage the file."""
 
     def size(self) -> int:
-        """Bytes of the file; 0 where there is none."""
+        """Return the bytes of the file; 0 if there is none."""
         return self.path.stat().st_size if self.path.is_file() else 0
 
     def clear(self) -> bool:
-        """Remove the file, and a damaged one that was put aside; returns whether there was one."""
-        found = self.path.is_file()
+        """Remove the file, and a damaged one that was moved aside; return whether there was one."""
+        exists = self.path.is_file()
         for ending in ("", "-journal", ".damaged"):
             self.path.with_name(f"{self.path.name}{ending}").unlink(missing_ok=True)
-        return found
+        return exists
 
     def use(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Work on the open database in one transaction; a damaged one is moved aside with a warning and created again.
@@ -59,7 +58,7 @@ class SqliteFile:
                     raise
                 aside = self._put_aside()
                 warnings.warn(
-                    f"{self.path}: {self.what} is damaged ({error}); it is {aside.name} now, and a new one is made",
+                    f"{self.path}: {self.what} is damaged ({error}); it is {aside.name} now, and a new one is created",
                     self.warning,
                     stacklevel=3,
                 )

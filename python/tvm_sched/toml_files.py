@@ -1,4 +1,4 @@
-"""Reading and writing of versioned TOML documents: those that people write, such as topologies and clusters."""
+"""Read and write versioned TOML documents, such as topologies and clusters."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ R = TypeVar("R")
 
 
 def parse_toml(text: bytes | str, format: str, version: int, kind: type[T], where: str) -> T:
-    """Make a ``kind`` of a document's text.
+    """Convert a document's text to a ``kind``.
 
     Raises
     ------
     FormatError
-        It is no TOML, of another format, of a newer version, or has a field that is not allowed; says where.
+        The text is not TOML, has another format or a newer version, or a field is not allowed; the message says where.
     """
     try:
         data = tomllib.loads(text.decode() if isinstance(text, bytes) else text)
@@ -47,7 +47,7 @@ class Table(NamedTuple):
 
 
 def format_toml(tables: Iterable[Table]) -> str:
-    """The text of a document: tables in their order, the comments of each below its title."""
+    """Return the text of a document: tables in their order, the comments of each below its title."""
     return "\n".join(
         (f"[[{table.title}]]\n" if table.title else "")
         + "".join(f"# {_one_line(comment)}\n" for comment in table.comments)
@@ -57,7 +57,7 @@ def format_toml(tables: Iterable[Table]) -> str:
 
 
 def neighbours(records: Iterable[R], key: Callable[[R], Any]) -> list[list[R]]:
-    """Neighbours with equal keys, together: those that share a table of a file."""
+    """Group neighbours with equal keys, which share a table of a file."""
     return [list(group) for _, group in groupby(records, key)]
 
 
@@ -66,7 +66,7 @@ def _one_line(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """A value as TOML writes it, tables in one line."""
+    """Return a value as TOML writes it, tables in one line."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

@@ -96,13 +96,13 @@ def keep(best: BestKnown, judged: Iterable[tuple[Case, Result, bytes]]) -> list[
 
 def _checked(case: Case, solution: bytes, proof: Proof, files: Mapping[str, str] = NO_FILES) -> tuple[str, str]:
     """Check a solution and its bound; return the other implementation's name, and a line on an unproved claim."""
-    found = case.kind.check(case.task, solution, proof, case.name, files)
-    if not found.by or case.kind.holds(proof, found):
-        return found.by, ""
+    checked = case.kind.check(case.task, solution, proof, case.name, files)
+    if not checked.by or case.kind.holds(proof, checked):
+        return checked.by, ""
     claim = ""
     if proof.evidence is not None:
-        claim = f"{case.name}: the bound says {proof.bound:.15g}, and its evidence proves {found.proved:.15g} only"
-    return f"{found.by}, {case.kind.measure} alone", claim
+        claim = f"{case.name}: the bound says {proof.bound:.15g}, and its evidence proves {checked.proved:.15g} only"
+    return f"{checked.by}, {case.kind.measure} alone", claim
 
 
 def check_kept(best: BestKnown, cases: Iterable[Case]) -> Iterator[tuple[Case, Known, str]]:
@@ -178,7 +178,7 @@ def _proved_anew(best: BestKnown, case: Case, known: Known, iterations: int) -> 
     try:
         solution = best.solution(case)
         proof = case.kind.prove(case.task, known.value, old, iterations)
-        found = case.kind.check(case.task, solution, proof, case.name, {"solution": files["solution"]})
+        checked = case.kind.check(case.task, solution, proof, case.name, {"solution": files["solution"]})
     except (InputError, SchedulerError) as error:
         return Proving(case, known, known, refused=str(error))
     try:
@@ -188,9 +188,9 @@ def _proved_anew(best: BestKnown, case: Case, known: Known, iterations: int) -> 
         refused = str(error)
     stronger = case.kind.better(known.bound, proof.bound)
     instead = not was_proved and case.kind.ratio(known.bound, proof.bound) <= 1 + ROUNDING
-    if not case.kind.holds(proof, found) or not (stronger or instead):
+    if not case.kind.holds(proof, checked) or not (stronger or instead):
         return Proving(case, known, known, refused=refused)
-    now = Known(known.digest, known.value, known.method, proof.bound, proof.by, found.by)
+    now = Known(known.digest, known.value, known.method, proof.bound, proof.by, checked.by)
     best.add(case, now, solution, proof.evidence)
     return Proving(case, known, now, True, refused)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from tvm_sched.errors import InputError
 from tvm_sched.files import content_digest, read_bytes
-from tvm_sched.problem.cpu import cpu_topology
+from tvm_sched.problem.cpu_presets import cpu_topology
 from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.pipeline_api import ExportablePipeline, compile_pipeline
 
@@ -28,7 +28,7 @@ def service_of_model(
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     backend: str = "cuda",
 ) -> Service:
-    """The service that a model file is, see `service_of_graph`.
+    """Return a service made of a model file; see `service_of_graph`.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def compile_placement(
 def compiled_artifact(
     folder: Path, cluster: Cluster, service: Service, placement: ServicePlacement, backend: str
 ) -> Path:
-    """The compiled pipeline of a placement; one that is there for the same model, parts and kinds of GPUs is taken."""
+    """Return the compiled pipeline of a placement, an existing one if it is of the same model, parts and kinds of GPUs."""
     kinds = [cluster.kinds[cluster.gpus[cluster.gpu_id[stage.gpu]].kind] for stage in placement.stages]
     parts = [stage.operators for stage in placement.stages]
     about = msgspec.json.encode([_checksum(service), service.input_shapes, backend, parts, kinds])

@@ -9,7 +9,7 @@ from tvm_sched.errors import InputError
 from tvm_sched.pipeline import PipelinePlan
 from tvm_sched.pipeline.stage_pricing import price
 from tvm_sched.problem import Bus, Device, Link, OpGraph, Problem, Topology
-from tvm_sched.problem.cpu import cpu_topology
+from tvm_sched.problem.cpu_presets import cpu_topology
 
 from .problem.cluster import Cluster
 from .problem.placement_pricing import circuit_bandwidth, circuit_head_ns
@@ -24,7 +24,7 @@ class Segment(NamedTuple):
     """A part of a model between two points at which a single activation is passed on."""
 
     name: str
-    """Of its first operator."""
+    """Name of its first operator."""
     operators: tuple[str, ...]
     """In topological order."""
     output: int
@@ -40,16 +40,16 @@ def segments(graph: OpGraph) -> tuple[Segment, ...]:
     index = graph.index
     position = {o: p for p, o in enumerate(index.order)}
     last_read = {t: max((position[o] for o in readers), default=-1) for t, readers in enumerate(index.consumers)}
-    made: list[Segment] = []
+    chain: list[Segment] = []
     open_now: set[int] = set()
     members: list[str] = []
     for p, o in enumerate(index.order):
         members.append(graph.operators[o].name)
         open_now = {t for t in (*open_now, *index.outputs[o]) if last_read[t] > p}
         if len(open_now) == 1 or p + 1 == len(index.order):
-            made.append(Segment(members[0], tuple(members), sum(index.size[t] for t in open_now)))
+            chain.append(Segment(members[0], tuple(members), sum(index.size[t] for t in open_now)))
             members = []
-    return tuple(made)
+    return tuple(chain)
 
 
 def service_of_graph(
@@ -62,8 +62,8 @@ def service_of_graph(
 ) -> Service:
     """Make a service of a model: an operator for each of its segments.
 
-    Memory of an operator is that of the parameters that the segment reads (those of two segments count in both) and of the
-    activations that it makes.
+    The memory of an operator holds the parameters that the segment reads and the activations that it makes. Parameters that
+    two segments read count in both.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def service_of_graph(
 
 
 def stage_topology(cluster: Cluster, placement: ServicePlacement, backend: str) -> Topology:
-    """The topology to compile a placement's pipeline for: a device for each stage, joined by the circuits.
+    """Return the topology for which a placement's pipeline is compiled: a device for each stage, joined by the circuits.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def stage_topology(cluster: Cluster, placement: ServicePlacement, backend: str) 
 
 
 def plan_of_placement(problem: Problem, placement: ServicePlacement) -> PipelinePlan:
-    """The pipeline plan of a placement: stage after stage on the devices of `stage_topology`, in their order.
+    """Return the pipeline plan of a placement: stage after stage on the devices of `stage_topology`, in their order.
 
     Raises
     ------

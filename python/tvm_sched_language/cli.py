@@ -63,29 +63,29 @@ class TextOptions:
         ),
     ] = None
 
-    def given(self, model: Path) -> dict[str, Any] | None:
-        """Return the fields of `GenerationOptions` that are given; None without --generate."""
+    def options_for(self, model: Path) -> dict[str, Any] | None:
+        """Return the fields of `GenerationOptions` that the user set; None without --generate."""
         names = ("context", "sequences", "pieces", "weights")
-        found = {name: value for name in names if (value := getattr(self, name)) is not None}
+        fields = {name: value for name in names if (value := getattr(self, name)) is not None}
         if not self.generate:
-            if found:
-                raise InputError(f"--{next(iter(found))} is for language models: give --generate, too")
+            if fields:
+                raise InputError(f"--{next(iter(fields))} is for language models: give --generate, too")
             return None
         if not model.is_dir():
             raise InputError(f"{model}: --generate takes a folder of Hugging Face with config.json and weights")
         if self.pieces is not None:
             try:
-                found["pieces"] = tuple(int(piece) for piece in self.pieces.split(","))
+                fields["pieces"] = tuple(int(piece) for piece in self.pieces.split(","))
             except ValueError:
                 raise InputError(f"--pieces {self.pieces}: numbers with commas between are allowed: 16,128") from None
-        return found
+        return fields
 
     def compile(self, model: Path, options: CompileOptions, progress: Any) -> CompiledModel:
         """Compile the folder of a language model."""
         from . import GenerationOptions, compile_language_model, open_language_model
 
         progress("reading the model", 0, 0)
-        opened = open_language_model(model, GenerationOptions(**self.given(model) or {}))
+        opened = open_language_model(model, GenerationOptions(**self.options_for(model) or {}))
         return compile_language_model(opened, options, progress=progress)
 
 

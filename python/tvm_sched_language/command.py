@@ -36,10 +36,10 @@ class Request:
     """Whether prompts and texts are numbers of tokens."""
 
     def sampling(self, generator: Generator) -> Sampling:
-        """Return the sampling: the model's, with what is given in its place."""
+        """Return the sampling: the model's, with the options that the user set."""
         own = asdict(generator.default_sampling())
-        given = {name: getattr(self, name) for name in own if getattr(self, name) is not None}
-        return Sampling(**own | given)
+        overrides = {name: getattr(self, name) for name in own if getattr(self, name) is not None}
+        return Sampling(**own | overrides)
 
     def read(self) -> list[Prompt]:
         """Return the prompts as `Generator.start` takes them."""
@@ -72,13 +72,13 @@ def generate_texts(generator: Generator, request: Request, write: Callable[[str]
             return
         shown(f"{token.id} " if request.tokens or not generator.text.has_tokenizer else token.text)
 
-    made = generator.generate(prompts, max_tokens=request.max_tokens, sampling=sampling, chat=request.chat, watch=show)
+    texts = generator.generate(prompts, max_tokens=request.max_tokens, sampling=sampling, chat=request.chat, watch=show)
     if write is not None:
         if shown is not None:
             write("\n")
-        for number, text in enumerate(made if shown is None else []):
+        for number, text in enumerate(texts if shown is None else []):
             write(f"{number + 1}: {' '.join(map(str, text.tokens)) if request.tokens else text.text}\n")
-    return GenerationSummary(made)
+    return GenerationSummary(texts)
 
 
 def speed(summary: GenerationSummary) -> str:
@@ -86,8 +86,8 @@ def speed(summary: GenerationSummary) -> str:
     tokens = sum(len(text.tokens) for text in summary.texts)
     first, last = max(t.prompt_seconds for t in summary.texts), max(t.seconds for t in summary.texts)
     prompt = sum(text.prompt_tokens for text in summary.texts)
-    rest, seconds = tokens - len(summary.texts), last - min(t.prompt_seconds for t in summary.texts)
-    rate = f", then {rest / seconds:.1f} tokens a second" if rest > 0 and seconds > 0 else ""
+    further, seconds = tokens - len(summary.texts), last - min(t.prompt_seconds for t in summary.texts)
+    rate = f", then {further / seconds:.1f} tokens a second" if further > 0 and seconds > 0 else ""
     ends = ", ".join(dict.fromkeys(text.finished for text in summary.texts))
     return f"{prompt} tokens of prompt, first token after {first:.3f} s{rate}; {tokens} tokens ({ends})"
 

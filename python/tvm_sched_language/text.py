@@ -113,7 +113,7 @@ class Decoded:
         return self._new(finished=True)
 
     def _new(self, finished: bool) -> str:
-        # Some tokenizers write a token in another way at the start of a text, so the tokens before it are decoded, too.
+        # Some tokenizers write a token differently at the start of a text, so the tokens before it are decoded, too.
         before = self._text.decode(self._tokens[self._first : self._read])
         now = self._text.decode(self._tokens[self._first :])
         if not finished and (len(now) <= len(before) or now.endswith(_UNFINISHED)):

@@ -27,7 +27,7 @@ class NumberFormat:
     """Formats of the embedding table and of the last layer where the linear layers of the blocks have this one."""
 
     def size(self, rows: int, columns: int) -> int:
-        """Bytes of a matrix whose rows of ``columns`` numbers are contiguous."""
+        """Return the bytes of a matrix whose rows of ``columns`` numbers are contiguous."""
         return rows * math.ceil(columns / self.block) * self.block_bytes
 
 

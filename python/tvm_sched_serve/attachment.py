@@ -1,34 +1,38 @@
-"""Attaches ``serve`` to the command ``tvm-sched``; the entry point ``tvm_sched.commands`` names `attach`."""
+"""Attaches ``serve`` and ``export-triton`` to ``tvm-sched``; the entry point ``tvm_sched.commands`` names `attach`."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from tvm_sched.cli.attached_commands import SERVE
 
-from .command import main, make_parser
+from . import command, triton_command
 
 
 def attach(app: typer.Typer) -> None:
-    """Add ``serve`` with the options of `tvm_sched_serve.command`, which reads them."""
-    parser = make_parser("tvm-sched serve")
+    """Add the commands with the options of their parsers, which read them."""
+    for name, module in (("serve", command), ("export-triton", triton_command)):
+        _attach(app, name, module.make_parser(f"tvm-sched {name}"), module.main)
+
+
+def _attach(app: typer.Typer, name: str, parser: argparse.ArgumentParser, main: Callable[[Sequence[str]], int]) -> None:
     actions = [action for action in parser._actions if action.dest != "help"]
 
-    def serve(**given: Any) -> None:
-        raise typer.Exit(main(_arguments(actions, given)))
+    def run(**values: Any) -> None:
+        raise typer.Exit(main(_arguments(actions, values)))
 
-    parameters = [_parameter(action) for action in actions]
-    serve.__doc__ = parser.description
-    serve.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    app.command("serve", rich_help_panel=SERVE, epilog=parser.epilog)(serve)
+    run.__doc__ = parser.description
+    run.__signature__ = inspect.Signature([_parameter(action) for action in actions])  # type: ignore[attr-defined]
+    app.command(name, rich_help_panel=SERVE, epilog=parser.epilog)(run)
 
 
 def _parameter(action: argparse.Action) -> inspect.Parameter:
-    """An option of typer like one of argparse; its value is checked there."""
+    """Return an option of typer like argparse's; the parser checks its value."""
     text = (action.help or "") + (f" (default: {action.default})" if action.default not in (None, False) else "")
     metavar = str(action.metavar) if action.metavar else None
     kind: Any
@@ -43,10 +47,10 @@ def _parameter(action: argparse.Action) -> inspect.Parameter:
     return inspect.Parameter(action.dest, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _arguments(actions: list[argparse.Action], given: dict[str, Any]) -> list[str]:
+def _arguments(actions: list[argparse.Action], values: dict[str, Any]) -> list[str]:
     arguments: list[str] = []
     for action in actions:
-        value = given[action.dest]
+        value = values[action.dest]
         if value in (None, False):
             continue
         arguments += action.option_strings[:1]

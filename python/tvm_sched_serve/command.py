@@ -88,7 +88,9 @@ def _text(address: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _whole(least: int, largest: int) -> Callable[[str], int]:
+def whole(least: int, largest: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers of a range."""
+
     def number(text: str) -> int:
         value = int(text)
         if not least <= value <= largest:
@@ -98,7 +100,9 @@ def _whole(least: int, largest: int) -> Callable[[str], int]:
     return number
 
 
-def _seconds(least: float) -> Callable[[str], float]:
+def seconds(least: float) -> Callable[[str], float]:
+    """Return a parser of finite numbers from ``least``."""
+
     def number(text: str) -> float:
         value = float(text)
         if not (math.isfinite(value) and least <= value <= 1e6):
@@ -116,7 +120,7 @@ def make_parser(program: str) -> argparse.ArgumentParser:
         epilog=f"Examples: {program} model.so | {program} repository/ --instances 2 --batch-delay 2 --admin-port 8002",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    port, count = _whole(0, 65535), _whole(1, 1 << 20)
+    port, count = whole(0, 65535), whole(1, 1 << 20)
     parser.add_argument("artifact", type=Path, metavar="MODEL.so|FOLDER", help="what `tvm-sched compile` wrote")
     where = parser.add_argument_group("where")
     where.add_argument(
@@ -139,11 +143,11 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     access.add_argument("--tls-certificate", type=Path, metavar="FILE", help="PEM file, with --tls-key")
     access.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM file")
     run = parser.add_argument_group("how models run")
-    run.add_argument("--instances", type=_whole(1, 1024), default=1, metavar="N", help="runs of a model at once")
-    run.add_argument("--threads", type=_whole(1, 4096), metavar="N", help="threads of a run's CPU devices together")
+    run.add_argument("--instances", type=whole(1, 1024), default=1, metavar="N", help="runs of a model at once")
+    run.add_argument("--threads", type=whole(1, 4096), metavar="N", help="threads of a run's CPU devices together")
     run.add_argument(
         "--batch-delay",
-        type=_seconds(0),
+        type=seconds(0),
         metavar="MS",
         help="join requests to batches; milliseconds that one may wait for others",
     )
@@ -156,21 +160,21 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--timeout",
-        type=_seconds(1e-3),
+        type=seconds(1e-3),
         default=60.0,
         metavar="SECONDS",
         help="for a request, waiting included; of a text: for each token",
     )
     run.add_argument(
-        "--watchdog", type=_seconds(0), metavar="SECONDS", help="give up a run in which no step ended for that long"
+        "--watchdog", type=seconds(0), metavar="SECONDS", help="give up a run in which no step ended for that long"
     )
     limits = parser.add_argument_group("limits")
     limits.add_argument(
-        "--max-request-bytes", type=_whole(1, 1 << 40), default=64 << 20, metavar="N", help="of a request's body"
+        "--max-request-bytes", type=whole(1, 1 << 40), default=64 << 20, metavar="N", help="of a request's body"
     )
     limits.add_argument(
         "--max-total-bytes",
-        type=_whole(1, 1 << 44),
+        type=whole(1, 1 << 44),
         default=1 << 30,
         metavar="N",
         help="of all bodies over HTTP at once",
@@ -183,7 +187,7 @@ def make_parser(program: str) -> argparse.ArgumentParser:
         ("--drain-delay", 0, 0.0, "after SIGTERM: not ready, and requests are still accepted"),
         ("--drain-timeout", 1e-3, 30.0, "after that: until unanswered requests are given up"),
     ):
-        limits.add_argument(flag, type=_seconds(least), default=default, metavar="SECONDS", help=text)
+        limits.add_argument(flag, type=seconds(least), default=default, metavar="SECONDS", help=text)
     parser.add_argument("--json", action="store_true", help="print the addresses as one JSON line")
     return parser
 

@@ -17,7 +17,7 @@ from variant_cases import blocks_in_halves
 @pytest.mark.parametrize("groups", [1, 3])
 def test_each_block_takes_as_long_as_its_best_way(groups):
     problem = blocks_in_halves(groups)
-    assert [delay.ns for delay in relaxation_of(problem).given] == [90] * groups
+    assert [delay.ns for delay in relaxation_of(problem).extra] == [90] * groups
     assert lower_bound(problem).ns == 20 + 90 * groups
     schedule = solve(problem, method="anytime", options={"work": 0.2})
     assert simulate(problem, schedule).latency_ns == 20 + 90 * groups
@@ -34,7 +34,7 @@ def test_a_way_that_does_not_wait_for_what_the_graph_reads_leaves_nothing_to_say
     group = Group(group.name, group.operators, (*group.alternatives, alone))
     costs = Costs(np.vstack([problem.variants.costs.operator_ns, [[50, 50]]]))
     more = Problem(problem.graph, problem.topology, problem.costs, Variants([group], costs))
-    assert relaxation_of(more).given == ()
+    assert relaxation_of(more).extra == ()
     assert lower_bound(more).ns <= 10 + 50
 
 

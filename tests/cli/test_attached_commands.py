@@ -82,7 +82,7 @@ class Odd:
 
     odd: Annotated[bool, typer.Option("--odd", help="Compile in an odd way.")] = False
 
-    def given(self, model):
+    def options_for(self, model):
         return {"odd": True} if self.odd else None
 
     def compile(self, model, options, progress):

@@ -15,8 +15,8 @@ LATIN = b'{"format": "tvm_sched.problem", "name": "\xe9"}'
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("deep.json", DEEP.encode(), "too deep in each other"),
-        ("objects.json", b'{"a":' * 100_000, "too deep in each other"),
+        ("deep.json", DEEP.encode(), "nested too deeply"),
+        ("objects.json", b'{"a":' * 100_000, "nested too deeply"),
         ("latin.json", LATIN, "no text in UTF-8"),
         ("zeros.json", bytes(100), "not a JSON document"),
     ],

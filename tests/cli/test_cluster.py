@@ -130,7 +130,7 @@ def test_a_sequence_ends_with_its_reason(run):
     arguments = ("--demand", "huge-model", "--count", "500", "--allocator", "first-fit", "--json")
     said = run("cluster", "place", "rampa-high-performance", *arguments).json
     assert 0 < said["placed"] < 500
-    assert "finds no place on what is free" in said["reason"]
+    assert "does not fit on the free GPUs" in said["reason"]
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def test_a_model_that_computes_nothing(run, tmp_path):
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "same", [x], [y])), tmp_path / "same.onnx")
     said = run("compile", tmp_path / "same.onnx", "-t", "cpu1", "-s", "single", "-o", tmp_path / "m.so").stderr
-    assert "computes nothing: a run gives back what it is given" in said
+    assert "computes nothing: a run returns its inputs" in said
     np.save(tmp_path / "x.npy", np.arange(3, dtype="float32"))
     run("run", tmp_path / "m.so", "--repeat", 1, "--input", f"x={tmp_path / 'x.npy'}", "-o", tmp_path / "out")
     assert np.load(tmp_path / "out" / "output_0.npy").tolist() == [0, 1, 2]
@@ -189,4 +189,4 @@ def test_a_model_that_computes_nothing(run, tmp_path):
 
 def test_places_that_refuse_files(fails, model_file, artifact):
     assert "cannot be written" in fails(2, "compile", model_file, "-t", "cpu1", "-s", "single", "-o", "/proc/m.so")
-    assert "cannot be made" in fails(2, "run", artifact[0], "--repeat", 1, "-o", "/proc/outputs")
+    assert "cannot be created" in fails(2, "run", artifact[0], "--repeat", 1, "-o", "/proc/outputs")

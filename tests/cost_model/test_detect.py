@@ -61,7 +61,7 @@ def test_too_little_is_known():
     gpu = Gpu("PCI device 0x1234", "0000:01:00.0", ("0000:00:01.0", "0000:01:00.0"), 1 << 30, 4, 16)
     with pytest.raises(InputError, match="install nvidia-ml-py"):
         to_topology(Recording("cpu", (4,), 1 << 30, (gpu,)))
-    with pytest.raises(InputError, match="make no bandwidth"):
+    with pytest.raises(InputError, match="give no bandwidth"):
         to_topology(Recording("cpu", (4,), 1 << 30, (msgspec.structs.replace(gpu, generation=0),)))
 
 

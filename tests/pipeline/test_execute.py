@@ -61,7 +61,7 @@ def test_a_stage_with_several_ways_has_as_many_batches_at_once_and_sends_them_in
             under_way.remove(values[0][0])
         return [values[0] + 1]
 
-    pipeline.programs[1] = dataclasses.replace(pipeline.programs[1], run=run, ways=3)
+    pipeline.programs[1] = dataclasses.replace(pipeline.programs[1], run=run, instances=3)
     results = pipeline.run([np.array([float(b)]) for b in range(12)])
     assert [result.value()[0][0] for result in results] == [b + len(pipeline.programs) for b in range(12)]
     assert most == [3]

@@ -1,4 +1,4 @@
-"""A random ONNX graph while it is built: its values, with what is known of their shape, size and exactness."""
+"""A random ONNX graph under construction: its values, with shapes, bounds and exactness."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Value:
     dtype: str
     shape: tuple[int, ...]
     exact: bool = True
-    """Whether every right implementation computes the same bits: what rounds or compares needs such values, for a
-    difference in the last bit would become a large one."""
+    """Whether every correct implementation computes the same bits. Rounding and comparisons need such values, since they
+    turn a difference in the last bit into a large one."""
     bound: float = 4.0
-    """No element is larger in magnitude: what grows fast needs small ones."""
+    """Largest magnitude of an element; operators that grow fast need small ones."""
 
     @property
     def size(self) -> int:
@@ -39,7 +39,7 @@ class Value:
 
 @dataclass
 class GraphBuilder:
-    """Collects nodes, inputs and initializers; ``seed`` gives the numbers in them."""
+    """Collects nodes, inputs and initializers; ``seed`` determines their numbers."""
 
     seed: int
     nodes: list[Any] = field(default_factory=list)
@@ -51,7 +51,7 @@ class GraphBuilder:
         self.random = np.random.default_rng(self.seed)
 
     def numbers(self, dtype: str, shape: Sequence[int]) -> npt.NDArray[np.generic]:
-        """Numbers of a type, in magnitude up to 4."""
+        """Return random numbers of a type, in magnitude up to 4; bytes use their whole range."""
         shape = tuple(shape)
         if dtype == "bool":
             return self.random.random(shape) < 0.5
@@ -63,29 +63,29 @@ class GraphBuilder:
         return self.random.integers(-4, 5, shape).astype(dtype)
 
     def add_input(self, dtype: str, shape: Sequence[int]) -> Value:
-        """A new input of the graph."""
+        """Add an input."""
         value = Value(f"x{len(self.inputs)}", dtype, tuple(shape), bound=255.0 if dtype.endswith("int8") else 4.0)
         self.inputs.append(value)
         self.values.append(value)
         return value
 
     def constant(self, array: npt.ArrayLike, dtype: str | None = None) -> Value:
-        """A new initializer; it can be read by later nodes, too."""
-        given = np.asarray(array, dtype)
-        value = Value(f"c{len(self.initializers)}", given.dtype.name, given.shape)
-        self.initializers[value.name] = given
+        """Add an initializer, which later nodes can read, too."""
+        values = np.asarray(array, dtype)
+        value = Value(f"c{len(self.initializers)}", values.dtype.name, values.shape)
+        self.initializers[value.name] = values
         return value
 
     def weight(self, shape: Sequence[int], dtype: str = "float32") -> Value:
-        """An initializer with random numbers."""
+        """Add an initializer with random numbers."""
         return self.constant(self.numbers(dtype, shape))
 
     def pick(self, draw: Draw, fits: Callable[[Value], bool]) -> Value | None:
-        """One of the values that fit, later ones first where hypothesis has no reason for another."""
+        """Draw one of the values that fit; hypothesis prefers later ones."""
         from hypothesis import strategies as st
 
-        found = [value for value in reversed(self.values) if fits(value)]
-        return draw(st.sampled_from(found)) if found else None
+        candidates = [value for value in reversed(self.values) if fits(value)]
+        return draw(st.sampled_from(candidates)) if candidates else None
 
     def add(
         self,
@@ -103,19 +103,19 @@ class GraphBuilder:
             operator, [value.name if value else "" for value in inputs], names, f"n{len(self.nodes)}", **attributes
         )
         types = _infer(node, [value for value in inputs if value], self.initializers)
-        made = []
+        results = []
         for name in names:
             tensor = types[name].tensor_type
             shape = tuple(d.dim_value for d in tensor.shape.dim)
-            made.append(Value(name, helper.tensor_dtype_to_np_dtype(tensor.elem_type).name, shape, exact, bound))
-        if any(value.size > LARGEST or len(value.shape) > 5 for value in made):
+            results.append(Value(name, helper.tensor_dtype_to_np_dtype(tensor.elem_type).name, shape, exact, bound))
+        if any(value.size > LARGEST or len(value.shape) > 5 for value in results):
             return []
         self.nodes.append(node)
-        self.values += made
-        return made
+        self.values += results
+        return results
 
     def model(self, outputs: Sequence[Value]) -> onnx.ModelProto:
-        """The graph as a model with these outputs."""
+        """Return the graph as a model with these outputs."""
         graph = helper.make_graph(
             self.nodes,
             "random",
@@ -126,7 +126,7 @@ class GraphBuilder:
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
 
     def feeds(self) -> dict[str, npt.NDArray[np.generic]]:
-        """Values of the inputs."""
+        """Return values of the inputs."""
         random = GraphBuilder(self.seed + 1)
         return {value.name: np.asarray(random.numbers(value.dtype, value.shape)) for value in self.inputs}
 
@@ -138,7 +138,7 @@ def _info(value: Value) -> onnx.ValueInfoProto:
 
 
 def _infer(node: Any, inputs: Sequence[Value], initializers: dict[str, Any]) -> dict[str, Any]:
-    """Types of a node's outputs, by ONNX's own inference."""
+    """Return the types of a node's outputs by ONNX's own inference."""
     schema = onnx.defs.get_schema(node.op_type, OPSET, "")
     types = {value.name: _info(value).type for value in inputs}
     known = {v.name: numpy_helper.from_array(initializers[v.name], v.name) for v in inputs if v.name in initializers}

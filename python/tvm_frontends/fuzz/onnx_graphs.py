@@ -16,15 +16,15 @@ from .onnx_steps import STEPS
 TOLERANCE = 2e-5
 """Largest difference of float32 values, relative to the largest magnitude in the whole graph.
 
-A sum of up to a few hundred products in another order differs by some 10 units in the last place (1e-6); the few nodes
-that follow each other here carry that on with factors below 10.
+A sum of a few hundred products in another order differs by some 10 units in the last place (1e-6). The few nodes of a graph
+multiply that by less than 10.
 """
 _SIZES = st.sampled_from([2, 3, 1, 4, 5, 8, 0])
 
 
 @dataclass(frozen=True)
 class RandomGraph:
-    """A model, values for its inputs, and all its tensors that are no inputs."""
+    """A model, values for its inputs, and the same model with all tensors as outputs."""
 
     model: Any
     feeds: dict[str, npt.NDArray[np.generic]]
@@ -39,9 +39,9 @@ class RandomGraph:
 
 @st.composite
 def onnx_graphs(draw: Any, nodes: int = 6) -> RandomGraph:
-    """Graphs of up to some nodes: several inputs, some of them unused, several outputs, shared initializers.
+    """Random graphs of up to ``nodes`` nodes: several inputs, unused ones too, several outputs, shared initializers.
 
-    Shapes have up to four dimensions, also none and empty ones.
+    Shapes have up to four dimensions, and may be empty.
     """
     builder = GraphBuilder(draw(st.integers(0, 999)))
     for _ in range(draw(st.integers(1, 3))):
@@ -58,9 +58,10 @@ def onnx_graphs(draw: Any, nodes: int = 6) -> RandomGraph:
 
 
 def reference(graph: RandomGraph) -> tuple[list[npt.NDArray[Any]], float]:
-    """The outputs by ONNX Runtime without its optimisations, and the largest magnitude of all tensors.
+    """Return the outputs by ONNX Runtime without its optimisations, and the largest magnitude of all tensors.
 
-    ONNX Runtime multiplies 8-bit integers as int32 here: on some processors its sums of 8-bit products saturate in 16 bits.
+    ONNX Runtime multiplies 8-bit integers as int32 here: on some processors its sums of 8-bit products saturate in 16
+    bits.
     """
     import onnxruntime
 
@@ -78,30 +79,30 @@ def reference(graph: RandomGraph) -> tuple[list[npt.NDArray[Any]], float]:
 
 
 def _in_int32(model: Any) -> Any:
-    """The model with each MatMulInteger as a MatMul of int32 tensors, less their zero points."""
+    """Return the model with each MatMulInteger replaced by a MatMul of int32 tensors minus their zero points."""
     from onnx import ModelProto, TensorProto, helper
 
-    made = ModelProto()
-    made.CopyFrom(model)
-    del made.graph.node[:]
+    widened = ModelProto()
+    widened.CopyFrom(model)
+    del widened.graph.node[:]
     for node in model.graph.node:
         if node.op_type != "MatMulInteger":
-            made.graph.node.append(node)
+            widened.graph.node.append(node)
             continue
         result, factors = node.output[0], []
         for k in range(2):
             parts = [name for name in (node.input[k], *node.input[k + 2 : k + 3]) if name]
             wide = [f"{result}_{k}_{j}" for j in range(len(parts))]
             for name, part in zip(wide, parts, strict=True):
-                made.graph.node.append(helper.make_node("Cast", [part], [name], to=TensorProto.INT32))
+                widened.graph.node.append(helper.make_node("Cast", [part], [name], to=TensorProto.INT32))
             factors.append(f"{result}_{k}")
-            made.graph.node.append(helper.make_node("Sub" if len(wide) == 2 else "Identity", wide, [factors[-1]]))
-        made.graph.node.append(helper.make_node("MatMul", factors, [result]))
-    return made
+            widened.graph.node.append(helper.make_node("Sub" if len(wide) == 2 else "Identity", wide, [factors[-1]]))
+        widened.graph.node.append(helper.make_node("MatMul", factors, [result]))
+    return widened
 
 
 def difference(graph: RandomGraph, run: Callable[[Any, dict[str, Any]], list[npt.NDArray[Any]]]) -> str:
-    """What is wrong in the outputs that a function computes for the model; empty where nothing is."""
+    """Return the first error in the outputs that ``run`` computes for the model; empty if there is none."""
     wanted, scale = reference(graph)
     for info, value, right in zip(graph.model.graph.output, run(graph.model, graph.feeds), wanted, strict=True):
         if value.dtype != right.dtype or value.shape != right.shape:

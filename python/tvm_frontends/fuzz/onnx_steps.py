@@ -1,7 +1,7 @@
-"""Steps that extend a random ONNX graph by a node or two, a family of operators a function.
+"""Steps that extend a random ONNX graph by one or two nodes, a family of operators a function.
 
-Each picks inputs that fit from the values there are, draws the attributes, and adds the nodes; it adds nothing where no
-value fits.
+A step draws inputs among the graph's values, draws the attributes and adds the nodes; without a fitting value it adds
+none.
 """
 
 from __future__ import annotations
@@ -22,15 +22,8 @@ _SMOOTH = (
     "Atan", "Mish", "ThresholdedRelu", "Celu", "Sigmoid", "Asinh",
 )  # fmt: skip
 _BOUNDED = {
-    "Sigmoid": 1.0,
-    "Tanh": 1.0,
-    "Softsign": 1.0,
-    "HardSigmoid": 1.0,
-    "Erf": 1.0,
-    "Sin": 1.0,
-    "Cos": 1.0,
-    "Atan": 1.6,
-}
+    "Sigmoid": 1.0, "Tanh": 1.0, "Softsign": 1.0, "HardSigmoid": 1.0, "Erf": 1.0, "Sin": 1.0, "Cos": 1.0, "Atan": 1.6,
+}  # fmt: skip
 
 
 def _is_float(value: Value) -> bool:
@@ -46,7 +39,7 @@ def _order(draw: Draw, count: int) -> list[int]:
 
 
 def unary(b: GraphBuilder, draw: Draw) -> None:
-    """Functions of one number."""
+    """Add a function of one number."""
     x = b.pick(draw, lambda v: _is_float(v) and v.bound <= _SMALL)
     if x is None:
         return
@@ -63,21 +56,21 @@ def unary(b: GraphBuilder, draw: Draw) -> None:
 
 
 def rounding(b: GraphBuilder, draw: Draw) -> None:
-    """What a difference in the last bit could change by much."""
+    """Add a rounding operator, on exact values only."""
     x = b.pick(draw, lambda v: _is_float(v) and v.exact)
     if x is not None:
         b.add(draw(st.sampled_from(["Floor", "Ceil", "Round", "Sign"])), [x], exact=True, bound=x.bound + 1)
 
 
 def tests(b: GraphBuilder, draw: Draw) -> None:
-    """IsNaN and IsInf."""
+    """Add IsNaN or IsInf."""
     x = b.pick(draw, _is_float)
     if x is not None:
         b.add(draw(st.sampled_from(["IsNaN", "IsInf"])), [x], exact=True)
 
 
 def _partner(b: GraphBuilder, draw: Draw, x: Value) -> Value:
-    """A tensor that broadcasts with another: one of the graph, or an initializer of fewer or shorter dimensions."""
+    """Return a tensor that broadcasts with ``x``: one of the graph, or an initializer of fewer or shorter dimensions."""
     other = b.pick(draw, lambda v: v.dtype == x.dtype and _broadcasts(x.shape, v.shape))
     if other is not None and draw(st.booleans()):
         return other
@@ -91,7 +84,7 @@ def _broadcasts(a: Sequence[int], b: Sequence[int]) -> bool:
 
 
 def binary(b: GraphBuilder, draw: Draw) -> None:
-    """Arithmetic with broadcasting."""
+    """Add arithmetic with broadcasting."""
     x = b.pick(draw, lambda v: v.dtype in ("float32", "int64", "int32") and v.bound <= _SMALL)
     if x is None:
         return
@@ -106,7 +99,7 @@ def binary(b: GraphBuilder, draw: Draw) -> None:
 
 
 def division(b: GraphBuilder, draw: Draw) -> None:
-    """Division and powers, by constants away from zero."""
+    """Add a division or power by constants away from zero."""
     x = b.pick(draw, lambda v: v.dtype in ("float32", "int64", "int32") and v.bound <= _SMALL)
     if x is None:
         return
@@ -122,7 +115,7 @@ def division(b: GraphBuilder, draw: Draw) -> None:
 
 
 def comparison(b: GraphBuilder, draw: Draw) -> None:
-    """Comparisons, and what is chosen by them."""
+    """Add a comparison, and sometimes a selection by it."""
     x = b.pick(draw, lambda v: v.dtype in ("float32", "int64", "int32") and v.exact)
     if x is None:
         return
@@ -130,13 +123,13 @@ def comparison(b: GraphBuilder, draw: Draw) -> None:
     if not y.exact:
         return
     name = draw(st.sampled_from(["Less", "Greater", "LessOrEqual", "GreaterOrEqual", "Equal"]))
-    made = b.add(name, [x, y], exact=True)
-    if made and draw(st.booleans()):
-        b.add("Where", [made[0], x, y], exact=True, bound=max(x.bound, y.bound))
+    masks = b.add(name, [x, y], exact=True)
+    if masks and draw(st.booleans()):
+        b.add("Where", [masks[0], x, y], exact=True, bound=max(x.bound, y.bound))
 
 
 def logic(b: GraphBuilder, draw: Draw) -> None:
-    """Operations on booleans."""
+    """Add a logical operator."""
     x = b.pick(draw, lambda v: v.dtype == "bool")
     if x is None:
         return
@@ -147,7 +140,7 @@ def logic(b: GraphBuilder, draw: Draw) -> None:
 
 
 def cast(b: GraphBuilder, draw: Draw) -> None:
-    """Conversions of types that hold the value."""
+    """Add a cast to a type that holds the values."""
     import onnx
 
     x = b.pick(draw, lambda v: v.exact and v.bound <= 100 and v.dtype in ("float32", "int64", "int32", "bool"))
@@ -157,7 +150,7 @@ def cast(b: GraphBuilder, draw: Draw) -> None:
 
 
 def movement(b: GraphBuilder, draw: Draw) -> None:
-    """Reshape, Transpose, Flatten, Squeeze, Unsqueeze, Expand, Tile, Identity."""
+    """Add Reshape, Transpose, Flatten, Squeeze, Unsqueeze, Expand, Tile or Identity."""
     x = b.pick(draw, lambda v: v.dtype in _MOVABLE)
     if x is None:
         return
@@ -199,7 +192,7 @@ def _other_shape(draw: Draw, x: Value) -> list[int]:
 
 
 def slicing(b: GraphBuilder, draw: Draw) -> None:
-    """Slice, Gather, GatherElements, Split and Concat."""
+    """Add Slice, Gather, GatherElements, Split or Concat."""
     x = b.pick(draw, lambda v: v.dtype in _MOVABLE and len(v.shape) > 0 and v.size > 0)
     if x is None:
         return
@@ -233,7 +226,7 @@ def _joins(a: Value, b: Value, axis: int) -> bool:
 
 
 def padding(b: GraphBuilder, draw: Draw) -> None:
-    """Pad, Trilu, Clip, CumSum."""
+    """Add Pad, Trilu, Clip or CumSum."""
     x = b.pick(draw, lambda v: v.dtype in ("float32", "int64") and len(v.shape) > 0 and v.size > 0)
     if x is None:
         return
@@ -256,7 +249,7 @@ def padding(b: GraphBuilder, draw: Draw) -> None:
 
 
 def reduction(b: GraphBuilder, draw: Draw) -> None:
-    """Reductions, and positions of extrema."""
+    """Add a reduction, or the positions of extrema."""
     x = b.pick(draw, lambda v: _is_float(v) and len(v.shape) > 0 and v.size > 0 and v.bound <= _SMALL)
     if x is None:
         return
@@ -283,7 +276,7 @@ def reduction(b: GraphBuilder, draw: Draw) -> None:
 
 
 def product(b: GraphBuilder, draw: Draw) -> None:
-    """MatMul and Gemm; of sums over nothing ONNX Runtime 1.31 leaves the results unwritten."""
+    """Add MatMul or Gemm; the inner size is at least 1, since ONNX Runtime 1.31 leaves sums of nothing unwritten."""
     x = b.pick(draw, lambda v: _is_float(v) and len(v.shape) > 0 and v.shape[-1] > 0 and v.bound <= _SMALL)
     if x is None:
         return
@@ -299,7 +292,7 @@ def product(b: GraphBuilder, draw: Draw) -> None:
 
 
 def convolution(b: GraphBuilder, draw: Draw) -> None:
-    """Convolutions and pooling in one and two dimensions."""
+    """Add a convolution or pool in one or two dimensions."""
     x = b.pick(draw, lambda v: _is_float(v) and len(v.shape) in (3, 4) and v.size > 0 and v.bound <= _SMALL)
     if x is None:
         return
@@ -324,7 +317,7 @@ def convolution(b: GraphBuilder, draw: Draw) -> None:
 
 
 def normalisation(b: GraphBuilder, draw: Draw) -> None:
-    """Softmax, LayerNormalization, BatchNormalization."""
+    """Add Softmax, LogSoftmax, LayerNormalization or BatchNormalization."""
     x = b.pick(draw, lambda v: _is_float(v) and len(v.shape) >= 2 and v.size > 0 and v.bound <= _SMALL)
     if x is None:
         return
@@ -341,7 +334,7 @@ def normalisation(b: GraphBuilder, draw: Draw) -> None:
 
 
 def recurrence(b: GraphBuilder, draw: Draw) -> None:
-    """LSTM, GRU and RNN."""
+    """Add LSTM, GRU or RNN."""
     x = b.pick(draw, lambda v: _is_float(v) and len(v.shape) == 3 and v.size > 0 and v.bound <= _SMALL)
     if x is None:
         return
@@ -362,7 +355,7 @@ def recurrence(b: GraphBuilder, draw: Draw) -> None:
 
 
 def quantisation(b: GraphBuilder, draw: Draw) -> None:
-    """Quantised tensors and their products; what is quantised has to be exact."""
+    """Add quantised tensors or their product; inputs must be exact."""
     x = b.pick(draw, lambda v: v.dtype in ("uint8", "int8") or (_is_float(v) and v.exact and v.bound <= _SMALL))
     if x is None:
         return

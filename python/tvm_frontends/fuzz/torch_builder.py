@@ -1,4 +1,4 @@
-"""A random torch module while it is built: its layers, its lines of Python, and the values that torch gives them."""
+"""A random torch module under construction: its layers, its lines of Python, and the values that torch computes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import nn
 LARGEST = 4096
 """Most elements of a tensor."""
 MAGNITUDE = 1e4
-"""Largest magnitude of a float: what a step makes larger is left out."""
+"""Largest magnitude of a float; lines with larger results are dropped."""
 REFUSALS = (RuntimeError, IndexError, ValueError)
-"""What torch raises for types (NotImplementedError is a RuntimeError), sizes and dimensions that an operator does not take.
+"""What torch raises for types (NotImplementedError is a RuntimeError), sizes and dimensions that an operator refuses.
 
 A line that is wrong in itself raises NameError, AttributeError, SyntaxError or TypeError, which end the run.
 """
@@ -27,11 +27,11 @@ class Value:
     """A tensor of the module."""
 
     name: str
-    """The variable of ``forward`` that holds it."""
+    """Its variable in ``forward``."""
     tensor: torch.Tensor
-    """What torch computes for it."""
+    """Its value in torch."""
     exact: bool
-    """Whether every right implementation computes the same bits: what rounds, compares or sorts needs such values."""
+    """Whether every correct implementation computes the same bits, as rounding, comparisons and sorting need."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -56,7 +56,7 @@ class Value:
 
 @dataclass
 class ModuleBuilder:
-    """Collects layers, inputs and lines; ``seed`` gives the numbers in weights and inputs."""
+    """Collects layers, inputs and lines; ``seed`` determines the numbers in weights and inputs."""
 
     seed: int
     layers: dict[str, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class ModuleBuilder:
         self._layers = nn.ModuleDict()
 
     def numbers(self, dtype: str, shape: Sequence[int]) -> torch.Tensor:
-        """Numbers of a type, in magnitude up to 4, or 255 for bytes; integers may repeat."""
+        """Return random numbers of a type, in magnitude up to 4, or 255 for bytes."""
         kind = getattr(torch, dtype)
         if kind.is_floating_point:
             return torch.randn(tuple(shape), generator=self.random).clamp(-4, 4).to(kind)
@@ -79,41 +79,41 @@ class ModuleBuilder:
         return torch.randint(low, high, tuple(shape), generator=self.random).to(kind)
 
     def add_input(self, tensor: torch.Tensor) -> Value:
-        """A new input of the module."""
+        """Add an input."""
         value = Value(f"x{len(self.inputs)}", tensor, True)
         self.inputs.append(value)
         self.values.append(value)
         return value
 
     def input(self, dtype: str, shape: Sequence[int]) -> Value:
-        """A new input with random numbers."""
+        """Add an input with random numbers."""
         return self.add_input(self.numbers(dtype, shape))
 
     def layer(self, constructor: str) -> str:
-        """A new submodule in evaluation mode; returns how ``forward`` names it. Statistics of norms are random, too."""
+        """Add a submodule in evaluation mode with random statistics; return its name in ``forward``."""
         name = f"l{len(self.layers)}"
         self.layers[name] = constructor
         self._layers[name] = make_layer(constructor, self.seed + len(self.layers))
         return f"self.{name}"
 
     def pick(self, draw: Draw, fits: Callable[[Value], bool]) -> Value | None:
-        """One of the values that fit, later ones first where hypothesis has no reason for another."""
+        """Draw one of the values that fit; hypothesis prefers later ones."""
         from hypothesis import strategies as st
 
-        found = [value for value in reversed(self.values) if fits(value)]
-        return draw(st.sampled_from(found)) if found else None
+        candidates = [value for value in reversed(self.values) if fits(value)]
+        return draw(st.sampled_from(candidates)) if candidates else None
 
     def emit(
         self, expression: str, inputs: Sequence[Value], *, exact: bool = False, steep: bool = False
     ) -> Value | None:
-        """Add ``v = expression``, unless torch refuses it, or its value is too large.
+        """Add ``v = expression``, unless torch refuses it or its value is too large.
 
         Parameters
         ----------
         exact : bool
-            Whether the result has the same bits everywhere if the inputs have.
+            Whether the result is exact if the inputs are.
         steep : bool
-            Whether a small difference of inputs could become a large one: then these have to be exact.
+            Whether a small difference of inputs may become a large one; inputs must then be exact.
         """
         known = all(value.exact for value in inputs)
         if steep and not known:
@@ -125,13 +125,13 @@ class ModuleBuilder:
         return self._keep(expression, result, known and (exact or steep))
 
     def evaluate(self, expression: str) -> Any:
-        """What torch computes for an expression over the names there are."""
+        """Return torch's value of an expression over the module's variables."""
         variables = {value.name: value.tensor for value in self.values}
         with torch.no_grad():
             return eval(expression, {"torch": torch, "nn": nn, "F": nn.functional, "self": self._layers, **variables})
 
     def emit_all(self, expression: str, inputs: Sequence[Value], *, exact: bool = False, steep: bool = False) -> None:
-        """Add several results of one expression: ``v = expression`` and ``w = v[0]`` and so on."""
+        """Add several results of one expression: ``v = expression``, ``w = v[0]`` and so on."""
         known = all(value.exact for value in inputs)
         if steep and not known:
             return
@@ -160,7 +160,7 @@ class ModuleBuilder:
         return value
 
     def source(self, outputs: Sequence[Value]) -> str:
-        """The module as Python text."""
+        """Return the module as Python source."""
         layers = [f"        self.{name} = {text}" for name, text in self.layers.items()]
         arguments = "".join(f", {value.name}" for value in self.inputs)
         returned = ", ".join(value.name for value in outputs)
@@ -177,7 +177,7 @@ class ModuleBuilder:
         )
 
     def module(self, outputs: Sequence[Value]) -> nn.Module:
-        """The module itself."""
+        """Return the module."""
         namespace: dict[str, Any] = {"torch": torch, "nn": nn, "F": nn.functional}
         exec(self.source(outputs), namespace)
         model = namespace["Model"]()
@@ -187,7 +187,7 @@ class ModuleBuilder:
 
 
 def make_layer(constructor: str, seed: int) -> nn.Module:
-    """A submodule in evaluation mode, with random weights and statistics."""
+    """Return a submodule in evaluation mode, with random weights and statistics."""
     torch.manual_seed(seed)
     layer = eval(constructor, {"nn": nn, "torch": torch}).eval()
     for name, tensor in layer.state_dict().items():

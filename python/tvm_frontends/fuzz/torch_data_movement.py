@@ -1,4 +1,4 @@
-"""Steps that extend a random torch module by what moves elements: shapes, pieces, indices."""
+"""Steps that extend a random torch module by operators that move elements: shapes, slices, indices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _any(b: ModuleBuilder, draw: Draw, least: int = 1) -> Value | None:
 
 
 def shape(b: ModuleBuilder, draw: Draw) -> None:
-    """Views, permutations and broadcasts."""
+    """Add a view, permutation or broadcast."""
     x = b.pick(draw, lambda v: True)
     if x is None:
         return
@@ -60,7 +60,7 @@ def shape(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def join(b: ModuleBuilder, draw: Draw) -> None:
-    """``cat`` and ``stack``, also of different types."""
+    """Add ``cat`` or ``stack``, also of different types."""
     x = _any(b, draw)
     if x is None:
         return
@@ -75,7 +75,7 @@ def join(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def pieces(b: ModuleBuilder, draw: Draw) -> None:
-    """``split``, ``chunk``, ``unbind``."""
+    """Add ``split``, ``chunk`` or ``unbind``."""
     x = b.pick(draw, lambda v: v.rank > 0 and all(v.shape))
     if x is None:
         return
@@ -104,7 +104,7 @@ def _slice(draw: Draw, size: int) -> str:
 
 
 def index(b: ModuleBuilder, draw: Draw) -> None:
-    """Indexing by slices, numbers, None, lists and tensors of the graph."""
+    """Add an index expression of slices, numbers, None, lists and tensors."""
     x = _any(b, draw)
     if x is None:
         return
@@ -127,36 +127,17 @@ def index(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def gather(b: ModuleBuilder, draw: Draw) -> None:
-    """``gather``, ``index_select``, ``take``, ``scatter`` and embedding tables, with indices that are inputs."""
+    """Add a gather, scatter or embedding with indices that are inputs."""
     x = b.pick(draw, lambda v: v.rank > 0 and all(v.shape))
     if x is None:
         return
     axis = _axis(draw, x.rank)
     size, name = x.shape[axis], x.name
-    form = draw(
-        st.sampled_from(
-            [
-                "gather",
-                "index_select",
-                "take",
-                "take_along_dim",
-                "scatter",
-                "scatter_add",
-                "index_put",
-                "embedding",
-                "one_hot",
-                "index_add",
-                "scatter_value",
-                "select_scatter",
-                "slice_scatter",
-                "masked_scatter",
-                "index_fill",
-                "scatter_reduce",
-                "bucketize",
-                "bincount",
-            ]
-        )
-    )
+    form = draw(st.sampled_from([
+        "gather", "index_select", "take", "take_along_dim", "scatter", "scatter_add", "index_put", "embedding",
+        "one_hot", "index_add", "scatter_value", "select_scatter", "slice_scatter", "masked_scatter", "index_fill",
+        "scatter_reduce", "bucketize", "bincount",
+    ]))  # fmt: skip
     if form in ("select_scatter", "slice_scatter"):
         text = (
             f"{name}.select_scatter({name}.select({axis}, 0), {axis}, {size - 1})"
@@ -203,7 +184,7 @@ def gather(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def creation(b: ModuleBuilder, draw: Draw) -> None:
-    """Tensors made in the module: ranges, fills, masks."""
+    """Add a tensor created in the module: a range, fill or mask."""
     x = b.pick(draw, lambda v: True)
     if x is None:
         return

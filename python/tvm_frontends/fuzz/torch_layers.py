@@ -1,4 +1,4 @@
-"""Steps that extend a random torch module by layers with weights: products, convolutions, pools, norms, attention, cells."""
+"""Steps that extend a random torch module by layers: products, convolutions, pools, norms, attention, recurrent cells."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .torch_builder import Draw, ModuleBuilder, Value
 
 
 def _features(b: ModuleBuilder, draw: Draw, rank: int) -> Value:
-    """A float32 tensor of a rank without empty dimensions; a new input where there is none."""
-    found = b.pick(draw, lambda v: v.dtype == "float32" and v.rank == rank and all(v.shape))
-    if found is not None:
-        return found
+    """Draw a float32 tensor of a rank without empty dimensions, or add it as an input."""
+    existing = b.pick(draw, lambda v: v.dtype == "float32" and v.rank == rank and all(v.shape))
+    if existing is not None:
+        return existing
     sizes = [draw(st.sampled_from([2, 1]))] + [draw(st.sampled_from([4, 6, 5, 3])) for _ in range(rank - 1)]
     return b.input("float32", sizes)
 
@@ -23,7 +23,7 @@ def _bias(draw: Draw) -> str:
 
 
 def linear(b: ModuleBuilder, draw: Draw) -> None:
-    """Linear, Bilinear and Embedding layers."""
+    """Add a Linear, Bilinear or Embedding layer."""
     x = _features(b, draw, draw(st.integers(1, 4)))
     if draw(st.integers(0, 3)):
         layer = b.layer(f"nn.Linear({x.shape[-1]}, {draw(st.sampled_from([3, 8, 1]))}{_bias(draw)})")
@@ -40,7 +40,7 @@ def linear(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def convolution(b: ModuleBuilder, draw: Draw) -> None:
-    """Convolutions of one to three dimensions, grouped, dilated, transposed, with and without a batch."""
+    """Add a convolution of one to three dimensions: grouped, dilated, transposed, with or without a batch."""
     dims = draw(st.sampled_from([2, 1, 3]))
     x = _features(b, draw, dims + 2 - (draw(st.integers(0, 5)) == 5))
     channels = x.shape[-dims - 1]
@@ -74,7 +74,7 @@ def convolution(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def pooling(b: ModuleBuilder, draw: Draw) -> None:
-    """Pools of one to three dimensions, adaptive ones, indices, resizing."""
+    """Add a pool of one to three dimensions, or a resize."""
     dims = draw(st.sampled_from([2, 1, 3]))
     x = _features(b, draw, dims + 2 - (draw(st.integers(0, 5)) == 5))
     kernel, stride = draw(st.sampled_from([2, 3, 1])), draw(st.sampled_from([1, 2, 3]))
@@ -112,7 +112,7 @@ def pooling(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def norm(b: ModuleBuilder, draw: Draw) -> None:
-    """Normalising layers, affine and not."""
+    """Add a normalising layer."""
     dims = draw(st.sampled_from([2, 1, 3]))
     x = _features(b, draw, dims + 2)
     channels = x.shape[1]
@@ -136,7 +136,7 @@ def norm(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def attention(b: ModuleBuilder, draw: Draw) -> None:
-    """Attention of three forms; masks given, causal or none; grouped queries."""
+    """Add attention in one of three forms, with or without a mask, or with grouped queries."""
     rank = draw(st.sampled_from([4, 3]))
     q = _features(b, draw, rank)
     masked = draw(st.sampled_from(["none", "causal", "bool", "float"]))
@@ -176,7 +176,7 @@ def attention(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def recurrent(b: ModuleBuilder, draw: Draw) -> None:
-    """LSTM, GRU and RNN layers, and single cells."""
+    """Add an LSTM, GRU or RNN layer, or a single cell."""
     x = _features(b, draw, 3)
     width = x.shape[2]
     name = draw(st.sampled_from(["LSTM", "GRU", "RNN"]))

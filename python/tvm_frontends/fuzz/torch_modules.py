@@ -19,13 +19,13 @@ from .torch_steps import STEPS
 TOLERANCE = 3e-5
 """Largest difference of float32 values, relative to the largest magnitude in the whole module."""
 TOLERANCE_OF_HALF = 2e-2
-"""The same where any value has 8 or 11 bits of precision, which the frontend may compute in float32."""
+"""The same if any value has 8 or 11 bits of precision, which the frontend may compute in float32."""
 _SIZES = st.sampled_from([2, 3, 1, 4, 5, 8, 0])
 
 
 @dataclass(frozen=True)
 class RandomModule:
-    """A module, the values of its inputs, and its outputs as torch computes them."""
+    """A module, the values of its inputs, and its outputs in torch."""
 
     source: str
     module: torch.nn.Module
@@ -39,19 +39,19 @@ class RandomModule:
         return f"{inputs}\n{self.source}"
 
     def export(self) -> Any:
-        """The module as a program of torch.export."""
+        """Return the module as a program of torch.export."""
         return torch.export.export(self.module, tuple(value.tensor for value in self.inputs))
 
     def feeds(self) -> list[npt.NDArray[Any]]:
-        """Values of the inputs."""
+        """Return the values of the inputs."""
         return [value.tensor.numpy() for value in self.inputs]
 
 
 @st.composite
 def torch_modules(draw: Any, steps: int = 5) -> RandomModule:
-    """Modules of up to some steps: several inputs, some of them unused, and several outputs of different types.
+    """Random modules of up to ``steps`` steps: several inputs, unused ones too, and several outputs of different types.
 
-    Shapes have up to four dimensions, also none and empty ones.
+    Shapes have up to four dimensions, and may be empty.
     """
     builder = ModuleBuilder(draw(st.integers(0, 999)))
     for _ in range(draw(st.integers(1, 3))):
@@ -80,7 +80,7 @@ def torch_modules(draw: Any, steps: int = 5) -> RandomModule:
 
 
 def difference(module: RandomModule, run: Callable[[Any, list[npt.NDArray[Any]]], list[npt.NDArray[Any]]]) -> str:
-    """What is wrong in the outputs that a function computes for the exported module; empty where nothing is."""
+    """Return the first error in the outputs that ``run`` computes for the exported module; empty if there is none."""
     for wanted, value in zip(module.outputs, run(module.export(), module.feeds()), strict=True):
         if value.dtype.name != wanted.dtype or value.shape != wanted.shape:
             return f"{wanted.name} is {value.dtype}{list(value.shape)}, not {wanted.dtype}{list(wanted.shape)}"

@@ -1,7 +1,7 @@
 """Steps that extend a random torch module by functions of tensors, a family a function.
 
-Each picks inputs that fit from the values there are, draws the arguments, and adds a line; it adds nothing where no value
-fits or where torch refuses the line.
+A step draws inputs among the module's values, draws the arguments and adds a line; it adds none without a fitting value,
+or if torch refuses the line.
 """
 
 from __future__ import annotations
@@ -13,97 +13,37 @@ from hypothesis import strategies as st
 from .torch_builder import Draw, ModuleBuilder, Value
 
 _SMOOTH = (
-    "torch.tanh({})",
-    "torch.sigmoid({})",
-    "F.relu({})",
-    "F.gelu({})",
-    "F.gelu({}, approximate='tanh')",
-    "F.silu({})",
-    "F.elu({}, 0.7)",
-    "F.selu({})",
-    "F.celu({}, 1.5)",
-    "F.leaky_relu({}, 0.2)",
-    "F.softplus({})",
-    "F.softplus({}, 2.0, 1.0)",
-    "F.mish({})",
-    "F.hardswish({})",
-    "F.hardsigmoid({})",
-    "F.hardtanh({}, -0.5, 2.0)",
-    "F.relu6({})",
-    "F.softsign({})",
-    "F.logsigmoid({})",
-    "F.tanhshrink({})",
-    "torch.erf({})",
-    "torch.sin({})",
-    "torch.cos({})",
-    "torch.atan({})",
-    "torch.exp({}.clamp(max=3))",
-    "torch.expm1({}.clamp(max=3))",
-    "torch.log1p({}.abs())",
-    "torch.sqrt({}.abs() + 1)",
-    "torch.rsqrt({}.abs() + 1)",
-    "torch.log({}.abs() + 0.5)",
-    "torch.log2({}.abs() + 0.5)",
-    "torch.reciprocal({}.abs() + 1)",
-    "{}.square()",
-    "{} ** 3",
-    "{} ** 2.0",
-    "2.0 ** {}.clamp(-3, 3)",
-    "torch.sinh({}.clamp(-2, 2))",
-    "torch.asinh({})",
-    "torch.acos({}.clamp(-0.9, 0.9))",
-    "F.threshold({}.abs(), -1.0, 5.0)",
-    "torch.nan_to_num({})",
-    "torch.erfc({})",
-)
+    "torch.tanh({})", "torch.sigmoid({})", "F.relu({})", "F.gelu({})", "F.gelu({}, approximate='tanh')", "F.silu({})",
+    "F.elu({}, 0.7)", "F.selu({})", "F.celu({}, 1.5)", "F.leaky_relu({}, 0.2)", "F.softplus({})",
+    "F.softplus({}, 2.0, 1.0)", "F.mish({})", "F.hardswish({})", "F.hardsigmoid({})", "F.hardtanh({}, -0.5, 2.0)",
+    "F.relu6({})", "F.softsign({})", "F.logsigmoid({})", "F.tanhshrink({})", "torch.erf({})", "torch.sin({})",
+    "torch.cos({})", "torch.atan({})", "torch.exp({}.clamp(max=3))", "torch.expm1({}.clamp(max=3))",
+    "torch.log1p({}.abs())", "torch.sqrt({}.abs() + 1)", "torch.rsqrt({}.abs() + 1)", "torch.log({}.abs() + 0.5)",
+    "torch.log2({}.abs() + 0.5)", "torch.reciprocal({}.abs() + 1)", "{}.square()", "{} ** 3", "{} ** 2.0",
+    "2.0 ** {}.clamp(-3, 3)", "torch.sinh({}.clamp(-2, 2))", "torch.asinh({})", "torch.acos({}.clamp(-0.9, 0.9))",
+    "F.threshold({}.abs(), -1.0, 5.0)", "torch.nan_to_num({})", "torch.erfc({})",
+)  # fmt: skip
 _STEEP = (
-    "torch.floor({})",
-    "torch.ceil({})",
-    "torch.round({})",
-    "torch.trunc({})",
-    "torch.sign({})",
-    "torch.frac({})",
-    "torch.isnan({})",
-    "torch.isinf({})",
-    "torch.logical_not({})",
-    "{}.bool()",
-    "{} > 0",
-    "{} == 1",
-    "{} <= 0.5",
-    "{} != 2",
-    "F.hardshrink({}, 0.4)",
-    "F.softshrink({}, 0.4)",
-    "torch.heaviside({}, torch.tensor(0.5))",
-    "torch.isfinite({})",
-    "torch.signbit({})",
-    "torch.bitwise_not({})",
-    "{} & 3",
-    "{} | 1",
-    "{} ^ 5",
-    "{} // 2",
-    "{} % 3",
-    "torch.remainder({}, 1.5)",
-    "torch.fmod({}, 3)",
-    "torch.div({}, 2, rounding_mode='trunc')",
-    "torch.div({}, 3, rounding_mode='floor')",
-    "{}.abs()",
-    "-{}",
-    "{}.clamp(-1, 2)",
-    "{}.clamp(min=0)",
+    "torch.floor({})", "torch.ceil({})", "torch.round({})", "torch.trunc({})", "torch.sign({})", "torch.frac({})",
+    "torch.isnan({})", "torch.isinf({})", "torch.logical_not({})", "{}.bool()", "{} > 0", "{} == 1", "{} <= 0.5",
+    "{} != 2", "F.hardshrink({}, 0.4)", "F.softshrink({}, 0.4)", "torch.heaviside({}, torch.tensor(0.5))",
+    "torch.isfinite({})", "torch.signbit({})", "torch.bitwise_not({})", "{} & 3", "{} | 1", "{} ^ 5", "{} // 2",
+    "{} % 3", "torch.remainder({}, 1.5)", "torch.fmod({}, 3)", "torch.div({}, 2, rounding_mode='trunc')",
+    "torch.div({}, 3, rounding_mode='floor')", "{}.abs()", "-{}", "{}.clamp(-1, 2)", "{}.clamp(min=0)",
     "{}.clamp(max=1)",
-)
+)  # fmt: skip
 _SCALARS = ("1", "2", "-3", "0.5", "1.5", "True")
 _DTYPES = ("float32", "int64", "int32", "bool", "uint8", "int8", "float64", "float16", "bfloat16", "int16")
 
 
 def unary(b: ModuleBuilder, draw: Draw) -> None:
-    """Smooth functions of one number, of whole numbers, too."""
+    """Add a smooth function of one number, of integers too."""
     if (x := b.pick(draw, lambda v: True)) is not None:
         b.emit(draw(st.sampled_from(_SMOOTH)).replace("{}", x.name), [x])
 
 
 def rounding(b: ModuleBuilder, draw: Draw) -> None:
-    """What a difference in the last bit could change by much."""
+    """Add a steep function, on exact values only."""
     if (x := b.pick(draw, lambda v: v.exact)) is not None:
         b.emit(draw(st.sampled_from(_STEEP)).replace("{}", x.name), [x], steep=True)
 
@@ -117,68 +57,38 @@ def _broadcasts(a: tuple[int, ...], c: tuple[int, ...]) -> bool:
 
 
 def binary(b: ModuleBuilder, draw: Draw) -> None:
-    """Arithmetic of two tensors of any types, with broadcasting."""
+    """Add arithmetic of two tensors of any types, with broadcasting."""
     x = b.pick(draw, lambda v: True)
     y = x and _partner(b, draw, x)
     if x is None or y is None:
         return
-    form = draw(
-        st.sampled_from(
-            [
-                "{} + {}",
-                "{} - {}",
-                "{} * {}",
-                "torch.maximum({}, {})",
-                "torch.minimum({}, {})",
-                "{} / ({}.abs() + 1)",
-                "torch.add({}, {}, alpha=2)",
-                "torch.sub({}, {}, alpha=0.5)",
-                "torch.atan2({}, {}.abs() + 1)",
-                "torch.lerp({}, {}, 0.3)",
-                "torch.addcmul({0}, {0}, {1}, value=0.5)",
-                "torch.hypot({}, {})",
-                "torch.logaddexp({}, {})",
-                "torch.rsub({}, {})",
-                "torch.addcdiv({0}, {0}, {1}.abs() + 1)",
-                "({}.abs() + 0.5) ** {}.clamp(-2, 2)",
-            ]
-        )
-    )
+    form = draw(st.sampled_from([
+        "{} + {}", "{} - {}", "{} * {}", "torch.maximum({}, {})", "torch.minimum({}, {})", "{} / ({}.abs() + 1)",
+        "torch.add({}, {}, alpha=2)", "torch.sub({}, {}, alpha=0.5)", "torch.atan2({}, {}.abs() + 1)",
+        "torch.lerp({}, {}, 0.3)", "torch.addcmul({0}, {0}, {1}, value=0.5)", "torch.hypot({}, {})",
+        "torch.logaddexp({}, {})", "torch.rsub({}, {})", "torch.addcdiv({0}, {0}, {1}.abs() + 1)",
+        "({}.abs() + 0.5) ** {}.clamp(-2, 2)",
+    ]))  # fmt: skip
     names = [x.name, y.name] if draw(st.booleans()) else [y.name, x.name]
     b.emit(form.format(*names), [x, y], exact=not (x.is_float or y.is_float) or "imum" in form)
 
 
 def comparison(b: ModuleBuilder, draw: Draw) -> None:
-    """Comparisons and logic of two tensors."""
+    """Add a comparison or logical operator of two tensors."""
     x = b.pick(draw, lambda v: v.exact)
     y = x and _partner(b, draw, x, steep=True)
     if x is None or y is None:
         return
-    form = draw(
-        st.sampled_from(
-            [
-                "{} < {}",
-                "{} >= {}",
-                "{} == {}",
-                "{} != {}",
-                "torch.logical_and({}, {})",
-                "torch.logical_or({}, {})",
-                "torch.logical_xor({}, {})",
-                "{} & {}",
-                "{} | {}",
-                "{} ^ {}",
-                "torch.where({0} > 0, {0}, {1})",
-                "{} // ({}.abs() + 1)",
-                "{} % ({}.abs() + 1)",
-                "torch.isin({}, {})",
-            ]
-        )
-    )
+    form = draw(st.sampled_from([
+        "{} < {}", "{} >= {}", "{} == {}", "{} != {}", "torch.logical_and({}, {})", "torch.logical_or({}, {})",
+        "torch.logical_xor({}, {})", "{} & {}", "{} | {}", "{} ^ {}", "torch.where({0} > 0, {0}, {1})",
+        "{} // ({}.abs() + 1)", "{} % ({}.abs() + 1)", "torch.isin({}, {})",
+    ]))  # fmt: skip
     b.emit(form.format(x.name, y.name), [x, y], steep=True)
 
 
 def scalar(b: ModuleBuilder, draw: Draw) -> None:
-    """Arithmetic with a Python number, whose type torch promotes."""
+    """Add arithmetic with a Python number, whose type torch promotes."""
     x = b.pick(draw, lambda v: True)
     if x is None:
         return
@@ -188,7 +98,7 @@ def scalar(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def cast(b: ModuleBuilder, draw: Draw) -> None:
-    """Changes of type; to whole numbers only from small exact ones, where C leaves nothing open."""
+    """Add a cast; to integers only from small exact values, for which C defines the result."""
     x = b.pick(draw, lambda v: True)
     if x is None:
         return
@@ -200,7 +110,7 @@ def cast(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def select(b: ModuleBuilder, draw: Draw) -> None:
-    """``where`` and ``masked_fill`` with a condition of the graph."""
+    """Add ``where`` or ``masked_fill`` with a condition of the module."""
     condition = b.pick(draw, lambda v: v.dtype == "bool")
     x = condition and _partner(b, draw, condition)
     y = (
@@ -226,34 +136,11 @@ def select(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def reduction(b: ModuleBuilder, draw: Draw) -> None:
-    """Sums and other reductions over some dimensions or all."""
-    name = draw(
-        st.sampled_from(
-            [
-                "sum",
-                "mean",
-                "amax",
-                "amin",
-                "var",
-                "std",
-                "logsumexp",
-                "norm",
-                "any",
-                "all",
-                "prod",
-                "argmax",
-                "argmin",
-                "max",
-                "min",
-                "count_nonzero",
-                "nansum",
-                "std_mean",
-                "median",
-                "aminmax",
-                "cummax",
-            ]
-        )
-    )
+    """Add a reduction over some dimensions or all."""
+    name = draw(st.sampled_from([
+        "sum", "mean", "amax", "amin", "var", "std", "logsumexp", "norm", "any", "all", "prod", "argmax", "argmin",
+        "max", "min", "count_nonzero", "nansum", "std_mean", "median", "aminmax", "cummax",
+    ]))  # fmt: skip
     steep = name in ("any", "all", "argmax", "argmin", "max", "min", "count_nonzero", "median", "cummax")
     x = b.pick(draw, lambda v: v.exact or not steep)
     if x is None:
@@ -282,7 +169,7 @@ def reduction(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def _is_settled(x: Value) -> bool:
-    """Whether no two elements are equal, so that the place of the largest is no matter of taste."""
+    """Whether all elements differ, so that the position of the largest is unique."""
     return int(x.tensor.unique().numel()) == x.tensor.numel()
 
 
@@ -294,7 +181,7 @@ def _dimensions(draw: Draw, rank: int) -> list[int]:
 
 
 def ordering(b: ModuleBuilder, draw: Draw) -> None:
-    """Sorting; ties are left to stable sorts."""
+    """Add a sort; tensors with equal elements get stable sorts only."""
     x = b.pick(draw, lambda v: v.exact and v.rank > 0)
     if x is None:
         return
@@ -313,33 +200,22 @@ def ordering(b: ModuleBuilder, draw: Draw) -> None:
 
 
 def scan(b: ModuleBuilder, draw: Draw) -> None:
-    """Running sums and products, softmax, differences."""
+    """Add a running sum or product, softmax, or difference."""
     x = b.pick(draw, lambda v: v.rank > 0)
     if x is None:
         return
     axis = draw(st.integers(-x.rank, x.rank - 1))
-    form = draw(
-        st.sampled_from(
-            [
-                "torch.cumsum({}, {})",
-                "torch.cumprod({}, {})",
-                "torch.softmax({}, {})",
-                "torch.log_softmax({}, {})",
-                "torch.diff({}, dim={})",
-                "F.normalize({}, dim={})",
-                "F.softmin({}, dim={})",
-                "F.glu({}, {})",
-                "torch.cumsum({}, {}, dtype=torch.float32)",
-                "torch.logcumsumexp({}, {})",
-                "torch.softmax({}, {}, dtype=torch.float32)",
-            ]
-        )
-    )
+    form = draw(st.sampled_from([
+        "torch.cumsum({}, {})", "torch.cumprod({}, {})", "torch.softmax({}, {})", "torch.log_softmax({}, {})",
+        "torch.diff({}, dim={})", "F.normalize({}, dim={})", "F.softmin({}, dim={})", "F.glu({}, {})",
+        "torch.cumsum({}, {}, dtype=torch.float32)", "torch.logcumsumexp({}, {})",
+        "torch.softmax({}, {}, dtype=torch.float32)",
+    ]))  # fmt: skip
     b.emit(form.format(x.name, axis), [x], exact=not x.is_float and form.startswith(("torch.cum", "torch.diff")))
 
 
 def product(b: ModuleBuilder, draw: Draw) -> None:
-    """Matrix products and einsum of values that fit, or with a new input."""
+    """Add a matrix product or einsum of values that fit, or with a new input."""
     x = b.pick(draw, lambda v: v.rank > 0)
     if x is None:
         return
@@ -347,37 +223,15 @@ def product(b: ModuleBuilder, draw: Draw) -> None:
     y = b.pick(draw, lambda v: v.dtype == x.dtype and v.rank > 1 and v.shape[-2] == inner)
     if y is None or draw(st.booleans()):
         y = b.input(x.dtype, [inner, draw(st.sampled_from([3, 1, 5]))])
-    form = draw(
-        st.sampled_from(
-            [
-                "{} @ {}",
-                "torch.matmul({}, {})",
-                "torch.einsum('...i,ij->...j', {}, {})",
-                "torch.einsum('...i,ij->j', {}, {})",
-                "torch.tensordot({}, {}, 1)",
-                "torch.einsum('bij,jk->bki', {}, {})",
-                "torch.bmm({}, {})",
-                "torch.addmm({1}[0], {0}, {1}, beta=0.5, alpha=2)",
-                "torch.mv({1}.T, {0})",
-            ]
-        )
-    )
+    form = draw(st.sampled_from([
+        "{} @ {}", "torch.matmul({}, {})", "torch.einsum('...i,ij->...j', {}, {})",
+        "torch.einsum('...i,ij->j', {}, {})", "torch.tensordot({}, {}, 1)", "torch.einsum('bij,jk->bki', {}, {})",
+        "torch.bmm({}, {})", "torch.addmm({1}[0], {0}, {1}, beta=0.5, alpha=2)", "torch.mv({1}.T, {0})",
+    ]))  # fmt: skip
     b.emit(form.format(x.name, y.name), [x, y], exact=not x.is_float)
 
 
 STEPS: tuple[Any, ...] = (
-    unary,
-    unary,
-    rounding,
-    binary,
-    binary,
-    comparison,
-    scalar,
-    cast,
-    select,
-    reduction,
-    reduction,
-    ordering,
-    scan,
+    unary, unary, rounding, binary, binary, comparison, scalar, cast, select, reduction, reduction, ordering, scan,
     product,
-)
+)  # fmt: skip

@@ -1,1 +1,1 @@
-"""Kernels that converters emit where Relax has no operator: recurrent layers, bounded results, decision trees."""
+"""Kernels for operators that Relax lacks: recurrent layers, results of data-dependent size, decision trees."""

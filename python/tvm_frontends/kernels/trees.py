@@ -1,6 +1,6 @@
-"""Ensembles of decision trees: one kernel that walks all trees of a row with tables of nodes.
+"""The kernel of decision tree ensembles, which walks all trees of a row with tables of nodes.
 
-The trees are data and not code: how long a model takes to compile does not grow with its trees.
+The trees are data, not code, so the compile time does not grow with their number.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(7)
 AVERAGE, SUM, MIN, MAX = range(4)
 """ONNX's numbers for ``aggregate_function``."""
 MOST_LEVELS = 10_000
-"""More are taken for a circle."""
+"""Deepest tree; more levels are an error."""
 
 Ints = npt.NDArray[np.int32]
 
@@ -39,35 +39,35 @@ class Forest:
     """Trees as tables. N inner nodes come first, L leaves behind them: leaf k has the number N + k."""
 
     roots: Ints
-    """Numbers of nodes or leaves."""
+    """Numbers of the trees' first nodes, or of leaves."""
     features: Ints
     modes: Ints
     missing: Ints
-    """What is compared, how (an index of `COMPARE`), and whether the comparison holds for NaN whatever it is."""
+    """Of each inner node: the feature to compare, the index in `COMPARE`, and whether the comparison holds for NaN."""
     splits: npt.NDArray[Any]
     links: Ints
-    """Where a node leads whose comparison does not hold, and one whose comparison holds."""
+    """Of each inner node: the next node if the comparison fails, and if it holds."""
     targets: Ints
-    """The results to which a leaf contributes."""
+    """The outputs to which each leaf contributes."""
     weights: npt.NDArray[Any]
-    """What it contributes: 0 where it has fewer than E entries, whatever their target; for MIN and MAX the value that
-    changes nothing."""
+    """The contributions of each leaf. A leaf with fewer entries than others has neutral ones: 0, or for MIN and MAX an
+    infinity."""
     outputs: int
     aggregate: int = SUM
     """SUM, AVERAGE, MIN or MAX over the trees."""
 
     @property
     def inner(self) -> int:
-        """How many inner nodes there are."""
+        """Number of inner nodes."""
         return len(self.features)
 
     def levels(self) -> int:
-        """Inner nodes on the longest way from a root to a leaf.
+        """Return the number of inner nodes on the longest path from a root to a leaf.
 
         Raises
         ------
         ValueError
-            Some way has no end, or leads to a node that does not exist.
+            The nodes form a cycle, or a node leads to one that does not exist.
         """
         levels, reached = 0, np.unique(self.roots)
         while True:
@@ -82,18 +82,18 @@ class Forest:
             reached = np.unique(self.links[reached])
 
     def tables(self) -> list[npt.NDArray[Any]]:
-        """What the kernel takes behind the features, in its order."""
+        """Return the kernel's arguments behind the features."""
         inner = [self.features, self.modes, self.missing, self.splits, self.links]
-        if not self.inner:  # only leaves: a table must not be empty
+        if not self.inner:  # tables must not be empty
             inner = [np.zeros((1, *table.shape[1:]), table.dtype) for table in inner]
         return [self.roots, *inner, self.targets, self.weights]
 
 
 def forest_kernel(forest: Forest, rows: int, columns: int) -> tirx.PrimFunc:
-    """The kernel of a forest.
+    """Build the kernel of a forest.
 
     It takes features ``(rows, columns)`` of the type of the splits and `Forest.tables`, and writes ``(rows, outputs)`` of
-    that type. Rows are parallel; MIN and MAX are 0 where no leaf has a value.
+    that type. Rows are parallel; MIN and MAX give 0 if no leaf has a value.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def forest_kernel(forest: Forest, rows: int, columns: int) -> tirx.PrimFunc:
 
 
 def _compare(forest: Forest, mode: Any, value: Any, split: Any) -> Any:
-    """Whether a comparison holds; where all nodes compare alike, nobody asks how."""
+    """Whether a comparison holds; if all nodes use the same one, the mode is not read."""
     kinds = sorted(set(forest.modes.tolist())) or [LEQ]
     holds = COMPARE[kinds[0]](value, split)
     for kind in kinds[1:]:

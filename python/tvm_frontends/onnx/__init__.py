@@ -1,6 +1,6 @@
-"""Import of ONNX models: a model is read, prepared (static shapes, folded constants), then converted to Relax.
+"""Import of ONNX models: read the file, prepare the graph (static shapes, folded constants), convert it to Relax.
 
-`operators` holds the converters that TVM's front end lacks or has wrong; all others are TVM's.
+`operators` holds the converters that TVM's frontend lacks or has wrong; TVM's own convert all other operators.
 """
 
 from .import_model import from_onnx, load, open_onnx

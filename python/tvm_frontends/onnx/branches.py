@@ -1,4 +1,4 @@
-"""Convert ``If`` with a condition known only at run time: both branches are computed, and one is selected."""
+"""Conversion of ``If`` whose condition is known only at run time: compute both branches and select one result."""
 
 from __future__ import annotations
 
@@ -10,29 +10,18 @@ from .loop_operators import Builder, bodies, node_name
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-UNSAFE = frozenset(
-    {
-        *(
-            "GatherElements",
-            "GatherND",
-            "ScatterElements",
-            "ScatterND",
-            "Scatter",
-            "OneHot",
-            "Compress",
-            "TensorScatter",
-        ),
-        *("Loop", "Scan", "SequenceAt", "SequenceErase", "SequenceInsert", "Resize", "CenterCropPad"),
-    }
-)
-"""Operators that may read outside a tensor in a branch that would not have run."""
+UNSAFE = frozenset({
+    "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter", "OneHot", "Compress", "TensorScatter", "Loop",
+    "Scan", "SequenceAt", "SequenceErase", "SequenceInsert", "Resize", "CenterCropPad",
+})  # fmt: skip
+"""Operators that may fail or read outside of a tensor in the branch that is not taken."""
 
 
 def select_branches(model: ir.Model) -> bool:
     """Replace each ``If`` of the main graph by both of its branches and a ``Where`` for each output, in place.
 
-    Branches have no side effects, so that the values are the same; the time is that of both. It is done where each
-    output has one shape and one element type in both branches, and where nothing in them can fail.
+    Branches have no side effects, so the values are the same; the time is that of both. An ``If`` is replaced if each
+    output has one static shape and one element type in both branches, and if no operator in them can fail (`UNSAFE`).
 
     Returns
     -------
@@ -48,12 +37,12 @@ def select_branches(model: ir.Model) -> bool:
 
 
 def check_control_flow(model: ir.Model) -> None:
-    """Refuse remaining control flow, which nothing could run.
+    """Refuse ``If``, ``Loop`` and ``Scan`` that are still in the graph, since no kernel runs them.
 
     Raises
     ------
     UnsupportedNode
-        It names the inputs that decide.
+        It names the inputs of the model that decide the control flow.
     """
     for node in model.graph:
         if node.domain not in ("", "ai.onnx") or node.op_type not in ("If", "Loop", "Scan"):
@@ -62,7 +51,9 @@ def check_control_flow(model: ir.Model) -> None:
         names = sorted({name for value in deciding for name in _inputs_behind(value)})
         what = {"If": "which branch runs", "Loop": "how often it runs", "Scan": "how often it runs"}[node.op_type]
         if not names:
-            raise UnsupportedNode(f"{node.op_type} (node {node_name(node)!r}): {what} could not be found out")
+            raise UnsupportedNode(
+                f"{node.op_type} (node {node_name(node)!r}): {what} could not be determined; export the model without it"
+            )
         raise UnsupportedNode(
             f"{node.op_type} (node {node_name(node)!r}): {what} depends on the values of {', '.join(map(repr, names))}",
             MissingConstant(tuple(names)),
@@ -95,7 +86,7 @@ def _is_safe(node: ir.Node) -> bool:
         return False
     if node.op_type in ("Gather", "Slice"):
         return all(value is None or value.const_value is not None for value in node.inputs[1:])
-    if node.op_type in ("Div", "Mod"):  # an integer division by zero ends the process
+    if node.op_type in ("Div", "Mod"):  # integer division by 0 ends the process
         divided, divisor = node.inputs[0], node.inputs[1]
         if divided is None or divisor is None:
             return False
@@ -104,7 +95,6 @@ def _is_safe(node: ir.Node) -> bool:
 
 
 def _select(model: ir.Model, node: ir.Node) -> None:
-
     builder = Builder(model, node)
     condition = node.inputs[0]
     assert condition is not None
@@ -119,9 +109,9 @@ def _select(model: ir.Model, node: ir.Node) -> None:
 
 
 def _inputs_behind(value: ir.Value) -> set[str]:
-    """Names of the graph's inputs that a value is computed from."""
+    """Return the names of the graph's inputs from which a value is computed."""
     seen: set[ir.Value] = set()
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = [value]
     while waiting:
         value = waiting.pop()
@@ -131,7 +121,7 @@ def _inputs_behind(value: ir.Value) -> set[str]:
         producer = value.producer()
         if producer is None:
             if value.is_graph_input():
-                found.add(str(value.name))
+                names.add(str(value.name))
             continue
         waiting.extend(item for item in producer.inputs if item is not None)
-    return found
+    return names

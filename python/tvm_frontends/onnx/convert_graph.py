@@ -1,4 +1,4 @@
-"""Conversion of a prepared ONNX graph to Relax, node by node: by our converter where there is one, else by TVM's.
+"""Conversion of a prepared ONNX graph to Relax: each node by our converter if there is one, else by TVM's.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -29,25 +29,19 @@ if TYPE_CHECKING:
     import onnx
 
 STRING = 8
-"""ONNX's number for the type of text."""
+"""ONNX's number of the type string."""
 
 LAYOUT = "com.microsoft.nchwc"
-"""Domain of operators on blocked layouts, whose width is that of the vectors of the machine that saved the model."""
+"""Domain of operators on blocked layouts, whose block is the vector width of the machine that saved the model."""
 
 BLIND: dict[str, tuple[int, ...]] = {
-    "Add": (0, 1),
-    "Conv": (0, 1),
-    "ConvTranspose": (0, 1),
-    "Gather": (0,),
-    "Gemm": (0, 1),
-    "MatMul": (0, 1),
-    "Mul": (0, 1),
-    "Transpose": (0,),
-}
-"""Inputs of which TVM's converters ask the shape and no more."""
+    "Add": (0, 1), "Conv": (0, 1), "ConvTranspose": (0, 1), "Gather": (0,), "Gemm": (0, 1), "MatMul": (0, 1),
+    "Mul": (0, 1), "Transpose": (0,),
+}  # fmt: skip
+"""Inputs of which TVM's converters use the shape only, not the values."""
 
 _RANDOM = (
-    "gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input of the "
+    "draws random numbers, and compiled models must be repeatable: draw them outside, and make them an input of the "
     "model"
 )
 _TRAINING = "belongs to training, and models are compiled for inference: export the model without it"
@@ -61,24 +55,24 @@ _OUTSIDE = {
         ("ImageDecoder", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), _TEXT
     ),
 }
-"""Operators and domains that will not be compiled, and why."""
+"""Operators and domains that are refused on principle, and the reason."""
 
 ARGUMENT_BYTES = 1 << 20
-"""Weights of this size and more are not copied where that can be avoided."""
+"""Weights of at least this many bytes are not copied if that can be avoided."""
 
 
 def check_operators(model: onnx.ModelProto, where: str) -> None:
-    """Refuse operators for which there is no converter.
+    """Refuse a model with an operator that has no converter.
 
     Raises
     ------
     ModelError
-        It names the first of them.
+        It names the first such operators and the reason.
     """
     for item in model.graph.input:
         if item.type.tensor_type.elem_type == STRING:
             raise ModelError(
-                f"{where}: input {item.name!r} holds text, which TVM has no type for: cut the model behind what reads text"
+                f"{where}: input {item.name!r} holds text, which TVM has no type for: cut the model behind its readers"
             )
     unknown = unknown_nodes(model)
     for node in unknown:
@@ -88,18 +82,18 @@ def check_operators(model: onnx.ModelProto, where: str) -> None:
     if any(node.domain == LAYOUT for node in unknown):
         raise ModelError(
             f"{where}: ONNX Runtime saved it with layouts of one kind of processor ({node_text(unknown[0])}); save it at "
-            "the level ORT_ENABLE_EXTENDED or below, or give the model that it was made from"
+            "the level ORT_ENABLE_EXTENDED or below, or pass the original model"
         )
     if unknown:
         names = ", ".join(node_text(node) for node in unknown[:5])
         raise ModelError(
             f"{where}: TVM's ONNX frontend does not know the operators {names}{' ...' if len(unknown) > 5 else ''}; "
-            "nor does the ONNX standard define them by others: export the model without them, or cut it there"
+            "nor does the ONNX standard define them by other operators: export the model without them, or cut it there"
         )
 
 
 def unknown_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The nodes for whose operators there is no converter."""
+    """Return the nodes whose operator has no converter."""
     return [node for node in model.graph.node if not _is_known(node)]
 
 
@@ -112,19 +106,19 @@ def convert(
     -------
     mod : tvm.IRModule
     addresses : dict of str to int
-        Data address of the constant that each initializer became.
+        Data address of each initializer's constant.
     kept : list
-        These constants: an address names a constant only while the constant lives.
+        The constants, which keep the addresses valid.
 
     Raises
     ------
     ModelError
-        A node that cannot be converted, with its operator, its name and the reason.
+        A node cannot be converted; it names operator, node and reason.
     """
     model = prepared.model
     importer = _Importer(prepared, shapes)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # the frontend prints what fails
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # the frontend prints failures
             warnings.simplefilter("ignore")
             mod = importer.from_onnx(model.graph, importer.opsets.get("", 1))
     except UnsupportedNode as error:
@@ -135,7 +129,7 @@ def convert(
 
 
 def reason(error: BaseException) -> str:
-    """The reason of an error of TVM's frontend; for a bare assertion, the asserted condition."""
+    """Return the reason of an error of TVM's frontend; for a bare assertion, the asserted condition."""
     if str(error).strip():
         return first_line(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -143,7 +137,7 @@ def reason(error: BaseException) -> str:
 
 
 class _Importer(onnx_frontend.ONNXGraphImporter):
-    """Prefers our converters, and notes which constant an initializer became: the frontend forgets their names."""
+    """TVM's importer that prefers our converters, and records the constant of each initializer."""
 
     def __init__(self, prepared: Prepared, shapes: dict[str, tuple[int, ...]]) -> None:
         super().__init__({n: list(s) for n, s in shapes.items()}, "float32", keep_params_in_input=False, sanitize=False)
@@ -163,10 +157,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             self._inputs[name] = self._nodes[name] = relax.Var(name, relax.TensorType(array.shape, str(array.dtype)))
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
-        """Done by `convert`, which knows the operators' domains."""
+        """Do nothing: `check_operators` checks the operators with their domains."""
 
     def _construct_nodes(self, graph: Any) -> None:
-        # Node by node, so that our converters see what the frontend does not hand on: name, domain, outputs.
+        # Node by node, so that our converters get the node's name, domain and outputs.
         for node in graph.node:
             converter = find(node.op_type, node.domain)
             try:
@@ -184,7 +178,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                 raise UnsupportedNode(f"{node_text(node)}: {who} failed: {reason(error)}") from error
 
     def _bind_fields(self, node: Any) -> None:
-        """Bind fields of tuples to variables: TVM's arithmetic takes everything else for constants."""
+        """Bind fields of tuples to variables, which TVM's arithmetic would take for constants."""
         for name in node.output:
             if isinstance(self._nodes.get(name), relax.TupleGetItem):
                 self._nodes[name] = self.bb.emit(self._nodes[name])
@@ -193,8 +187,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         inputs = tuple(self._nodes[i] if i else None for i in node.input)
         attributes, version = self._parse_attr(node.attribute), self.opsets.get(node.domain, self.opsets.get("", 1))
         outputs = tuple(name if name in self.read or not k else "" for k, name in enumerate(node.output))
-        made = converter(Node(node.op_type, node.name, inputs, attributes, outputs, version, self.bb))
-        values = [made] if isinstance(made, relax.Expr) else list(made)
+        result = converter(Node(node.op_type, node.name, inputs, attributes, outputs, version, self.bb))
+        values = [result] if isinstance(result, relax.Expr) else list(result)
         for name, value in zip(node.output, values, strict=False):
             self._nodes[name] = self.bb.normalize(value)
 
@@ -202,9 +196,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         super()._parse_graph_initializers(graph)
         for name, array in self.weights.items():
             if name not in self.arguments:
-                self._nodes[name] = relax.const(
-                    tvm.runtime.tensor(array)
-                )  # of an array it makes int32 of int64, float32 of float64
+                # From a NumPy array, relax.const would make int32 of int64 and float32 of float64.
+                self._nodes[name] = relax.const(tvm.runtime.tensor(array))
         for name, node in self._nodes.items():
             if isinstance(node, tvm.ir.GenericConst):
                 self.kept.append(node)
@@ -212,9 +205,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
 
 
 def _arguments(prepared: Prepared) -> list[str]:
-    """Weights that become arguments of ``main`` at once, so that nothing copies them.
+    """Return the large weights that become arguments of ``main`` directly, so that they are not copied.
 
-    They are large, and only nodes read them whose converters do not look at values; all others become constants first.
+    Only nodes whose converters do not use their values (`BLIND`) may read them; all other weights become constants first.
     """
     large = {name for name, array in prepared.weights.items() if array.nbytes >= ARGUMENT_BYTES}
     large -= {item.name for item in prepared.model.graph.output}

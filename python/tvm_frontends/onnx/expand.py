@@ -1,7 +1,7 @@
-"""Replace operators without a correct converter by their function bodies from the ONNX standard.
+"""Replacement of operators without a correct converter by their function bodies from the ONNX standard.
 
-The standard gives many operators as functions of simpler ones, some for all nodes, some for a node with given types and
-attributes. A node whose operator is not in `known` is replaced by that body, and what is in the body likewise.
+The standard defines many operators as functions of simpler ones, some only for certain types and attributes. A node whose
+operator is not `known` is replaced by its body, and so are the nodes of the body.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 DOMAIN = "tvm_frontends.expanded"
-"""Where the bodies stand until they are inlined."""
+"""Domain of the function bodies until they are inlined."""
 
 STANDARD = ("", "ai.onnx", "ai.onnx.preview", "ai.onnx.ml", "ai.onnx.preview.training")
 
 ROUNDS = 8
-"""How deep functions of functions may go; the standard's are two deep."""
+"""Deepest nesting of functions; the standard's are two levels deep."""
 
 
 def expand_functions(model: ir.Model, known: Callable[[ir.Node], bool]) -> bool:
@@ -30,32 +30,32 @@ def expand_functions(model: ir.Model, known: Callable[[ir.Node], bool]) -> bool:
     Parameters
     ----------
     known : callable
-        Whether a node is to be left as it is.
+        Whether a node needs no replacement.
 
     Returns
     -------
     bool
-        Whether anything changed. Operators that the standard does not define by others stay.
+        Whether anything changed. Operators without a definition are unchanged.
     """
     from onnx_ir.passes import common
 
     changed = False
     for _ in range(ROUNDS):
-        found = [node for graph in model.graphs() for node in graph if _has_body(model, node) and not known(node)]
-        if not found:
+        nodes = [node for graph in model.graphs() for node in graph if _has_body(model, node) and not known(node)]
+        if not nodes:
             return changed
-        if any(_context_dependent(model, node) for node in found):
+        if any(_context_dependent(model, node) for node in nodes):
             common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
-        replaced = [_replace(model, node, number) for number, node in enumerate(found)]
+        replaced = [_replace(model, node, number) for number, node in enumerate(nodes)]
         if not any(replaced):
             return changed
-        operators = sorted({node.op_type.rsplit("_", 1)[0] for node in found})
+        operators = sorted({node.op_type.rsplit("_", 1)[0] for node in nodes})
         try:
             common.InlinePass()(model)
-        except Exception as error:  # bodies with graphs of the node in them refer to values that a copy does not have
+        except Exception as error:  # a subgraph of the node may refer to values outside of the function
             raise UnsupportedNode(
-                f"{', '.join(operators)}: the ONNX standard's definition could not be put in place of the operator; export "
-                "the model with simpler operators"
+                f"{', '.join(operators)}: the ONNX standard's definition of the operator could not be inlined; export the "
+                "model with simpler operators"
             ) from error
         changed = True
     return changed
@@ -84,7 +84,7 @@ def _context_dependent(model: ir.Model, node: ir.Node) -> bool:
 
 
 def _replace(model: ir.Model, node: ir.Node, number: int) -> bool:
-    """Make the node a call of a function of its own; False where the standard's body cannot be had for it."""
+    """Turn a node into a call of its function body; return False if the standard has no body for it."""
     import onnx_ir as ir
 
     schema = _schema(model, node)
@@ -94,7 +94,7 @@ def _replace(model: ir.Model, node: ir.Node, number: int) -> bool:
     if not _match_outputs(proto, node):
         return False
     proto.domain, proto.name = DOMAIN, f"{node.op_type}_{number}"
-    del proto.opset_import[:]  # those of the model; `_body` has chosen the one that holds for its opset
+    del proto.opset_import[:]  # `_body` chose the version for the model's opset
     entry = proto.opset_import.add()
     entry.version = model.opset_imports.get("", 1)
     function = ir.from_proto(proto)
@@ -103,7 +103,7 @@ def _replace(model: ir.Model, node: ir.Node, number: int) -> bool:
         if name not in node.attributes and attribute.default_value.name:
             node.attributes[name] = ir.from_proto(attribute.default_value)
     for name in [n for n, a in node.attributes.items() if a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)]:
-        del node.attributes[name]  # the body was built with them
+        del node.attributes[name]  # the body contains them
     model.functions[function.identifier()] = function
     model.opset_imports[DOMAIN] = 1
     node.domain, node.op_type = DOMAIN, proto.name
@@ -111,7 +111,7 @@ def _replace(model: ir.Model, node: ir.Node, number: int) -> bool:
 
 
 def _match_outputs(proto: onnx.FunctionProto, node: ir.Node) -> bool:
-    """Give the body as many outputs as the node has: it leaves out those that nobody wants."""
+    """Give the body as many outputs as the node has; return False if the body lacks one that is used."""
     written = {name for inner in proto.node for name in inner.output} | set(proto.input)
     outputs = []
     for name, value in zip(proto.output, node.outputs, strict=False):
@@ -124,7 +124,7 @@ def _match_outputs(proto: onnx.FunctionProto, node: ir.Node) -> bool:
 
 
 def _body(schema: Any, node: ir.Node, opset: int) -> onnx.FunctionProto | None:
-    """The function that defines a node in a version of the standard domain."""
+    """Return the function that defines a node in a version of the standard domain."""
     import onnx
     import onnx_ir as ir
 
@@ -146,13 +146,13 @@ def _body(schema: Any, node: ir.Node, opset: int) -> onnx.FunctionProto | None:
                 if versions
                 else b""
             )
-        except RuntimeError:  # the builder needs a type that is not known
+        except RuntimeError:  # the builder needs an unknown type
             text = b""
     return onnx.FunctionProto.FromString(text) if text else None
 
 
 def _write_constants(proto: onnx.GraphProto, graph: ir.Graph) -> None:
-    """Make nodes of the constants that a graph reads: the body of a function has no initializers."""
+    """Turn the constants that a graph reads into Constant nodes: a function body has no initializers."""
     import onnx
     import onnx_ir as ir
 

@@ -13,42 +13,36 @@ from .loop_operators import unroll_loops
 
 if TYPE_CHECKING:
     import onnx_ir as ir
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import onnx_ir as ir
-
-LIKE_INPUT = frozenset(
-    {
-        *("BiasAdd", "BiasGelu", "FastGelu", "Gelu", "GroupNorm", "QuickGelu", "RotaryEmbedding"),
-        *("SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
-    }
-)
+LIKE_INPUT = frozenset({
+    "BiasAdd", "BiasGelu", "FastGelu", "Gelu", "GroupNorm", "QuickGelu", "RotaryEmbedding", "SimplifiedLayerNormalization",
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+})  # fmt: skip
 """Operators whose first output has the shape and type of the first input."""
 
 
 def infer_shapes(model: ir.Model) -> bool:
-    """Set shapes that can be inferred now; whether there were any."""
+    """Set the shapes of operators of com.microsoft that follow from their inputs; return whether any was set."""
     changed = False
     for node in model.graph:
         if node.domain != "com.microsoft" or not node.outputs or node.outputs[0].shape is not None:
             continue
         if node.op_type in LIKE_INPUT:
-            changed |= _give(node, 0, _dims(node, 0))
+            changed |= _set_shape(node, 0, _dims(node, 0))
         elif node.op_type == "DynamicQuantizeLSTM":
-            changed |= _recurrent(node)
+            changed |= _infer_recurrent(node)
     return changed
 
 
-def _recurrent(node: ir.Node) -> bool:
+def _infer_recurrent(node: ir.Node) -> bool:
     x, weights = _dims(node, 0), _dims(node, 2)
     if x is None or weights is None:
         return False
     steps, batch = x[:2]
     directions, hidden = weights[:2]
-    changed = _give(node, 0, [steps, directions, batch, hidden])
+    changed = _set_shape(node, 0, [steps, directions, batch, hidden])
     for position in (1, 2):
-        changed |= _give(node, position, [directions, batch, hidden])
+        changed |= _set_shape(node, position, [directions, batch, hidden])
     return changed
 
 
@@ -58,7 +52,7 @@ def _dims(node: ir.Node, position: int) -> list[int] | None:
     return [int(dim) for dim in shape.numpy()] if shape is not None and shape.is_static() else None
 
 
-def _give(node: ir.Node, position: int, dims: list[int] | None) -> bool:
+def _set_shape(node: ir.Node, position: int, dims: list[int] | None) -> bool:
     import onnx_ir as ir
 
     first = node.inputs[0]
@@ -70,23 +64,20 @@ def _give(node: ir.Node, position: int, dims: list[int] | None) -> bool:
 
 
 ROUNDS = 200
-"""Most rounds of folding and unrolling: each unrolls a level of nested loops, or an iteration of a loop with a
+"""Most rounds of folding and unrolling. A round unrolls one level of nested loops, or one iteration of a loop with a
 condition."""
 
 ALWAYS_BYTES = 1 << 20
-"""A folded value of up to this size is kept whatever it was made from."""
+"""A folded value of up to this size is kept whatever the size of its inputs."""
 
 GROWTH = 4
-"""A larger one may have this many times the bytes of the constants that it replaces (8-bit weights made 32-bit)."""
+"""A larger folded value may have this many times the bytes of its constants (8-bit weights become 32-bit)."""
 
-REARRANGING = frozenset(
-    {
-        *("Add", "And", "Cast", "CastLike", "Concat", "ConstantOfShape", "DequantizeLinear", "Div", "Equal", "Expand"),
-        *("Flatten", "Gather", "Greater", "Identity", "Less", "Mul", "Neg", "Not", "Or", "Pad", "Pow", "Range"),
-        *("Reciprocal", "Reshape", "Shape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose"),
-        *("Unsqueeze", "Where"),
-    }
-)
+REARRANGING = frozenset({
+    "Add", "And", "Cast", "CastLike", "Concat", "ConstantOfShape", "DequantizeLinear", "Div", "Equal", "Expand", "Flatten",
+    "Gather", "Greater", "Identity", "Less", "Mul", "Neg", "Not", "Or", "Pad", "Pow", "Range", "Reciprocal", "Reshape",
+    "Shape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
 """Operators whose cost is that of reading and writing their tensors: folded on large constants too."""
 
 
@@ -96,9 +87,9 @@ def fold_model(model: ir.Model) -> None:
     Raises
     ------
     Exception
-        Whatever onnxscript raises; the model is then in an undefined state.
+        Any error of onnxscript; the model is then in an undefined state.
     UnsupportedNode
-        A loop too long to unroll, or control flow that depends on the data.
+        A loop is too long to unroll, or control flow depends on data.
     """
     from onnx_ir.passes import common
     from onnxscript import optimizer
@@ -106,7 +97,7 @@ def fold_model(model: ir.Model) -> None:
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     common.LiftSubgraphInitializersToMainGraphPass()(model)
     for _ in range(ROUNDS):
-        with quiet("onnxscript"):  # it logs what it could not evaluate; such nodes simply stay
+        with quiet("onnxscript"):  # it logs nodes that it cannot evaluate; they stay
             result: Any = optimizer.fold_constants_ir(model, onnx_shape_inference=True, should_fold=_should_fold)
         common.LiftSubgraphInitializersToMainGraphPass()(model)
         changed = result.modified
@@ -125,7 +116,7 @@ def fold_model(model: ir.Model) -> None:
 
 
 def _lift_outputs(model: ir.Model) -> None:
-    """Make initializers of the Constant nodes that are outputs: the pass of onnx_ir leaves them."""
+    """Turn Constant nodes that are outputs into initializers, which onnx_ir's pass does not do."""
     import onnx_ir as ir
 
     for node in list(model.graph):
@@ -146,18 +137,18 @@ def _replace_by_constant(model: ir.Model, value: ir.Value, tensor: ir.TensorProt
 
 
 def _should_fold(node: ir.Node) -> bool | None:
-    """Whether to evaluate a node of constants; None leaves it to onnxscript's own rules for small tensors."""
+    """Whether to evaluate a node of constants; None leaves the choice to onnxscript's rules for small tensors."""
     if node.domain not in ("", "ai.onnx") or node.op_type not in REARRANGING:
         return None
-    made = sum(_bytes(value) for value in node.outputs)
-    if made <= ALWAYS_BYTES:
+    result_bytes = sum(_bytes(value) for value in node.outputs)
+    if result_bytes <= ALWAYS_BYTES:
         return True
-    given = sum(v.const_value.nbytes for v in node.inputs if v is not None and v.const_value is not None)
-    return made <= GROWTH * given
+    constant_bytes = sum(v.const_value.nbytes for v in node.inputs if v is not None and v.const_value is not None)
+    return result_bytes <= GROWTH * constant_bytes
 
 
 def _bytes(value: ir.Value) -> float:
-    """Size of a value; infinite where its shape is not known."""
+    """Return the size of a value in bytes, infinite if its shape is unknown."""
     if value.shape is None or value.dtype is None or not value.shape.is_static():
         return float("inf")
     size = value.dtype.itemsize
@@ -167,13 +158,13 @@ def _bytes(value: ir.Value) -> float:
 
 
 def _equal_parts(size: int, count: int) -> npt.NDArray[np.int64]:
-    """Sizes of the parts of a Split that names none; the evaluator of opset 13 to 17 needs them."""
+    """Return the sizes of the parts of a Split without sizes, which the evaluator of opset 13 to 17 needs."""
     part = -(-size // count)
     return np.array([part] * (count - 1) + [size - part * (count - 1)], np.int64)
 
 
 def _fold_several_outputs(model: ir.Model) -> bool:
-    """Fold nodes with several outputs (Split, TopK), which onnxscript leaves alone."""
+    """Fold nodes with several outputs (Split, TopK), which onnxscript does not fold."""
     import onnx.reference.ops
     import onnx_ir as ir
 
@@ -187,14 +178,17 @@ def _fold_several_outputs(model: ir.Model) -> bool:
         try:
             operator = onnx.reference.ops.load_op("", node.op_type, model.opset_imports[""])
             attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-            given: list[Any] = [None if c is None else c.numpy() for c in constants]
-            if node.op_type == "Split" and (len(given) < 2 or given[1] is None):
-                given = [given[0], _equal_parts(given[0].shape[attributes.get("axis", 0)], len(node.outputs))]
+            arguments: list[Any] = [None if c is None else c.numpy() for c in constants]
+            if node.op_type == "Split" and (len(arguments) < 2 or arguments[1] is None):
+                arguments = [
+                    arguments[0],
+                    _equal_parts(arguments[0].shape[attributes.get("axis", 0)], len(node.outputs)),
+                ]
                 attributes.pop("num_outputs", None)
-            made = operator.eval(*given, **attributes)
-        except Exception:  # the evaluator raises many classes; the node stays for the importer
+            results = operator.eval(*arguments, **attributes)
+        except Exception:  # the evaluator raises unrelated classes; the node stays
             continue
-        for value, array in zip(node.outputs, made, strict=True):
+        for value, array in zip(node.outputs, results, strict=True):
             _replace_by_constant(model, value, ir.tensor(array, name=value.name))
         model.graph.remove(node, safe=True)
         changed = True

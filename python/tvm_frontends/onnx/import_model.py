@@ -1,4 +1,4 @@
-"""Open and import ONNX models: what a model declares, its contents, and its conversion with static shapes."""
+"""Open and import ONNX models."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ..errors import ModelError
 from ..imported_model import ImportedModel, data_address, lift_constants, main_constants, number_of_inputs
 from ..shapes import DeclaredInput, Dimension, InputShapes, StaticShapes, bind_shapes
 from ..source import Description, ModelSource
-from .checks import check_graph
-from .onnx_files import import_onnx, read_onnx, tensors_of
+from .check_graph import check_graph
+from .onnx_files import import_onnx, read_onnx, subgraphs, tensors_of
 from .operators.nodes import STANDARD, node_text
 from .prepare import prepare
 from .widen import wider_name
@@ -53,7 +53,7 @@ def load(
 
 
 def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSource:
-    """The model with its declared inputs; what folds, and which branches remain, depends on the shapes."""
+    """Return the model with its declared inputs; folding and branches depend on the shapes, and happen at the import."""
     import_onnx(where)
     check_graph(model.graph, where)
 
@@ -67,7 +67,7 @@ def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSour
 
 
 def _describe(model: onnx.ModelProto) -> Description:
-    """Counts nodes of branches and loops, too; what is unknown may still fold away once shapes are given."""
+    """Describe a model; nodes of branches and loops count, and unknown operators may fold away once shapes are known."""
     from .convert_graph import unknown_nodes
 
     operators = Counter(_kind(node) for node in _nodes(model.graph))
@@ -95,7 +95,7 @@ def _describe(model: onnx.ModelProto) -> Description:
 
 
 _RESOLVED = ("Loop", "Scan", "If", "Constant", "SequenceConstruct")
-"""Operators that preparation may take out of the graph, so that nothing is refused before it has tried."""
+"""Operators that preparation may remove from the graph, so they are not refused before it."""
 
 
 def _kind(node: onnx.NodeProto) -> str:
@@ -106,7 +106,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     for node in graph.node:
         yield node
         for attribute in node.attribute:
-            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            for body in subgraphs(attribute):
                 yield from _nodes(body)
 
 
@@ -127,9 +127,9 @@ def from_onnx(
 ) -> ImportedModel:
     """Import an ONNX model.
 
-    Inputs keep their names. In models of IR version 3 the initializers are among the graph's inputs, too; they are
-    parameters here. Initializers become parameters under their own names, except those that the frontend has to know
-    (shapes, axes) and scalars. An input named in `constants` has the value given there and is no input any more.
+    Inputs keep their names. Initializers become parameters under their names, except scalars and those that the frontend
+    must know (shapes, axes). In models of IR version 3, initializers are graph inputs, too; here they are parameters. An
+    input named in `constants` becomes a constant.
 
     Raises
     ------
@@ -168,26 +168,26 @@ def from_onnx(
 
 
 def _check_model(model: onnx.ModelProto, where: str) -> None:
-    """Say what ONNX's own checker finds wrong with a model that could not be converted."""
+    """Raise the errors that ONNX's own checker finds in a model that could not be converted."""
     onnx = import_onnx(where)
     if any(tensor.data_location == tensor.EXTERNAL for tensor in tensors_of(model.graph)):
-        return  # the checker would look for the files beside the current folder
+        return  # the checker would look for the files in the current folder
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
         raise ModelError(f"{where}: not a valid ONNX model: {' '.join(str(error).split())}") from None
-    except Exception:  # a model above protobuf's 2 GB, say: nothing is known of it
+    except Exception:  # for instance a model above protobuf's 2 GB
         return
 
 
 def declared_inputs(model: onnx.ModelProto) -> tuple[DeclaredInput, ...]:
-    """The graph's inputs without the initialisers, which are among them in models of IR version 3."""
+    """Return the graph's inputs without initializers, which are listed as inputs in models of IR version 3."""
     initializers = {tensor.name for tensor in model.graph.initializer}
     return tuple(declared_value(item) for item in model.graph.input if item.name not in initializers)
 
 
 def declared_value(item: onnx.ValueInfoProto) -> DeclaredInput:
-    """An input or output with its declared shape: a size of 0 is an empty tensor, a negative one is unknown."""
+    """Return an input or output with its declared shape; a size of 0 is an empty tensor, a negative one is unknown."""
     tensor = tensor_type(item.type)
     dtype = wider_name(_dtype(tensor.elem_type))
     if not tensor.HasField("shape"):
@@ -199,7 +199,7 @@ def declared_value(item: onnx.ValueInfoProto) -> DeclaredInput:
 
 
 def tensor_type(kind: onnx.TypeProto) -> onnx.TypeProto.Tensor:
-    """The type of a tensor or of an optional tensor; compiled models always take it."""
+    """Return the type of a tensor or of an optional tensor, which is always present in compiled models."""
     return kind.optional_type.elem_type.tensor_type if kind.HasField("optional_type") else kind.tensor_type
 
 
@@ -208,5 +208,5 @@ def _dtype(element_type: int) -> str | None:
 
     try:
         return str(helper.tensor_dtype_to_np_dtype(element_type).name)
-    except KeyError:  # of something else than tensors, or of a type that is newer than onnx
+    except KeyError:  # not a tensor, or a type that this version of onnx does not know
         return None

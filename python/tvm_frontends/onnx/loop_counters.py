@@ -1,4 +1,4 @@
-"""Number of iterations of a ``Loop`` whose condition depends on counters, as in loops exported from TensorFlow."""
+"""Iteration counts of ``Loop`` nodes whose condition depends on counters, as in loops exported from TensorFlow."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 LARGEST = 1024
-"""Most elements of a value that the condition is computed from."""
+"""Most elements of a value from which the condition is computed."""
 
 
 def count_iterations(body: ir.Graph, first: int, carried: list[ir.Value | None], most: int, opset: int) -> int | None:
-    """Iterations until the condition is false, by computing in each what the condition is made from, and nothing else.
+    """Count the iterations until the condition is false, by evaluating only the nodes that the condition needs.
 
     Parameters
     ----------
     body : onnx_ir.Graph
-        Of a loop whose first iteration is known to run.
+        Body of a loop whose first iteration is known to run.
     first : int
         Number of that iteration.
     carried : list of onnx_ir.Value
-        What the loop starts with.
+        Initial values of the loop-carried variables.
     most : int
-        Where counting ends.
+        Largest count; counting stops there.
     opset : int
-        Of the standard domain.
+        Version of the standard domain.
 
     Returns
     -------
     int or None
-        None where the condition depends on what is not known now.
+        None if the condition depends on unknown values.
     """
-    found = _behind(body)
-    if found is None:
+    dependencies = _behind(body)
+    if dependencies is None:
         return None
-    nodes, positions, values = found
+    nodes, positions, values = dependencies
     state = [_known(carried[position]) for position in positions]
     if any(value is None for value in state):
         return None
@@ -47,7 +47,7 @@ def count_iterations(body: ir.Graph, first: int, carried: list[ir.Value | None],
         try:
             for node in nodes:
                 _compute(node, values, opset)
-        except Exception:  # the evaluator raises many classes
+        except Exception:  # the evaluator raises unrelated classes
             return None
         if not bool(np.reshape(values[body.outputs[0]], ())):
             return done
@@ -56,16 +56,16 @@ def count_iterations(body: ir.Graph, first: int, carried: list[ir.Value | None],
 
 
 def _behind(body: ir.Graph) -> tuple[list[ir.Node], list[int], dict[Any, Any]] | None:
-    """Nodes that the condition needs from iteration to iteration, places of the carried values among it, constants."""
+    """Return the nodes that the condition needs in each iteration, positions of carried values, and constants."""
     place = {value: position for position, value in enumerate(body.inputs[2:])}
-    given, waiting = set(body.inputs[:2]), [body.outputs[0]]
+    counters, waiting = set(body.inputs[:2]), [body.outputs[0]]
     nodes: set[ir.Node] = set()
     positions: list[int] = []
     values: dict[Any, Any] = {}
     seen: set[ir.Value] = set()
     while waiting:
         value = waiting.pop()
-        if value in seen or value in given:
+        if value in seen or value in counters:
             continue
         seen.add(value)
         producer = value.producer()
@@ -97,8 +97,8 @@ def _compute(node: ir.Node, values: dict[Any, Any], opset: int) -> None:
 
     operator = onnx.reference.ops.load_op("", node.op_type, opset)
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-    made = operator.eval(*(None if source is None else values[source] for source in node.inputs), **attributes)
-    made = made[0] if isinstance(made, tuple) else made
-    if np.size(made) > LARGEST:
+    result = operator.eval(*(None if source is None else values[source] for source in node.inputs), **attributes)
+    result = result[0] if isinstance(result, tuple) else result
+    if np.size(result) > LARGEST:
         raise ValueError("too large for a counter")
-    values[node.outputs[0]] = np.asarray(made)
+    values[node.outputs[0]] = np.asarray(result)

@@ -1,4 +1,4 @@
-"""Unrolling of ONNX's ``Loop`` and ``Scan`` where the number of iterations is known."""
+"""Unrolling of ONNX's ``Loop`` and ``Scan`` if the number of iterations is known."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 MAX_NODES = 20_000
-"""Most operators that the unrolling of one loop may make."""
+"""Most operators that unrolling a loop may create."""
 
 _DONE = "tvm_frontends.iterations_done"
 
 
 def unroll_loops(model: ir.Model) -> bool:
-    """Unroll the loops of the main graph whose iterations are known, in place; loops inside them appear in it.
+    """Unroll the loops of the main graph whose iteration count is known, in place; nested loops move into the main graph.
 
-    A ``Loop`` whose condition follows from counters (`count_iterations`) is unrolled whole. One whose body computes the
-    condition otherwise is unrolled by one iteration a call: constant folding then says whether the next one is known. What
-    is left of such a loop must not be run: it would count from 0 again (`check_control_flow` refuses it).
+    A ``Loop`` whose condition follows from counters (`count_iterations`) is unrolled completely. Otherwise, if the body
+    computes the condition, each call unrolls one iteration, and constant folding then decides the next one. The remainder
+    of such a loop must not run, since it would count from 0 again (`check_control_flow` refuses it).
 
     Returns
     -------
@@ -34,7 +34,7 @@ def unroll_loops(model: ir.Model) -> bool:
     Raises
     ------
     UnsupportedNode
-        A loop that is too long.
+        A loop is too long.
     """
     changed = False
     for node in list(model.graph):
@@ -48,7 +48,7 @@ def unroll_loops(model: ir.Model) -> bool:
 
 
 def unique_names(model: ir.Model) -> None:
-    """Give the values inside subgraphs names of their own: ONNX lets two branches use the same."""
+    """Make the names of values in subgraphs unique: ONNX lets two branches use the same names."""
     import onnx_ir as ir
 
     used = {value.name for value in ir.convenience.create_value_mapping(model.graph, include_subgraphs=False).values()}
@@ -69,7 +69,7 @@ def _unroll_loop(model: ir.Model, node: ir.Node) -> bool:
     collected = list(node.inputs[2 + count :])
     scans = [collected[i * done : (i + 1) * done] for i in range(len(body.outputs) - 1 - count)]
     if not trips and not all(scans) and any(v.uses() or v.is_graph_output() for v in node.outputs[count:]):
-        return False  # no iteration: the shape of what it would have collected is not known
+        return False  # no iteration: the shape of the scan outputs is unknown
     builder = Builder(model, node)
     condition = node.inputs[1]
     for iteration in range(done, done + trips):
@@ -89,7 +89,7 @@ def _unroll_loop(model: ir.Model, node: ir.Node) -> bool:
 
 
 def _trips(node: ir.Node, body: ir.Graph, done: int, opset: int) -> tuple[int | None, bool]:
-    """How many iterations can be unrolled now, None where that is not known, and whether others may follow."""
+    """Return how many iterations can be unrolled now (None if unknown), and whether others may follow."""
     limit, condition = _scalar(node.inputs[0]), _scalar(node.inputs[1])
     if (node.inputs[0] is not None and limit is None) or (node.inputs[1] is not None and condition is None):
         return None, False
@@ -100,7 +100,7 @@ def _trips(node: ir.Node, body: ir.Graph, done: int, opset: int) -> tuple[int | 
     if following is body.inputs[1] or _scalar(following):
         if left == np.inf:
             raise UnsupportedNode(
-                f"Loop (node {node_name(node)!r}) never ends: it has no trip count and its condition stays true"
+                f"Loop (node {node_name(node)!r}) never ends: it has no trip count and its condition stays true; correct it"
             )
         return int(left), False
     if _scalar(following) is not None:
@@ -135,10 +135,10 @@ def _unroll_scan(model: ir.Model, node: ir.Node) -> bool:
         return False
     _check_size(node, body, length)
     backward = attributes.get("scan_input_directions") or [0] * count
-    made = len(body.outputs) - len(states)
-    output_axes = attributes.get("scan_output_axes") or [0] * made
-    output_backward = attributes.get("scan_output_directions") or [0] * made
-    scans: list[list[ir.Value]] = [[] for _ in range(made)]
+    scan_count = len(body.outputs) - len(states)
+    output_axes = attributes.get("scan_output_axes") or [0] * scan_count
+    output_backward = attributes.get("scan_output_directions") or [0] * scan_count
+    scans: list[list[ir.Value]] = [[] for _ in range(scan_count)]
     builder = Builder(model, node)
     for step in range(length):
         elements = [
@@ -158,7 +158,7 @@ def _unroll_scan(model: ir.Model, node: ir.Node) -> bool:
 
 
 class Builder:
-    """Makes the nodes that take the place of a node with bodies."""
+    """Builds the nodes that replace a node with subgraphs."""
 
     def __init__(self, model: ir.Model, node: ir.Node) -> None:
         import onnx_ir as ir
@@ -168,11 +168,11 @@ class Builder:
         self.used = {n for g in model.graphs() for n in ir.convenience.create_value_mapping(g, include_subgraphs=False)}
 
     def name(self, stem: str) -> str:
-        """A name that is not used yet."""
+        """Return an unused name."""
         return _fresh(stem, self.used)
 
     def constant(self, array: np.ndarray) -> ir.Value:
-        """An initializer."""
+        """Add an initializer."""
         ir = self.ir
         tensor = ir.tensor(array, name=self.name(f"{node_name(self.node)}_constant"))
         value = ir.Value(name=tensor.name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor)
@@ -180,34 +180,34 @@ class Builder:
         return value
 
     def emit(self, operator: str, inputs: list[ir.Value], attributes: dict[str, Any], stem: str | None) -> ir.Value:
-        """A node with one output."""
+        """Add a node with one output."""
         node = self.ir.node(operator, inputs, attributes, name=self.name(f"{node_name(self.node)}_{operator}"))
         node.outputs[0].name = self.name(f"{stem or node_name(self.node)}_{operator}")
         self.nodes.append(node)
         return node.outputs[0]
 
     def unsqueeze(self, value: ir.Value, axis: int) -> ir.Value:
-        """A value with a further dimension."""
+        """Add a dimension to a value."""
         if self.model.opset_imports.get("", 0) < 13:
             return self.emit("Unsqueeze", [value], {"axes": [axis]}, value.name)
         return self.emit("Unsqueeze", [value, self.constant(np.array([axis], np.int64))], {}, value.name)
 
     def take(self, value: ir.Value, index: int, axis: int) -> ir.Value:
-        """One slice of a value, without its axis."""
+        """Select one slice of a value, without its axis."""
         return self.emit("Gather", [value, self.constant(np.array(index, np.int64))], {"axis": axis}, value.name)
 
     def concat(self, values: list[ir.Value], axis: int) -> ir.Value:
-        """Values joined along an axis."""
+        """Join values along an axis."""
         return self.emit("Concat", values, {"axis": axis}, None)
 
     def inline(self, body: ir.Graph, arguments: list[Any]) -> list[ir.Value]:
-        """Copy the nodes of a body that reads the arguments; returns its outputs."""
+        """Copy the nodes of a body, with its inputs bound to the arguments; return its outputs."""
         graph = body.clone(allow_outer_scope_values=True)
         _rename(graph, self.used)
-        given = dict(zip(graph.inputs, arguments, strict=True))
-        outputs = [given.get(value, value) for value in graph.outputs]
+        bindings = dict(zip(graph.inputs, arguments, strict=True))
+        outputs = [bindings.get(value, value) for value in graph.outputs]
         graph.outputs.clear()
-        for formal, actual in given.items():
+        for formal, actual in bindings.items():
             self.ir.convenience.replace_all_uses_with(formal, actual)
         nodes = list(graph)
         graph.remove(nodes)
@@ -215,7 +215,10 @@ class Builder:
         return outputs
 
     def continue_loop(self, inputs: list[Any], done: int) -> ir.Node:
-        """A loop that goes on after some iterations. What they collected follows its inputs, against ONNX's rules."""
+        """Add a loop that continues after ``done`` iterations.
+
+        Against ONNX's rules, the scan outputs collected so far follow its inputs.
+        """
         node = self.node
         body = node.attributes["body"].as_graph().clone(allow_outer_scope_values=True)
         tail = self.ir.Node(
@@ -233,7 +236,7 @@ class Builder:
         return tail
 
     def replace(self, values: list[Any]) -> None:
-        """Put the nodes in the place of the loop."""
+        """Replace the node by the new nodes, and its outputs by ``values``."""
         node = self.node
         self.model.graph.insert_before(node, self.nodes)
         for old, new in zip(node.outputs, values, strict=False):
@@ -249,7 +252,7 @@ class Builder:
 
 
 def bodies(node: ir.Node) -> list[ir.Graph]:
-    """The graphs that a node's attributes hold."""
+    """Return the subgraphs in a node's attributes."""
     return [
         body
         for attribute in node.attributes.values()
@@ -259,7 +262,7 @@ def bodies(node: ir.Node) -> list[ir.Graph]:
 
 
 def _rename(graph: ir.Graph, used: set[str]) -> None:
-    """Rename every value that a graph and the graphs inside it write."""
+    """Rename every value that a graph and its subgraphs write."""
     for value in graph.inputs:
         value.name = _fresh(value.name or "value", used)
     for value in list(graph.initializers.values()):
@@ -292,12 +295,12 @@ def _check_size(node: ir.Node, body: ir.Graph, trips: int) -> None:
 
 
 def _scalar(value: ir.Value | None) -> Any:
-    """Value of a constant of one element, or None."""
+    """Return the value of a constant of one element, or None."""
     if value is None or value.const_value is None or value.const_value.size != 1:
         return None
     return value.const_value.numpy().reshape(()).item()
 
 
 def node_name(node: ir.Node) -> str:
-    """A node's name, or those of its outputs."""
+    """Return a node's name, or the names of its outputs if it has none."""
     return node.name or "->".join(value.name or "" for value in node.outputs)

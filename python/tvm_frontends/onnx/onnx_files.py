@@ -1,4 +1,4 @@
-"""Read ONNX files. External data stay in their files, and are mapped into memory when they are read."""
+"""Reading of ONNX files. External data stay in their files, and are memory-mapped when they are read."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def read_onnx(path: Path) -> onnx.ModelProto:
-    """Read an ONNX file; its external data are found and checked, not read.
+    """Read an ONNX file; its external data are located and checked, but not read.
 
     Raises
     ------
     ModelError
-        A file that is no ONNX model, or external data that are missing, too short or outside the model's folder.
+        The file is not an ONNX model, or external data are missing, too short or outside of the model's folder.
     """
     onnx = import_onnx(str(path))
     try:
         model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf and onnx raise several unrelated classes
+    except Exception as error:  # protobuf and onnx raise unrelated classes
         raise ModelError(f"{path}: not a readable ONNX file ({first_line(error)})") from None
     if not model.graph.node and not model.graph.output:
         raise ModelError(f"{path}: not a readable ONNX file (its graph is empty)")
@@ -32,7 +32,7 @@ def read_onnx(path: Path) -> onnx.ModelProto:
 
 
 def import_onnx(where: str) -> Any:
-    """The package onnx, or an error that says how to install it and what else the importer needs."""
+    """Return the package onnx, or raise an error that says how to install it and the other packages of the importer."""
     try:
         import onnx
         import onnx_ir  # noqa: F401
@@ -45,32 +45,39 @@ def import_onnx(where: str) -> Any:
 
 
 def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor of a graph: its initializers, those in attributes of its nodes, and those of the graphs in them."""
+    """Yield every tensor of a graph: initializers, tensors in node attributes, and those of subgraphs."""
     yield from graph.initializer
     for node in graph.node:
         for attribute in node.attribute:
             yield from attribute.tensors
             if attribute.HasField("t"):
                 yield attribute.t
-            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            for body in subgraphs(attribute):
                 yield from tensors_of(body)
 
 
+def subgraphs(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
+    """Return the graphs in an attribute."""
+    return [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+
+
 def _locate_external_data(model: onnx.ModelProto, path: Path) -> None:
-    """Write where the external data lie as full paths: the model may be used from any folder."""
+    """Rewrite the locations of external data as full paths, so that the model can be used from any folder."""
     folder = path.resolve().parent
     for tensor in tensors_of(model.graph):
         if tensor.data_location != tensor.EXTERNAL:
             continue
         entries = {entry.key: entry for entry in tensor.external_data}
         if "location" not in entries:
-            raise ModelError(f"{path}: tensor {tensor.name!r} has external data, and the file does not say where")
+            raise ModelError(
+                f"{path}: tensor {tensor.name!r} has external data without a location; export the model again"
+            )
         file = folder / entries["location"].value
         subject = f"{path}: tensor {tensor.name!r} has its data in {file}"
         if not file.resolve().is_relative_to(folder):
             raise ModelError(f"{subject}, outside the model's folder {folder}; put it beside the model")
         if not file.is_file():
-            raise ModelError(f"{subject}, and there is no such file; it belongs to the model, put it there")
+            raise ModelError(f"{subject}, and there is no such file; it is part of the model, put it there")
         end = sum(int(entries[key].value) for key in ("offset", "length") if key in entries)
         if file.stat().st_size < end:
             raise ModelError(

@@ -1,8 +1,7 @@
-"""Preparation before import: make an ONNX model with static shapes and without control flow.
+"""Preparation before import: make an ONNX model static in shape and free of control flow.
 
-Inputs are frozen, the opset brought up, functions inlined, constants folded, ``If`` decided and loops unrolled. Weights are
-not copied and never pass through protobuf's serialisation, whose limit is 2 GB: they stay where the model has them, in
-external files as memory maps.
+Input shapes are bound, the opset is raised, functions are inlined, constants folded, ``If`` decided and loops unrolled.
+Weights are neither copied nor serialised by protobuf, whose limit is 2 GB; external files stay memory-mapped.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -24,8 +23,8 @@ from ..errors import ModelError, ModelWarning, UnsupportedNode, first_line
 from .expand import expand_functions
 from .fold import fold_model
 from .loop_operators import unique_names
-from .native import NativeError, upgrade
 from .operators import is_known
+from .upgrade_opset import NativeError, upgrade
 from .widen import widen_types
 
 if TYPE_CHECKING:
@@ -33,13 +32,13 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 OPSET = 13
-"""Older models are brought up to this opset of the standard domain: from here on, axes and the like are inputs."""
+"""Older models are converted to this opset of the standard domain, from which on axes are inputs."""
 
 UNLISTED = 4
-"""From this version of ONNX's IR on, initializers need not be among the inputs."""
+"""First version of ONNX's IR in which initializers need not be inputs."""
 
 INLINE_BYTES = 1024
-"""Initializers up to this size stay in the model that `prepare` returns; larger ones are handed on beside it."""
+"""Initializers up to this size stay in the model that `prepare` returns; larger ones are returned beside it."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +46,9 @@ class Prepared:
     """A model ready for import."""
 
     model: onnx.ModelProto
-    """Static in shape as far as could be found, without its large initializers."""
+    """The model without its large initializers; shapes are static as far as they could be inferred."""
     weights: dict[str, npt.NDArray[np.generic]] = field(default_factory=dict)
-    """The large initializers by name; memory-mapped where the model keeps them in files of their own."""
+    """The large initializers by name; memory-mapped if they are in external files."""
 
 
 def prepare(
@@ -60,18 +59,18 @@ def prepare(
     Parameters
     ----------
     model : onnx.ModelProto
-        One that `check_graph` found right; it is not changed. External data must have been located by `read_onnx`.
+        A model that passed `check_graph`; it is not changed. `read_onnx` must have located its external data.
     shapes : mapping of str to tuple of int
         Static shape of every input that is not a constant.
     constants : mapping of str to array_like, optional
-        Inputs whose value is known (a shape, a flag, a sampling rate); they are inputs no more.
+        Values of inputs that become constants (a shape, a flag, a sampling rate).
     where : str
-        What messages call the model.
+        The model in messages.
 
     Raises
     ------
     ModelError
-        A graph that is broken, a constant that does not fit, a loop that is too long.
+        The graph is broken, a constant does not fit, or a loop is too long.
     """
     import onnx_ir as ir
 
@@ -81,7 +80,7 @@ def prepare(
         raise ModelError(f"{where}: not a valid ONNX model: {_cause(error)}") from None
     try:
         for each in graph.graphs():
-            each.sort()  # converters of float16 append nodes at the end; ONNX Runtime sorts such files, too
+            each.sort()  # tools that convert to float16 append nodes at the end; ONNX Runtime sorts, too
     except ValueError:
         raise ModelError(f"{where}: its nodes form a cycle; export the model again") from None
     _freeze(graph, shapes, constants or {}, where)
@@ -96,7 +95,7 @@ def prepare(
 
 
 def _freeze(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Any], where: str) -> None:
-    """Give inputs their shapes and constants their values; forget the shapes that followed from open ones."""
+    """Bind inputs to their shapes and constants, and forget shapes that were inferred from open ones."""
     import onnx_ir as ir
 
     graph = model.graph
@@ -115,7 +114,7 @@ def _freeze(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], constants: M
             graph.register_initializer(value)
             continue
         graph.inputs.append(value)
-        if isinstance(value.type, ir.OptionalType):  # it is given always
+        if isinstance(value.type, ir.OptionalType):  # compiled models take every input
             value.type = value.type.elem_type
         if value.name in shapes:
             value.shape = ir.Shape(shapes[value.name])
@@ -128,32 +127,34 @@ def _freeze(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], constants: M
             value.shape = None
 
 
-def _constant(value: ir.Value, given: Any, where: str) -> npt.NDArray[Any]:
+def _constant(value: ir.Value, constant: Any, where: str) -> npt.NDArray[Any]:
     dtype = np.dtype(value.dtype.numpy()) if value.dtype is not None else None
     try:
-        array = np.asarray(given)
-        made = array if dtype is None else array.astype(dtype)
+        array = np.asarray(constant)
+        converted = array if dtype is None else array.astype(dtype)
         whole = dtype is not None and not np.issubdtype(dtype, np.floating)
-        if whole and not np.array_equal(made.astype(np.float64), array.astype(np.float64)):
+        if whole and not np.array_equal(converted.astype(np.float64), array.astype(np.float64)):
             raise ValueError(f"{array} is no {dtype}")
     except (TypeError, ValueError) as error:
-        raise ModelError(f"{where}: constant {value.name!r}: {given!r} does not fit ({_cause(error)})") from None
+        raise ModelError(f"{where}: constant {value.name!r}: {constant!r} does not fit ({_cause(error)})") from None
     declared = value.shape
     if declared is None:
-        return made
+        return converted
     fixed = [dim if isinstance(dim, int) else None for dim in declared.dims]
-    if made.ndim == 0 and all(dim in (None, 1) for dim in fixed):
-        return made.reshape((1,) * len(fixed))
-    if made.ndim == len(fixed) and all(want in (None, have) for want, have in zip(fixed, made.shape, strict=True)):
-        return made
+    if converted.ndim == 0 and all(dim in (None, 1) for dim in fixed):
+        return converted.reshape((1,) * len(fixed))
+    if converted.ndim == len(fixed) and all(
+        want in (None, have) for want, have in zip(fixed, converted.shape, strict=True)
+    ):
+        return converted
     raise ModelError(
-        f"{where}: constant {value.name!r} has the shape {made.shape}; the model declares "
+        f"{where}: constant {value.name!r} has the shape {converted.shape}; the model declares "
         f"({', '.join('?' if dim is None else str(dim) for dim in fixed)})"
     )
 
 
 def _normalise(model: ir.Model, where: str) -> ir.Model:
-    """Inline functions and bring up the opset."""
+    """Inline functions and raise the opset to `OPSET`."""
     import onnx_ir as ir
     from onnx_ir.passes import common
 
@@ -164,7 +165,7 @@ def _normalise(model: ir.Model, where: str) -> ir.Model:
     common.LiftSubgraphInitializersToMainGraphPass()(model)
     for node in model.graph.all_nodes():
         if node.op_type == "STFT" and "onesided" not in node.attributes:
-            node.attributes["onesided"] = ir.AttrInt64("onesided", 1)  # ONNX's shape inference takes the default for 0
+            node.attributes["onesided"] = ir.AttrInt64("onesided", 1)  # ONNX's shape inference assumes 0
     if model.opset_imports.get("", OPSET) >= OPSET:
         return model
     model.ir_version = max(model.ir_version, UNLISTED)
@@ -176,7 +177,7 @@ def _normalise(model: ir.Model, where: str) -> ir.Model:
         version = model.opset_imports[""]
         if any("broadcast" in node.attributes for node in model.graph):
             raise ModelError(
-                f"{where}: opset {version} broadcasts in its own way, and could not be converted: {error}"
+                f"{where}: opset {version} has other rules of broadcasting, and could not be converted: {error}"
             ) from None
         warnings.warn(f"{where}: stays at opset {version}: {error}", ModelWarning, stacklevel=2)
         return model
@@ -191,7 +192,7 @@ def _normalise(model: ir.Model, where: str) -> ir.Model:
 
 
 def _keep_positions(graph: ir.Graph) -> None:
-    """Give what was Upsample, or Resize of opset 10, the positions that these had; ONNX's converter does not."""
+    """Set the coordinates of Upsample and of Resize of opset 10, which ONNX's version converter changes."""
     import onnx_ir as ir
 
     for node in graph.all_nodes():
@@ -201,12 +202,12 @@ def _keep_positions(graph: ir.Graph) -> None:
 
 
 def _skeleton(model: ir.Model) -> onnx.ModelProto:
-    """The model with its large initializers as inputs."""
+    """Return the model with its large initializers as inputs."""
     return _to_proto(model, as_inputs=True).model
 
 
 def _folded(model: ir.Model, where: str) -> ir.Model:
-    """Fold constants; where the library fails, only what ONNX's own shape inference finds is used."""
+    """Fold constants; if onnxscript fails, use only ONNX's own shape inference."""
     from onnx_ir.passes import common
 
     folded = model.clone()
@@ -214,7 +215,7 @@ def _folded(model: ir.Model, where: str) -> ir.Model:
         fold_model(folded)
     except UnsupportedNode:
         raise
-    except Exception as error:  # onnxscript raises many unrelated classes
+    except Exception as error:  # onnxscript raises unrelated classes
         warnings.warn(f"{where}: its constants are not folded: {_cause(error)}", ModelWarning, stacklevel=2)
         folded = model
         common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(folded)
@@ -223,7 +224,7 @@ def _folded(model: ir.Model, where: str) -> ir.Model:
 
 
 def _to_proto(model: ir.Model, as_inputs: bool = False) -> Prepared:
-    """Write the model without its large initializers."""
+    """Serialise the model without its large initializers."""
     import onnx_ir as ir
 
     graph = model.graph

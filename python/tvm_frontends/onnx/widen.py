@@ -1,6 +1,6 @@
-"""Widen types below a byte to types that have all of their values, since kernels compute in whole bytes.
+"""Replacement of types below a byte by wider types with all of their values, since kernels compute in whole bytes.
 
-Graph inputs and outputs of these types become inputs and outputs of the wider ones.
+Graph inputs and outputs of these types get the wider type, too.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 WIDER = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8", "float4_e2m1fn": "float32"}
-"""The wider type for each, by the names of ml_dtypes."""
+"""The wider type of each type below a byte, by the names of ml_dtypes."""
 
 
 def wider_name(dtype: str | None) -> str | None:
-    """The wider type for a type below a byte; other types are unchanged."""
+    """Return the wider type of a type below a byte; other types are unchanged."""
     return WIDER.get(dtype, dtype) if dtype is not None else None
 
 
 def widen_types(model: ir.Model) -> None:
     """Replace types below a byte by wider ones, in place.
 
-    ``Cast`` keeps its attribute ``to`` and ``QuantizeLinear`` gets ``output_dtype``: what they make keeps to the range of
-    the smaller type.
+    ``Cast`` keeps its attribute ``to`` and ``QuantizeLinear`` gets ``output_dtype``, so that their results stay in the
+    range of the smaller type.
     """
     import onnx_ir as ir
 
@@ -54,5 +54,5 @@ def _widen(value: ir.Value) -> None:
 def _wider(dtype: ir.DataType) -> str | None:
     try:
         return WIDER.get(dtype.numpy().name)
-    except TypeError:  # text, or nothing that is known
+    except TypeError:  # text, or an unknown type
         return None

@@ -1,4 +1,4 @@
-"""TVM's frontend for torch.export programs, extended by our converters; each result is checked against torch's.
+"""Conversion of torch.export programs by TVM's frontend and our converters; each result is checked against torch's.
 
 Corrections of TVM 0.27.0, ``relax/frontend/torch/exported_program_translator.py``:
 
@@ -18,6 +18,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
+from ..errors import upstream_reason
 from ..tensor_types import dtype_of, known_sizes
 from . import complex as torch_complex
 from . import (  # noqa: F401 - each registers its converters
@@ -32,7 +33,7 @@ from . import (  # noqa: F401 - each registers its converters
 )
 from .node_calls import CONVERTERS, PARTS, Call, UnsupportedOperator, name_of
 
-_RANDOM = "it gives random numbers, and what is compiled here is repeatable: draw them outside, and make them an input"
+_RANDOM = "it draws random numbers, and compiled models must be repeatable: draw them outside, and make them an input"
 REFUSED = {
     **dict.fromkeys(
         ("randn.default", "randn_like.default", "exponential.default", "bernoulli.p", "rand.default"), _RANDOM
@@ -44,28 +45,28 @@ REFUSED = {
         ("randint_like.low_dtype", "bernoulli.default", "uniform.default", "normal_functional.default"), _RANDOM
     ),
     **dict.fromkeys(
-        ("multinomial.default", "native_dropout.default"), f"{_RANDOM}; of dropout, export after model.eval()"
+        ("multinomial.default", "native_dropout.default"), f"{_RANDOM}; for dropout, export after model.eval()"
     ),
-    "_upsample_bilinear2d_aa.default": "TVM's converter leaves the filter against aliasing out",
+    "_upsample_bilinear2d_aa.default": "its antialiasing filter is not supported; resize with antialias=False",
 }
-"""Operators that TVM's converters take and get wrong, or that no compiled program should hold, and why."""
+"""Refused operators and the reason: random ones, and one that TVM converts wrongly."""
 
 
 @cache
 def known_operators() -> frozenset[str]:
-    """The names of the operators that TVM or we convert."""
+    """Return the names of the operators that TVM or tvm_frontends converts."""
     return frozenset(_Importer().convert_map)
 
 
 class _Importer(ExportedProgramImporter):
-    """TVM's importer; each of its converters is followed by a check of types and sizes."""
+    """TVM's importer with our converters; after each converter, the result's type and shape are checked."""
 
     def create_convert_map(self) -> dict[str, Callable[[Any], Any]]:
         self.upstream = super().create_convert_map()
         ours = {name: self._ours(convert) for name, convert in CONVERTERS.items()}
         ours |= {name: self._refusal(why) for name, why in REFUSED.items() if name not in ours}
         for name in torch_complex.SPECIAL.keys() - self.upstream.keys() - ours.keys():
-            ours[name] = self._refusal("it is written for complex numbers only")
+            ours[name] = self._refusal("it is supported for complex tensors only")
         upstream = {name: self._checked(convert, "TVM's converter") for name, convert in self.upstream.items()}
         return upstream | {name: self._checked(convert, "its converter") for name, convert in ours.items()}
 
@@ -88,15 +89,16 @@ class _Importer(ExportedProgramImporter):
             except UnsupportedOperator:
                 raise
             except Exception as error:
-                lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
-                reason = lines[-1] if lines[0].startswith("Trace") else lines[0]
+                reason = upstream_reason(error)
                 if _depends_on_values(node):
-                    raise _unsupported(node, "one of its sizes is known only when the program runs") from error
+                    raise _unsupported(
+                        node, "a size depends on tensor values; export a model with fixed sizes"
+                    ) from error
                 if _is_symbolic(node):
-                    message = f"{who} failed where sizes are symbols ({reason.strip()}): export it with fixed sizes, "
+                    message = f"{who} failed on symbolic sizes ({reason}): export the model with fixed sizes, "
                     raise _unsupported(node, f"{message}without dynamic_shapes") from error
-                raise _unsupported(node, f"{who} failed: {reason.strip()}") from error
-            if isinstance(result, relax.Call):  # until it is bound it has no type to check
+                raise _unsupported(node, f"{who} failed: {reason}") from error
+            if isinstance(result, relax.Call):  # a call has no type before it is bound
                 result = self.block_builder.emit(result)
             for part in (result.real, result.imaginary) if isinstance(result, torch_complex.Complex) else (result,):
                 _check(node, part, who)
@@ -109,7 +111,9 @@ class _Importer(ExportedProgramImporter):
             if node.op == "call_function" and node.target.__name__ == "with_effects":
                 checked = [arg for arg in node.args[2:] if isinstance(arg, str)]
                 of = checked[-1] if checked else str(node.args[1])
-                raise _unsupported(node, f"it checks or prints, for {of}, which is not written")
+                raise _unsupported(
+                    node, f"it is an effect ({of}), which compiled programs cannot have; remove it from the model"
+                )
             if node.op == "call_function" and node.target.__name__ not in self.convert_map:
                 raise _unsupported(node, "neither TVM's torch frontend nor tvm_frontends has a converter for it")
 
@@ -121,7 +125,7 @@ def _unsupported(node: Any, why: str) -> UnsupportedOperator:
 
 
 def _depends_on_values(node: Any) -> bool:
-    """Whether an argument is a number that the program computes from its tensors."""
+    """Whether an operand is a number that the program computes from tensor values."""
     import torch
 
     values = [each.meta.get("val") for each in node.all_input_nodes]
@@ -132,20 +136,20 @@ def _depends_on_values(node: Any) -> bool:
 
 
 def _is_symbolic(node: Any) -> bool:
-    """Whether a size of an argument is a symbol."""
+    """Whether an operand has a symbolic size."""
     shapes = (getattr(each.meta.get("val"), "shape", ()) for each in node.all_input_nodes)
     return any(not isinstance(size, int) for shape in shapes for size in shape)
 
 
 def _is_empty(node: Any) -> bool:
-    """Whether the result has no elements, so that nothing is to be computed."""
+    """Whether the result has no elements, so that nothing is computed."""
     wanted = node.meta.get("val")
     sizes = tuple(getattr(wanted, "shape", ()))
     return hasattr(wanted, "dtype") and all(isinstance(size, int) for size in sizes) and 0 in sizes
 
 
 def _check(node: Any, result: Any, who: str) -> None:
-    """Refuse a result that has another type or other sizes than torch gives it.
+    """Refuse a result whose type or shape differs from the one that torch.export recorded.
 
     Raises
     ------
@@ -156,29 +160,31 @@ def _check(node: Any, result: Any, who: str) -> None:
         return
     if not isinstance(result.ty, relax.TensorType):
         return
-    found = dtype_of(result) if result.ty.dtype is not None else ""
-    if found != PARTS.get(name_of(wanted.dtype), name_of(wanted.dtype)):
-        raise _unsupported(node, f"{who} makes it {found}, torch {name_of(wanted.dtype)}")
-    known = known_sizes(result)
-    if known is None:
+    dtype = dtype_of(result) if result.ty.dtype is not None else ""
+    if dtype != PARTS.get(name_of(wanted.dtype), name_of(wanted.dtype)):
+        raise _unsupported(node, f"{who} returns {dtype}, torch {name_of(wanted.dtype)}")
+    sizes = known_sizes(result)
+    if sizes is None:
         return
-    right = [size if isinstance(size, int) else None for size in wanted.shape]
-    if len(known) != len(right) or any(
-        a is not None and b is not None and a != b for a, b in zip(known, right, strict=True)
+    wanted_sizes = [size if isinstance(size, int) else None for size in wanted.shape]
+    if len(sizes) != len(wanted_sizes) or any(
+        a is not None and b is not None and a != b for a, b in zip(sizes, wanted_sizes, strict=True)
     ):
-        raise _unsupported(node, f"{who} gives it the shape {known}, torch {list(wanted.shape)}")
+        raise _unsupported(node, f"{who} returns the shape {sizes}, torch {list(wanted.shape)}")
 
 
 def convert_program(program: Any) -> tvm.IRModule:
-    """A module of a program that is `decomposed`, with the parameters as arguments of ``main``.
+    """Convert a `decomposed` program to a Relax module whose ``main`` takes the parameters as arguments.
 
     Raises
     ------
     UnsupportedOperator
-        An operator has no converter, or one that does not do what torch does.
+        An operator has no converter, is refused, or was converted to another type or shape than torch's.
     """
     importer = _Importer()
-    importer._check_unsupported_func_type(program.graph.nodes)  # before TVM looks at the inputs: some are tokens
+    importer._check_unsupported_func_type(
+        program.graph.nodes
+    )  # before TVM reads the inputs: tokens of effects are not tensors
     return importer.from_exported_program(program, True, True, False, None)
 
 
@@ -187,13 +193,13 @@ _LOOK_UP = Lock()
 
 @contextmanager
 def _operators_looked_up_once() -> Iterator[None]:
-    """Let PyTorch look up the operators that C++ registered once, not anew for each of its 26 namespaces, and twice.
+    """Let PyTorch look up the operators registered in C++ once, instead of twice for each of its 26 namespaces.
 
-    That takes as long as all else that a small program needs.
+    The look-up takes as long as all other work on a small program.
     """
     import torch._export.utils as utils
 
-    with _LOOK_UP:  # also while it is read: another thread may have replaced it
+    with _LOOK_UP:  # before the function is read, too: another thread may have replaced it
         look_up = getattr(utils, "_materialize_cpp_cia_ops", None)
         if look_up is None:  # another version of PyTorch
             yield
@@ -208,7 +214,7 @@ def _operators_looked_up_once() -> Iterator[None]:
 
 @_operators_looked_up_once()
 def decomposed(program: Any) -> Any:
-    """Decompose a program into core operators and operators with one of our converters."""
+    """Decompose a program into core operators and operators that have one of our converters."""
     import torch
 
     table = torch.export.default_decompositions()
@@ -216,7 +222,7 @@ def decomposed(program: Any) -> Any:
     for operator, decomposition in torch._decomp.decomposition_table.items():
         if not isinstance(operator, torch._ops.OpOverload) or operator.namespace != "aten":
             continue
-        # What the default table has, torch takes apart itself; the other table's ways may end in operators of prims.
+        # Decompositions outside of torch's default table may end in operators of the namespace prims.
         if operator not in usual and operator.__name__ not in known and not operator._schema.is_mutable:
             table[operator] = decomposition
     for operator in list(table):

@@ -1,7 +1,7 @@
-"""Elementwise operators of torch.export programs.
+"""Converters of elementwise torch operators.
 
-Operands are promoted as torch does, where TVM's frontend takes the type of the first, and no argument is left out.
-Integer quotients and remainders do not trap at the divisors 0 and -1.
+Operands are promoted as torch does; TVM's frontend takes the type of the first operand. Integer quotients and remainders
+do not trap at the divisors 0 and -1.
 
 Corrections of TVM 0.27.0, ``relax/frontend/torch/base_fx_graph_translator.py``:
 
@@ -50,34 +50,29 @@ _OF_BOOLEANS = {
     "bitwise_xor": relax.op.logical_xor,
 }
 _BINARY = {
-    "add": relax.op.add,
-    "sub": relax.op.subtract,
-    "rsub": relax.op.subtract,
-    "mul": relax.op.multiply,
-    "atan2": relax.op.atan2,
-    "bitwise_and": relax.op.bitwise_and,
-    "bitwise_or": relax.op.bitwise_or,
+    "add": relax.op.add, "sub": relax.op.subtract, "rsub": relax.op.subtract, "mul": relax.op.multiply,
+    "atan2": relax.op.atan2, "bitwise_and": relax.op.bitwise_and, "bitwise_or": relax.op.bitwise_or,
     "bitwise_xor": relax.op.bitwise_xor,
-}
+}  # fmt: skip
 
 
 def operator_name(call: Call) -> str:
-    """The operator without its overload."""
+    """Return the operator's name without its overload."""
     return str(call.node.target.__name__).split(".")[0]
 
 
 def constant(value: float, like: relax.Expr) -> relax.Expr:
-    """A number in the type of a tensor."""
+    """Return a number in the type of a tensor."""
     return relax.const(value, dtype_of(like))
 
 
 def _register_unary() -> None:
     def elementary(call: Call) -> relax.Expr:
-        """Of whole numbers, too, whose result is floating point."""
+        """Convert a function such as ``exp`` to Relax's; integers are first cast to floating point."""
         return call.emit(_UNARY[operator_name(call)](call.tensor("self", call.dtype)))
 
     def rounding(call: Call) -> relax.Expr:
-        """Whole numbers are whole."""
+        """Convert ``ceil``, ``floor``, ``round`` and ``trunc``; integers are unchanged."""
         x = call.tensor("self")
         return call.emit(_ROUNDING[operator_name(call)](x)) if is_float(call.dtype) else x
 
@@ -90,7 +85,7 @@ _register_unary()
 
 @converter("log2.default", "log10.default")
 def logarithm(call: Call) -> relax.Expr:
-    """Logarithms to the bases 2 and 10, from the natural logarithm."""
+    """Convert ``log2`` and ``log10``: divide the natural logarithm by a constant."""
     x = call.tensor("self", call.dtype)
     base = {"log2": 0.6931471805599453, "log10": 2.302585092994046}[operator_name(call)]
     return call.emit(relax.op.divide(call.emit(relax.op.log(x)), constant(base, x)))
@@ -98,7 +93,7 @@ def logarithm(call: Call) -> relax.Expr:
 
 @converter("log1p.default")
 def log1p(call: Call) -> relax.Expr:
-    """``log(1 + x)`` without the loss of small ``x`` that the addition has."""
+    """Convert ``log1p`` to the C library's function, which keeps the digits of small ``x``."""
     x = call.tensor("self", call.dtype)
 
     def compute(a: te.Tensor) -> te.Tensor:
@@ -110,7 +105,7 @@ def log1p(call: Call) -> relax.Expr:
 
 @converter("erfc.default")
 def erfc(call: Call) -> relax.Expr:
-    """``1 - erf(x)`` by the C library, without the loss of small results."""
+    """Convert ``erfc`` to the C library's function, which keeps the digits of small results."""
     x = call.tensor("self", call.dtype)
 
     def compute(a: te.Tensor) -> te.Tensor:
@@ -126,7 +121,7 @@ def erfc(call: Call) -> relax.Expr:
 
 @converter("signbit.default")
 def signbit(call: Call) -> relax.Expr:
-    """Of floating point the bit itself, which -0 has, too."""
+    """Convert ``signbit``: read the sign bit of floating point (-0 has it), compare integers with 0."""
     return _sign_bit(call, call.tensor("self"))
 
 
@@ -147,34 +142,37 @@ def _sign_bit(call: Call, x: relax.Expr) -> relax.Expr:
 
 @converter("copysign.Tensor", "copysign.Scalar")
 def copysign(call: Call) -> relax.Expr:
-    """The amount of one with the sign of the other, which 0 has, too."""
-    amount = call.emit(relax.op.abs(call.tensor("self", call.dtype)))
+    """Convert ``copysign``: the magnitude of one operand with the sign of the other; the sign of -0 counts."""
+    magnitude = call.emit(relax.op.abs(call.tensor("self", call.dtype)))
     sign = call.tensor("other", call.dtype)
     if isinstance(sign, tvm.ir.GenericConst):
         negative = relax.const(np.signbit(sign.value.numpy()))
     else:
         negative = _sign_bit(call, sign)
-    return call.emit(relax.op.where(negative, call.emit(relax.op.negative(amount)), amount))
+    return call.emit(relax.op.where(negative, call.emit(relax.op.negative(magnitude)), magnitude))
 
 
 @converter("exp2.default")
 def exp2(call: Call) -> relax.Expr:
-    """``2 ** x``."""
+    """Convert ``exp2`` to ``2 ** x``."""
     x = call.tensor("self", call.dtype)
     return call.emit(relax.op.power(constant(2, x), x))
 
 
 @converter("hardtanh.default")
 def hardtanh(call: Call) -> relax.Expr:
-    """Hardtanh of floating point; for integers with fractional bounds torch's result is not specified."""
+    """Convert ``hardtanh`` of floating point; integers are refused, since torch specifies no result."""
     if not is_float(call.dtype):
-        raise call.unsupported(f"of {call.dtype}; use clamp")
+        raise call.unsupported(f"its input is {call.dtype}; floating point is allowed, for integers use clamp")
     return call.upstream()
 
 
 @converter("expm1.default")
 def expm1(call: Call) -> relax.Expr:
-    """``tanh(x / 2) * (exp(x) + 1)``, which keeps the digits of small numbers; ``exp(x) - 1`` where tanh is 1."""
+    """Convert ``expm1`` without loss of digits near 0.
+
+    It is ``tanh(x / 2) * (exp(x) + 1)`` for ``|x| < 1``, else ``exp(x) - 1``.
+    """
     x = call.tensor("self", call.dtype)
     exponential = call.emit(relax.op.exp(x))
     half = call.emit(relax.op.tanh(call.emit(relax.op.multiply(x, constant(0.5, x)))))
@@ -185,14 +183,14 @@ def expm1(call: Call) -> relax.Expr:
 
 @converter("reciprocal.default")
 def reciprocal(call: Call) -> relax.Expr:
-    """``1 / x``, also of integers."""
+    """Convert ``reciprocal`` to ``1 / x``; integers are cast to floating point."""
     x = call.tensor("self", call.dtype)
     return call.emit(relax.op.divide(constant(1, x), x))
 
 
 @converter("isnan.default", "isinf.default", "isfinite.default")
 def classify(call: Call) -> relax.Expr:
-    """Tests for NaN, infinity and finiteness; integers are finite."""
+    """Convert ``isnan``, ``isinf`` and ``isfinite``; integers are finite."""
     x = call.tensor("self")
     x = x if is_float(dtype_of(x)) else call.cast(x, "float32")
     return call.emit(getattr(relax.op, operator_name(call))(x))
@@ -200,7 +198,7 @@ def classify(call: Call) -> relax.Expr:
 
 @converter("sign.default", "abs.default", "neg.default")
 def signs(call: Call) -> relax.Expr:
-    """A number without a sign is its own amount, and a boolean its own sign."""
+    """Convert ``sign``, ``abs`` and ``neg``; booleans are unchanged, and unsigned integers are their own magnitude."""
     x, name = call.tensor("self"), operator_name(call)
     unsigned = dtype_of(x) == "bool" or dtype_of(x).startswith("uint")
     if (name == "abs" and unsigned) or dtype_of(x) == "bool":
@@ -214,14 +212,14 @@ def signs(call: Call) -> relax.Expr:
 
 @converter("bitwise_not.default")
 def bitwise_not(call: Call) -> relax.Expr:
-    """Bitwise not; for booleans, logical not."""
+    """Convert ``bitwise_not``; for booleans it is the logical not."""
     x = call.tensor("self")
     return call.emit((relax.op.logical_not if dtype_of(x) == "bool" else relax.op.bitwise_not)(x))
 
 
 @converter("elu.default")
 def elu(call: Call) -> relax.Expr:
-    """Elu with both scales, as celu and selu need."""
+    """Convert ``elu`` with ``alpha``, ``scale`` and ``input_scale``, which selu and celu use."""
     x = call.tensor("self")
     inner = call.emit(relax.op.multiply(x, constant(float(call["input_scale"]), x)))
     factor = float(call["alpha"]) * float(call["scale"])
@@ -234,11 +232,14 @@ def elu(call: Call) -> relax.Expr:
            "atan2.default", "bitwise_and.Tensor", "bitwise_and.Scalar", "bitwise_or.Tensor", "bitwise_or.Scalar",
            "bitwise_xor.Tensor", "bitwise_xor.Scalar")  # fmt: skip
 def arithmetic(call: Call) -> relax.Expr:
-    """Operands in the type of the result; ``alpha`` is a factor of the second. Of booleans, a sum is OR, a product AND."""
+    """Convert sums, differences, products, ``atan2`` and bitwise operators in the result's type.
+
+    ``alpha`` multiplies the second operand. A sum of booleans is OR, a product AND.
+    """
     name, dtype = operator_name(call), call.dtype
     if name == "mul":
         dtype = product_type(call)
-    elif name == "atan2" and dtype in HALF:  # LLVM has none of half types
+    elif name == "atan2" and dtype in HALF:  # LLVM has no atan2 of half types
         dtype = "float32"
     x, y = call.tensor("self", dtype), call.tensor("other", dtype)
     alpha = call.arguments.get("alpha", 1)
@@ -253,9 +254,9 @@ def arithmetic(call: Call) -> relax.Expr:
 
 
 def product_type(call: Call) -> str:
-    """The type to multiply or divide in: that of the result, and float32 for a number that a half type does not hold.
+    """Return the type to multiply or divide in: the result's, or float32 for a number that a half type does not hold.
 
-    Torch takes such a number as it is: 100,000 is not infinite as a factor, nor 1e-8 zero as a divisor.
+    Torch uses the exact number: as a factor 100,000 is not infinite, and as a divisor 1e-8 is not 0.
     """
     number = call["other"]
     rounded = call.dtype in HALF and isinstance(number, int | float) and _is_rounded(number, call.dtype)
@@ -271,15 +272,15 @@ def _is_rounded(value: float, dtype: str) -> bool:
 
 @converter("hypot.default")
 def hypotenuse(call: Call) -> relax.Expr:
-    """Of both legs, in the type of the result."""
+    """Convert ``hypot`` in the result's type."""
     return length(call, call.tensor("self", call.dtype), call.tensor("other", call.dtype))
 
 
 def length(call: Call, x: relax.Expr, y: relax.Expr) -> relax.Expr:
-    """``sqrt(x^2 + y^2)`` by the larger one, so that squares neither overflow nor vanish."""
+    """Return ``sqrt(x^2 + y^2)``, scaled by the larger operand so that the squares neither overflow nor vanish."""
     x, y = (call.emit(relax.op.abs(value)) for value in (x, y))
     larger, smaller = largest(call, x, y, True), largest(call, x, y, False)
-    same = call.emit(relax.op.equal(larger, smaller))  # of 0 and infinity the ratio is no number
+    same = call.emit(relax.op.equal(larger, smaller))  # avoids 0 / 0 and infinity / infinity
     ratio = call.emit(relax.op.where(same, constant(1, larger), call.emit(relax.op.divide(smaller, larger))))
     root = call.emit(relax.op.sqrt(call.emit(relax.op.add(constant(1, ratio), relax.op.multiply(ratio, ratio)))))
     return call.emit(relax.op.multiply(larger, root))
@@ -287,38 +288,41 @@ def length(call: Call, x: relax.Expr, y: relax.Expr) -> relax.Expr:
 
 @converter("maximum.default", "minimum.default")
 def extremum(call: Call) -> relax.Expr:
-    """NaN where either is."""
+    """Convert ``maximum`` and ``minimum``; the result is NaN if either operand is."""
     return largest(
         call, call.tensor("self", call.dtype), call.tensor("other", call.dtype), operator_name(call) == "maximum"
     )
 
 
 def largest(call: Call, x: relax.Expr, y: relax.Expr, maximum: bool) -> relax.Expr:
-    """The larger or smaller one of two elements; with a constant as the second, kernels see to NaN."""
+    """Return the larger or the smaller of two tensors, NaN if either is.
+
+    If the second operand is a constant, the lowering of tvm_sched keeps the NaN.
+    """
     name = "maximum" if maximum else "minimum"
     if dtype_of(x) == "bool":
         return call.emit(_OF_BOOLEANS[name](x, y))
-    found = call.emit(getattr(relax.op, name)(x, y))
+    result = call.emit(getattr(relax.op, name)(x, y))
     if not is_float(dtype_of(x)) or isinstance(y, tvm.ir.GenericConst):
-        return found
-    return call.emit(relax.op.where(relax.op.isnan(x), x, found))
+        return result
+    return call.emit(relax.op.where(relax.op.isnan(x), x, result))
 
 
 @converter("fmax.default", "fmin.default")
 def extremum_of_numbers(call: Call) -> relax.Expr:
-    """Maxima and minima that ignore NaN (fmax, fmin): the other operand where one is NaN."""
+    """Convert ``fmax`` and ``fmin``: if one operand is NaN, the result is the other one."""
     x, y = call.tensor("self", call.dtype), call.tensor("other", call.dtype)
     x, y = (call.emit(relax.op.broadcast_to(value, call.shape)) for value in (x, y))
-    found = largest(call, x, y, operator_name(call) == "fmax")
+    result = largest(call, x, y, operator_name(call) == "fmax")
     if not is_float(call.dtype):
-        return found
-    found = call.emit(relax.op.where(relax.op.isnan(x), y, found))
-    return call.emit(relax.op.where(relax.op.isnan(y), x, found))
+        return result
+    result = call.emit(relax.op.where(relax.op.isnan(x), y, result))
+    return call.emit(relax.op.where(relax.op.isnan(y), x, result))
 
 
 @converter("clamp.default", "clamp.Tensor")
 def clamp(call: Call) -> relax.Expr:
-    """Bounds may be missing, be tensors, and decide the type."""
+    """Convert ``clamp``: bounds are numbers or tensors, either may be missing, and they take part in type promotion."""
     x = call.tensor("self", call.dtype)
     for name, is_lower in (("min", True), ("max", False)):
         if call[name] is not None:
@@ -328,25 +332,25 @@ def clamp(call: Call) -> relax.Expr:
 
 @converter(*(f"{name}.{kind}" for name in _COMPARISON for kind in ("Tensor", "Scalar")))
 def comparison(call: Call) -> relax.Expr:
-    """In the type to which torch promotes both."""
+    """Convert comparisons in the type to which torch promotes both operands."""
     dtype = common(call, call.node.args[0], call.node.args[1])
     return call.emit(_COMPARISON[operator_name(call)](call.tensor("self", dtype), call.tensor("other", dtype)))
 
 
 def common(call: Call, *operands: Any) -> str:
-    """The type in which torch compares operands; booleans as bytes, which TVM can order."""
+    """Return the type in which torch compares operands; int8 stands for bool, since TVM does not order booleans."""
     import torch
 
     values = [getattr(operand, "meta", {}).get("val", operand) for operand in operands]
     if any(isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) for value in values):
-        raise call.unsupported("it compares with a number that is known only when the program runs")
+        raise call.unsupported("it compares with a number that depends on tensor values; compare with a tensor")
     dtype = str(torch.result_type(*values)).removeprefix("torch.")
     return "int8" if dtype == "bool" else dtype
 
 
 @converter("where.self")
 def where(call: Call) -> relax.Expr:
-    """Both branches in the type of the result."""
+    """Convert ``where`` with both branches in the result's type."""
     return call.emit(
         relax.op.where(
             call.tensor("condition", "bool"), call.tensor("self", call.dtype), call.tensor("other", call.dtype)
@@ -356,12 +360,15 @@ def where(call: Call) -> relax.Expr:
 
 @converter("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
 def power(call: Call) -> relax.Expr:
-    """Of whole numbers by a constant that is no less than 0, exactly; of floating point by any."""
+    """Convert ``pow``: floating point to ``power``, integers with a constant exponent of 0 or more to repeated squaring.
+
+    Integers with another exponent are refused.
+    """
     if is_float(call.dtype):
         return call.emit(relax.op.power(call.tensor("self", call.dtype), call.tensor("exponent", call.dtype)))
     exponent = call["exponent"]
     if not isinstance(exponent, int) or exponent < 0:
-        raise call.unsupported("a whole power that the program computes is not supported; cast to float32 before it")
+        raise call.unsupported("its exponent of integers is not a constant of 0 or more; cast to float32 before it")
     result, square = call.cast(1, call.dtype), call.tensor("self", call.dtype)
     result = call.emit(relax.op.broadcast_to(result, square.ty.shape))
     while exponent:
@@ -375,7 +382,7 @@ def power(call: Call) -> relax.Expr:
 
 @converter("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", "floor_divide.default")
 def divide(call: Call) -> relax.Expr:
-    """True division, of whole numbers, too, or a quotient that is rounded to zero or down."""
+    """Convert ``div`` and ``floor_divide``: true division, or a quotient rounded towards zero or down."""
     x, y = call.tensor("self", product_type(call)), call.tensor("other", product_type(call))
     mode = "floor" if operator_name(call) == "floor_divide" else call.arguments.get("rounding_mode")
     if mode is None:
@@ -391,7 +398,7 @@ def divide(call: Call) -> relax.Expr:
 
 @converter("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", "fmod.Tensor", "fmod.Scalar")
 def remainder(call: Call) -> relax.Expr:
-    """Remainder with the sign of the divisor, or of the dividend (fmod)."""
+    """Convert ``remainder`` (sign of the divisor) and ``fmod`` (sign of the dividend)."""
     x, y = call.tensor("self", call.dtype), call.tensor("other", call.dtype)
     if is_float(call.dtype):
         return _float_remainder(call, x, y, operator_name(call))
@@ -400,6 +407,6 @@ def remainder(call: Call) -> relax.Expr:
 
 
 def _float_remainder(call: Call, x: relax.Expr, y: relax.Expr, kind: str) -> relax.Expr:
-    """One of the kinds of `float_remainder`."""
+    """Emit the kernel of `float_remainder`."""
     x, y = (call.emit(relax.op.broadcast_to(value, call.shape)) for value in (x, y))
     return call.emit_te(float_remainder(kind), x, y, name=f"float_{kind}")

@@ -1,4 +1,4 @@
-"""Import of torch.export programs through TVM's frontend, with the names of their parameters kept.
+"""Import of torch.export programs by TVM's frontend; parameters keep their names.
 
 Corrections of TVM 0.27.0, ``relax/frontend/torch/exported_program_translator.py``:
 
@@ -22,7 +22,7 @@ import tvm
 from tvm import relax
 
 from ..constants import Constants, Values
-from ..errors import ModelError, ModelWarning, first_line
+from ..errors import ModelError, ModelWarning, first_line, upstream_reason
 from ..imported_model import ImportedModel
 from ..logs import quiet
 from ..relax_modules import bind_module
@@ -69,7 +69,7 @@ def read_exported_program(path: Path) -> Any:
         with warnings.catch_warnings(), quiet("torch.export"):
             warnings.simplefilter("ignore")
             return torch.export.load(path)
-    except Exception as error:  # zipfile, json, torch: several unrelated classes
+    except Exception as error:  # zipfile, json and torch raise unrelated classes
         if not _registered and _returns_objects(path):
             _register_outputs(path)
             return read_exported_program(path)
@@ -84,7 +84,7 @@ _registered: list[str] = []
 
 
 def _returns_objects(path: Path) -> bool:
-    """Whether the tree of a program's results names classes of transformers."""
+    """Whether a program returns objects of transformers."""
     try:
         with zipfile.ZipFile(path) as archive:
             models = [name for name in archive.namelist() if name.endswith(".json")]
@@ -94,12 +94,12 @@ def _returns_objects(path: Path) -> bool:
 
 
 def _register_outputs(path: Path) -> None:
-    """Import the package whose classes of outputs (``transformers.ModelOutput``) a program returns.
+    """Import transformers, whose output classes (``transformers.ModelOutput``) a program returns.
 
     Raises
     ------
     ModelError
-        It is not installed.
+        transformers is not installed.
     """
     try:
         import transformers.modeling_outputs
@@ -114,7 +114,7 @@ def _register_outputs(path: Path) -> None:
 def open_exported_program(program: Any, name: str, where: str) -> ModelSource:
     """Read what a torch.export program declares; parameters and buffers keep the names of ``state_dict``.
 
-    It is converted once, with its symbols, however many shapes are bound afterwards.
+    The program is converted once, with its symbols, however many shapes are bound afterwards.
     """
     importer = import_exported_program(program, name, where)
     return ModelSource(name, where, declared_inputs(program), importer, lambda: _describe(program))
@@ -146,7 +146,7 @@ def _results(program: Any) -> Any:
 
 
 def import_exported_program(program: Any, name: str, where: str, prefix: str = "") -> Importer:
-    """The importer of a program for static shapes; ``prefix`` is left out of the names of its parameters."""
+    """Return the importer of a program for static shapes; ``prefix`` is removed from the names of its parameters."""
 
     @cache
     def converted() -> ImportedModel:
@@ -160,15 +160,15 @@ def import_exported_program(program: Any, name: str, where: str, prefix: str = "
 
 
 def declared_inputs(program: Any) -> tuple[DeclaredInput, ...]:
-    """The tensor inputs of a program; those that torch.export made constant are not among them."""
-    found = []
+    """Return the tensor inputs of a program, without those that torch.export turned into constants."""
+    declared = []
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     for spec in program.graph_signature.input_specs:
         value = nodes[spec.arg.name].meta.get("val") if spec.arg.name in nodes else None
         if spec.kind.name == "USER_INPUT" and value is not None and hasattr(value, "shape"):
             dtype = str(value.dtype).removeprefix("torch.")
-            found.append(DeclaredInput(spec.arg.name, tuple(map(_dimension, value.shape)), dtype))
-    return tuple(found)
+            declared.append(DeclaredInput(spec.arg.name, tuple(map(_dimension, value.shape)), dtype))
+    return tuple(declared)
 
 
 def _dimension(size: Any) -> Dimension:
@@ -202,14 +202,11 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
             f"{where}: {error}; change it in the model, or export the model to ONNX and import that"
         ) from error
     except Exception as error:
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ModelError(
-            f"{where}: TVM's torch frontend failed: {lines[-1] if lines[0].startswith('Trace') else lines[0]}"
-        ) from error
+        raise ModelError(f"{where}: TVM's torch frontend failed: {upstream_reason(error)}") from error
     if written := sorted(set(core.graph_signature.buffers_to_mutate.values())):
         warnings.warn(
-            f"{where}: it writes to its buffers {', '.join(written)}; what it writes is gone after each run, and the next "
-            "one starts from the values that were exported",
+            f"{where}: it writes to its buffers {', '.join(written)}; the writes are lost after each run, and the next "
+            "run starts from the exported values",
             ModelWarning,
             stacklevel=2,
         )
@@ -218,7 +215,7 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
 
 
 def _output_names(program: Any) -> tuple[str, ...]:
-    """Return the keys of outputs that are returned in a dictionary or a class of outputs, else the names of their nodes."""
+    """Return the names of the outputs: keys or field names of what the program returns, else names of nodes."""
     from torch.utils import _pytree as pytree
 
     nodes = [spec.arg.name for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
@@ -236,10 +233,10 @@ def _output_names(program: Any) -> tuple[str, ...]:
 
 @contextmanager
 def _views_as_reshapes(program: Any) -> Iterator[None]:
-    """Let views be reshapes while the program is decomposed.
+    """Replace views by reshapes while the program is decomposed.
 
-    A decomposition may give another memory layout than the operator had (scaled dot product attention does), of which
-    torch then cannot make the view that the program asks for. In Relax there are no layouts, so both are the same.
+    A decomposition may change the memory layout (that of scaled dot product attention does), and torch then refuses the
+    view. Relax has no layouts, so both are the same.
     """
     import torch
 
@@ -255,7 +252,7 @@ def _views_as_reshapes(program: Any) -> Iterator[None]:
 
 
 def _check_inputs(program: Any, where: str) -> None:
-    """TVM's frontend knows tensors only."""
+    """Refuse inputs that are not tensors, which TVM's frontend does not know."""
     for spec in program.graph_signature.input_specs:
         if spec.kind.name == "USER_INPUT" and type(spec.arg).__name__ != "TensorArgument":
             value_text = f" ({spec.arg.value!r})" if hasattr(spec.arg, "value") else ""
@@ -266,26 +263,28 @@ def _check_inputs(program: Any, where: str) -> None:
 
 
 def _refuse_complex(program: Any, where: str) -> None:
-    """Complex tensors may be made inside a program, and not go in or out, nor be parameters."""
+    """Refuse complex inputs, outputs and parameters; only inside of a program may tensors be complex."""
     nodes = {node.name: node for node in program.graph.nodes}
-    specs = (("input", program.graph_signature.input_specs), ("output", program.graph_signature.output_specs))
-    for way, found in specs:
-        for spec in found:
+    signatures = (("input", program.graph_signature.input_specs), ("output", program.graph_signature.output_specs))
+    for direction, specs in signatures:
+        for spec in specs:
             value = nodes[spec.arg.name].meta.get("val") if getattr(spec.arg, "name", None) in nodes else None
             if value is not None and hasattr(value, "is_complex") and value.is_complex():
-                subject = f"{spec.kind.name.lower()} {spec.target!r}" if spec.target else f"{way} {spec.arg.name!r}"
+                subject = (
+                    f"{spec.kind.name.lower()} {spec.target!r}" if spec.target else f"{direction} {spec.arg.name!r}"
+                )
                 raise ModelError(
-                    f"{where}: {subject} is complex; give its parts as a last dimension of 2, with torch.view_as_real and "
+                    f"{where}: {subject} is complex; pass its parts as a last dimension of 2, with torch.view_as_real and "
                     "torch.view_as_complex in the model"
                 )
 
 
 def _check_ranges(program: Any, shapes: StaticShapes, where: str) -> None:
-    """A dimension may have the sizes for which torch.export checked the program, and no others."""
+    """Refuse a size outside of the range for which torch.export checked the program."""
     ranges = {str(symbol): allowed for symbol, allowed in program.range_constraints.items()}
     for node in program.graph.nodes:
-        given, declared = shapes.get(node.name, ()), getattr(node.meta.get("val"), "shape", ())
-        for axis, (size, symbol) in enumerate(zip(given, declared, strict=False)):
+        shape, declared = shapes.get(node.name, ()), getattr(node.meta.get("val"), "shape", ())
+        for axis, (size, symbol) in enumerate(zip(shape, declared, strict=False)):
             allowed = ranges.get(str(symbol))
             if allowed is not None and not allowed.lower <= size <= allowed.upper:
                 raise ModelError(
@@ -297,10 +296,10 @@ def _check_ranges(program: Any, shapes: StaticShapes, where: str) -> None:
 def _parameters(
     mod: tvm.IRModule, program: Any, targets: dict[str, str], prefix: str
 ) -> tuple[tvm.IRModule, dict[str, Any]]:
-    """Rename the parameter arguments to their names in torch and take their values from the program.
+    """Rename the parameter arguments to their names in torch, and take their values from the program.
 
-    The frontend's own list of values follows ``named_parameters``, which can differ from the order of the arguments
-    (shared weights), so values are looked up by name.
+    Values are looked up by name: the frontend's own list follows ``named_parameters``, whose order can differ from that
+    of the arguments if modules share weights.
     """
     function = mod["main"].without_attr("params")
     inputs = int(function.attrs["num_input"])
@@ -331,7 +330,7 @@ def _to_numpy(value: Any) -> Any:
     import torch
 
     value = value.detach().cpu().contiguous()
-    if value.dtype == torch.bfloat16:  # numpy has no bfloat16 of its own
+    if value.dtype == torch.bfloat16:  # NumPy has no bfloat16
         import ml_dtypes
 
         return value.view(torch.int16).numpy().view(ml_dtypes.bfloat16)

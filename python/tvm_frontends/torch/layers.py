@@ -1,4 +1,4 @@
-"""Layers of torch.export programs: convolutions of all types and dimensions, pools, resizing.
+"""Converters of torch layers: convolutions, average and adaptive pools, grid sampling and resizing.
 
 Corrections of TVM 0.27.0, ``relax/frontend/torch/base_fx_graph_translator.py``:
 
@@ -30,20 +30,20 @@ _SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
 def _all(values: Any, count: int) -> list[int]:
-    """One number for all dimensions, or one for each."""
-    given = [int(value) for value in values]
-    return given * count if len(given) == 1 else given
+    """Return one number for each dimension."""
+    numbers = [int(value) for value in values]
+    return numbers * count if len(numbers) == 1 else numbers
 
 
 @converter("convolution.default")
 def convolution(call: Call) -> relax.Expr:
-    """Convolution, of half types in float32; TVM's converter returns float32 for every type."""
+    """Convert 1- to 3-dimensional convolutions, also transposed, of floating point; half types are computed in float32."""
     dims = len(call.result.shape) - 2
     if dims not in _CONVOLUTION:
-        raise call.unsupported(f"a convolution of {dims} dimensions; 1 to 3 are allowed")
+        raise call.unsupported(f"it has {dims} spatial dimensions; 1 to 3 are allowed")
     wide = "float64" if call.dtype == "float64" else "float32"
     if not is_float(call.dtype):
-        raise call.unsupported(f"a convolution of {call.dtype}; cast to float32 before it")
+        raise call.unsupported(f"its type is {call.dtype}; cast to float32 before it")
     x, weight = call.tensor("input", wide), call.tensor("weight", wide)
     where = _SPATIAL[dims]
     padding = _all(call["padding"], dims)
@@ -57,21 +57,22 @@ def convolution(call: Call) -> relax.Expr:
     }
     if call["transposed"]:
         more = _all(call["output_padding"], dims)
-        made = _TRANSPOSED[dims](x, weight, output_padding=more, kernel_layout=f"IO{where}", **options)
+        result = _TRANSPOSED[dims](x, weight, output_padding=more, kernel_layout=f"IO{where}", **options)
     else:
-        made = _CONVOLUTION[dims](x, weight, kernel_layout=f"OI{where}", **options)
-    made = call.emit(made)
+        result = _CONVOLUTION[dims](x, weight, kernel_layout=f"OI{where}", **options)
+    result = call.emit(result)
     if call["bias"] is not None:
         bias = call.emit(relax.op.reshape(call.tensor("bias", wide), (1, -1, *[1] * dims)))
-        made = call.emit(relax.op.add(made, bias))
-    return call.cast(made, call.dtype)
+        result = call.emit(relax.op.add(result, bias))
+    return call.cast(result, call.dtype)
 
 
 @converter("avg_pool1d.default", "avg_pool2d.default", "avg_pool3d.default")
 def average_pool(call: Call) -> relax.Expr:
-    """As TVM does it; with ``ceil_mode`` or a divisor, averages of whole windows of the input padded with zeros.
+    """Convert average pools by TVM's converter, or with ``ceil_mode`` or ``divisor_override`` in floating point only.
 
-    They are multiplied by constants: torch leaves out what windows reach beyond the padding, and TVM counts it.
+    The input is then padded with zeros, so that all windows are whole, and each average is multiplied by a constant:
+    torch does not count elements beyond the padding, and TVM does.
     """
     dims = int(call.node.target.__name__[8])
     x = call.tensor("self")
@@ -86,27 +87,29 @@ def average_pool(call: Call) -> relax.Expr:
         _windows(*axis, bool(call["count_include_pad"]))
         for axis in zip(sizes, lengths, kernel, strides, padding, strict=True)
     ]
-    behind = [more for _, more in windows]
+    end_padding = [more for _, more in windows]
     if not is_float(dtype_of(x)):
-        raise call.unsupported(f"ceil_mode or divisor_override of {dtype_of(x)}; cast to float32 before it")
+        raise call.unsupported(
+            f"it has ceil_mode or divisor_override, and type {dtype_of(x)}; cast to float32 before it"
+        )
     batched = len(x.ty.shape) == dims + 2
     if not batched:
         x = call.emit(relax.op.expand_dims(x, 0))
-    if any(padding) or any(behind):
-        around = [width for ends in zip(padding, behind, strict=True) for width in ends]
-        x = call.emit(relax.op.nn.pad(x, [0, 0, 0, 0, *around]))
-    made = call.emit(_AVERAGE[dims](x, pool_size=kernel, strides=strides, layout=f"NC{_SPATIAL[dims]}"))
+    if any(padding) or any(end_padding):
+        pad_width = [width for ends in zip(padding, end_padding, strict=True) for width in ends]
+        x = call.emit(relax.op.nn.pad(x, [0, 0, 0, 0, *pad_width]))
+    pooled = call.emit(_AVERAGE[dims](x, pool_size=kernel, strides=strides, layout=f"NC{_SPATIAL[dims]}"))
     counts = np.ones([1] * dims)
     for axis, (count, _) in enumerate(windows):
         counts = counts * count.reshape([-1 if k == axis else 1 for k in range(dims)])
     factors = math.prod(kernel) / (counts if divisor is None else np.full([1] * dims, float(divisor)))
     if (factors != 1).any():
-        made = call.emit(relax.op.multiply(made, call.cast(factors[None, None], dtype_of(x))))
-    return made if batched else call.emit(relax.op.squeeze(made, [0]))
+        pooled = call.emit(relax.op.multiply(pooled, call.cast(factors[None, None], dtype_of(x))))
+    return pooled if batched else call.emit(relax.op.squeeze(pooled, [0]))
 
 
 def _windows(size: int, length: int, kernel: int, stride: int, pad: int, padded: bool) -> tuple[Any, int]:
-    """How many elements torch counts in each window along an axis, shape (length,), and how far the last one reaches."""
+    """Return how many elements torch counts in each window of an axis, shape (length,), and the padding behind."""
     first = np.arange(length) * stride - pad
     last = np.minimum(first + kernel, size + pad)
     count = last - first if padded else np.minimum(last, size) - np.maximum(first, 0)
@@ -115,17 +118,17 @@ def _windows(size: int, length: int, kernel: int, stride: int, pad: int, padded:
 
 @converter("adaptive_max_pool2d.default", "adaptive_max_pool3d.default")
 def adaptive_max_pool(call: Call) -> relax.Expr:
-    """The maximum of each window; positions are not computed."""
+    """Convert 2- and 3-dimensional adaptive max pools; refused if the program reads the positions."""
     x = call.tensor("self")
     dims = int(call.node.target.__name__[17])
     if any(user.args[1] for user in call.node.users):
-        raise call.unsupported("the places of the largest are not computed; only the values are")
+        raise call.unsupported("its second result, the positions of the maxima, is not supported; use the values only")
     pool = topi.nn.adaptive_pool if dims == 2 else topi.nn.adaptive_pool3d
     batched = len(x.ty.shape) == dims + 2
     x = x if batched else call.emit(relax.op.expand_dims(x, 0))
     size = [int(length) for length in call["output_size"]]
-    made = call.emit_te(lambda a: pool(a, size, "max", f"NC{_SPATIAL[dims]}"), x, name="adaptive_max_pool")
-    return relax.Tuple([made if batched else call.emit(relax.op.squeeze(made, [0]))])
+    pooled = call.emit_te(lambda a: pool(a, size, "max", f"NC{_SPATIAL[dims]}"), x, name="adaptive_max_pool")
+    return relax.Tuple([pooled if batched else call.emit(relax.op.squeeze(pooled, [0]))])
 
 
 _SAMPLING = ("bilinear", "nearest", "bicubic")
@@ -134,7 +137,7 @@ _OUTSIDE = ("zeros", "border", "reflection")
 
 @converter("grid_sampler_2d.default", "grid_sampler_3d.default", "grid_sampler.default")
 def grid_sample(call: Call) -> relax.Expr:
-    """The positions lie along the last axis, where TVM's kernel has them in the second."""
+    """Convert ``grid_sample`` in all modes: TVM's kernel reads the positions along the second axis, torch along the last."""
     dims = len(call.result.shape) - 2
     x, grid = call.tensor("input"), call.tensor("grid")
     grid = call.emit(relax.op.permute_dims(grid, [0, dims + 1, *range(1, dims + 1)]))
@@ -147,28 +150,29 @@ def grid_sample(call: Call) -> relax.Expr:
     return call.emit_te(compute, x, grid, name="grid_sample")
 
 
-_LINEAR = ("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec")
-
-
 @converter(
     *(f"upsample_nearest{dims}.vec" for dims in ("1d", "2d", "3d")),
     *(f"_upsample_nearest_exact{dims}.vec" for dims in ("1d", "2d", "3d")),
-    *_LINEAR,
+    *("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec"),
 )
 def resize(call: Call) -> relax.Expr:
-    """An axis at a time, by positions and weights that are constants; pictures by whole factors as TVM does it."""
+    """Convert the ``upsample`` operators: nearest and nearest-exact, linear (1 to 3 dimensions) and bicubic.
+
+    Images enlarged by whole factors use ``resize2d``. Otherwise each axis is interpolated with constant positions and
+    weights; integers are refused, except for nearest.
+    """
     name = call.node.target.__name__
     x = call.tensor("input")
     sizes = [int(size) for size in list(x.ty.shape)[2:]]
     dims, lengths = len(sizes), call.sizes(2)
     corners = bool(call.arguments.get("align_corners", False))
-    given = call.arguments.get("scale_factors")
+    factors = call.arguments.get("scale_factors")
     if "nearest" not in name and not is_float(dtype_of(x)):
-        raise call.unsupported(f"interpolation of {dtype_of(x)}; cast to float32 before it")
-    whole = dims == 2 and all(length % size == 0 for length, size in zip(lengths, sizes, strict=True))
-    if given:  # torch computes positions by the factor given, of 2.1 not those of 2
-        whole = whole and all(g * size == n for g, size, n in zip(given, sizes, lengths, strict=True))
-    if whole and dtype_of(x) == "float32" and name in ("upsample_nearest2d.vec", "upsample_bilinear2d.vec"):
+        raise call.unsupported(f"it interpolates {dtype_of(x)}; cast to float32 before it")
+    whole_factors = dims == 2 and all(length % size == 0 for length, size in zip(lengths, sizes, strict=True))
+    if factors:  # torch computes positions with the exact factor, such as 2.1
+        whole_factors = whole_factors and all(g * size == n for g, size, n in zip(factors, sizes, lengths, strict=True))
+    if whole_factors and dtype_of(x) == "float32" and name in ("upsample_nearest2d.vec", "upsample_bilinear2d.vec"):
         nearest = name == "upsample_nearest2d.vec"
         method = (
             ("nearest_neighbor", "asymmetric") if nearest else ("linear", "align_corners" if corners else "half_pixel")
@@ -180,11 +184,11 @@ def resize(call: Call) -> relax.Expr:
         )
         return call.emit(resized)
     for k in range(dims):
-        scale = 1 / float(given[k]) if given else sizes[k] / lengths[k]
-        same = lengths[k] == sizes[k]
-        if name == "upsample_nearest2d.vec" and (same or lengths[k] == 2 * sizes[k]):
-            scale = sizes[k] / lengths[k]  # torch takes these two whatever the factor is
-        if same and (scale == 1 or "linear" in name):
+        scale = 1 / float(factors[k]) if factors else sizes[k] / lengths[k]
+        unchanged = lengths[k] == sizes[k]
+        if name == "upsample_nearest2d.vec" and (unchanged or lengths[k] == 2 * sizes[k]):
+            scale = sizes[k] / lengths[k]  # torch ignores the exact factor in these two cases
+        if unchanged and (scale == 1 or "linear" in name):
             continue
         indices, weights = _taps(name, sizes[k], lengths[k], scale, corners)
         x = call.emit(interpolate(call.importer.block_builder, x, 2 + k, indices, weights))
@@ -192,18 +196,20 @@ def resize(call: Call) -> relax.Expr:
 
 
 def _taps(name: str, size: int, length: int, scale: float, corners: bool) -> tuple[Any, Any]:
-    """Inputs and weights of each output, both of shape (length, taps); positions in float32, as torch computes them."""
-    at = np.arange(length)
+    """Return inputs and weights of each output, both of shape (length, taps); positions are float32, as in torch."""
+    outputs = np.arange(length)
     if "nearest" in name:
-        moved = at + 0.5 if "exact" in name else at
-        chosen = np.floor((moved * np.float32(scale)).astype("float32")).astype("int64")
-        return np.minimum(chosen, size - 1)[:, None], np.ones((length, 1))
-    places = at * ((size - 1) / (length - 1) if length > 1 else 0.0) if corners else (at + 0.5) * scale - 0.5
+        centres = outputs + 0.5 if "exact" in name else outputs
+        nearest = np.floor((centres * np.float32(scale)).astype("float32")).astype("int64")
+        return np.minimum(nearest, size - 1)[:, None], np.ones((length, 1))
+    positions = (
+        outputs * ((size - 1) / (length - 1) if length > 1 else 0.0) if corners else (outputs + 0.5) * scale - 0.5
+    )
     if "cubic" in name:
-        indices = np.floor(places).astype("int64")[:, None] + np.arange(-1, 3)
-        return np.clip(indices, 0, size - 1), cubic(indices - places[:, None], -0.75)
-    places = np.maximum(places, 0)
-    first = np.minimum(np.floor(places).astype("int64"), size - 1)
+        indices = np.floor(positions).astype("int64")[:, None] + np.arange(-1, 3)
+        return np.clip(indices, 0, size - 1), cubic(indices - positions[:, None], -0.75)
+    positions = np.maximum(positions, 0)
+    first = np.minimum(np.floor(positions).astype("int64"), size - 1)
     indices = np.stack([first, np.minimum(first + 1, size - 1)], axis=1)
-    rest = np.clip(places - first, 0, 1)
-    return indices, np.stack([1 - rest, rest], axis=1)
+    fraction = np.clip(positions - first, 0, 1)
+    return indices, np.stack([1 - fraction, fraction], axis=1)

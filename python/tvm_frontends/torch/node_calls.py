@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tvm
@@ -15,23 +15,23 @@ from ..tensor_types import dtype_of
 
 
 class UnsupportedOperator(Exception):
-    """An operator of the program cannot be converted; the importer makes a `ModelError` of it."""
+    """An operator of the program cannot be converted; the importer raises a `ModelError` for it."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """An operator of a program, its arguments by the names of its schema."""
+    """A call of an operator, with its arguments by the names of the operator's schema."""
 
     node: Any
     importer: Any
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
-        """Values by name, those that are left out by their defaults; tensors are expressions of Relax."""
+        """The arguments by name, with the schema's defaults; tensors are Relax expressions."""
         schema = self.node.target._schema.arguments
-        given = dict(zip([a.name for a in schema], self.importer.retrieve_args(self.node), strict=False))
+        positional = dict(zip([a.name for a in schema], self.importer.retrieve_args(self.node), strict=False))
         named = {key: self.importer._retrieve_args(value) for key, value in self.node.kwargs.items()}
-        return {a.name: a.default_value for a in schema} | given | named
+        return {a.name: a.default_value for a in schema} | positional | named
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
@@ -43,64 +43,66 @@ class Call:
 
     @property
     def dtype(self) -> str:
-        """The type of the result's elements; of complex ones that of their parts."""
+        """The element type of the result; for a complex result, the type of its parts."""
         return PARTS.get(name_of(self.result.dtype), name_of(self.result.dtype))
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The result's sizes.
+        """The sizes of the result.
 
         Raises
         ------
         UnsupportedOperator
-            One is not known; programs of several sizes take another way.
+            A size is symbolic.
         """
         return self.sizes()
 
     def sizes(self, first: int = 0) -> tuple[int, ...]:
-        """The result's sizes from a dimension on, which may be counted from the end; see `shape`."""
-        found = tuple(self.result.shape)[first:]
-        if not all(isinstance(size, int) for size in found):
+        """Return the result's sizes from dimension ``first`` on, which may be negative; see `shape`."""
+        sizes = tuple(self.result.shape)[first:]
+        if not all(isinstance(size, int) for size in sizes):
             raise self.unsupported(
-                f"it needs sizes that are known when the program is exported, and has {list(self.result.shape)}: export "
-                "it with fixed sizes, without dynamic_shapes"
+                f"its result has the symbolic shape {list(self.result.shape)}, and its converter needs fixed sizes: export "
+                "the program without dynamic_shapes"
             )
-        return found
+        return sizes
 
     def emit(self, expr: relax.Expr) -> relax.Expr:
         """Bind an expression to a variable."""
         return self.importer.block_builder.emit(expr)
 
     def emit_te(self, compute: Callable[..., Any], *inputs: relax.Expr, name: str) -> relax.Expr:
-        """Bind what a function of `tvm.te` computes to a variable."""
-        given = [value if isinstance(value, relax.Var | tvm.ir.GenericConst) else self.emit(value) for value in inputs]
-        return self.importer.block_builder.emit_te(compute, *given, primfunc_name_hint=name)
+        """Emit a kernel from a tensor expression, and bind its result to a variable."""
+        operands = [
+            value if isinstance(value, relax.Var | tvm.ir.GenericConst) else self.emit(value) for value in inputs
+        ]
+        return self.importer.block_builder.emit_te(compute, *operands, primfunc_name_hint=name)
 
     def tensor(self, name: str, dtype: str | None = None) -> relax.Expr:
-        """An argument as a tensor, in a type; numbers become constants."""
+        """Return an argument as a tensor of a type; numbers become constants."""
         return self.cast(self[name], dtype)
 
     def cast(self, value: Any, dtype: str | None = None) -> relax.Expr:
-        """A value as a tensor, in a type."""
+        """Return a value as a tensor of a type."""
         if not isinstance(value, relax.Expr) or isinstance(value, tvm.tirx.IntImm):
             if isinstance(value, tvm.tirx.IntImm):
                 value = int(value)
             return relax.const(np.asarray(value).astype(dtype) if dtype and dtype != "bfloat16" else value, dtype)
         if not isinstance(value.ty, relax.TensorType):
-            raise self.unsupported("one of its numbers is known only when the program runs")
+            raise self.unsupported("one of its numbers depends on tensor values; make it a constant or a tensor")
         return value if dtype is None or dtype_of(value) == dtype else self.emit(relax.op.astype(value, dtype))
 
     def upstream(self) -> relax.Expr:
-        """The result of TVM's converter."""
+        """Return the result of TVM's converter."""
         return self.importer.upstream[self.node.target.__name__](self.node)
 
     def unsupported(self, why: str) -> UnsupportedOperator:
-        """An error that names the operator."""
+        """Return an error that names the operator and its node."""
         return UnsupportedOperator(f"operator {self.node.target.__name__} (node {self.node.name!r}): {why}")
 
 
 def name_of(dtype: Any) -> str:
-    """For instance ``float32`` of ``torch.float32``."""
+    """Return the name of a torch dtype, for instance ``float32``."""
     return str(dtype).removeprefix("torch.")
 
 
@@ -109,19 +111,20 @@ HALF = ("float16", "bfloat16")
 
 
 def is_float(dtype: str) -> bool:
-    """Whether a type is a floating-point one."""
+    """Whether a type is floating point."""
     return "float" in dtype
 
 
-CONVERTERS: dict[str, Callable[[Call], Any]] = {}
-"""By the operator's name with its overload; they take the place of TVM's."""
+Convert: TypeAlias = "Callable[[Call], Any]"
+CONVERTERS: dict[str, Convert] = {}
+"""Our converters by the operator's name with its overload; they replace TVM's."""
 
 
-def converter(*names: str) -> Callable[[Callable[[Call], Any]], Callable[[Call], Any]]:
-    """Register a converter for operators."""
+def converter(*names: str, table: dict[str, Convert] = CONVERTERS) -> Callable[[Convert], Convert]:
+    """Register a converter in a table under the names of operators with their overloads, such as ``add.Tensor``."""
 
-    def register(convert: Callable[[Call], Any]) -> Callable[[Call], Any]:
-        CONVERTERS.update(dict.fromkeys(names, convert))
+    def register(convert: Convert) -> Convert:
+        table.update(dict.fromkeys(names, convert))
         return convert
 
     return register

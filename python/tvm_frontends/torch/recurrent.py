@@ -1,6 +1,6 @@
-"""LSTM and GRU of torch.export programs, by the kernels of `tvm_frontends.kernels.recurrent`.
+"""Converters of torch's LSTM and GRU to the kernels of `tvm_frontends.kernels.recurrent`.
 
-TVM's frontend would make some fifteen operators of each step, and takes one layer only.
+TVM's frontend would unroll each step into some fifteen operators, and takes one layer only.
 
 Corrections of TVM 0.27.0, ``relax/frontend/torch/exported_program_translator.py``:
 
@@ -19,17 +19,17 @@ from .node_calls import Call, converter
 
 _ACTIVATIONS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh")}
 _ORDER = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2)}
-"""Where ONNX's gates are in torch's weights: LSTM i, f, g, o; GRU r, z, n."""
+"""Positions of ONNX's gates in torch's weights, whose order is i, f, g, o (LSTM) and r, z, n (GRU)."""
 
 
 @converter("lstm.input", "gru.input")
 def recurrent(call: Call) -> relax.Expr:
-    """LSTM and GRU; results as in torch: outputs, then the last states."""
+    """Convert ``lstm`` and ``gru`` of any number of layers, in one or both directions."""
     kind = call.node.target.__name__.split(".")[0]
-    given, states, weights, biases, layers, _, _, both, batch_first = call.importer.retrieve_args(call.node)
+    sequence, states, weights, biases, layers, _, _, both, batch_first = call.importer.retrieve_args(call.node)
     builder, op = call.importer.block_builder, relax.op
     states = list(states) if kind == "lstm" else [states]
-    x = builder.emit(op.permute_dims(given, [1, 0, 2])) if batch_first else given
+    x = builder.emit(op.permute_dims(sequence, [1, 0, 2])) if batch_first else sequence
     last: list[list[Any]] = []
     per = 4 if biases else 2
     for layer in range(layers):
@@ -56,7 +56,7 @@ def _cell(kind: str, x: relax.Expr, recurrent: relax.Expr, d: int) -> Cell:
 
 
 def _in_order(builder: relax.BlockBuilder, kind: str, weight: relax.Expr) -> relax.Expr:
-    """Weights with the gates in ONNX's order."""
+    """Reorder the gates of a weight from torch's order to ONNX's."""
     import numpy as np
 
     order = _ORDER[kind]

@@ -1,4 +1,4 @@
-"""Reductions, scans and sorts of torch.export programs, in the types that torch gives them.
+"""Converters of torch's reductions, scans and sorts, with torch's result types.
 
 Corrections of TVM 0.27.0, ``relax/frontend/torch/base_fx_graph_translator.py``:
 
@@ -21,7 +21,7 @@ from .node_calls import HALF, Call, converter, is_float
 
 
 def _axes(call: Call, x: relax.Expr) -> list[int]:
-    """The dimensions to reduce: those named, or all."""
+    """Return the dimensions to reduce: the named ones, or all."""
     named, rank = call.arguments.get("dim"), len(x.ty.shape)
     if named is None or named == []:
         return list(range(rank))
@@ -34,7 +34,7 @@ def _keep(call: Call) -> bool:
 
 @converter("sum.default", "sum.dim_IntList", "prod.default", "prod.dim_int", "mean.default", "mean.dim")
 def sums(call: Call) -> relax.Expr:
-    """Sums, products and means; small integers and booleans in int64."""
+    """Convert ``sum``, ``prod`` and ``mean`` in the result's type; small integers and booleans are summed as int64."""
     x = call.tensor("self", call.dtype)
     function = {"sum": relax.op.sum, "prod": relax.op.prod, "mean": relax.op.mean}
     return _reduced(call, x, function[call.node.target.__name__.split(".")[0]])
@@ -42,7 +42,7 @@ def sums(call: Call) -> relax.Expr:
 
 @converter("amax.default", "amin.default", "max.default", "min.default")
 def extrema(call: Call) -> relax.Expr:
-    """Maxima and minima; booleans as bytes."""
+    """Convert ``amax``, ``amin``, ``max`` and ``min``; booleans are reduced as bytes."""
     x = call.tensor("self")
     function = relax.op.max if "max" in call.node.target.__name__ else relax.op.min
     if dtype_of(x) != "bool":
@@ -57,7 +57,7 @@ def _reduced(call: Call, x: relax.Expr, function: Any) -> relax.Expr:
 
 @converter("any.default", "any.dim", "any.dims")
 def any_of(call: Call) -> relax.Expr:
-    """What is not 0 counts as true, NaN too."""
+    """Convert ``any``: everything but 0 is true, NaN too."""
     x = call.tensor("self")
     x = x if dtype_of(x) == "bool" else call.emit(relax.op.not_equal(x, constant(0, x)))
     return call.cast(_reduced(call, call.cast(x, "uint8"), relax.op.max), "bool")
@@ -65,15 +65,15 @@ def any_of(call: Call) -> relax.Expr:
 
 @converter("histc.default")
 def histogram(call: Call) -> relax.Expr:
-    """How many elements are in each of the bins between two bounds, the upper one in the last bin."""
+    """Convert ``histc`` with constant bounds; the upper bound belongs to the last bin. ``min >= max`` is refused."""
     x, bins, low, high = call.tensor("self"), int(call["bins"]), float(call["min"]), float(call["max"])
     if low >= high:
-        raise call.unsupported("bounds that are taken from the values; give it min below max")
+        raise call.unsupported("its bounds come from the values; pass min below max")
     flat = call.emit(relax.op.reshape(x, (-1, 1)))
-    moved = relax.op.multiply(relax.op.subtract(flat, constant(low, x)), constant(bins, x))
-    at = call.emit(relax.op.floor(call.emit(relax.op.divide(moved, constant(high - low, x)))))
-    at = call.emit(relax.op.where(relax.op.equal(flat, constant(high, x)), constant(bins - 1, x), at))
-    same = call.emit(relax.op.equal(at, relax.const(np.arange(bins).astype(dtype_of(x)))))
+    scaled = relax.op.multiply(relax.op.subtract(flat, constant(low, x)), constant(bins, x))
+    bin_index = call.emit(relax.op.floor(call.emit(relax.op.divide(scaled, constant(high - low, x)))))
+    bin_index = call.emit(relax.op.where(relax.op.equal(flat, constant(high, x)), constant(bins - 1, x), bin_index))
+    same = call.emit(relax.op.equal(bin_index, relax.const(np.arange(bins).astype(dtype_of(x)))))
     inside = relax.op.logical_and(
         relax.op.greater_equal(flat, constant(low, x)), relax.op.less_equal(flat, constant(high, x))
     )
@@ -83,7 +83,7 @@ def histogram(call: Call) -> relax.Expr:
 
 @converter("argmax.default", "argmin.default")
 def position(call: Call) -> relax.Expr:
-    """In the flattened tensor where no dimension is named."""
+    """Convert ``argmax`` and ``argmin``; without a dimension, the position is that in the flattened tensor."""
     x, axis, name = call.tensor("self"), call["dim"], call.node.target.__name__
     x = call.cast(x, "uint8") if dtype_of(x) == "bool" else x
     if not x.ty.shape:
@@ -91,27 +91,27 @@ def position(call: Call) -> relax.Expr:
     function = relax.op.argmax if name.startswith("argmax") else relax.op.argmin
     if axis is None:
         x = call.emit(relax.op.reshape(x, (-1,)))
-        found = call.emit(function(x, 0, False))
-        return call.emit(relax.op.reshape(found, call.shape)) if call.shape else found
+        index = call.emit(function(x, 0, False))
+        return call.emit(relax.op.reshape(index, call.shape)) if call.shape else index
     return call.emit(function(x, axis, _keep(call)))
 
 
 @converter("max.dim", "min.dim")
-def extremum_with_place(call: Call) -> relax.Expr:
-    """Values and the first place of each."""
+def extremum_with_index(call: Call) -> relax.Expr:
+    """Convert ``max.dim`` and ``min.dim``: values and the position of the first one."""
     x, axis = call.tensor("self"), call["dim"]
     largest = call.node.target.__name__.startswith("max")
     if not x.ty.shape:
         return relax.Tuple([x, call.cast(0, "int64")])
     wide = call.cast(x, "uint8") if dtype_of(x) == "bool" else x
-    place = call.emit((relax.op.argmax if largest else relax.op.argmin)(wide, axis, _keep(call)))
+    index = call.emit((relax.op.argmax if largest else relax.op.argmin)(wide, axis, _keep(call)))
     value = call.emit((relax.op.max if largest else relax.op.min)(wide, axis, keepdims=_keep(call)))
-    return relax.Tuple([call.cast(value, dtype_of(x)), place])
+    return relax.Tuple([call.cast(value, dtype_of(x)), index])
 
 
 @converter("linalg_vector_norm.default")
 def vector_norm(call: Call) -> relax.Expr:
-    """Of any order, half types in float32."""
+    """Convert vector norms of any order; half types are computed in float32."""
     wide = "float64" if call.dtype == "float64" else "float32"
     x, order = call.emit(relax.op.abs(call.tensor("self", wide))), float(call["ord"])
     if not x.ty.shape:
@@ -120,22 +120,22 @@ def vector_norm(call: Call) -> relax.Expr:
     else:
         axes, keep = _axes(call, x), _keep(call)
     if abs(order) == float("inf"):
-        found = (relax.op.max if order > 0 else relax.op.min)(x, axes, keepdims=keep)
+        norm = (relax.op.max if order > 0 else relax.op.min)(x, axes, keepdims=keep)
     elif order == 0:
-        found = relax.op.sum(call.cast(call.emit(relax.op.not_equal(x, constant(0, x))), wide), axes, keepdims=keep)
+        norm = relax.op.sum(call.cast(call.emit(relax.op.not_equal(x, constant(0, x))), wide), axes, keepdims=keep)
     elif order == 1:
-        found = relax.op.sum(x, axes, keepdims=keep)
+        norm = relax.op.sum(x, axes, keepdims=keep)
     elif order == 2:
-        found = relax.op.sqrt(relax.op.sum(relax.op.multiply(x, x), axes, keepdims=keep))
+        norm = relax.op.sqrt(relax.op.sum(relax.op.multiply(x, x), axes, keepdims=keep))
     else:
         total = relax.op.sum(relax.op.power(x, constant(order, x)), axes, keepdims=keep)
-        found = relax.op.power(total, constant(1 / order, x))
-    return call.cast(call.emit(found), call.dtype)
+        norm = relax.op.power(total, constant(1 / order, x))
+    return call.cast(call.emit(norm), call.dtype)
 
 
 @converter("var.correction")
 def variance(call: Call) -> relax.Expr:
-    """With the divisor that ``correction`` says; where that is 0 or less, a division by 0, as torch has it."""
+    """Convert ``var`` with the divisor ``count - correction``; a divisor of 0 or less gives a division by 0, as in torch."""
     x = call.tensor("self")
     axes = _axes(call, x)
     count = math.prod(int(x.ty.shape[axis]) for axis in axes)
@@ -150,32 +150,35 @@ def variance(call: Call) -> relax.Expr:
             if correction >= 1
             else call.emit(relax.op.zeros_like(x))
         )
-    found = call.emit(relax.op.variance(x, axes, keepdims=_keep(call)))
-    return found if factor == 1 else call.emit(relax.op.multiply(found, constant(factor, x)))
+    biased = call.emit(relax.op.variance(x, axes, keepdims=_keep(call)))
+    return biased if factor == 1 else call.emit(relax.op.multiply(biased, constant(factor, x)))
 
 
 @converter("var_mean.correction")
 def variance_and_mean(call: Call) -> relax.Expr:
-    """Variance and mean, computed separately."""
+    """Convert ``var_mean``."""
     mean = _reduced(call, call.tensor("self"), relax.op.mean)
     return relax.Tuple([variance(call), mean])
 
 
 @converter("cumsum.default", "cumprod.default")
 def scan(call: Call) -> relax.Expr:
-    """Small integers and booleans in int64, half types in float32."""
+    """Convert ``cumsum`` and ``cumprod``; small integers and booleans are summed in int64, half types in float32."""
     x = call.tensor("self", call.dtype)
     if not x.ty.shape:
         return x
     function = relax.op.cumsum if call.node.target.__name__.startswith("cumsum") else relax.op.cumprod
     wide = "float32" if call.dtype in HALF else call.dtype
-    made = call.emit(function(call.cast(x, wide), call["dim"] % len(x.ty.shape), wide))
-    return call.cast(made, call.dtype)
+    result = call.emit(function(call.cast(x, wide), call["dim"] % len(x.ty.shape), wide))
+    return call.cast(result, call.dtype)
 
 
 @converter("cummax.default", "cummin.default")
-def extremum_so_far(call: Call) -> relax.Expr:
-    """Values and the last place of each, in a number of steps that grows by one where the dimension doubles."""
+def running_extremum(call: Call) -> relax.Expr:
+    """Convert ``cummax`` and ``cummin``: running extrema and their last positions.
+
+    For n elements, log2(n) steps compare the tensor with itself shifted by 1, 2, 4, ...
+    """
     x, largest = call.tensor("self"), call.node.target.__name__.startswith("cummax")
     if not x.ty.shape:
         return relax.Tuple([x, call.cast(0, "int64")])
@@ -183,64 +186,69 @@ def extremum_so_far(call: Call) -> relax.Expr:
     shape = [int(size) for size in x.ty.shape]
     value = call.cast(x, "uint8") if kind == "bool" else x
     along = np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))])
-    place = call.emit(relax.op.broadcast_to(relax.const(along, "int64"), shape))
+    index = call.emit(relax.op.broadcast_to(relax.const(along, "int64"), shape))
     reach = 1
     while reach < shape[axis]:
-        before, place_before = (_behind(call, tensor, axis, reach) for tensor in (value, place))
+        before, index_before = (_shifted(call, tensor, axis, reach) for tensor in (value, index))
         stays = (relax.op.greater_equal if largest else relax.op.less_equal)(value, before)
         if is_float(kind):
             stays = relax.op.logical_or(stays, call.emit(relax.op.isnan(value)))
         stays = call.emit(stays)
         value = call.emit(relax.op.where(stays, value, before))
-        place = call.emit(relax.op.where(stays, place, place_before))
+        index = call.emit(relax.op.where(stays, index, index_before))
         reach *= 2
-    return relax.Tuple([call.cast(value, kind), place])
+    return relax.Tuple([call.cast(value, kind), index])
 
 
-def _behind(call: Call, x: relax.Expr, axis: int, count: int) -> relax.Expr:
-    """A tensor moved on by some places; the first ones stay."""
+def _shifted(call: Call, x: relax.Expr, axis: int, count: int) -> relax.Expr:
+    """Return a tensor shifted by ``count`` positions; the first ones are unchanged."""
     size = int(x.ty.shape[axis])
-    first, rest = (relax.op.strided_slice(x, [axis], [0], [end]) for end in (count, size - count))
-    return call.emit(relax.op.concat([call.emit(first), call.emit(rest)], axis))
+    first, shifted = (relax.op.strided_slice(x, [axis], [0], [end]) for end in (count, size - count))
+    return call.emit(relax.op.concat([call.emit(first), call.emit(shifted)], axis))
 
 
 def _order(call: Call, x: relax.Expr, axis: int, down: bool) -> relax.Expr:
-    wide = call.cast(x, "int32") if dtype_of(x) in ("bool", "int8", "uint8", "int16") else x  # what TVM's sort knows
+    wide = (
+        call.cast(x, "int32") if dtype_of(x) in ("bool", "int8", "uint8", "int16") else x
+    )  # types that TVM's sort knows
     return call.emit(relax.op.argsort(wide, axis, down, dtype="int64"))
 
 
 @converter("sort.default", "sort.stable")
 def sort(call: Call) -> relax.Expr:
-    """Values and places; equal values keep their order."""
+    """Convert ``sort``, always stable: values and positions."""
     x = call.tensor("self")
     if not x.ty.shape:
         return relax.Tuple([x, call.cast(0, "int64")])
     axis = call["dim"] % len(x.ty.shape)
-    places = _order(call, x, axis, bool(call["descending"]))
-    return relax.Tuple([_taken(call, x, places, axis), places])
+    indices = _order(call, x, axis, bool(call["descending"]))
+    return relax.Tuple([_gathered(call, x, indices, axis), indices])
 
 
-def _taken(call: Call, x: relax.Expr, places: relax.Expr, axis: int) -> relax.Expr:
+def _gathered(call: Call, x: relax.Expr, indices: relax.Expr, axis: int) -> relax.Expr:
     if dtype_of(x) != "bool":
-        return call.emit(relax.op.gather_elements(x, places, axis))
-    return call.cast(call.emit(relax.op.gather_elements(call.cast(x, "uint8"), places, axis)), "bool")
+        return call.emit(relax.op.gather_elements(x, indices, axis))
+    return call.cast(call.emit(relax.op.gather_elements(call.cast(x, "uint8"), indices, axis)), "bool")
 
 
 @converter("topk.default")
 def topk(call: Call) -> relax.Expr:
-    """The first ones of the sorted values, whether they are asked to be sorted or not."""
+    """Convert ``topk`` to the head of a sort, also with ``sorted=False``."""
     x = call.tensor("self")
     if not x.ty.shape:
         return relax.Tuple([x, call.cast(0, "int64")])
     axis, count = call["dim"] % len(x.ty.shape), int(call["k"])
-    places = _order(call, x, axis, bool(call["largest"]))
-    places = call.emit(relax.op.strided_slice(places, [axis], [0], [count]))
-    return relax.Tuple([_taken(call, x, places, axis), places])
+    indices = _order(call, x, axis, bool(call["largest"]))
+    indices = call.emit(relax.op.strided_slice(indices, [axis], [0], [count]))
+    return relax.Tuple([_gathered(call, x, indices, axis), indices])
 
 
 @converter("median.default", "median.dim", "kthvalue.default", "nanmedian.default", "nanmedian.dim")
-def middle(call: Call) -> relax.Expr:
-    """Of an even number the lower one; nanmedian's is that of what is not NaN, and NaN where nothing else is."""
+def median(call: Call) -> relax.Expr:
+    """Convert ``median``, ``nanmedian`` and ``kthvalue``; the median of an even number of elements is the lower middle one.
+
+    ``nanmedian`` ignores NaN, and is NaN if all elements are.
+    """
     x, name = call.tensor("self"), call.node.target.__name__
     whole = name.endswith("median.default")
     if not x.ty.shape:
@@ -249,35 +257,35 @@ def middle(call: Call) -> relax.Expr:
         x = call.emit(relax.op.reshape(x, (-1,)))
     axis = 0 if whole else call["dim"] % len(x.ty.shape)
     if name.startswith("nan"):
-        places = _middle_of_numbers(call, x, axis)
+        indices = _median_of_numbers(call, x, axis)
     else:
-        at = int(call["k"]) - 1 if "k" in call.arguments else (int(x.ty.shape[axis]) - 1) // 2
-        places = call.emit(relax.op.strided_slice(_order(call, x, axis, False), [axis], [at], [at + 1]))
-    values = _taken(call, x, places, axis)
+        rank = int(call["k"]) - 1 if "k" in call.arguments else (int(x.ty.shape[axis]) - 1) // 2
+        indices = call.emit(relax.op.strided_slice(_order(call, x, axis, False), [axis], [rank], [rank + 1]))
+    values = _gathered(call, x, indices, axis)
     if whole:
         return call.emit(relax.op.squeeze(values, [0]))
     if not _keep(call):
-        values, places = (call.emit(relax.op.squeeze(value, [axis])) for value in (values, places))
-    return relax.Tuple([values, places])
+        values, indices = (call.emit(relax.op.squeeze(value, [axis])) for value in (values, indices))
+    return relax.Tuple([values, indices])
 
 
-def _middle_of_numbers(call: Call, x: relax.Expr, axis: int) -> relax.Expr:
-    """The place of the lower median of what is not NaN, along an axis, which stays with length 1."""
-    places, count = _numbers_first(call, x, axis)
-    middle = call.emit(relax.op.floor_divide(relax.op.subtract(count, call.cast(1, "int64")), call.cast(2, "int64")))
-    at = call.emit(relax.op.maximum(middle, call.cast(0, "int64")))
-    return call.emit(relax.op.gather_elements(places, at, axis))
+def _median_of_numbers(call: Call, x: relax.Expr, axis: int) -> relax.Expr:
+    """Return the position of the lower median of the elements that are not NaN; the axis keeps length 1."""
+    indices, count = _numbers_first(call, x, axis)
+    median = call.emit(relax.op.floor_divide(relax.op.subtract(count, call.cast(1, "int64")), call.cast(2, "int64")))
+    position = call.emit(relax.op.maximum(median, call.cast(0, "int64")))
+    return call.emit(relax.op.gather_elements(indices, position, axis))
 
 
 def _numbers_first(call: Call, x: relax.Expr, axis: int) -> tuple[relax.Expr, relax.Expr]:
-    """The order of elements with NaN at the end, where infinity is before it, and how many are not NaN."""
+    """Return the positions that sort an axis with NaN last, after infinity, and the number of elements that are not NaN."""
     if not is_float(dtype_of(x)):
         sizes = [1 if k == axis else int(size) for k, size in enumerate(x.ty.shape)]
         count = relax.op.full(sizes, call.cast(int(x.ty.shape[axis]), "int64"), "int64")
         return _order(call, x, axis, False), call.emit(count)
-    missing = call.emit(relax.op.isnan(x))
-    places = _order(call, call.emit(relax.op.where(missing, constant(float("inf"), x), x)), axis, False)
-    behind = call.emit(relax.op.gather_elements(call.cast(missing, "int32"), places, axis))
-    places = call.emit(relax.op.gather_elements(places, _order(call, behind, axis, False), axis))
-    known = call.cast(call.emit(relax.op.logical_not(missing)), "int64")
-    return places, call.emit(relax.op.sum(known, [axis], keepdims=True))
+    is_nan = call.emit(relax.op.isnan(x))
+    indices = _order(call, call.emit(relax.op.where(is_nan, constant(float("inf"), x), x)), axis, False)
+    nan_last = call.emit(relax.op.gather_elements(call.cast(is_nan, "int32"), indices, axis))
+    indices = call.emit(relax.op.gather_elements(indices, _order(call, nan_last, axis, False), axis))
+    is_number = call.cast(call.emit(relax.op.logical_not(is_nan)), "int64")
+    return indices, call.emit(relax.op.sum(is_number, [axis], keepdims=True))

@@ -1,4 +1,4 @@
-"""Operators of torch.export programs that write or add at positions given by a tensor."""
+"""Converters of torch operators that write or add at positions in a tensor: scatters and embedding bags."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _REDUCTIONS = {
     "scatter_reduce.two",
 )
 def scatter(call: Call) -> relax.Expr:
-    """Scatter along one dimension; combine with existing elements by replacing, sum, product, minimum, maximum, mean."""
+    """Convert the ``scatter`` operators: replace, or combine by sum, product, minimum, maximum or mean."""
     x, axis, index = call.tensor("self"), call["dim"], call.tensor("index")
     name = call.node.target.__name__
     scalar = not x.ty.shape
@@ -38,7 +38,7 @@ def scatter(call: Call) -> relax.Expr:
         x = call.emit(relax.op.reshape(x, (1,)))
     if not index.ty.shape:
         index = call.emit(relax.op.reshape(index, (1,)))
-    sizes = list(index.ty.shape)  # which may be symbols
+    sizes = list(index.ty.shape)  # may be symbolic
     if "value" in call.arguments:
         values = call.emit(relax.op.full(sizes, call.cast(call["value"], call.dtype), call.dtype))
     else:
@@ -49,19 +49,19 @@ def scatter(call: Call) -> relax.Expr:
             sizes = [int(size) for size in sizes]
             values = call.emit(relax.op.strided_slice(values, list(range(len(sizes))), [0] * len(sizes), sizes))
     if name == "scatter_reduce.two":
-        made = _reduced(call, x, index, values)
-        return call.emit(relax.op.reshape(made, ())) if scalar else made
+        scattered = _reduced(call, x, index, values)
+        return call.emit(relax.op.reshape(scattered, ())) if scalar else scattered
     reduction = "add" if name == "scatter_add.default" else "update"
     if "reduce" in call.arguments:
         reduction = _REDUCTIONS[call["reduce"]]
     if dtype_of(x) == "bool":
         x, values = call.cast(x, "int8"), call.cast(values, "int8")
-    made = call.cast(call.emit(relax.op.scatter_elements(x, index, values, axis, reduction)), call.dtype)
-    return call.emit(relax.op.reshape(made, ())) if scalar else made
+    scattered = call.cast(call.emit(relax.op.scatter_elements(x, index, values, axis, reduction)), call.dtype)
+    return call.emit(relax.op.reshape(scattered, ())) if scalar else scattered
 
 
 def _neutral(reduction: str, kind: str) -> float:
-    """What changes nothing, in a type, where it is added, multiplied, compared."""
+    """Return the neutral element of a reduction in a type."""
     if reduction in ("add", "mul"):
         return 0 if reduction == "add" else 1
     if is_float(kind):
@@ -71,43 +71,46 @@ def _neutral(reduction: str, kind: str) -> float:
 
 
 def _reduced(call: Call, x: relax.Expr, index: relax.Expr, values: relax.Expr) -> relax.Expr:
-    """Elements that nothing is written to stay; the others take part in what is made of them, or do not."""
+    """Convert ``scatter_reduce``: combine written elements, with the old one if ``include_self``."""
     mode, axis, kind = call["reduce"], call["dim"], dtype_of(x)
     reduction = _REDUCTIONS.get(mode, "")
     if not reduction or kind == "bool":
-        raise call.unsupported(f"the reduction {mode!r} of {kind} is not supported; cast to int32 before it")
-    base, touched = x, None
+        raise call.unsupported(f"it reduces {kind} by {mode!r}, which is not supported; cast to int32 before it")
+    initial, written = x, None
     if not call["include_self"]:
         zero = call.emit(relax.op.zeros([int(size) for size in x.ty.shape], "int32"))
         one = call.emit(relax.op.ones([int(size) for size in index.ty.shape], "int32"))
-        marked = call.emit(relax.op.scatter_elements(zero, index, one, axis, "update"))
-        touched = call.cast(marked, "bool")
-        base = call.emit(relax.op.where(touched, constant(_neutral(reduction, kind), x), x))
-    found = call.emit(relax.op.scatter_elements(base, index, values, axis, reduction))
+        marks = call.emit(relax.op.scatter_elements(zero, index, one, axis, "update"))
+        written = call.cast(marks, "bool")
+        initial = call.emit(relax.op.where(written, constant(_neutral(reduction, kind), x), x))
+    combined = call.emit(relax.op.scatter_elements(initial, index, values, axis, reduction))
     if mode != "mean":
-        return found
+        return combined
     ones = call.emit(relax.op.ones_like(values))
     start = call.emit(relax.op.ones_like(x))
-    if touched is not None:
-        start = call.emit(relax.op.where(touched, constant(0, x), start))
+    if written is not None:
+        start = call.emit(relax.op.where(written, constant(0, x), start))
     count = call.emit(relax.op.scatter_elements(start, index, ones, axis, "add"))
-    return call.emit((relax.op.divide if is_float(kind) else relax.op.floor_divide)(found, count))
+    return call.emit((relax.op.divide if is_float(kind) else relax.op.floor_divide)(combined, count))
 
 
 @converter("_embedding_bag.default", "_embedding_bag_forward_only.default")
 def embedding_bag(call: Call) -> relax.Expr:
-    """Sums, means or maxima of rows of a table, a bag from each offset to the next; only these are computed."""
+    """Convert ``embedding_bag``: sums, means or maxima of table rows, a bag from each offset to the next.
+
+    Refused if the program reads another result than the bags.
+    """
     if any(user.args[1] for user in call.node.users):
-        raise call.unsupported("only the bags are computed, not which rows they are made of")
+        raise call.unsupported("a result beside the bags is read, which is not supported; use the first one only")
     table, indices = call.tensor("weight"), call.tensor("indices", "int64")
     bags, width = (int(size) for size in call.result[0].shape)
     count, kind = int(indices.ty.shape[0]), dtype_of(table)
     if bags == 0 or count == 0:
         return relax.Tuple([call.emit(relax.op.zeros((bags, width), kind))])
-    places = call.emit(relax.op.expand_dims(relax.const(np.arange(count), "int64"), -1))
-    begun = call.cast(call.emit(relax.op.less_equal(call.tensor("offsets", "int64"), places)), "int64")
-    bag = call.emit(relax.op.subtract(call.emit(relax.op.sum(begun, [1], keepdims=True)), relax.const(1, "int64")))
-    if call["padding_idx"] >= 0:  # goes to a bag that is cut off
+    positions = call.emit(relax.op.expand_dims(relax.const(np.arange(count), "int64"), -1))
+    started = call.cast(call.emit(relax.op.less_equal(call.tensor("offsets", "int64"), positions)), "int64")
+    bag = call.emit(relax.op.subtract(call.emit(relax.op.sum(started, [1], keepdims=True)), relax.const(1, "int64")))
+    if call["padding_idx"] >= 0:  # padding goes to an extra bag, which is cut off
         padding = call.emit(relax.op.equal(indices, relax.const(int(call["padding_idx"]), "int64")))
         bag = call.emit(relax.op.where(relax.op.expand_dims(padding, -1), relax.const(bags, "int64"), bag))
     rows = call.emit(relax.op.take(table, indices, 0, mode="clip"))
@@ -115,13 +118,15 @@ def embedding_bag(call: Call) -> relax.Expr:
         rows = call.emit(relax.op.multiply(rows, relax.op.expand_dims(call.tensor("per_sample_weights", kind), -1)))
     largest = call["mode"] == 2
     start = call.emit(relax.op.full((bags + 1, width), constant(-float("inf") if largest else 0, rows), kind))
-    found = call.emit(relax.op.scatter_nd(start, bag, rows, "max" if largest else "add"))
+    pooled = call.emit(relax.op.scatter_nd(start, bag, rows, "max" if largest else "add"))
     if call["mode"] != 0:
         none = call.emit(relax.op.zeros((bags + 1, 1), kind))
         ones = call.emit(relax.op.ones((count, 1), kind))
-        held = call.emit(relax.op.scatter_nd(none, bag, ones, "add"))
+        counts = call.emit(relax.op.scatter_nd(none, bag, ones, "add"))
         if largest:
-            found = call.emit(relax.op.where(relax.op.greater(held, constant(0, held)), found, constant(0, found)))
+            pooled = call.emit(
+                relax.op.where(relax.op.greater(counts, constant(0, counts)), pooled, constant(0, pooled))
+            )
         else:
-            found = call.emit(relax.op.divide(found, relax.op.maximum(held, constant(1, held))))
-    return relax.Tuple([call.emit(relax.op.strided_slice(found, [0], [0], [bags]))])
+            pooled = call.emit(relax.op.divide(pooled, relax.op.maximum(counts, constant(1, counts))))
+    return relax.Tuple([call.emit(relax.op.strided_slice(pooled, [0], [0], [bags]))])

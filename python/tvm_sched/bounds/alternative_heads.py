@@ -114,10 +114,10 @@ def heads_of(alternatives: Sequence[ReducedAlternative]) -> tuple[tuple[ReducedA
 
 def needed_by_tail(operators: Sequence[Operator], tail: int) -> list[int]:
     """Return the operators that the tail depends on, directly or not, and the tail as the last one."""
-    made = {name: k for k, operator in enumerate(operators) for name in operator.outputs}
+    producer = {name: k for k, operator in enumerate(operators) for name in operator.outputs}
     needed, stack = {tail}, [tail]
     while stack:
-        inner = {made[name] for name in operators[stack.pop()].inputs if name in made} - needed
+        inner = {producer[name] for name in operators[stack.pop()].inputs if name in producer} - needed
         needed |= inner
         stack += inner
     return [*sorted(needed - {tail}), tail]

@@ -86,9 +86,9 @@ class _Finder:
         if last is None or max(len(alternative.operators) for alternative in alternatives.values()) > LARGEST:
             return
         members = [graph.index.operator_id[name] for name in group.operators]
-        made = {t for o in members for t in graph.index.outputs[o]}
+        written = {t for o in members for t in graph.index.outputs[o]}
         read = dict.fromkeys(t for o in members for t in graph.index.inputs[o] if graph.index.producer[t] >= 0)
-        for name in (graph.tensors[t].name for t in read if t not in made):
+        for name in (graph.tensors[t].name for t in read if t not in written):
             t = index.tensor_id.get(name, -1)
             # Heads and tails are computed along edges of the relaxed problem, so these have to lead there, too.
             leads = t >= 0 and any(last in (o, *index.successors[o]) for o in index.consumers[t])

@@ -1,4 +1,4 @@
-"""Least time of a set of operators with given heads and tails (``docs/proofs/device_work.md``)."""
+"""Least time of a set of operators with heads and tails (``docs/proofs/device_work.md``)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Side(NamedTuple):
 
     @classmethod
     def level(cls, anywhere: Array) -> Side:
-        """The same times on all devices."""
+        """Return operators with the same times on all devices."""
         return cls(anywhere, anywhere, 0)
 
 
 class DeviceTime(NamedTuple):
-    """A time that devices need, and the operators (positions in the given arrays) that need it."""
+    """A time that devices need, and the operators (positions in the arrays) that need it."""
 
     ns: float
     operators: npt.NDArray[np.int64]

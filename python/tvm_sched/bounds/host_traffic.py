@@ -16,7 +16,7 @@ Array = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class HostTraffic:
-    """Parameters and graph inputs on their way to the devices, in nanoseconds."""
+    """Least times to bring parameters and graph inputs to the devices, in nanoseconds."""
 
     problem: Problem
     best: Array
@@ -181,8 +181,8 @@ class HostTraffic:
         for o, bits in enumerate(needed):
             if bits:
                 own = self.must_cross[o] and index.host_inputs[o]
-                rest = min(self.residual[o], self.shortest[o]) if own else self.shortest[o]
-                result[o] = carried[o] + rest
+                remaining = min(self.residual[o], self.shortest[o]) if own else self.shortest[o]
+                result[o] = carried[o] + remaining
         return result
 
 

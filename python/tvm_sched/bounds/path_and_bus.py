@@ -61,13 +61,13 @@ def path_and_bus_bound(relaxation: Relaxation) -> WeightedBound | None:
     known = max(crossing.ns, float((relaxation.end + relaxation.after).max()))
     follows, order = readers_by_tail(relaxation)
     everything = Crossing(0.0, float(follows[order[-1]]), order)
-    found = []
+    candidates = []
     for each in (crossing, everything)[: 1 + (crossing.readers != everything.readers)]:
         dual = _Dual(relaxation, each)
         weights = dual.solved() if dual.at_most > known else None
         if weights is not None:
-            found.append(WeightedBound(dual.value(weights), weights, dual.devices, each.least, each.readers))
-    return max(found, key=lambda weighed: weighed.ns, default=None)
+            candidates.append(WeightedBound(dual.value(weights), weights, dual.devices, each.least, each.readers))
+    return max(candidates, key=lambda weighed: weighed.ns, default=None)
 
 
 @dataclass(frozen=True)
@@ -124,11 +124,11 @@ class _Dual:
     def _delay_ns(self) -> dict[Step, float]:
         """Delays between operators that no edge joins; the longest for each pair."""
         before = self.relaxation.problem.graph.index.predecessors
-        found: dict[Step, float] = {}
+        longest: dict[Step, float] = {}
         for first, last, ns in self.relaxation.delays:
             if first not in before[last]:
-                found[first, last] = max(ns, found.get((first, last), 0.0))
-        return found
+                longest[first, last] = max(ns, longest.get((first, last), 0.0))
+        return longest
 
     @property
     def at_most(self) -> float:
@@ -158,18 +158,18 @@ class _Dual:
         from the start of the run.
         """
         index = self.relaxation.problem.graph.index
-        given = {step: weight for step, weight in flow.items() if weight > 0}
+        weights = {step: weight for step, weight in flow.items() if weight > 0}
         arriving, going = ([0.0] * (len(index.inputs) + 1) for _ in range(2))  # the last is the start of the run, -1
-        for (first, last), weight in given.items():
+        for (first, last), weight in weights.items():
             going[first] += weight
             arriving[last] += weight
         for o in index.order:
             if (missing := going[o] - arriving[o]) > LOST * going[o]:
-                given[-1, o] = given.get((-1, o), 0.0) + missing
+                weights[-1, o] = weights.get((-1, o), 0.0) + missing
                 arriving[o] = going[o]
                 going[-1] += missing
         leaving: dict[int, list[tuple[int, float]]] = {}
-        for (first, last), weight in given.items():
+        for (first, last), weight in weights.items():
             leaving.setdefault(first, []).append((last, weight))
         steps: dict[Step, int] = {}
         arrived = [*[0] * len(index.inputs), int(SCALE * going[-1])]
@@ -229,9 +229,9 @@ class _Program:
         bounds = coo_array((v, (r, c)), shape=(len(self.rows), latency + 1))
         goal = np.zeros(latency + 1)
         goal[latency] = 1.0
-        found = linprog(goal, bounds.tocsr(), self.limits, chosen.tocsr(), np.ones(len(time)), method="highs")
-        if found.status != 0:
+        result = linprog(goal, bounds.tocsr(), self.limits, chosen.tocsr(), np.ones(len(time)), method="highs")
+        if result.status != 0:
             return None
-        prices = np.maximum(-found.ineqlin.marginals, 0.0).tolist()
+        prices = np.maximum(-result.ineqlin.marginals, 0.0).tolist()
         flow = {step: price for step, price in zip(self.steps, prices, strict=True) if step and price > 1e-12}
         return flow, prices[-2], prices[-1]

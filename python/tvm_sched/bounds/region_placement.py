@@ -67,14 +67,14 @@ def delays(problem: Problem, best: Array, source: int) -> list[Delay]:
     """
     copies = _Copies(problem)
     known: dict[object, float] = {}
-    found = []
+    delays = []
     for u, v, members in regions_between(problem, source, LARGEST):
         if members:
             region = _region(problem, u, members, best, copies)
             if region.key not in known:
                 known[region.key] = _least_time(region)
-            found.append(Delay(u, v, known[region.key]))
-    return found
+            delays.append(Delay(u, v, known[region.key]))
+    return delays
 
 
 class _Copies:
@@ -87,7 +87,7 @@ class _Copies:
         self._known: dict[int, Array] = {}
 
     def __call__(self, size: int) -> Array:
-        """(devices, devices): nanoseconds."""
+        """Return nanoseconds, shape (devices, devices)."""
         if size not in self._known:
             self._known[size] = self._matrix(size)
         return self._known[size]

@@ -49,14 +49,14 @@ def shared_delays(problem: Problem, shortest: Array, busy: Array, source: int) -
     """
     copy = fastest_copies(problem)
     known: dict[_Region, float] = {}
-    found = []
+    delays = []
     for u, v, members in regions_between(problem, source, LARGEST):
         if members:
             region = _region(problem, u, members, (shortest, busy), copy)
             if region not in known:
                 known[region] = _least_time(region)
-            found.append(Delay(u, v, known[region]))
-    return found
+            delays.append(Delay(u, v, known[region]))
+    return delays
 
 
 def fastest_copies(problem: Problem) -> list[float]:

@@ -49,9 +49,9 @@ class Work:
 
 
 def work_delays(
-    problem: Problem, work: Work, source: int, known: Iterable[Delay], given: Iterable[Delay] = ()
+    problem: Problem, work: Work, source: int, known: Iterable[Delay], extra: Iterable[Delay] = ()
 ) -> list[Delay]:
-    """Return the ``given`` delays, then for each region the longer of the ``known`` delay and the one by work.
+    """Return the ``extra`` delays, then for each region the longer of the ``known`` delay and the one by work.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def work_delays(
         Dominators are those of paths from this operator.
     known : iterable of Delay
         Delays by other arguments, from operators to those that they dominate.
-    given : iterable of Delay
+    extra : iterable of Delay
         Between any operators.
 
     Notes
@@ -68,7 +68,7 @@ def work_delays(
     """
     best = {(delay.first, delay.last): delay.ns for delay in known}
     delays = Delays()
-    for delay in given:
+    for delay in extra:
         delays.add(delay)
     left = EFFORT // len(problem.topology.devices) ** 2
     times: dict[bytes, float] = {}

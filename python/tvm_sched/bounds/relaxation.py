@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..problem import FORBIDDEN, Problem
-from ..schedule._compiled import compiled
+from ..schedule.native_objects import native_problem
 from .host_traffic import HostTraffic
 from .neighbours import Neighbour, together_or_apart
 from .region_placement import MOST_DEVICES, Delay, delays
@@ -30,8 +30,8 @@ class Relaxation:
 
     problem: Problem
     """Without variants, with operators."""
-    given: tuple[Delay, ...] = ()
-    """Delays that are known already; they come first in `delays`."""
+    extra: tuple[Delay, ...] = ()
+    """Delays between any operators, such as those of groups; they come first in `delays`."""
 
     @cached_property
     def host(self) -> HostTraffic:
@@ -69,7 +69,7 @@ class Relaxation:
     def _least_pair_ratio(self) -> float:
         concurrency = self.problem.costs.concurrency
         assert concurrency is not None
-        return min(concurrency.factor, compiled(self.problem).least_pair_ratio())
+        return min(concurrency.factor, native_problem(self.problem).least_pair_ratio())
 
     @cached_property
     def after(self) -> Array:
@@ -104,7 +104,7 @@ class Relaxation:
     @cached_property
     def delays(self) -> list[Delay]:
         """All known delays."""
-        return work_delays(self.problem, self.work, self.source, self.region_delays, self.given)
+        return work_delays(self.problem, self.work, self.source, self.region_delays, self.extra)
 
     @cached_property
     def region_delays(self) -> list[Delay]:
@@ -174,13 +174,13 @@ class Relaxation:
         """Least time of the copies between two operators on different devices; infinite if no route joins two devices."""
         index = self.problem.graph.index
         copy = fastest_copies(self.problem)
-        found: dict[tuple[int, int], float] = {}
+        least: dict[tuple[int, int], float] = {}
         for o, read in enumerate(index.inputs):
             for t in read:
                 p = index.producer[t]
                 if p >= 0:
-                    found[p, o] = max(found.get((p, o), 0.0), copy[t])
-        return found
+                    least[p, o] = max(least.get((p, o), 0.0), copy[t])
+        return least
 
     @cached_property
     def start(self) -> Array:

@@ -55,7 +55,7 @@ class Evidence(NamedTuple):
         return int(self.lemmas[-1]["ns"])
 
     def to_json(self) -> bytes:
-        """The document."""
+        """Return the evidence as a JSON document."""
         body = {
             "problem": self.problem, "workload": COLD.digest, "proved_ns": self.proved_ns, "argument": self.argument,
             "certified_ns": self.certified.ns, "certified_by": self.certified.name, "lemmas": self.lemmas,
@@ -93,8 +93,8 @@ def evidence(problem: Problem) -> Evidence:
         return Evidence(problem.digest, certified, "critical path", [{"rule": "path", "ns": 0}], no_harder)
     many = len(basis.topology.devices) > MOST_DEVICES
     through = [] if no_harder is None else group_delays(problem, no_harder, _proved if many else strongest)
-    given = tuple(Delay(each.first, each.last, float(each.ns)) for each in through)
-    recorder = _Recorder(_WithoutRegions(basis, given) if many else Relaxation(basis, given), through)
+    extra = tuple(Delay(each.first, each.last, float(each.ns)) for each in through)
+    recorder = _Recorder(_WithoutRegions(basis, extra) if many else Relaxation(basis, extra), through)
     arguments = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
     best = max(arguments, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
     lemmas = recorder.lemmas_for(best)
@@ -191,7 +191,7 @@ class _Recorder:
 
     def device_work(self) -> list[_RunArgument]:
         """Return the arguments `device work`."""
-        found = []
+        arguments = []
         for argument in work_arguments(self.relaxation):
             operators = argument.held.operators.tolist()
             heads = {WORK: ["start"], WORK_BEFORE_ENDS: ["end"], WORK_ON_RAMPS: ["start", "end"]}[argument.rule]
@@ -199,8 +199,8 @@ class _Recorder:
             on = range(len(self.relaxation.shortest)) if argument.rule == WORK_ON_RAMPS else operators
             needs = tuple((side, o) for o in on for side in (*heads, "after"))
             lemma = self._work_lemma(argument, operators)
-            found.append(_RunArgument("device work", argument.held.ns if operators else 0.0, lemma, needs))
-        return found
+            arguments.append(_RunArgument("device work", argument.held.ns if operators else 0.0, lemma, needs))
+        return arguments
 
     def _work_lemma(self, argument: Argument, operators: Iterable[int]) -> dict[str, Any]:
         names = self._names(operators)
@@ -276,10 +276,10 @@ class _Recorder:
             return None
         if region.key not in self.arguments:
             self.arguments[region.key] = max(region.arguments(), key=lambda argument: argument.held.ns)
-        found = self.arguments[region.key]
-        if not _explains(found.held.ns, delay.ns):
+        strongest_argument = self.arguments[region.key]
+        if not _explains(strongest_argument.held.ns, delay.ns):
             return None
-        return self._work_lemma(found, [members[k] for k in found.held.operators.tolist()])
+        return self._work_lemma(strongest_argument, [members[k] for k in strongest_argument.held.operators.tolist()])
 
     def _group_lemma(self, through: GroupDelay) -> dict[str, Any]:
         alternatives = {}
@@ -362,10 +362,10 @@ class _Recorder:
 
 
 def _positions_by_key(keys: Iterable[int]) -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
+    positions: dict[int, list[int]] = {}
     for i, key in enumerate(keys):
-        found.setdefault(key, []).append(i)
-    return found
+        positions.setdefault(key, []).append(i)
+    return positions
 
 
 def _explains(value: float, target: float) -> bool:

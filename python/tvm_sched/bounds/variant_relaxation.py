@@ -136,9 +136,9 @@ class _RelaxationBuilder:
             rows = self.rows[group.name, alternative.name]
             alternatives.append(self._reduced(alternative.operators, rows, alternative.tensors, needed))
         known = [alternative for alternative in alternatives if alternative is not None]
-        found = self._joined(group, known, needed) if len(known) == len(alternatives) else None
-        if found:
-            return found
+        joined = self._joined(group, known, needed) if len(known) == len(alternatives) else None
+        if joined:
+            return joined
         return self._least(group, [base, *(alternative.operators for alternative in group.alternatives)], needed)
 
     def _least(self, group: Group, alternatives: Sequence[Sequence[Operator]], needed: Sequence[str]) -> _Replacement:
@@ -150,14 +150,14 @@ class _RelaxationBuilder:
         if not needed:
             return _Replacement([], [], [], [], (), {alternative: {} for alternative in group.alternative_names})
         makers = max(sum(not set(needed).isdisjoint(o.outputs) for o in alternative) for alternative in alternatives)
-        made = needed if makers == 1 else needed[:1]
+        written = needed if makers == 1 else needed[:1]
         runs = [
             {group.operators[0]: next(o.name for o in alternative if needed[0] in o.outputs)}
             for alternative in alternatives
         ]
         devices = len(self.topology.devices)
-        operator = Operator(group.operators[0], outputs=tuple(made))
-        gone = [name for name in needed if name not in made]
+        operator = Operator(group.operators[0], outputs=tuple(written))
+        gone = [name for name in needed if name not in written]
         times = [np.ones(devices, np.int64)], [np.full(devices, FORBIDDEN)]
         return _Replacement([operator], [], *times, gone, dict(zip(group.alternative_names, runs, strict=True)))
 
@@ -170,12 +170,12 @@ class _RelaxationBuilder:
             return None
         tail = tails[0] if tails else 0
         tensors = {tensor.name: tensor for tensor in (*self.graph.tensors, *own)}
-        made = {name: k for k, operator in enumerate(operators) for name in operator.outputs}
+        producer = {name: k for k, operator in enumerate(operators) for name in operator.outputs}
         names = {tensor.name for tensor in own}
         described = [self._operator(operators, k, rows[k], tensors, names, tail) for k in range(len(operators))]
         for k, operator in enumerate(operators):
-            inner = [name for name in operator.inputs if name in made]
-            if (k != tail and inner) or (k == tail and any(made[name] == tail for name in inner)):
+            inner = [name for name in operator.inputs if name in producer]
+            if (k != tail and inner) or (k == tail and any(producer[name] == tail for name in inner)):
                 return reduce_any_form([described[j] for j in needed_by_tail(operators, tail)])
         if len(operators) > 1 and described[tail].own * SMALL > max(each.own for each in described):
             return reduce_any_form([described[j] for j in needed_by_tail(operators, tail)])
@@ -185,13 +185,13 @@ class _RelaxationBuilder:
         self, operators: Sequence[Operator], k: int, row: int, tensors: dict[str, Tensor], own: set[str], tail: int
     ) -> AlternativeOperator:
         operator = operators[k]
-        made = {name for each in operators for name in each.outputs}
+        written = {name for each in operators for name in each.outputs}
         host = [name for name in dict.fromkeys(operator.inputs) if tensors[name].kind != "activation"]
         partly = set(operator.read_bytes or ())  # a direct read of it brings less than its size
         mine = [name for name in host if (name in own or name in self.alone) and name not in partly]
         largest = max(mine, key=lambda name: (tensors[name].size, name), default="")
-        reads = [n for n in dict.fromkeys(operator.inputs) if tensors[n].kind == "activation" and n not in made]
-        given = [tensors[name].size for name in operator.outputs if name in operators[tail].inputs]
+        reads = [n for n in dict.fromkeys(operator.inputs) if tensors[n].kind == "activation" and n not in written]
+        sizes = [tensors[name].size for name in operator.outputs if name in operators[tail].inputs]
         return AlternativeOperator(
             operator.name,
             self.costs.operator_ns[row],
@@ -200,7 +200,7 @@ class _RelaxationBuilder:
             tensors[largest].size if mine else -1,
             largest,
             frozenset(host) - set(mine) - partly,
-            max(given, default=-1),
+            max(sizes, default=-1),
         )
 
     def _new(self, name: str) -> str:
@@ -219,7 +219,7 @@ class _RelaxationBuilder:
         count = sum(not head.is_further for head in heads)
         name = group.operators[0]
         part = _Replacement([], [], [], [])
-        given: list[str] = []
+        fed: list[str] = []
         sizes = [self._fitting([(p.gives, s) for p, s in zip(head.places, head.shares, strict=True) if p.gives >= 0],
                                self._between) for head in heads]  # fmt: skip
         for i, head_of in enumerate(heads):
@@ -231,20 +231,20 @@ class _RelaxationBuilder:
             joined = not any_form and all(size >= 0 for size in sizes)
             head = self._new(f"{name}/head{i}")
             least = 0 if any_form else min((p.gives for p in row if p.gives >= 0), default=0)
-            made = Tensor(head, sizes[i] if joined else least)
+            output = Tensor(head, sizes[i] if joined else least)
             feeds = all(
                 place.gives >= 0 for place, alternative in zip(row, alternatives, strict=True) if not alternative.is_one
             )
             if feeds and (joined or i == 0):
-                given.append(made.name)
+                fed.append(output.name)
             reads = [each for each in row[0].reads if all(each in other.reads for other in row)]
-            part.operators.append(Operator(head, inputs=(*reads, *hosts), outputs=(made.name,)))
-            part.tensors += [*tensors, made]
+            part.operators.append(Operator(head, inputs=(*reads, *hosts), outputs=(output.name,)))
+            part.tensors += [*tensors, output]
             part.normal.append(normal)
             part.direct.append(direct)
         rows = [[place.name for place in head.places] for head in heads]
-        if any_form and not given and (read := read_by_others(alternatives)):
-            given.append(self._add_first(part, name, read))
+        if any_form and not fed and (read := read_by_others(alternatives)):
+            fed.append(self._add_first(part, name, read))
             rows.append(
                 [
                     alternative.reads[read] if alternative.any_form else alternative.tail.name
@@ -259,7 +259,7 @@ class _RelaxationBuilder:
             for each in alternatives[0].tail.reads
             if all(each in alternative.tail.reads for alternative in alternatives)
         ]
-        part.operators.append(Operator(name, inputs=(*given, *reads), outputs=tuple(needed)))
+        part.operators.append(Operator(name, inputs=(*fed, *reads), outputs=tuple(needed)))
         part.normal.append(times)
         part.direct.append(np.full_like(times, FORBIDDEN))
         rows.append([alternative.tail.name for alternative in alternatives])
@@ -297,7 +297,7 @@ class _RelaxationBuilder:
         return hosts, tensors
 
     def _readable(self, size: int, direct: Array) -> bool:
-        """Whether ``size`` bytes can be read directly in the given times."""
+        """Return whether ``size`` bytes can be read directly within these times."""
         return all(
             direct[d] == FORBIDDEN
             or ((route := self.topology.route(HOST, d)) is None or route.nanoseconds(size) <= direct[d])
@@ -347,15 +347,15 @@ def _largest(most: int, fits: Callable[[int], bool]) -> int:
 
 def _head(row: Sequence[AlternativeOperator], share: Sequence[int]) -> tuple[Array, Array]:
     """Return the times of a head by device, in both modes; an operator without a separate tail keeps a nanosecond for it."""
-    found = []
+    fastest = []
     for mode in ("normal", "direct"):
         times = [
             np.where(t == FORBIDDEN, FORBIDDEN, (t - (each.gives < 0)) // s)
             for each, s in zip(row, share, strict=True)
             for t in (getattr(each, mode),)
         ]
-        found.append(np.minimum.reduce(times))
-    return found[0], found[1]
+        fastest.append(np.minimum.reduce(times))
+    return fastest[0], fastest[1]
 
 
 def _tail(alternatives: Sequence[ReducedAlternative], part: _Replacement) -> Array | None:

@@ -25,6 +25,7 @@ FIRST = ("auto", "inspect", "schedule", "compile", "run", "doctor", "sweep", "ex
 DISTRIBUTIONS = {
     **dict.fromkeys(("cluster", "deploy", "status", "request", "undeploy"), "tvm-sched-cluster"),
     "bench": "tvm-sched-bench",
+    "export-triton": "tvm-sched-runtime",
     "generate": "tvm-sched-language",
     "learn": "tvm-sched-bench",
     "plan": "tvm-sched-plans",
@@ -36,7 +37,7 @@ DISTRIBUTIONS = {
 class CompilerOptions(Protocol):
     """A group of options of ``compile`` (`option_groups`) that asks for a compiler of its own."""
 
-    def given(self, model: Path) -> dict[str, Any] | None:
+    def options_for(self, model: Path) -> dict[str, Any] | None:
         """Return the checked options, by which the cache finds the result; None if they do not ask for this compiler."""
         ...
 

@@ -57,52 +57,52 @@ def auto(
         with packages_for(model):
             from .. import auto as work
         name, plans = work.plans_for(record())
-    given = {"input_shapes": sets or None, "constants": constants}
-    best, schedule = _compile(out, model, plans[0], given), plans[0].name
+    inputs = {"input_shapes": sets or None, "constants": constants}
+    best, schedule = _compile(out, model, plans[0], inputs), plans[0].name
     one = best
     _write(out, folder, best, str(model))
     gain, tried = None, list[str]()
     for plan in plans[1:]:
-        made = _compile(out, model, plan, given)
-        label, tried = _label(made, plan)
+        challenger = _compile(out, model, plan, inputs)
+        label, tried = _label(challenger, plan)
         if label is None:
             continue  # it is the schedule of one device again
         with interruptible(out), out.step(f"Comparing {label} with {plans[0].name}"):
-            gain = work.against(made.module, plans[0].name, one.module)
+            gain = work.against(challenger.module, plans[0].name, one.module)
         if gain.ours < gain.seconds:
-            best, schedule = made, label
+            best, schedule = challenger, label
             _write(out, folder, best, str(model))
         else:
             gain, tried = None, [*tried, label]
-    found = {"schedule": schedule, "one_device": gain, "others": sorted(set(tried)), "machine": name}
+    fields = {"schedule": schedule, "one_device": gain, "others": sorted(set(tried)), "machine": name}
     with interruptible(out), out.step("Measuring"):
-        gains = _gains(model, best, constants, found)
+        gains = _gains(model, best, constants, fields)
     if not out.json:
         out.text("".join(f"{line}\n" for line in gains.lines()))  # three lines, however narrow the terminal
     out.result(gains)
 
 
-def _compile(out: Output, model: Path, plan: Plan, given: dict[str, Any]) -> CompiledModel:
+def _compile(out: Output, model: Path, plan: Plan, inputs: dict[str, Any]) -> CompiledModel:
     with interruptible(out), out.step(f"Compiling {model.name} for {plan.name}") as step, model_warnings(out):
         from ..relax import compile as compile_scheduled
 
-        return compile_scheduled(model, plan.options, progress=step, **given)
+        return compile_scheduled(model, plan.options, progress=step, **inputs)
 
 
-def _label(made: CompiledModel, plan: Plan) -> tuple[str | None, list[str]]:
+def _label(model: CompiledModel, plan: Plan) -> tuple[str | None, list[str]]:
     """Return the name of a schedule, None if it is one device's, and of the schedules that were measured beside it."""
-    notes = made.schedule.notes.get("measured")
+    notes = model.schedule.notes.get("measured")
     if notes is None:
         return plan.name, []
     tried = [row["schedule"] for row in notes["measured"] if row["schedule"] not in (notes["chosen"], "one stream")]
     return None if notes["chosen"] == "one stream" else notes["chosen"], tried
 
 
-def _write(out: Output, folder: Path, made: CompiledModel, model: str) -> None:
+def _write(out: Output, folder: Path, compiled: CompiledModel, model: str) -> None:
     """Write the artifact and the report in place of those before; each file is replaced as a whole."""
     folder.mkdir(exist_ok=True)
     again = bool(out.files)
-    written = made.export(folder / ARTIFACT)
+    written = compiled.export(folder / ARTIFACT)
     if again:
         out.say(f"replaced by a faster one: {folder / ARTIFACT}")
     else:
@@ -113,7 +113,7 @@ def _write(out: Output, folder: Path, made: CompiledModel, model: str) -> None:
     from ..report.compilation import write_compilation_report
 
     try:
-        result = CompilationResult(made.problems, made.schedules, written, made.slow_kernels)
+        result = CompilationResult(compiled.problems, compiled.schedules, written, compiled.slow_kernels)
         write_compilation_report(folder / REPORT, result, {"model": model})
     except TvmSchedError as error:  # plotly is missing: the artifact is what counts
         out.say(f"no report: {error}")
@@ -122,8 +122,8 @@ def _write(out: Output, folder: Path, made: CompiledModel, model: str) -> None:
             out.wrote(folder / REPORT, "report")
 
 
-def _gains(model: Path, best: CompiledModel, constants: dict[str, Any], found: dict[str, Any]) -> Gains:
-    """Measure the best artifact, in turns with ONNX Runtime if that can run the model; ``found``: the other fields."""
+def _gains(model: Path, best: CompiledModel, constants: dict[str, Any], fields: dict[str, Any]) -> Gains:
+    """Measure the best artifact, in turns with ONNX Runtime if that can run the model; ``fields``: the other fields."""
     from .. import auto as work
     from ..report.gains import Gains
 
@@ -134,4 +134,4 @@ def _gains(model: Path, best: CompiledModel, constants: dict[str, Any], found: d
         except InputError as error:
             absent = str(error)
     seconds = rival.ours if rival else work.latency(best.module)
-    return Gains(model=model.name, seconds=seconds, onnxruntime=rival, onnxruntime_absent=absent, **found)
+    return Gains(model=model.name, seconds=seconds, onnxruntime=rival, onnxruntime_absent=absent, **fields)

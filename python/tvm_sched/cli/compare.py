@@ -62,12 +62,10 @@ def compare(
     out: Output,
     *,
     sources: ModelsOrProblems,
-    schedulers: Annotated[
-        str, typer.Option("--schedulers", metavar="A,B,C", help="Names; all of them when not given.")
-    ] = "",
+    schedulers: Annotated[str, typer.Option("--schedulers", metavar="A,B,C", help="Names; default: all of them.")] = "",
     topology: OptionalTopology = None,
     methods: SeveralMethodOptions,
-    given: RequestOptions,
+    model_options: RequestOptions,
     offered: OfferedVariants,
     each: Annotated[
         bool, typer.Option("--each", help="Each model or problem by itself, not all of them at once on one machine.")
@@ -87,21 +85,21 @@ def compare(
 
     if each and report:
         raise InputError("--report is of one problem; leave --each away, or ask for one report after the other")
-    given = replace(given, **offered)
+    model_options = replace(model_options, **offered)
     names = _names(schedulers)
     options = methods.of_each(names)
     apart = [[source] for source in sources] if each else [sources]
-    problems = [load_problem(out, group, topology, given) for group in apart]
+    problems = [load_problem(out, group, topology, model_options) for group in apart]
     with workers_of(workers):
-        wanted = [Workload(given.requests(made)) for made in problems]
+        wanted = [Workload(model_options.requests(problem)) for problem in problems]
         solves: list[SolveCall] = [
-            (made, of, name, options[name]) for made, of in zip(problems, wanted, strict=True) for name in names
+            (problem, of, name, options[name]) for problem, of in zip(problems, wanted, strict=True) for name in names
         ]
         answers = _solve_all(out, solves)
     from ..report.scheduler_comparison import Comparison, Comparisons
 
     comparisons, complete = [], True
-    for n, made in enumerate(problems):
+    for n, problem in enumerate(problems):
         own = dict(zip(names, answers[n * len(names) :], strict=False))
         failed = {name: str(error) for name, error in own.items() if isinstance(error, TvmSchedError)}
         solved = {name: answer for name, answer in own.items() if not isinstance(answer, TvmSchedError)}
@@ -110,9 +108,9 @@ def compare(
         if report and solved:
             from ..report.html import Entry, write_report
 
-            write_report(report, made, [Entry(name, chosen) for name, chosen in solved.items()], title="")
+            write_report(report, problem, [Entry(name, chosen) for name, chosen in solved.items()], title="")
             out.wrote(report, "report")
-        comparisons.append(Comparison.of(made, solved, failed))
+        comparisons.append(Comparison.of(problem, solved, failed))
         out.show(comparisons[-1].table())
         complete &= not failed
     out.result(Comparisons(comparisons) if each else comparisons[0])
@@ -132,10 +130,10 @@ def _solve_all(out: Output, solves: list[SolveCall]) -> list[Schedule | TvmSched
 
 
 def _solve_here(
-    out: Output, made: Problem, workload: Workload, scheduler: str, options: Mapping[str, Any]
+    out: Output, problem: Problem, workload: Workload, scheduler: str, options: Mapping[str, Any]
 ) -> Schedule | TvmSchedError:
     try:
-        return solve_with_progress(out, made, scheduler, options, workload.requests)
+        return solve_with_progress(out, problem, scheduler, options, workload.requests)
     except InputError:
         raise
     except TvmSchedError as error:

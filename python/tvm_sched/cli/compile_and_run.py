@@ -131,7 +131,7 @@ def compile_model(
     if (output.suffix == ".txt") != (stop_after is not None):
         raise InputError(f"-o {output}: an artifact is a file .so, and the module of --stop-after a file .txt")
     sets, constants = shapes.sets(), shapes.constants()
-    compiler, given = _compiler(model, compilers, sets or constants or settings.get("states") or stop_after)
+    compiler, own_options = _compiler(model, compilers, sets or constants or settings.get("states") or stop_after)
     from ..relax.compiled_results import compilation_key, keep, restore
     from ..relax.options import CompileOptions
     from ..schedulers import get
@@ -144,19 +144,19 @@ def compile_model(
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
         cache = None if no_cache else compiled_models()
-        key = compilation_key(model, asked | vars(chosen) | given, type(compiler).__module__) if cache else None
-        made = restore(cache, key, output) if cache and key else None
-        if made:
+        key = compilation_key(model, asked | vars(chosen) | own_options, type(compiler).__module__) if cache else None
+        result = restore(cache, key, output) if cache and key else None
+        if result:
             out.say(f"{model} was compiled before: taken from the cache (--no-cache compiles it anew)")
         else:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("default")
-                made = _compile(model, output, compiler, asked, step)
+                result = _compile(model, output, compiler, asked, step)
             for warning in caught:
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
             if cache and key:
-                keep(cache, key, str(model), made, caught)
-    _show_compiled(out, model, made, files, chosen.parameters)
+                keep(cache, key, str(model), result, caught)
+    _show_compiled(out, model, result, files, chosen.parameters)
 
 
 def _compiler(
@@ -164,20 +164,20 @@ def _compiler(
 ) -> tuple[CompilerOptions | None, dict[str, Any]]:
     """Return the attached compiler that the options ask for, if any, and its options by its name."""
     for name, options in offered.items():
-        if (given := options.given(model)) is not None:
+        if (asked := options.options_for(model)) is not None:
             if others:
                 raise InputError(
                     f"--{name} gives the plans and states itself: leave --shape, --constant, --state, --stop-after out"
                 )
-            return options, {name: given}
+            return options, {name: asked}
     return None, {}
 
 
 def _store_module(
-    out: Output, model: Path, path: Path, options: CompileOptions, stop_after: str, given: dict[str, Any]
+    out: Output, model: Path, path: Path, options: CompileOptions, stop_after: str, inputs: dict[str, Any]
 ) -> None:
     """Write the module after one of the compiler's passes."""
-    sets = given["input_shapes"]
+    sets = inputs["input_shapes"]
     if len(sets) > 1:
         raise InputError(f"--stop-after takes one set of shapes, not {len(sets)}")
     from ..problem_sources import packages_for
@@ -185,8 +185,8 @@ def _store_module(
     with packages_for(model):
         from ..relax import run_passes
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
-        given = {**given, "input_shapes": sets[0] if sets else None}
-        module = run_passes(model, options, stop_after, progress=step, **given)
+        inputs = {**inputs, "input_shapes": sets[0] if sets else None}
+        module = run_passes(model, options, stop_after, progress=step, **inputs)
     path.write_text(module.script())
     out.wrote(path, f"module behind {stop_after}")
 
@@ -210,22 +210,22 @@ def _compile(
     return CompilationResult(compiled.problems, compiled.schedules, written, compiled.slow_kernels)
 
 
-def _show_compiled(out: Output, model: Path, made: CompilationResult, files: ArtifactFiles, parameters: str) -> None:
+def _show_compiled(out: Output, model: Path, result: CompilationResult, files: ArtifactFiles, parameters: str) -> None:
     """Write report and evidence, and print the result."""
     from ..report.compilation import CompilationSummary, compilation_views, slow_sentence, write_compilation_report
 
-    for path in made.written:
-        out.wrote(path, "artifact" if path == made.written[0] else "parameters")
-    if not any(problem.graph.operators for problem in made.problems):
-        out.say(f"{model} computes nothing: a run gives back what it is given")
+    for path in result.written:
+        out.wrote(path, "artifact" if path == result.written[0] else "parameters")
+    if not any(problem.graph.operators for problem in result.problems):
+        out.say(f"{model} computes nothing: a run returns its inputs")
     if files.report:
-        write_compilation_report(files.report, made, {"model": str(model), "parameters": parameters})
+        write_compilation_report(files.report, result, {"model": str(model), "parameters": parameters})
         out.wrote(files.report, "report")
-    store_all(out, made.problems, made.schedules, files.evidence)
-    out.show(*compilation_views(made))
-    if made.slow_kernels:
-        out.say(slow_sentence(made.slow_kernels))
-    out.result(CompilationSummary.of(made))
+    store_all(out, result.problems, result.schedules, files.evidence)
+    out.show(*compilation_views(result))
+    if result.slow_kernels:
+        out.say(slow_sentence(result.slow_kernels))
+    out.result(CompilationSummary.of(result))
 
 
 @dataclass(frozen=True)
@@ -269,7 +269,7 @@ def run(
         raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
     if emulation.times_only and values.output:
         raise InputError("--times-only computes no values, so that there are no outputs for --output: give one of them")
-    given = values.read()
+    inputs = values.read()
     if artifact.is_dir():
         from .pipeline_command import run_artifact
 
@@ -277,7 +277,7 @@ def run(
         if given_here := [name for name, value in own.items() if value not in (None, False)]:
             option = f"--{given_here[0].replace('_', '-')}"
             raise InputError(f"{artifact} is a pipeline; {option} is for artifacts of one schedule")
-        run_artifact(out, artifact, given, values, (warm_up, repeat), trace)
+        run_artifact(out, artifact, inputs, values, (warm_up, repeat), trace)
         return
     from .. import runtime
     from ..report.measurement import RunSummary, measure
@@ -293,7 +293,7 @@ def run(
     module.configure(**vars(emulation))
     module.configure(**settings)
     configured = module.info().get("run", {}) | settings
-    chosen = choose_inputs(module.plans(), given, values.seed)
+    chosen = choose_inputs(module.plans(), inputs, values.seed)
     with out.step("Running") as step:
         measured = measure(
             module, chosen, warm_up, repeat, step, trace_apart=configured.get("graph", False),

@@ -86,9 +86,9 @@ def generation(
     from ..problem import generation_problem
     from ..problem_sources import SourceOptions, device_names, parse_carried
 
-    given = SourceOptions(shape=shape, costs=costs, **offered)
-    prefill, decode = _phases(out, sources, topology, given)
-    made = generation_problem(
+    model_options = SourceOptions(shape=shape, costs=costs, **offered)
+    prefill, decode = _phases(out, sources, topology, model_options)
+    problem = generation_problem(
         prefill,
         decode,
         phases.steps,
@@ -96,7 +96,7 @@ def generation(
         device_names("--prefill-on", phases.prefill_on),
         device_names("--decode-on", phases.decode_on),
     )
-    write_problem(out, made, output)
+    write_problem(out, problem, output)
 
 
 def _phases(out: Output, sources: list[Path], topology: str | None, options: SourceOptions) -> tuple[Problem, Problem]:
@@ -111,7 +111,7 @@ def _phases(out: Output, sources: list[Path], topology: str | None, options: Sou
     if len(sources) != 2:
         raise InputError(
             "generation takes a language model by name or config.json, or two problem files, the prefill's and the decode's "
-            f"(`tvm-sched problem`); {len(sources)} given: {', '.join(map(str, sources))}"
+            f"(`tvm-sched problem`); {len(sources)} are there: {', '.join(map(str, sources))}"
         )
     first, second = (load_problem(out, [source], topology, options) for source in sources)
     return first, second

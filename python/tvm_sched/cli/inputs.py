@@ -180,5 +180,5 @@ def load_timeline(problem: Problem, path: Path) -> Timeline:
 def _of_problem(problem: Problem, loaded: Loaded, what: str, path: Path) -> Loaded:
     """Refuse a file of another problem."""
     if loaded.problem != problem.digest:
-        raise InputError(f"{path} is a {what} of problem {loaded.problem}; the problem given is {problem.digest}")
+        raise InputError(f"{path} is a {what} of problem {loaded.problem}; this problem is {problem.digest}")
     return loaded

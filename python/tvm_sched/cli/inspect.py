@@ -27,16 +27,15 @@ def inspect(
             help="Model: .onnx, .pt2, .json or .py, a Hugging Face folder; a problem file (.json); or an artifact (.so).",
         ),
     ],
-    given: ShapeOptions,
+    shapes: ShapeOptions,
     backend: Annotated[
         Backend,
         typer.Option(help="cuda: also look whether GPUs have a kernel for each operator, and which run on one thread."),
     ] = "cpu",
 ) -> None:
-    """Say what a model takes, gives and is made of, and what would be refused, without compiling it.
+    """Describe inputs, outputs and operators of a model, and what would be refused, without compiling it.
 
-    Where dimensions are open, only its operators are looked up; with --shape or --constant it is imported as `compile`
-    would.
+    If dimensions are open, only its operators are looked up; with --shape or --constant it is imported as by `compile`.
 
     $ tvm-sched inspect model.onnx
     $ tvm-sched inspect bert.onnx --shape batch=1 --shape tokens=128 --json
@@ -45,7 +44,7 @@ def inspect(
     """
     from ..problem_sources import decoder_config, is_problem
 
-    sets, constants = given.sets(), given.constants()
+    sets, constants = shapes.sets(), shapes.constants()
     is_artifact = model.suffix == ".so"
     if is_artifact or (is_problem(model) and decoder_config(model) is None):
         if sets or constants:

@@ -42,7 +42,7 @@ class MethodOptions:
         return {**self.limits(method, out), **parse_options(self.option)}
 
     def limits(self, method: Method[Any], out: Output | None = None) -> dict[str, Any]:
-        """Return ``--time-limit`` and ``--seed`` if they are given and the method has them.
+        """Return ``--time-limit`` and ``--seed`` if they are set and the method has them.
 
         The time limit is that of the whole run: ``total_time_limit`` if the method also has one for each submodel.
         """
@@ -50,11 +50,11 @@ class MethodOptions:
             raise InputError(f"--time-limit {self.time_limit}: a number of seconds above 0 is allowed")
         known = method.option_names
         whole = "total_time_limit" if "total_time_limit" in known else "time_limit"
-        given = {key: value for key, value in ((whole, self.time_limit), ("seed", self.seed)) if value is not None}
+        values = {key: value for key, value in ((whole, self.time_limit), ("seed", self.seed)) if value is not None}
         if out is not None:
-            for key in sorted(given.keys() - set(known)):
+            for key in sorted(values.keys() - set(known)):
                 out.say(f"{method.what} {method.name!r} has no option {key}; --{key.replace('_', '-')} is ignored")
-        return {key: value for key, value in given.items() if key in known}
+        return {key: value for key, value in values.items() if key in known}
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class SchedulerOptions(MethodOptions):
 
 def solve_with_progress(
     out: Output,
-    made: Problem,
+    problem: Problem,
     scheduler: str,
     options: Mapping[str, Any],
     requests: tuple[Request, ...] = (),
@@ -78,7 +78,7 @@ def solve_with_progress(
     from ..schedulers import get, solve
 
     with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
-        return solve(made, Workload(requests), scheduler, options, progress=step)
+        return solve(problem, Workload(requests), scheduler, options, progress=step)
 
 
 def parse_options(texts: Iterable[str] | None) -> dict[str, str]:

@@ -58,9 +58,9 @@ class FromApi:
             for name in self.names
         }
 
-    def collect(self, offered: Mapping[str, Parameter], /, **given: Any) -> Any:
+    def collect(self, offered: Mapping[str, Parameter], /, **values: Any) -> Any:
         """Return the fields whose options differ from the default, or an object with them."""
-        changed = {name: value for name, value in given.items() if value != offered[name].default}
+        changed = {name: value for name, value in values.items() if value != offered[name].default}
         values = {name: self.read[name](value) if name in self.read else value for name, value in changed.items()}
         return self._source(**values) if self.makes else values
 
@@ -85,14 +85,14 @@ class Attached:
         }
         return offered | {name: _listed(name, Annotated[bool, flag], False) for name, flag in missing.items()}
 
-    def collect(self, offered: Mapping[str, Parameter], /, **given: Any) -> dict[str, Any]:
+    def collect(self, offered: Mapping[str, Parameter], /, **values: Any) -> dict[str, Any]:
         """Return an object of each group."""
         names = self.registry.names()
         for name, brings in self.registry.elsewhere.items():
-            if name not in names and given[name]:
+            if name not in names and values[name]:
                 raise InputError(f"--{name} is part of {brings}, which is not installed: pip install {brings}")
         groups = {name: self.registry.get(name) for name in names}
-        return {name: group(**{key: given[key] for key in group_parameters(group)}) for name, group in groups.items()}
+        return {name: group(**{key: values[key] for key in group_parameters(group)}) for name, group in groups.items()}
 
 
 def _fields(source: type[Any]) -> Any:
@@ -118,7 +118,7 @@ def _option(name: str, hint: Any, texts: Mapping[str, tuple[str, str]]) -> Any:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The parameters of a command: those that typer parses, and the groups made of them."""
+    """The parameters of a command: the options that typer parses, and the groups of them."""
 
     listed: tuple[Parameter, ...]
     """Options and arguments in the order of the function's parameters, a group replaced by its fields; the parameters
@@ -129,10 +129,10 @@ class Parameters:
     def collect(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the function's keyword arguments: the parsed ``values``, those of a group as one object."""
         own = dict(values)
-        made = {
+        grouped = {
             name: group(**{field: own.pop(field) for field in listed}) for name, (group, listed) in self.groups.items()
         }
-        return own | made
+        return own | grouped
 
 
 def parameters_of(function: Callable[..., None], common: Mapping[str, Parameter]) -> Parameters:

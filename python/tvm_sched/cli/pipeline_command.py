@@ -96,7 +96,7 @@ def pipeline(
     sources: ModelsOrProblems,
     topology: OptionalTopology = None,
     method: PartitionerOptions,
-    given: ModelOptions,
+    model_options: ModelOptions,
     limits: Throughput,
     files: PipelineFiles,
     workers: Workers = None,
@@ -114,41 +114,46 @@ def pipeline(
     $ tvm-sched pipeline googlenet.onnx --topology cpu2 --artifact googlenet.pipeline
     """
     from ..pipeline import get
-    from ..pipeline.instances import is_graph
+    from ..pipeline.graph_files import is_graph
 
     options = method.of(get(method.partitioner), out)
     count = limits.pop("stages", "auto")
     if is_graph(sources[0]):
-        of_models = {"topology": topology, "shape": given.shape, "constant": given.constant, "costs": given.costs}
+        of_models = {
+            "topology": topology,
+            "shape": model_options.shape,
+            "constant": model_options.constant,
+            "costs": model_options.costs,
+        }
         with workers_of(workers):
             _partition_graph(out, sources, count, (method.partitioner, options), of_models | limits | vars(files))
         return
     if files.artifact:
         _check_artifact(files.artifact, sources)
-    made = load_problem(out, sources, topology, given)
+    problem = load_problem(out, sources, topology, model_options)
     from ..pipeline import plan_pipeline
     from ..pipeline.pipeline_simulator import simulate
     from ..report.stages import PipelineSummary, certificate_sentence, stage_table
-    from ..schedulers.common.console import stdout_aside
+    from ..schedulers.common.solver_runs import stdout_aside
 
     stopping = stoppable(out, get(method.partitioner).answers_interrupt)
     with workers_of(workers), stopping, stdout_aside(), out.step(f"Partitioning with {method.partitioner}") as step:
-        plan = plan_pipeline(made, count, method.partitioner, options, progress=step, **limits)
+        plan = plan_pipeline(problem, count, method.partitioner, options, progress=step, **limits)
     if files.output:  # before the evidence, which may take long
         plan.save(files.output)
         out.wrote(files.output, "plan")
     proved = None
     if files.evidence:
-        plan, proved = store_pipeline_evidence(out, made, plan, count, files.evidence)
+        plan, proved = store_pipeline_evidence(out, problem, plan, count, files.evidence)
         if files.output:
             plan.save(files.output)
     if files.artifact:
-        _compile(out, sources[0], made, plan, given, files.artifact)
-    run = simulate(made, plan)
+        _compile(out, sources[0], problem, plan, model_options, files.artifact)
+    run = simulate(problem, plan)
     if files.report:
         from ..report.pipeline_report import write_pipeline_report
 
-        write_pipeline_report(files.report, made, plan, run)
+        write_pipeline_report(files.report, problem, plan, run)
         out.wrote(files.report, "report")
     store_trace(out, files.trace, [run.timeline])
     out.show(stage_table(plan), certificate_sentence(plan, run.steady_ns))
@@ -164,20 +169,20 @@ def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
 
     if len(sources) > 1 or is_problem(sources[0]) or decoder_config(sources[0]) is not None:
         raise InputError(
-            "--artifact compiles one model file with its weights; problem files and language models given by name or "
+            "--artifact compiles one model file with its weights; problem files and language models by name or "
             "config.json have none"
         )
 
 
 def _compile(
-    out: Output, model: Path, made: Problem, plan: PipelinePlan, options: SourceOptions, artifact: Path
+    out: Output, model: Path, problem: Problem, plan: PipelinePlan, options: SourceOptions, artifact: Path
 ) -> None:
     with interruptible(out), out.step(f"Compiling {len(plan.stages)} stages"), model_warnings(out):
         from ..relax import compile_pipeline
 
         compiled = compile_pipeline(
             model,
-            made.topology,
+            problem.topology,
             plan=plan,
             input_shapes=options.one_shape("a pipeline has one"),
             constants=options.constants(),
@@ -190,7 +195,7 @@ def _compile(
 def run_artifact(
     out: Output,
     folder: Path,
-    given: dict[str, Any],
+    inputs: dict[str, Any],
     values: ValueOptions,
     counts: tuple[int, int],
     trace: Path | None,
@@ -199,7 +204,7 @@ def run_artifact(
 
     Parameters
     ----------
-    given : dict
+    inputs : dict
         Values of inputs, by name.
     counts : (int, int)
         Batches to warm up, and measured batches.
@@ -212,17 +217,17 @@ def run_artifact(
     warm_up, repeat = counts
     with out.step("Loading the artifact"):
         ready = load(folder)
-    batch = choose_inputs([{"arguments": ready.arguments()}], given, values.seed)
+    batch = choose_inputs([{"arguments": ready.arguments()}], inputs, values.seed)
     with interruptible(out), out.step(f"Running {repeat} batches"):
         if warm_up:
             ready.run([batch] * warm_up)
-        results, ran = ready.trace([batch] * repeat)
+        results, measured = ready.trace([batch] * repeat)
     outputs = results[-1].value()
     values.save(out, outputs)
     predicted = ready.predict(repeat)
-    store_trace(out, trace, [predicted.timeline, ran.timeline])
+    store_trace(out, trace, [predicted.timeline, measured.timeline])
     summary = PipelineRunSummary(
-        source=ran.timeline.source, batches=repeat, steady_ns=ran.steady_ns, predicted_ns=predicted.steady_ns,
+        source=measured.timeline.source, batches=repeat, steady_ns=measured.steady_ns, predicted_ns=predicted.steady_ns,
         outputs=OutputType.of_all(outputs),
     )  # fmt: skip
     out.show(summary.table(ready.problem.graph.name, len(ready.stages)))
@@ -234,7 +239,7 @@ def _partition_graph(
     sources: Sequence[Path],
     stages: int | str,
     method: tuple[str, dict[str, Any]],
-    given: Mapping[str, Any],
+    misplaced: Mapping[str, Any],
 ) -> None:
     """Cut a graph without devices (docs/formats/pipeline.md, Graphs), and show its stages and the bound.
 
@@ -242,25 +247,25 @@ def _partition_graph(
     ----------
     method : (str, dict)
         The partitioner and its options.
-    given : mapping
+    misplaced : mapping
         Values of the options that only models and problems take.
 
     Raises
     ------
     InputError
-        One of these options or a second file is given, or the number of stages is missing.
+        The command has one of these options or a second file, or the number of stages is missing.
     """
     path = sources[0]
     if len(sources) > 1:
         raise InputError(f"{path} is a graph of nodes and edges: one at a time is allowed")
-    if wrong := [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]:
+    if wrong := [f"--{name.replace('_', '-')}" for name, value in misplaced.items() if value is not None]:
         raise InputError(f"{path} is a graph of nodes and edges, without devices and tensors: {wrong[0]} is for models")
     if not isinstance(stages, int):
         raise InputError(f"{path} is a graph of nodes and edges, which names no devices: give --stages a number from 1")
     from ..pipeline import get, partition
-    from ..pipeline.instances import load_graph
+    from ..pipeline.graph_files import load_graph
     from ..report.stages import PartitionSummary
-    from ..schedulers.common.console import stdout_aside
+    from ..schedulers.common.solver_runs import stdout_aside
 
     partitioner, options = method
     graph = load_graph(path)

@@ -68,14 +68,18 @@ class LateCommand(TyperCommand):
         return self._params
 
     @params.setter
-    def params(self, given: Any) -> None:
-        self._params = given
+    def params(self, listed: Any) -> None:
+        self._params = listed
 
     def _complete(self) -> None:
         if not self._made and hasattr(self, "callback"):  # else the constructor is at work
             self._made = True
-            made = type(self).make()
-            self._params, self.callback, self.no_args_is_help = made.params, made.callback, made.no_args_is_help
+            complete = type(self).make()
+            self._params, self.callback, self.no_args_is_help = (
+                complete.params,
+                complete.callback,
+                complete.no_args_is_help,
+            )
 
 
 def command_group(name: str, text: str) -> typer.Typer:
@@ -203,7 +207,7 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
     if type(error).__module__.startswith(("click.", "typer.")) and hasattr(error, "exit_code"):
         raise error  # a usage error: typer shows it with the command's usage
     if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader closed the pipe
         raise typer.Exit(FAILURE)
     if debug:
         traceback.print_exception(error)

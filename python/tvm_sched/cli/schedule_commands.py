@@ -58,7 +58,7 @@ def problem(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE.json", help="Where to write the problem."), JSON
     ],
-    given: ModelOptions,
+    model_options: ModelOptions,
     offered: OfferedVariants,
 ) -> None:
     """Write the scheduling problem of models on a machine: operators, tensors, topology, latencies.
@@ -67,7 +67,7 @@ def problem(
     $ tvm-sched problem bert.onnx -t h200x8 --shape ids:1,128 --costs learned -o problem.json
     $ tvm-sched problem openllama-7b --shape 1x512 --phase decode -t h200x8 -o decode.json
     """
-    write_problem(out, load_problem(out, models, topology, replace(given, **offered)), output)
+    write_problem(out, load_problem(out, models, topology, replace(model_options, **offered)), output)
 
 
 def write_problem(out: Output, problem: Problem, output: Path) -> None:
@@ -112,7 +112,7 @@ class SeveralModels:
     ] = None
 
     def solve(
-        self, out: Output, made: Problem, scheduler: str, options: dict[str, Any], requests: tuple[Request, ...]
+        self, out: Output, problem: Problem, scheduler: str, options: dict[str, Any], requests: tuple[Request, ...]
     ) -> tuple[Schedule, Fairness | None]:
         """Schedule a problem; for the objective ``slowdown`` also return how its models share the machine.
 
@@ -128,32 +128,32 @@ class SeveralModels:
 
             workload = Workload(requests, objective="slowdown", model_weights=tuple(_numbers(self.weights)))
             with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:
-                return solve_fairly(made, workload, scheduler, options, progress=step)
+                return solve_fairly(problem, workload, scheduler, options, progress=step)
         if self.objective != "latency":
             raise InputError(f"--objective {self.objective!r}: latency and slowdown are allowed")
         if self.weights is not None:
             raise InputError(
                 "--weights is for --objective slowdown; --scheduler sortinghat has an option weights of its own"
             )
-        return solve_with_progress(out, made, scheduler, options, requests), None
+        return solve_with_progress(out, problem, scheduler, options, requests), None
 
     def describe(
-        self, out: Output, made: Problem, chosen: Schedule, options: dict[str, Any], fairness: Fairness | None
+        self, out: Output, problem: Problem, chosen: Schedule, options: dict[str, Any], fairness: Fairness | None
     ) -> dict[str, Any]:
-        """Show when each of several models ends; return that as fields of `ScheduledModels`."""
+        """Show the ends of several models; return them as fields of `ScheduledModels`."""
         from ..problem import Workload
         from ..report.summaries import ModelEnd
         from ..report.tables import models_table
         from ..schedule import model_latencies
 
-        known = model_latencies(made, chosen, Workload(_requests(chosen)))
+        known = model_latencies(problem, chosen, Workload(_requests(chosen)))
         if not known:
             return {}
         if fairness is not None:
             known = [each._replace(alone_ns=ns) for each, ns in zip(known, fairness.alone_ns, strict=True)]
         elif self.alone:
-            known = _compare_with_alone(out, made, chosen, known, options)
-        in_turn = made.graph.models_in_turn
+            known = _compare_with_alone(out, problem, chosen, known, options)
+        in_turn = problem.graph.models_in_turn
         models = ModelEnd.of_all(known, in_turn)
         out.show(models_table(models, in_turn))
         if in_turn:
@@ -181,14 +181,14 @@ def _fairness(out: Output, fairness: Fairness, known: list[ModelLatency]) -> dic
 
 
 def _compare_with_alone(
-    out: Output, made: Problem, chosen: Schedule, known: list[ModelLatency], options: dict[str, Any]
+    out: Output, problem: Problem, chosen: Schedule, known: list[ModelLatency], options: dict[str, Any]
 ) -> list[ModelLatency]:
     """Schedule each model alone as well; return the latencies with the times alone."""
     from ..problem import problems_of_models
     from ..schedule import requests_of_part
 
     latencies = []
-    for each, part in zip(known, problems_of_models(made), strict=True):
+    for each, part in zip(known, problems_of_models(problem), strict=True):
         solved = solve_with_progress(out, part, chosen.scheduler, options, requests_of_part(part, _requests(chosen)))
         assert solved.certificate is not None
         latencies.append(each._replace(alone_ns=solved.certificate.latency_ns))
@@ -202,7 +202,7 @@ def schedule(
     sources: ModelsOrProblems,
     topology: OptionalTopology = None,
     method: SchedulerOptions,
-    given: RequestOptions,
+    model_options: RequestOptions,
     offered: OfferedVariants,
     launch: LaunchSettings,
     several: SeveralModels,
@@ -217,8 +217,8 @@ def schedule(
     $ tvm-sched schedule openllama-3b --shape 1x1024 --topology v100-server
     $ tvm-sched schedule gpt2-large gpt2-xl --shape 1x32 --topology p4d
     """
-    given = replace(given, **offered)
-    if files.evidence and given.resident:
+    model_options = replace(model_options, **offered)
+    if files.evidence and model_options.resident:
         raise InputError("--evidence with --resident: evidence is of bounds of cold runs; leave one of the two out")
     from ..schedule import resolved, with_choice
     from ..schedulers import get
@@ -227,45 +227,45 @@ def schedule(
     options = method.of(get(method.scheduler), out)
     streams, launch_order = launch.get("streams"), launch.get("launch_order")
     check_methods(streams, launch_order)  # before the long work
-    if streams and given.costs is None and topology is not None:
+    if streams and model_options.costs is None and topology is not None:
         from ..cost_model import default_cost_model
         from ..problem import load_topology
 
-        given = replace(given, costs=default_cost_model(load_topology(topology), together=True))
-    made = load_problem(out, sources, topology, given)
-    solved, fairness = several.solve(out, made, method.scheduler, options, given.requests(made))
-    plain, inner = resolved(made, solved)  # stream assignment takes problems without variants
+        model_options = replace(model_options, costs=default_cost_model(load_topology(topology), together=True))
+    problem = load_problem(out, sources, topology, model_options)
+    solved, fairness = several.solve(out, problem, method.scheduler, options, model_options.requests(problem))
+    plain, inner = resolved(problem, solved)  # stream assignment takes problems without variants
     chosen = choose_launch_order(plain, choose_streams(plain, inner, streams), launch_order)
-    if made.variants:
-        chosen = _certified(made, with_choice(made, chosen, solved.choice), _requests(solved))
+    if problem.variants:
+        chosen = _certified(problem, with_choice(problem, chosen, solved.choice), _requests(solved))
     if files.output:
         chosen.save(files.output)
         out.wrote(files.output, "schedule")
     if files.evidence:
-        store_evidence(out, made, files.evidence)
+        store_evidence(out, problem, files.evidence)
     own = {key: value for key, value in options.items() if key != "weights"}
-    predicted = _show_schedule(out, made, chosen, files)
-    models = several.describe(out, made, chosen, own, fairness)
+    predicted = _show_schedule(out, problem, chosen, files)
+    models = several.describe(out, problem, chosen, own, fairness)
     from ..report.summaries import ScheduledModels
 
-    out.result(ScheduledModels.of(made, chosen, predicted, **models))
+    out.result(ScheduledModels.of(problem, chosen, predicted, **models))
 
 
 def _requests(schedule: Schedule) -> tuple[Request, ...]:
     return schedule.certificate.requests if schedule.certificate else ()
 
 
-def _show_schedule(out: Output, made: Problem, chosen: Schedule, files: ViewOptions) -> Timeline:
+def _show_schedule(out: Output, problem: Problem, chosen: Schedule, files: ViewOptions) -> Timeline:
     """Show a schedule, write its files and return its first simulated run."""
     from ..report.summaries import remarks
     from ..report.tables import certificate_table, lanes_table
     from ..schedule.simulator import simulate
 
-    predicted = [simulate(made, chosen, kind) for kind in _kinds(chosen)]
-    for sentence in remarks(made, chosen):
+    predicted = [simulate(problem, chosen, kind) for kind in _kinds(chosen)]
+    for sentence in remarks(problem, chosen):
         out.say(sentence)
-    files.write(out, made, chosen, predicted)
-    out.show(certificate_table(chosen), *(lanes_table(made.topology, each) for each in predicted))
+    files.write(out, problem, chosen, predicted)
+    out.show(certificate_table(chosen), *(lanes_table(problem.topology, each) for each in predicted))
     return predicted[0]
 
 
@@ -310,7 +310,7 @@ def simulate(
 ) -> None:
     """Check a schedule against its problem and price it: when each kernel and copy runs, and the latency.
 
-    Without --resident it is priced for the runs that it was made for. --device-model blocks
+    Without --resident it is priced for the runs that it was scheduled for. --device-model blocks
     prices one run on one GPU.
 
     $ tvm-sched simulate problem.json schedule.json
@@ -335,55 +335,55 @@ def simulate(
     from ..schedule.thread_blocks import simulate_blocks
     from ..schedule.verifier import verify
 
-    made = Problem.load(problem_file)
-    chosen = load_schedule(made, schedule_file)
-    verify(made, chosen)
-    chosen = _certified(made, chosen, requests_for(made, chosen, resident))
-    verify(made, chosen)  # also in the runs of --resident
+    problem = Problem.load(problem_file)
+    chosen = load_schedule(problem, schedule_file)
+    verify(problem, chosen)
+    chosen = _certified(problem, chosen, requests_for(problem, chosen, resident))
+    verify(problem, chosen)  # also in the runs of --resident
     price = simulate_blocks if device_model == "blocks" else simulate_operators
-    runs = [price(made, chosen, kind) for kind in _kinds(chosen)]
+    runs = [price(problem, chosen, kind) for kind in _kinds(chosen)]
     predicted = runs[0]
-    for sentence in remarks(made, chosen):
+    for sentence in remarks(problem, chosen):
         out.say(sentence)
-    plain, inner = resolved(made, chosen)  # timelines are of the chosen variants
+    plain, inner = resolved(problem, chosen)  # timelines are of the chosen variants
     real = [load_timeline(plain, path) for path in measured or ()]
     if timeline:
         predicted.save(timeline)
         out.wrote(timeline, "timeline")
-    views.write(out, made, chosen, [*runs, *real])
+    views.write(out, problem, chosen, [*runs, *real])
     if device_model == "blocks":
         for each in runs:
             out.say(f"latency by the blocks of kernels: {format_ns(each.latency_ns)}")
-    out.show(certificate_table(chosen, real), *(lanes_table(made.topology, each) for each in runs))
+    out.show(certificate_table(chosen, real), *(lanes_table(problem.topology, each) for each in runs))
     sampled = _sample(out, plain, inner, samples, seed) if samples else None
     if useful := most_useful(plain, inner):
         out.show(useful_table(useful))
     more = {} if sampled is None else msgspec.structs.asdict(sampled)
     if device_model == "blocks":
         more["blocks_latency_ns"] = predicted.latency_ns
-    out.result(SimulatedSchedule.of(made, chosen, predicted, useful_measurements=useful, **more))
+    out.result(SimulatedSchedule.of(problem, chosen, predicted, useful_measurements=useful, **more))
 
 
-def _sample(out: Output, made: Problem, chosen: Schedule, samples: int, seed: int) -> LatencySample:
+def _sample(out: Output, problem: Problem, chosen: Schedule, samples: int, seed: int) -> LatencySample:
     """Print and return percentiles of the latency over draws of the operators' times."""
     from ..cost_model.uncertainty import sample_latencies
     from ..report.summaries import LatencySample
     from ..report.tables import sample_table
 
     with interruptible(out), out.step("Sampling") as step:
-        percentiles = LatencySample.of(sample_latencies(made, chosen, samples, seed, step), seed)
+        percentiles = LatencySample.of(sample_latencies(problem, chosen, samples, seed, step), seed)
     out.show(sample_table(percentiles))
     return percentiles
 
 
-def _certified(made: Problem, chosen: Schedule, requests: tuple[Request, ...]) -> Schedule:
+def _certified(problem: Problem, chosen: Schedule, requests: tuple[Request, ...]) -> Schedule:
     """Return the schedule with a new certificate: that of its file may be wrong, or use an older bound."""
     import msgspec
 
     from ..problem import Workload
     from ..schedulers.solve_latency import certificate
 
-    return msgspec.structs.replace(chosen, certificate=certificate(made, chosen, Workload(requests)))
+    return msgspec.structs.replace(chosen, certificate=certificate(problem, chosen, Workload(requests)))
 
 
 @command(app, "verify", ".report.summaries:Verdict", panel=PLAN)
@@ -405,8 +405,8 @@ def verify(
     from ..schedule import Schedule
     from ..schedule.verifier import violations
 
-    made = Problem.load(problem_file)
-    broken = violations(made, Schedule.load(schedule_file), contiguous, resident=resident_of(resident) or 0.0)
+    problem = Problem.load(problem_file)
+    broken = violations(problem, Schedule.load(schedule_file), contiguous, resident=resident_of(resident) or 0.0)
     out.show(*(escape(violation.message) for violation in broken))
     if not broken:
         out.show(escape(f"{schedule_file} obeys every rule"))

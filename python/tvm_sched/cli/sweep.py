@@ -25,7 +25,7 @@ DEFAULT_WORK = 1.0
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What varies, and what it is judged by."""
+    """The varied properties of the machine, prices and target."""
 
     vary: Annotated[
         list[str],
@@ -68,7 +68,7 @@ def sweep(
     topology: OptionalTopology = None,
     over: SweepOptions,
     method: SchedulerOptions,
-    given: RequestOptions,
+    model_options: RequestOptions,
     offered: OfferedVariants,
     report: ReportFile = None,
 ) -> None:
@@ -92,26 +92,28 @@ def sweep(
     options = method.of(chosen, out)
     if "work" in chosen.option_names and not {"work", "time_limit"} & options.keys():
         options["work"] = DEFAULT_WORK
-    grid = Grid(source, topology, parse_vary(over.vary), replace(given, **offered), parse_prices(over.price or ()))
+    grid = Grid(
+        source, topology, parse_vary(over.vary), replace(model_options, **offered), parse_prices(over.price or ())
+    )
     executor = executor_of(over.workers)
     try:
         with out.step(f"Sweeping {source.name}") as step, model_warnings(out):
-            found, complete = run(grid, method.scheduler, options, executor, step)
+            solved, complete = run(grid, method.scheduler, options, executor, step)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():  # after Ctrl-C they are still at work
+        for process in multiprocessing.active_children():  # after Ctrl-C they still compute
             process.kill()
-    made = summarise(grid, found, method.scheduler, options, over.target and over.target / 1e3)
+    table = summarise(grid, solved, method.scheduler, options, over.target and over.target / 1e3)
     if report:
         from ..report.sweep_page import write_sweep_page
 
-        write_sweep_page(report, made, found)
+        write_sweep_page(report, table, solved)
         out.wrote(report, "report")
     from ..report.sweep_page import sweep_table
 
-    out.show(sweep_table(made), *(escape(answer) for answer in made.answers))
-    out.result(made)
+    out.show(sweep_table(table), *(escape(answer) for answer in table.answers))
+    out.result(table)
     if not complete:
-        out.say(f"interrupted; {len(found)} of {made.wanted} rows are finished")
+        out.say(f"interrupted; {len(solved)} of {table.wanted} rows are finished")
         out.finish()
         raise typer.Exit(INTERRUPTED)

@@ -24,17 +24,17 @@ class ViewOptions:
     report: ReportFile = None
     trace: TraceFile = None
 
-    def write(self, out: Output, made: Problem, chosen: Schedule, timelines: list[Timeline]) -> None:
+    def write(self, out: Output, problem: Problem, chosen: Schedule, timelines: list[Timeline]) -> None:
         """Write the files that the options name."""
         if self.report:
             from ..report.html import Entry, write_report
 
-            write_report(self.report, made, [Entry(chosen.scheduler or "schedule", chosen, timelines)])
+            write_report(self.report, problem, [Entry(chosen.scheduler or "schedule", chosen, timelines)])
             out.wrote(self.report, "report")
         if self.trace:
             from ..schedule import resolved
 
-            store_trace(out, self.trace, timelines, *resolved(made, chosen))
+            store_trace(out, self.trace, timelines, *resolved(problem, chosen))
 
 
 def store_trace(
@@ -44,7 +44,7 @@ def store_trace(
     problem: Problem | None = None,
     schedule: Schedule | None = None,
 ) -> None:
-    """Write the trace of some timelines if ``path`` is given."""
+    """Write the trace of some timelines, if ``path`` is set."""
     if path:
         from ..report.trace import write_trace
 

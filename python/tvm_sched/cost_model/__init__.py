@@ -1,7 +1,7 @@
 """Cost models: functions from an operator graph and a topology to latencies, registered by name.
 
-A cost model is a function ``(graph, topology) -> Costs``. It joins with the decorator `register_cost_model`, or with no
-import at all through an entry point of the group ``tvm_sched.cost_models``.
+A cost model is a function ``(graph, topology) -> Costs``. The decorator `register_cost_model` registers one;
+so does an entry point of the group ``tvm_sched.cost_models``, without an import.
 """
 
 from .calibrated_model import calibrated, default_cost_model

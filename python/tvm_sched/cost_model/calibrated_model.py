@@ -1,7 +1,7 @@
-"""The cost model `calibrated`: times of kernels as measured on this machine's cores.
+"""The cost model `calibrated`: times of kernels measured on this machine's cores.
 
-The compiler measures kernels that were never met before (`tvm_sched.relax.profiling.calibration`) and keeps their times;
-where there is only a graph, kernels without a time are predicted from those that have one.
+The compiler measures new kernels (`tvm_sched.relax.profiling.calibration`) and stores their times. For a graph without
+kernels, operators that were not measured are predicted from the measured ones.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from ..errors import InputError
 from ..problem import FORBIDDEN, Costs, OpGraph, Topology, Uncertainty, load_topology
-from ..problem.cpu import MOST_CPU_DEVICES
+from ..problem.cpu_presets import MOST_CPU_DEVICES
 from .database import CostWarning, Database
 from .device_properties import DeviceProperties, properties
 from .features import KernelWork
@@ -27,23 +27,23 @@ from .signature import call_signature, signatures
 
 NAME = "calibrated"
 CALL_SECONDS = 25e-6
-"""Time of a call besides its kernels where none was measured: of a model with three small inputs on an AMD EPYC."""
+"""Time of a call besides its kernels if it was not measured: that of a model with three small inputs on an AMD EPYC."""
 VARIABLE = "TVM_SCHED_COSTS"
-"""Environment variable: the cost model where none is named."""
+"""Environment variable with the default cost model."""
 
 
 def default_cost_model(topology: Topology, together: bool = False) -> str:
-    """The cost model where none is named: what `VARIABLE` says, else `NAME` for this machine's cores, else the roofline.
+    """Return the default cost model: `VARIABLE` if set, else `NAME` for this machine's cores, else the roofline.
 
-    ``together``: whether streams are asked for, which need to know how long operators take together: then occupancy takes
-    the roofline's place.
+    ``together``: whether streams are requested. They need to know how long operators take together, so `occupancy` then
+    replaces the roofline.
     """
     elsewhere = "occupancy" if together else "roofline"
     return os.environ.get(VARIABLE) or (NAME if is_of_this_machine(topology) else elsewhere)
 
 
 def is_of_this_machine(topology: Topology) -> bool:
-    """Whether a topology is a preset ``cpuN``, perhaps under another name and with storage."""
+    """Return whether a topology is a preset ``cpuN``, perhaps with storage and another name."""
     if len(topology.devices) > MOST_CPU_DEVICES or any(device.kind != "cpu" for device in topology.devices):
         return False
     preset = load_topology(f"cpu{len(topology.devices)}")
@@ -56,15 +56,15 @@ def is_of_this_machine(topology: Topology) -> bool:
 
 
 def threads_of(topology: Topology, machine: Machine) -> int:
-    """Threads that compute a kernel on one of a topology's devices."""
+    """Return how many threads compute a kernel on one of a topology's devices."""
     return max(machine.cores // len(topology.devices), 1)
 
 
 def calibrated(graph: OpGraph, topology: Topology) -> Costs:
-    """Latencies as measured on this machine, and predicted from these for kernels that were not measured.
+    """Return latencies measured on this machine; kernels that were not measured are predicted from them.
 
-    A kernel is known by its signature here; the compiler, which has the kernels, tells apart those that do other work on
-    tensors of the same shapes.
+    Here the signature identifies a kernel. The compiler also distinguishes kernels that compute different functions of
+    tensors with the same shapes.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def calibrated(graph: OpGraph, topology: Topology) -> Costs:
 
 
 def calls_key(threads: int) -> str:
-    """Key of the measured calls of models in the database; see `call_seconds`."""
+    """Return the key of the measured calls of models in the database; see `call_seconds`."""
     return f"{database_key(threads)}, calls"
 
 
@@ -119,7 +119,7 @@ def costs_of_rows(
     rows: Mapping[str, Measurement],
     call: float = 0.0,
 ) -> Costs:
-    """Costs of measurements on this machine's cores.
+    """Return the costs of measurements on this machine's cores.
 
     Parameters
     ----------
@@ -158,6 +158,6 @@ def _longer(matrix: npt.NDArray[np.int64], more: npt.NDArray[np.int64]) -> npt.N
 
 
 def _unknown(work: KernelWork, device: DeviceProperties) -> Prediction:
-    """No prediction: a measurement takes the place of each."""
+    """Return an empty prediction, which measurements will replace."""
     ones = np.ones(len(work))
     return Prediction(ones, ones, ones, np.zeros(len(work)), np.zeros(len(work), bool))

@@ -23,25 +23,25 @@ Array = npt.NDArray[np.float64]
 
 
 class Contention(msgspec.Struct, frozen=True):
-    """Contention of kernels on one device; each number is 0 or more, so that more operators never take less time."""
+    """Contention of kernels on one device. All numbers are at least 0, so that further operators never shorten a stage."""
 
     serial_share: float
     excess: float
-    """As for `Concurrency`; one excess for all resources."""
+    """As in `Concurrency`, with one excess for all resources."""
     crowding: float
-    """Part of `crowded` that comes about beside operators that fill the device."""
+    """Fraction of the slowdown `crowded` that operators suffer beside operators that fill the device."""
     interval: tuple[float, float] = (1.0, 1.0)
-    """Between these times the prediction lie 90 % of the pairs that it was fitted to."""
+    """Factors on the prediction between which 90 % of the fitted pairs lie."""
 
     def pairs(self, seconds: Array, used: Array, crowded: Array) -> Array:
-        """Times of pairs that start together, by the rule for stages of ``docs/model.md``.
+        """Return the times of pairs that start together, by the rule for stages of ``docs/model.md``.
 
         Parameters
         ----------
         seconds : array, shape (pairs, 2)
-            Of each alone.
+            Time of each kernel alone.
         used : array, shape (pairs, 2, resources)
-            Parts of the resources, the places for blocks first.
+            Fraction of each resource that the kernel uses; the places for blocks come first.
         crowded : array, shape (pairs, 2)
             See `crowded`.
         """
@@ -54,42 +54,42 @@ class Contention(msgspec.Struct, frozen=True):
 
 
 H100 = Contention(0.65, 0.03, 0.3, (0.74, 1.4))
-"""Fitted to half of the pairs of kernels that an H100 ran together, by ``benchmarks/concurrent_kernels.py``; the other half
-is in ``docs/results/concurrent_kernels.md``."""
+"""Fitted by ``benchmarks/concurrent_kernels.py`` to half of the kernel pairs measured on an H100; the other half tests it
+in ``docs/results/concurrent_kernels.md``."""
 
 
 def squared_error(off: Array) -> float:
-    """Of errors of the logarithm: the mean square, in which large slowdowns count."""
+    """Return the mean square of logarithmic errors, in which large slowdowns count most."""
     return float(np.square(off).mean())
 
 
 def median_error(off: Array) -> float:
-    """Of errors of the logarithm: the median, which some wild measurements leave as it is; the mean where it is equal."""
+    """Return the median of logarithmic errors, which few outliers hardly change; the mean breaks ties."""
     return round(float(np.median(np.abs(off))), 4) + 1e-5 * float(np.abs(off).mean())
 
 
 def fit_contention(
     seconds: Array, used: Array, crowded: Array, measured: Array, error: Callable[[Array], float] = squared_error
 ) -> Contention:
-    """The contention with the least error on measured pairs, of those on a grid.
+    """Return the contention on a grid of parameters that has the least error on measured pairs.
 
-    Arrays as for `Contention.pairs`; ``measured`` is seconds of each pair together, ``error`` one of `squared_error` and
-    `median_error`.
+    The arrays are those of `Contention.pairs`; ``measured`` is the seconds of each pair together, ``error`` is
+    `squared_error` or `median_error`.
     """
     crowding = _GRID["crowding"] if crowded.any() else (0.0,)
     grid = product(_GRID["serial_share"], _GRID["excess"], crowding)
-    found = [Contention(*values) for values in grid]
-    best = min(found, key=lambda each: error(np.log(each.pairs(seconds, used, crowded) / measured)))
+    candidates = [Contention(*values) for values in grid]
+    best = min(candidates, key=lambda each: error(np.log(each.pairs(seconds, used, crowded) / measured)))
     low, high = np.quantile(measured / best.pairs(seconds, used, crowded), (0.05, 0.95))
     return msgspec.structs.replace(best, interval=(min(float(low), 1.0), max(float(high), 1.0)))
 
 
 def crowded(device: Device, kernel: KernelResources, arithmetic: float) -> float:
-    """Relative slowdown of a kernel whose blocks crowd on as few multiprocessors as can hold them.
+    """Return the relative slowdown of a kernel whose blocks crowd on as few multiprocessors as can hold them.
 
-    Blocks that wait for a kernel that fills the device go to the multiprocessors that get free first, as many as fit
-    there; alone they are spread. What is slower then is arithmetic: that of a multiprocessor is shared by all its blocks.
-    0 where the device is not known.
+    Alone, a kernel's blocks are spread over all multiprocessors. If they wait for a kernel that fills the device, the
+    multiprocessors that become free first take as many blocks as fit. All blocks of a multiprocessor then share its
+    arithmetic. 0 if the device is unknown.
     """
     known = multiprocessors_of(device)
     if known is None:
@@ -102,10 +102,10 @@ def crowded(device: Device, kernel: KernelResources, arithmetic: float) -> float
 
 
 def contention(graph: OpGraph, topology: Topology, fitted: Contention = H100) -> Costs:
-    """The latencies of `occupancy`, with the contention that was measured on an H100.
+    """Return the latencies of `occupancy`, with the contention that was measured on an H100.
 
-    Kernels that run together are slower than by their parts of the device alone, and may be slower than one after another.
-    It is the contention of one GPU, taken for all: ratios, not times, are carried over.
+    Kernels that run together are slower than their fractions of the device suggest, and may be slower than one after
+    another. The contention of one GPU stands for all GPUs: it consists of ratios, not of times.
     """
     base = occupancy(graph, topology)
     assert base.concurrency is not None

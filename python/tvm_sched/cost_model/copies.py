@@ -14,13 +14,13 @@ from ..errors import InputError
 from ..progress import Progress
 
 REPEATS = 9
-"""How often each copy is made; the median counts."""
+"""Repetitions of each copy; the median counts."""
 LARGE = 256 << 20
-"""Bytes of the copies that give a bandwidth: what a copy takes besides its bytes is nothing beside them."""
+"""Bytes of the copies that give a bandwidth: so many that the fixed time of a copy is negligible."""
 
 
 class PeerCopy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Copies from one GPU's memory to another's, by PCI addresses; 0 bytes a second where neither reaches the other."""
+    """Copies from one GPU's memory to another's, by PCI addresses; 0 bytes a second without peer access."""
 
     source: str
     target: str
@@ -31,9 +31,9 @@ class Bandwidths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Measured bytes a second of large copies."""
 
     from_host: dict[str, float] = {}
-    """From pinned host memory to the GPU of a PCI address, while no other copies."""
+    """From pinned host memory to the GPU with this PCI address, without other copies."""
     at_once: dict[str, float] = {}
-    """The same while all GPUs below its root port copy; only where there are several."""
+    """The same while all GPUs below its root port copy; only if there are several."""
     peers: tuple[PeerCopy, ...] = ()
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class Bandwidths(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def import_cupy() -> Any:
-    """The package cupy.
+    """Return the package cupy.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def import_cupy() -> Any:
 
 
 def gpu_count(cupy: Any) -> int:
-    """How many GPUs cupy sees.
+    """Return the number of GPUs that cupy sees.
 
     Raises
     ------
@@ -74,14 +74,14 @@ def gpu_count(cupy: Any) -> int:
 
 
 class EventTimer:
-    """Times work on a stream of the current GPU by events before and after it."""
+    """Timer of work on a stream of the current GPU, by events before and after it."""
 
     def __init__(self, cupy: Any) -> None:
         self.cupy = cupy
         self.stream = cupy.cuda.Stream(non_blocking=True)
 
     def event(self) -> Any:
-        """An event recorded now."""
+        """Record an event on the stream."""
         event = self.cupy.cuda.Event()
         event.record(self.stream)
         return event
@@ -89,7 +89,7 @@ class EventTimer:
     def seconds(
         self, work: Callable[[], None], before: Callable[[], None] | None = None, repeats: int = REPEATS
     ) -> float:
-        """Median seconds of ``work`` on the stream; ``before`` is done first and not counted."""
+        """Measure the median seconds of ``work`` on the stream; ``before`` runs first and is not counted."""
         times = []
         for _ in range(repeats):
             with self.stream:
@@ -104,14 +104,14 @@ class EventTimer:
 
 
 class CopyTimer:
-    """Times copies from and to the current GPU."""
+    """Timer of copies from and to the current GPU."""
 
     def __init__(self, timer: EventTimer) -> None:
         self.timer = timer
         self.cuda = timer.cupy.cuda
 
     def host(self, size: int, down: bool, beside: Sequence[int] = ()) -> float:
-        """Seconds of a copy from pinned host memory (``down``) or to it, while the GPUs ``beside`` make such copies, too."""
+        """Measure the seconds of a copy from (``down``) or to pinned host memory, while the GPUs ``beside`` copy, too."""
         pinned, memory = self.cuda.alloc_pinned_memory(size), self.cuda.alloc(size)
 
         def copy(memory: Any, pinned: Any, stream: Any) -> None:
@@ -121,7 +121,7 @@ class CopyTimer:
             return self.timer.seconds(lambda: copy(memory, pinned, self.timer.stream), start_others)
 
     def peer(self, size: int, other: int) -> float:
-        """Seconds of a copy to another GPU; cupy lets them reach each other's memory where they can."""
+        """Measure a copy to another GPU in seconds; cupy enables peer access where the GPUs have it."""
         source = self.cuda.alloc(size)
         with self.cuda.Device(other):
             target = self.cuda.alloc(size)
@@ -129,7 +129,7 @@ class CopyTimer:
 
     @contextmanager
     def _copying(self, others: Sequence[int], size: int, copy: Callable[..., None]) -> Iterator[Callable[[], None]]:
-        """Inside, the function given starts several copies on each other GPU, so that they last longer than one here."""
+        """Yield a function that starts several copies on each other GPU, so that they outlast one copy on this GPU."""
         parts = []
         for other in others:
             device = self.cuda.Device(other)
@@ -151,7 +151,8 @@ class CopyTimer:
 def measure_bandwidths(cupy: Any, ports: Mapping[int, tuple[str, str]], progress: Progress | None = None) -> Bandwidths:
     """Measure copies of `LARGE` bytes.
 
-    From the host to each GPU, alone and together with those below its root port; between GPUs that reach each other.
+    Copies go from the host to each GPU, alone and together with the other GPUs below its root port, and between GPUs that
+    have peer access.
 
     Parameters
     ----------
@@ -159,12 +160,12 @@ def measure_bandwidths(cupy: Any, ports: Mapping[int, tuple[str, str]], progress
     ports : mapping of int to (str, str)
         PCI addresses of a GPU and of its root port, by cupy's number of the GPU.
     progress : callable, optional
-        Called with what is being measured, how many parts are done and how many there are.
+        Called with the current measurement, and the numbers of finished and of all measurements.
 
     Raises
     ------
     InputError
-        The GPUs refuse, such as one whose memory is in use.
+        A copy fails, for example because the GPU's memory is in use.
     """
     report = progress or (lambda *_: None)
     alone, together, peers = {}, {}, []

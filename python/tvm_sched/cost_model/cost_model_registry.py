@@ -1,4 +1,4 @@
-"""Cost models by name, and files (tables, profiles, trained models) that can be given in place of a name."""
+"""Cost models by name or file: a table, a profile or a trained model can stand in place of a name."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def register_cost_model(name: str) -> Callable[[CostModel], CostModel]:
 
 
 def cost_model_names() -> tuple[str, ...]:
-    """Names of all cost models, those of installed packages too."""
+    """Return the names of all cost models, including those of installed packages."""
     return tuple(COST_MODELS.names())
 
 
 def get_cost_model(name: str) -> CostModel:
-    """The cost model of a name.
+    """Return the cost model of a name or of a file.
 
-    The name may be that of a file: a table of latencies (``.csv``), a profile (``.parquet``, ``.json``), or a model that
-    `tvm-sched learn` made (``.msgpack``).
+    A file is a table of latencies (``.csv``), a profile (``.parquet``, ``.json``), or a model of `tvm-sched learn`
+    (``.msgpack``).
 
     Raises
     ------
@@ -67,7 +67,7 @@ def get_cost_model(name: str) -> CostModel:
 
 
 def _from_file(path: str) -> CostModel:
-    """The cost model of a file, which is read on first use."""
+    """Return the cost model of a file, which is read on first use."""
     if not Path(path).is_file():
         raise InputError(f"{path}: no such file; latencies are read from {', '.join(_FILES)}")
 
@@ -91,5 +91,5 @@ _FILES: dict[str, Callable[[OpGraph, Topology, str], Costs]] = {
 
 
 def costs(graph: OpGraph, topology: Topology, model: str = "roofline") -> Costs:
-    """Latencies of every operator on every device by the cost model of that name."""
+    """Return the latencies of every operator on every device by the named cost model."""
     return get_cost_model(model)(graph, topology)

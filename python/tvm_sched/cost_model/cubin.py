@@ -17,7 +17,7 @@ _SYMBOL = struct.Struct("<IBBHQQ")
 _NO_BITS = 8
 _MAX_THREADS, _REQUIRED_THREADS, _REGISTERS, _SIZED = 0x05, 0x10, 0x2F, 0x04
 _RESERVED, _RESERVED_BYTES = ".nv.shared.reserved.0", 1024
-"""The section where sizes of shared memory count what the system takes of each block, as for sm_90, and how much that is."""
+"""The section that marks cubins (such as of sm_90) whose sizes of shared memory include the system's part, and that part."""
 
 Sections = dict[str, tuple[int, int, bytes]]
 
@@ -26,19 +26,19 @@ class CompiledKernel(msgspec.Struct, frozen=True):
     """A kernel of a cubin."""
 
     registers: int
-    """Of each thread."""
+    """Registers of each thread."""
     shared_memory: int
-    """Static bytes of each block; what a launch adds is not in the cubin."""
+    """Static bytes of each block; the cubin does not contain the bytes that a launch adds."""
     threads: int
-    """Most threads of a block for which it was compiled (``__launch_bounds__``); 0 where it does not say."""
+    """Largest number of threads of a block for which it was compiled (``__launch_bounds__``); 0 if unknown."""
 
 
 def read_cubin(path: str | os.PathLike[str]) -> dict[str, CompiledKernel]:
-    """The kernels of a cubin by name, as ``nvcc -cubin`` writes it.
+    """Read the kernels, by name, of a cubin that ``nvcc -cubin`` wrote.
 
-    A cubin is an ELF file. Each kernel has a section ``.text.NAME``, perhaps ``.nv.shared.NAME``, whose size is the static
-    shared memory, and ``.nv.info.NAME`` with its launch bounds. Registers of a thread stand in ``.nv.info``, by the kernel's
-    symbol; in cubins that lack that, in the highest byte of the ``sh_info`` of ``.text.NAME``.
+    A cubin is an ELF file. Each kernel has a section ``.text.NAME``. The size of ``.nv.shared.NAME``, if it exists, is the
+    static shared memory, and ``.nv.info.NAME`` has the launch bounds. ``.nv.info`` has the registers of a thread, by the
+    kernel's symbol; in cubins without it they are the highest byte of the ``sh_info`` of ``.text.NAME``.
 
     Raises
     ------
@@ -64,37 +64,37 @@ def read_cubin(path: str | os.PathLike[str]) -> dict[str, CompiledKernel]:
 
 
 def _sections(data: bytes) -> Sections:
-    """``sh_info``, size and content of each section by name."""
+    """Return ``sh_info``, size and content of each section, by name."""
     header = _HEADER.unpack_from(data)
     if header[0][:5] != b"\x7fELF\x02":
         raise ValueError("it does not begin as an ELF file of 64 bits does")
     offset, count, names = header[6], header[12], header[13]
     rows = [_SECTION.unpack_from(data, offset + i * _SECTION.size) for i in range(count)]
     texts = data[rows[names][4] : rows[names][4] + rows[names][5]]
-    found = {}
+    by_name = {}
     for name, kind, _, _, start, size, _, info, _, _ in rows:
         text = texts[name : texts.index(b"\0", name)].decode()
-        found[text] = (info, size, b"" if kind == _NO_BITS else data[start : start + size])
-    return found
+        by_name[text] = (info, size, b"" if kind == _NO_BITS else data[start : start + size])
+    return by_name
 
 
 def _registers(sections: Sections) -> dict[str, int]:
-    """Of the kernels that ``.nv.info`` names by their symbols."""
+    """Return the registers of the kernels that ``.nv.info`` refers to by symbol."""
     _, _, symbols = sections.get(".symtab", (0, 0, b""))
     _, _, texts = sections.get(".strtab", (0, 0, b""))
     names = [_SYMBOL.unpack_from(symbols, at)[0] for at in range(0, len(symbols), _SYMBOL.size)]
-    found = {}
+    counts = {}
     for kind, value in _attributes(sections.get(".nv.info", (0, 0, b""))[2]):
         if kind == _REGISTERS and len(value) >= 8:
             symbol, count = struct.unpack_from("<II", value)
             if symbol < len(names):
                 text = texts[names[symbol] :]
-                found[text[: text.index(b"\0")].decode()] = count
-    return found
+                counts[text[: text.index(b"\0")].decode()] = count
+    return counts
 
 
 def _threads(info: bytes) -> int:
-    """Launch bounds among the attributes of ``.nv.info``."""
+    """Return the launch bounds among the attributes of ``.nv.info``."""
     most = 0
     for kind, value in _attributes(info):
         if kind in (_MAX_THREADS, _REQUIRED_THREADS) and len(value) >= 12:
@@ -104,7 +104,7 @@ def _threads(info: bytes) -> int:
 
 
 def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
-    """Kind and value: each attribute has a format, a kind and a value or the size of one."""
+    """Yield kind and value of each attribute; it stores its format, its kind, and the value or the value's size."""
     at = 0
     while at + 4 <= len(info):
         form, kind, size = struct.unpack_from("<BBH", info, at)

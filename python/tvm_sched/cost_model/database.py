@@ -1,4 +1,4 @@
-"""The database of all measurements that this user has made."""
+"""The database of all measurements of this user."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCHEMA = (
     "(machine text, device text, signature text, content blob, primary key (machine, device, signature))"
 )
 ENTRIES = 50_000
-"""How many measurements a database keeps; one takes about 600 bytes."""
+"""Largest number of measurements in a database; one takes about 600 bytes."""
 
 
 class CostWarning(UserWarning):
@@ -26,14 +26,14 @@ class CostWarning(UserWarning):
 
 
 class Database:
-    """Every measurement of this user, so that no kernel is measured twice on one machine with the same versions.
+    """All measurements of this user, so that no kernel is measured twice on a machine with the same versions.
 
     Parameters
     ----------
     path : path, optional
         Default: ``$TVM_SCHED_CACHE``, or ``tvm_sched`` in the user's cache directory, and there ``measurements.sqlite``.
     entries : int
-        How many measurements it keeps at most; when more are written, the oldest are dropped.
+        Largest number of measurements; writing more drops the oldest.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, entries: int = ENTRIES) -> None:
@@ -42,35 +42,35 @@ class Database:
         self._file = SqliteFile(self.path, _SCHEMA, "the database of measurements", CostWarning)
 
     def read(self, machine: Machine, device: str) -> dict[str, Measurement]:
-        """Measurements by their `Measurement.key`; empty where there are none."""
+        """Return the measurements by their `Measurement.key`."""
         rows = self._read(machine, device)
         return {name: msgspec.json.decode(content, type=Measurement) for name, content in rows.items()}
 
     def read_pairs(self, machine: Machine, device: str) -> dict[tuple[str, str], Pair]:
-        """Pairs measured in parallel, by their signatures."""
+        """Return the pairs measured in parallel, by their signatures."""
         rows = self._read(machine, f"{device}, pairs")
         pairs = [msgspec.json.decode(content, type=Pair) for content in rows.values()]
         return {(pair.first, pair.second): pair for pair in pairs}
 
     def write_pairs(self, machine: Machine, device: str, pairs: Iterable[Pair]) -> None:
-        """Add pairs, in place of those of the same signatures."""
+        """Add pairs; they replace pairs of the same signatures."""
         documents = {f"{pair.first} beside {pair.second}": msgspec.json.encode(pair) for pair in pairs}
         self._write(machine, f"{device}, pairs", documents)
 
     def write(self, machine: Machine, device: str, measurements: Iterable[Measurement]) -> None:
-        """Add measurements, in place of those of the same key."""
+        """Add measurements; they replace measurements of the same key."""
         self._write(machine, device, {each.key: msgspec.json.encode(each) for each in measurements})
 
     def size(self) -> int:
-        """Bytes of the file; 0 where there is none."""
+        """Return the bytes of the file; 0 if there is none."""
         return self._file.size()
 
     def clear(self) -> bool:
-        """Remove the file, and a damaged one that was put aside; returns whether there was one."""
+        """Remove the file, and a damaged one that was moved aside; return whether there was one."""
         return self._file.clear()
 
     def forget(self, machine: Machine, device: str, signatures: Iterable[str]) -> None:
-        """Remove measurements of kernels by their signatures, whatever computed these."""
+        """Remove all measurements of these signatures."""
         remove = (
             "delete from measurement where machine = ? and device = ? "
             "and (signature = ? or (signature >= ? and signature < ?))"

@@ -1,4 +1,4 @@
-"""Describe a machine as a topology: detected devices, with bandwidths that were measured or are from the specification."""
+"""Describe a machine as a topology: its devices, with measured or specified bandwidths."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .recording import SWITCH, Gpu, Recording, pci_address
 
 _LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
 """Bytes a second of one PCIe lane, by generation, after line coding."""
-_COPIED = 0.79  # share of it that copies from pinned memory get, as in the presets
+_COPIED = 0.79  # fraction of it that copies from pinned memory reach, as in the presets
 _BUS_LATENCY, _PEER_LATENCY, _LAUNCH = 10e-6, 5e-6, 5e-6  # assumed, as in the presets
 _NVLINK = {1: 20e9, 2: 25e9, 3: 25e9, 4: 25e9, 5: 50e9}
 """Bytes a second of one NVLink in one direction, by its version."""
@@ -25,12 +25,12 @@ _SPECIFIED = "from the specification"
 
 
 def measure(recording: Recording, progress: Progress | None = None) -> Recording:
-    """The recording with bandwidths measured on this machine, which must be the recorded one.
+    """Add bandwidths measured on this machine, which must be the recorded one, to a recording.
 
     Raises
     ------
     InputError
-        No cupy, no GPU that it sees, or copies that fail.
+        cupy is missing or sees no GPU, or a copy fails.
     """
     if not recording.gpus:
         raise InputError("there is no GPU to measure on")
@@ -45,12 +45,12 @@ def measure(recording: Recording, progress: Progress | None = None) -> Recording
 
 
 def to_topology(recording: Recording, name: str = "this-machine") -> Topology:
-    """The topology of a recorded machine, see `describe`."""
+    """Return the topology of a recorded machine, see `describe`."""
     return describe(recording, name)[0]
 
 
 class DetectedTopology(msgspec.Struct, frozen=True):
-    """A detected topology, where the bandwidth of each of its parts is from, and the recording of the machine."""
+    """A detected topology, the source of the bandwidth of each of its parts, and the recording of the machine."""
 
     topology: Topology
     bandwidths: dict[str, str]
@@ -58,16 +58,16 @@ class DetectedTopology(msgspec.Struct, frozen=True):
 
 
 def describe(recording: Recording, name: str = "this-machine") -> tuple[Topology, dict[str, str]]:
-    """The topology of a recorded machine, and of storage, buses, links and switches where the bandwidth is from.
+    """Return the topology of a recorded machine, and for each bus, link, switch and storage the source of its bandwidth.
 
-    GPUs below one root port share a bus, unless measured copies say that they do not. A bus that is shared has the
-    bandwidth that copies to all its GPUs at once have together, a link that of its slower direction, a switch that of its
-    slowest pair. Without GPUs, each NUMA node is a device.
+    GPUs below one root port share a bus, unless measured copies show that they do not. The bandwidth of a shared bus is the
+    sum over simultaneous copies to all its GPUs; that of a link is its slower direction's, that of a switch its slowest
+    pair's. Without GPUs, each NUMA node is a device.
 
     Raises
     ------
     InputError
-        A GPU of which neither the name is known nor enough is recorded.
+        A GPU has an unknown name, and the recording has too little on it.
     """
     if not recording.gpus:
         cpus = load_topology(f"cpu{max(len(recording.numa_cores), 1)}")
@@ -97,7 +97,7 @@ def describe(recording: Recording, name: str = "this-machine") -> tuple[Topology
 
 
 def _buses(recording: Recording, comments: dict[str, str]) -> tuple[list[Bus], dict[str, str]]:
-    """The buses, and each GPU's by its PCI address."""
+    """Return the buses, and the bus of each GPU by its PCI address."""
     below: dict[str, list[Gpu]] = {}
     for gpu in recording.gpus:
         below.setdefault(gpu.path[0], []).append(gpu)
@@ -113,7 +113,7 @@ def _buses(recording: Recording, comments: dict[str, str]) -> tuple[list[Bus], d
 
 
 def _shares(gpus: list[Gpu], measured: Bandwidths | None) -> list[tuple[list[Gpu], float, str]]:
-    """GPUs below one root port that share a bus, its bandwidth, and where that is from."""
+    """Group the GPUs below one root port by the bus that they share, with its bandwidth and the bandwidth's source."""
     alone = {} if measured is None else {g.address: measured.from_host.get(g.address, 0.0) for g in gpus}
     if measured is None or not all(alone.values()):
         return [(gpus, min(map(_pcie, gpus)), _SPECIFIED)]
@@ -132,18 +132,18 @@ def _gigabytes(rates: Iterable[float]) -> str:
 
 
 def _rounded(rate: float) -> float:
-    """A measured bandwidth to three digits, more of which another measurement would not give again."""
+    """Round a measured bandwidth to three digits; further digits would not repeat in another measurement."""
     return float(f"{rate:.3g}")
 
 
 def _measured_peers(recording: Recording) -> dict[tuple[str, str], float]:
-    """Bytes a second from one PCI address to another; 0 where copies do not go directly."""
-    found = recording.bandwidths.peers if recording.bandwidths else ()
-    return {(peer.source, peer.target): peer.bandwidth for peer in found}
+    """Return the bytes a second from one PCI address to another; 0 if copies do not go directly."""
+    peers = recording.bandwidths.peers if recording.bandwidths else ()
+    return {(peer.source, peer.target): peer.bandwidth for peer in peers}
 
 
 def _peer_access(recording: Recording) -> bool:
-    """Whether GPUs reach each other over their buses: those do that no link or switch joins, as far as is known."""
+    """Return whether all GPUs that no link or switch joins reach each other over their buses, as far as is known."""
     joined = {gpu.address: {link.to for link in gpu.links} for gpu in recording.gpus}
     over_buses = (
         rate
@@ -156,7 +156,7 @@ def _peer_access(recording: Recording) -> bool:
 def _pcie(gpu: Gpu) -> float:
     if gpu.generation not in _LANE or gpu.width < 1:
         raise InputError(
-            f"GPU {gpu.address}: PCIe generation {gpu.generation} and width {gpu.width} make no bandwidth; "
+            f"GPU {gpu.address}: PCIe generation {gpu.generation} and width {gpu.width} give no bandwidth; "
             "write the topology by hand (docs/formats/topology.md)"
         )
     return round(_LANE[gpu.generation] * gpu.width * _COPIED, -8)
@@ -181,9 +181,9 @@ def _device(gpu: Gpu, name: str, bus: str) -> Device:
 
 
 def _links(recording: Recording, names: dict[str, str], comments: dict[str, str]) -> list[Link]:
-    """Links between pairs of GPUs; both ends report a pair, and the first report counts."""
+    """Return the links between pairs of GPUs; both ends report a pair, and the first report counts."""
     peers = _measured_peers(recording)
-    found: dict[tuple[str, ...], Link] = {}
+    links: dict[tuple[str, ...], Link] = {}
     for gpu in recording.gpus:
         for link in gpu.links:
             if link.to in names and link.to != gpu.address:
@@ -191,15 +191,15 @@ def _links(recording: Recording, names: dict[str, str], comments: dict[str, str]
                 rates = [peers.get((gpu.address, link.to), 0.0), peers.get((link.to, gpu.address), 0.0)]
                 speed, comment = _between(rates, _NVLINK.get(link.version, _NVLINK[3]) * link.count)
                 if (
-                    found.setdefault(tuple(sorted(ends)), Link(ends, speed, _PEER_LATENCY, ways=link.count)).devices
+                    links.setdefault(tuple(sorted(ends)), Link(ends, speed, _PEER_LATENCY, ways=link.count)).devices
                     == ends
                 ):
                     comments["-".join(ends)] = comment
-    return list(found.values())
+    return list(links.values())
 
 
 def _switches(recording: Recording, names: dict[str, str], comments: dict[str, str]) -> list[Switch]:
-    """One switch for all GPUs that have links to switches: NVSwitches of a board act together."""
+    """Return one switch for all GPUs that have links to switches: NVSwitches of a board act together."""
     ports = {
         gpu.address: sum(_NVLINK.get(link.version, _NVLINK[3]) * link.count for link in gpu.links if link.to == SWITCH)
         for gpu in recording.gpus
@@ -214,7 +214,7 @@ def _switches(recording: Recording, names: dict[str, str], comments: dict[str, s
 
 
 def _between(rates: list[float], specified: float) -> tuple[float, str]:
-    """The bandwidth between GPUs and where it is from: the slowest way where all were measured, else as specified."""
+    """Return the bandwidth between GPUs and its source: that of the slowest pair if all were measured, else specified."""
     if all(rates):
         return _rounded(min(rates)), f"measured: {_gigabytes((min(rates), max(rates)))} at least and at most"
     return specified, _SPECIFIED

@@ -1,4 +1,4 @@
-"""Properties of devices that the learned cost model uses besides their rates: processors and cache."""
+"""Properties of devices that the learned cost model needs: rates, processors and cache."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ..problem import Device
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """A device as the learned model sees it."""
+    """Properties of a device for the learned model."""
 
     name: str
-    """For people, and to group measurements."""
+    """Shown to people; it also groups measurements."""
     kind: str
     rates: Mapping[str, float]
-    """Floating-point operations a second by dtype; ``"float32"`` serves for dtypes not listed."""
+    """Floating-point operations a second by dtype; dtypes that are not listed have the rate of ``"float32"``."""
     bandwidth: float
     """Bytes a second."""
     processors: int
     """Streaming multiprocessors of a GPU, threads of a CPU device."""
     cache: float
-    """Bytes of the last level."""
+    """Bytes of the last-level cache."""
 
     def peak(self, dtype: str) -> float:
-        """Floating-point operations a second; 16-bit floats serve for each other, and for smaller ones."""
+        """Return the floating-point operations a second; an unlisted 8- or 16-bit type has the rate of a 16-bit type."""
         if dtype in self.rates:
             return self.rates[dtype]
         half = self.rates.get("bfloat16", self.rates.get("float16"))
@@ -36,10 +36,10 @@ class DeviceProperties:
 
 
 def rate_of(rates: Mapping[str, float], dtype: str) -> float:
-    """Operations a second in which a kernel multiplies numbers of a type; ``"float32"`` serves for those not listed.
+    """Return the operations a second of kernels that multiply a type; if not listed, that of ``"float32"``.
 
-    ``"tf32"`` is float32 with operands rounded for tensor cores: where it is not listed, half the rate of bfloat16, as in
-    NVIDIA's data sheets from Ampere on. GPUs without bfloat16 have no TF32 either.
+    ``"tf32"`` is float32 with operands rounded for tensor cores. If it is not listed, its rate is half that of bfloat16, as
+    in NVIDIA's data sheets since Ampere. GPUs without bfloat16 have no TF32 either.
     """
     if dtype == "tf32" and dtype not in rates and "bfloat16" in rates:
         return rates["bfloat16"] / 2
@@ -77,29 +77,29 @@ GPUS = {
         _gpu("RTX PRO 6000", 188, 128, 120, 504, 1597, 1008),
     )
 }
-"""GPUs that are known by their product's name."""
+"""Known GPUs by product name."""
 
 CPU_CACHE = 32e6
-"""Bytes of last-level cache that a CPU device is taken to have."""
+"""Assumed bytes of last-level cache of a CPU device."""
 _FLOPS_PER_PROCESSOR = {"cuda": 128 * 2 * 1.6e9, "cpu": 255e9}
-"""float32 operations a second of one multiprocessor since Ampere, and of a thread of oneDNN's: to guess how many of them a
-device has of which only rates are known."""
+"""float32 operations a second of one multiprocessor since Ampere, and of one of oneDNN's threads. They serve to guess the
+number of processors of a device of which only the rates are known."""
 
 
 def guess_processors(kind: str, rate: float) -> int:
-    """Streaming multiprocessors of a GPU, or threads of a CPU device, by its float32 operations a second."""
+    """Guess a GPU's streaming multiprocessors, or a CPU device's threads, from its float32 operations a second."""
     return max(round(rate / _FLOPS_PER_PROCESSOR[kind]), 1)
 
 
 def known_gpu(model: str) -> DeviceProperties | None:
-    """The GPU of a product name such as ``"NVIDIA H200 SXM 141 GB"``, where it is known; the longest match counts."""
+    """Return the GPU of a product name such as ``"NVIDIA H200 SXM 141 GB"``, or None; the longest match counts."""
     words = re.sub(r"[^A-Za-z0-9]+", " ", model).upper()
-    found = [name for name in GPUS if re.search(rf"(?<![A-Z0-9]){name.upper()}(?![0-9])", words)]
-    return GPUS[max(found, key=len)] if found else None
+    matches = [name for name in GPUS if re.search(rf"(?<![A-Z0-9]){name.upper()}(?![0-9])", words)]
+    return GPUS[max(matches, key=len)] if matches else None
 
 
 def properties(device: Device) -> DeviceProperties:
-    """A topology's device as the model sees it: its own rates, and what is known, or guessed, of its chip."""
+    """Return the properties of a topology's device: its rates, and its chip's known or guessed processors and cache."""
     guess = guess_processors(device.kind, device.peak_flops["float32"])
     if device.kind == "cpu":
         return DeviceProperties(

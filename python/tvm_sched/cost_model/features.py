@@ -173,11 +173,16 @@ def describe(graph: OpGraph, footprint: npt.ArrayLike | None = None) -> KernelWo
     tensors, index = graph.tensors, graph.index
     for o, operator in enumerate(graph.operators):
         read = [tensors[index.tensor_id[name]] for name in operator.inputs]
-        made = [tensors[t] for t in index.outputs[o]]
-        key = (operator.kind, operator.flops, *((t.shape, t.dtype, t.size, t.kind) for t in (*read, *made)), len(made))
+        outputs = [tensors[t] for t in index.outputs[o]]
+        key = (
+            operator.kind,
+            operator.flops,
+            *((t.shape, t.dtype, t.size, t.kind) for t in (*read, *outputs)),
+            len(outputs),
+        )
         if key not in seen:
             seen[key] = len(rows)
-            rows.append(_row(operator.kind, operator.flops, read, made))
+            rows.append(_row(operator.kind, operator.flops, read, outputs))
         position[o] = seen[key]
     if not rows:
         return KernelWork.of("elementwise", "", flops=np.zeros(0))
@@ -216,9 +221,9 @@ def family_of(kind: str) -> tuple[str, int]:
     return min(families, key=_HEAVIEST_FIRST.index), len(families) - 1
 
 
-def _row(kind: str, flops: int, read: Sequence[Tensor], made: Sequence[Tensor]) -> tuple[object, ...]:
+def _row(kind: str, flops: int, read: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[object, ...]:
     family, position, fused, counts, library = _facts(kind)
-    written, result = sum([t.size for t in made]), max([prod(t.shape) for t in made], default=1)
+    written, result = sum([t.size for t in outputs]), max([prod(t.shape) for t in outputs], default=1)
     parameters = others = table = broadcast = 0
     for tensor in {tensor.name: tensor for tensor in read}.values():
         if tensor.kind == "parameter":
@@ -230,7 +235,7 @@ def _row(kind: str, flops: int, read: Sequence[Tensor], made: Sequence[Tensor]) 
     if family == "gather":  # reads as many rows of its table as it writes, not the table
         rows_read = min(table, written)
         parameters, others = (rows_read, others) if parameters >= table else (parameters, others - table + rows_read)
-    dtype, extents = made[0].dtype if made else "", _extents(family, flops, read, made)
+    dtype, extents = outputs[0].dtype if outputs else "", _extents(family, flops, read, outputs)
     return (position, dtype, flops, others, parameters, written, *extents, fused, *counts, broadcast, library)
 
 
@@ -244,11 +249,11 @@ def _facts(kind: str) -> tuple[str, int, int, tuple[int, ...], float]:
 
 
 def _extents(
-    family: str, flops: int, read: Sequence[Tensor], made: Sequence[Tensor]
+    family: str, flops: int, read: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> tuple[float, float, float, float, float]:
     """Return ``batch, m, n, k, window`` of one operator."""
-    out = made[0].shape if made else ()
-    elements = float(prod(out)) if out else float(max(made[0].size, 1) if made else 1)
+    out = outputs[0].shape if outputs else ()
+    elements = float(prod(out)) if out else float(max(outputs[0].size, 1) if outputs else 1)
     n = float(out[-1]) if out else elements
     weights = read[1].shape if family in _WITH_WEIGHTS and len(read) > 1 else ()
     if not weights or not elements or flops < elements:

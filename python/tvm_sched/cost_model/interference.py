@@ -1,4 +1,4 @@
-"""Interference of operators on a measured device: the parameters of the rule in ``docs/model.md``, fitted to pairs."""
+"""Interference of operators on a measured device: fit the parameters of the rule in ``docs/model.md`` to pairs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .signature import graph_of, signatures
 
 _FEWEST_PAIRS = 8
 _OF_CORES = slice(0, 2)
-"""Resources that streams with threads of their own do not share: threads and arithmetic."""
+"""Resources that streams with separate threads do not share: threads and arithmetic."""
 _UNSHARED = 1e-6
-"""In place of 0, which `Concurrency` does not allow."""
+"""Use of a resource that is not shared; `Concurrency` does not allow 0."""
 Array = npt.NDArray[np.float64]
 
 
 class PairArrays(NamedTuple):
-    """What `Contention.pairs` takes, and what was measured; the last in seconds, shape (pairs,)."""
+    """Arguments of `Contention.pairs`, and the measured seconds of each pair together, shape (pairs,)."""
 
     seconds: Array
     used: Array
@@ -35,17 +35,16 @@ class PairArrays(NamedTuple):
 def concurrency_of(
     graph: OpGraph, topology: Topology, operator_ns: npt.NDArray[np.int64], profile: Profile, devices: Sequence[int]
 ) -> Concurrency | None:
-    """The concurrency that the profile's pairs imply; None where it has no pairs of two streams of one device.
+    """Fit the concurrency to the profile's pairs; None if it has no pairs of two streams of one device.
 
-    All pairs together give serial share and contention; those whose kernels the graph has are kept, so that their times are
-    the measured ones. On a CPU with several threads, a device gives these to the streams of a stage, as it did to the
-    pairs.
+    Serial share and contention are fitted to all pairs. Pairs whose kernels the graph has keep their measured times. A CPU
+    device with several threads divides them among the streams of a stage, as it did in the measurements.
 
     Parameters
     ----------
     operator_ns : array of int64, shape (operators, devices)
     devices : sequence of int
-        Positions of the devices that were measured.
+        Positions of the measured devices.
     """
     pairs = pairs_of_one_device(profile)
     if not pairs or not devices:
@@ -82,24 +81,24 @@ def concurrency_of(
 
 
 def pairs_of_one_device(profile: Profile) -> list[Pair]:
-    """The pairs that were measured as two streams of the device: on a CPU each had half of its threads at most."""
+    """Return the pairs that ran as two streams of one device: on a CPU each kernel had at most half of the threads."""
     return [pair for pair in profile.pairs if 2 * pair.threads <= profile.threads]
 
 
 def seconds_in_run(pair: Pair, rows: Mapping[str, Measurement]) -> float:
-    """Time of two kernels together in a run: scaled from warm measurements in the same ratio as each kernel alone."""
-    found = [rows[name] for name in (pair.first, pair.second) if name in rows]
-    known = len(found) == 2 and all(row.in_run and row.warm for row in found)
-    scale = sum(row.in_run for row in found) / sum(row.warm for row in found) if known else 1.0
+    """Return the time of two kernels together in a run: the warm time, scaled as the times of the kernels alone."""
+    kernels = [rows[name] for name in (pair.first, pair.second) if name in rows]
+    known = len(kernels) == 2 and all(row.in_run and row.warm for row in kernels)
+    scale = sum(row.in_run for row in kernels) / sum(row.warm for row in kernels) if known else 1.0
     return pair.together * scale
 
 
 def fit_pairs(pairs: Sequence[Pair], rows: Mapping[str, Measurement], device: Device, threads: int) -> Contention:
-    """Serial share and contention that fit measured pairs; none where their kernels are not known.
+    """Fit serial share and contention to measured pairs; both are 0 if no pair has known kernels.
 
-    Pairs on a CPU count by the median of their errors, since other processes slow some of them down by any factor; pairs
-    on a GPU by the mean square, since there large errors are what contention is. Pairs that were measured beside other
-    processes count only where there are few others.
+    On a CPU the fit minimises the median error, since other processes slow some pairs down by large factors. On a GPU it
+    minimises the mean square, since large slowdowns are the contention itself. Pairs that were measured beside other
+    processes count only if there are too few quiet pairs.
     """
     known = [pair for pair in pairs if pair.first in rows and pair.second in rows]
     quiet = [pair for pair in known if pair.load <= QUIET_LOAD]
@@ -111,7 +110,7 @@ def fit_pairs(pairs: Sequence[Pair], rows: Mapping[str, Measurement], device: De
 
 
 def fit_profile(profile: Profile) -> Contention | None:
-    """Serial share and contention from a CPU device's profile; None where it has no pairs of two streams."""
+    """Fit serial share and contention to the profile of a CPU device; None if it has no pairs of two streams."""
     pairs, measured = pairs_of_one_device(profile), profile.device
     if not pairs or measured.kind != "cpu":
         return None
@@ -122,12 +121,11 @@ def fit_profile(profile: Profile) -> Contention | None:
 def pair_arrays(
     pairs: Sequence[Pair], rows: Mapping[str, Measurement], device: Device, threads: int, half: bool = True
 ) -> PairArrays:
-    """Times and parts of the device of each kernel of some pairs.
+    """Return the time of each kernel in some pairs, and the part of the device that it uses.
 
-    On a CPU each kernel has half of the threads: it takes what it takes on these by itself, and of what the cores
-    have, threads and arithmetic, it has its own; bandwidth is shared, as in a stage (``docs/model.md``, "threads").
-    ``half=False`` takes what the kernels take with all threads, which says little of short ones: most of that is waking
-    threads.
+    On a CPU each kernel has half of the threads. Its time is that of the kernel alone on these threads. It shares neither
+    threads nor arithmetic, only bandwidth, as in a stage (``docs/model.md``, "threads"). With ``half=False`` the times are
+    those on all threads; for short kernels they are mostly the time to wake threads.
     """
     names = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
     position = {name: n for n, name in enumerate(names)}
@@ -149,19 +147,19 @@ def pair_arrays(
 
 
 def _half_times(pairs: Sequence[Pair]) -> dict[str, float]:
-    """Seconds that kernels take by themselves with as many threads as each has in a pair: the median."""
-    found: dict[str, list[float]] = {}
+    """Return the median seconds of each kernel alone, with as many threads as it has in a pair."""
+    times: dict[str, list[float]] = {}
     for pair in pairs:
         for name, seconds in zip((pair.first, pair.second), pair.alone, strict=True):
-            found.setdefault(name, []).append(seconds)
-    return {name: float(np.median(seconds)) for name, seconds in found.items()}
+            times.setdefault(name, []).append(seconds)
+    return {name: float(np.median(seconds)) for name, seconds in times.items()}
 
 
 def _occupancy(device: Device, row: Measurement | None, threads: int, name: str, half: Mapping[str, float]) -> float:
-    """Part of a device that a kernel takes: of a GPU's places for blocks, of a CPU's threads.
+    """Return the part of a device that a kernel takes: of a GPU's places for blocks, or of a CPU's threads.
 
-    Of a CPU it is what Amdahl's law through the times on half of the threads and on all of them says; of kernels without
-    both, a library's take all threads, and compiled ones use one.
+    On a CPU it follows by Amdahl's law from the times on half of the threads and on all of them. Without both times, a
+    library's kernel takes all threads and a compiled one takes one.
     """
     if device.kind == "cuda":
         return max((occupancy_share(device, launch) for launch in row.launches), default=1.0) if row else 1.0

@@ -41,7 +41,7 @@ def costs_of_table(graph: OpGraph, topology: Topology, path: str | os.PathLike[s
         raise CostsError(f"{where}: the columns are {', '.join(header) or 'none'}; expected operator, device, seconds "
                          "and, if you like, direct_seconds")  # fmt: skip
     operators, devices = graph.index.operator_id, topology.device_id
-    given: dict[tuple[str, str], tuple[float, float]] = {}
+    latencies: dict[tuple[str, str], tuple[float, float]] = {}
     for line, row in rows:
         pair = row["operator"], row["device"]
         for what, name, known in (("operator", pair[0], operators), ("device", pair[1], devices)):
@@ -49,14 +49,14 @@ def costs_of_table(graph: OpGraph, topology: Topology, path: str | os.PathLike[s
                 raise CostsError(
                     f"{where}, line {line}: there is no {what} {name!r}; there are {_shortened_list(list(known))}"
                 )
-        if pair in given:
+        if pair in latencies:
             raise CostsError(f"{where}, line {line}: operator {pair[0]!r} on {pair[1]!r} has a time already")
         direct = row.get(DIRECT, "")
-        given[pair] = (
+        latencies[pair] = (
             _seconds(row["seconds"], f"{where}, line {line}"),
             _seconds(direct, f"{where}, line {line}") if direct else math.inf,
         )
-    return _fill_costs(graph, topology, given, where)
+    return _fill_costs(graph, topology, latencies, where)
 
 
 def _seconds(text: str, where: str) -> float:
@@ -70,18 +70,18 @@ def _seconds(text: str, where: str) -> float:
 
 
 def _fill_costs(
-    graph: OpGraph, topology: Topology, given: dict[tuple[str, str], tuple[float, float]], where: str
+    graph: OpGraph, topology: Topology, latencies: dict[tuple[str, str], tuple[float, float]], where: str
 ) -> Costs:
     values = np.empty((2, len(graph.operators), len(topology.devices)))
     missing = []
     for o, operator in enumerate(graph.operators):
         for d, device in enumerate(topology.devices):
             candidates = ((operator.name, device.name), (operator.name, "*"), ("*", device.name), ("*", "*"))
-            found = next((given[pair] for pair in candidates if pair in given), None)
-            if found is None:
+            latency = next((latencies[pair] for pair in candidates if pair in latencies), None)
+            if latency is None:
                 missing.append(f"{operator.name} on {device.name}")
             else:
-                values[:, o, d] = found
+                values[:, o, d] = latency
     if missing:
         raise CostsError(f"{where}: {len(missing)} latencies are missing: {_shortened_list(missing)}")
     direct = values[1]

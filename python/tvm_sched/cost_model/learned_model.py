@@ -1,8 +1,8 @@
 """The learned cost model: gradient-boosted trees of the ratio of an operator's time to its roofline, with intervals.
 
-Beyond their data, trees give the value at its edge. Here they learn a ratio, so far from the data a prediction is a
-constant times the roofline. One model serves all GPUs, another all CPUs. A device's rates, processors and cache count only
-if the model was trained on it; otherwise these columns are missing, as they are in a part of the training.
+Beyond their data, trees return the value at its edge. These trees learn a ratio, so far from the data a prediction is a
+constant times the roofline. One model is for all GPUs, another for all CPUs. A device's rates, processors and cache are
+used only if the model was trained on it. Otherwise these columns are missing, as in a part of the training.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMAT, VERSION = "tvm_sched.cost_model", 1
 COVERAGE = 0.9
 """Fraction of measurements inside the intervals."""
 IDENTITY = tuple(NAMES.index(name) for name in ("peak", "bandwidth", "balance", "processors", "cache"))
-"""Columns that tell one device from another."""
+"""Columns that identify a device."""
 SHIPPED = Path(__file__).with_name("learned.msgpack")
 
 RANGED = tuple(NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k"))
@@ -183,7 +183,7 @@ class LearnedModel(msgspec.Struct, frozen=True):
         Raises
         ------
         FormatError
-            The file is not a model, newer than this reader, or made for other features.
+            The file is not a model, newer than this reader, or trained with other features.
         """
         where = os.fspath(path)
         try:
@@ -212,7 +212,7 @@ def load_learned(path: str | os.PathLike[str] | None = None) -> LearnedModel:
     """Load a model file, by default the shipped one; each file is read once."""
     file = Path(SHIPPED if path is None else path)
     if not file.is_file():
-        raise InputError(f"{file}: no such file; `tvm-sched learn` makes one")
+        raise InputError(f"{file}: no such file; `tvm-sched learn` trains one")
     return _load(os.fspath(file), file.stat().st_mtime_ns)
 
 

@@ -13,13 +13,13 @@ from .roofline_model import roofline
 
 NAME = "occupancy"
 BY_LAUNCHES = (NAME, "contention")
-"""Cost models that look at what kernels take of a GPU."""
+"""Cost models that need the resources that kernels take on a GPU."""
 _LEAST = 1e-6
-"""Lower limit for the part of a resource that an operator uses."""
+"""Lower limit of the fraction of a resource that an operator uses."""
 
 
 def occupancy_share(device: Device, kernel: KernelResources) -> float:
-    """Part of the device's places for blocks that a kernel takes, from 0 to 1; 1 where the device is not known.
+    """Return the part of the device's places for blocks that a kernel takes, from 0 to 1; 1 if the device is unknown.
 
     Raises
     ------
@@ -37,33 +37,33 @@ def occupancy_share(device: Device, kernel: KernelResources) -> float:
 
 
 def estimated_resources(graph: OpGraph) -> dict[str, KernelResources]:
-    """Estimated resources of kernels that were not compiled: a thread for every 4 bytes of output, in blocks of 256."""
+    """Estimate the resources of uncompiled kernels: a thread for every 4 bytes of output, in blocks of 256."""
     index = graph.index
-    found = {}
+    resources = {}
     for o, operator in enumerate(graph.operators):
         elements = sum(index.size[t] for t in index.outputs[o]) // 4
-        found[operator.name] = KernelResources(max(1, -(-elements // 256)), 256)
-    return found
+        resources[operator.name] = KernelResources(max(1, -(-elements // 256)), 256)
+    return resources
 
 
 def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelResources] | None = None) -> Costs:
-    """The roofline's latencies, and how long operators take together, from what each uses of three resources.
+    """Return the roofline's latencies, and how long operators take together, by their use of three resources.
 
-    An operator that takes ``t`` alone uses of a device
+    An operator that takes ``t`` alone uses these fractions of a device:
 
     - *occupancy*: the part of the places for blocks that it takes (`occupancy_share`), all of it on a CPU;
     - *arithmetic*: ``flops / peak_flops / t``;
     - *bandwidth*: ``bytes / memory_bandwidth / t``.
 
-    Together they take the longest of them, or as long as one of the resources takes for all (`Concurrency` with
-    ``serial_share=0``); so launch overheads and small kernels overlap, and what fills the device does not. This is the
-    analytic model that Opara leaves for future work.
+    Operators together take as long as the longest of them, or as the busiest resource (`Concurrency` with
+    ``serial_share=0``). So launch overheads and small kernels overlap, but kernels that fill the device do not. Opara leaves
+    such an analytic model for future work.
 
     Parameters
     ----------
     kernels : mapping of str to KernelResources, optional
-        By operator. Default: the operator's `Demand`, of several launches the one that takes most places; where it has none,
-        `estimated_resources`.
+        Resources by operator. Default: those of the operator's `Demand` (of several launches the one with most
+        places), or `estimated_resources` if it has none.
 
     Returns
     -------
@@ -83,7 +83,7 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
 def launches_of(
     graph: OpGraph, kernels: Mapping[str, KernelResources] | None = None
 ) -> list[tuple[KernelResources, ...]]:
-    """The kernel launches of each operator: as given, from its demand, or estimated."""
+    """Return the kernel launches of each operator: from ``kernels``, from its demand, or estimated."""
     if kernels is None:
         guess = estimated_resources(graph)
         return [
@@ -98,13 +98,13 @@ def launches_of(
 def utilisation(
     graph: OpGraph, topology: Topology, operator_ns: npt.NDArray[np.int64], occupancy: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """What operators use of their devices while they run alone for ``operator_ns``.
+    """Return the part of each resource that operators use while they run alone for ``operator_ns``.
 
     Parameters
     ----------
     operator_ns : array of int64, shape (operators, devices)
     occupancy : array of float, shape (operators, devices)
-        Parts of the places for blocks, or of the threads.
+        Fractions of the places for blocks, or of the threads.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The cost models `learned` and `measured`: predictions as `Costs`."""
+"""The cost models `learned` and `measured`, which convert predictions to `Costs`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ Predict = Callable[[KernelWork, DeviceProperties], Prediction]
 
 
 def learned(graph: OpGraph, topology: Topology) -> Costs:
-    """Latencies by the shipped model, see ``docs/cost_model.md``."""
+    """Return the latencies by the shipped model, see ``docs/cost_model.md``."""
     return costs_of(graph, topology, load_learned().predict, "learned")
 
 
 def measured(graph: OpGraph, topology: Topology) -> Costs:
-    """Latencies that `tvm-sched profile` measured on this machine; those of other operators are predicted.
+    """Return the latencies that `tvm-sched profile` measured on this machine; other operators are predicted.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def measured(graph: OpGraph, topology: Topology) -> Costs:
     if others:
         raise InputError(
             f"the cost model 'measured': topology {topology.name!r} has {', '.join(others)}, which the database of "
-            "this machine's CPU kernels does not cover; give a profile made on such a machine, or use 'learned'"
+            "this machine's CPU kernels does not cover; give a profile measured on such a machine, or use 'learned'"
         )
     threads = max(machine.cores // len(topology.devices), 1)
     known = Database().read(machine, database_key(threads))
@@ -52,18 +52,22 @@ def measured(graph: OpGraph, topology: Topology) -> Costs:
 
 
 def database_key(threads: int) -> str:
-    """Key of the CPU's measurements with this many threads per device in the database."""
+    """Return the database key of the CPU's measurements with this many threads per device."""
     return f"cpu, {threads} threads"
 
 
 def costs_of_profile(graph: OpGraph, topology: Topology, profile: Profile, source: str) -> Costs:
-    """Measured latencies where the profile has them, for the others the learned model as the profile refines it.
+    """Return the profile's latencies; the learned model, refined by the profile, predicts operators that it lacks.
 
     Raises
     ------
     InputError
-        No operator of the graph is in the profile, or no device is of its kind. A profile of another machine or
-        version warns (`CostWarning`), and so do operators that it does not have.
+        No operator of the graph is in the profile, or no device is of its kind.
+
+    Warns
+    -----
+    CostWarning
+        The profile is of another machine or version, or lacks operators.
     """
     rows = {row.signature: row for row in profile.kernels if row.seconds > 0}
     names = signatures(graph)
@@ -79,7 +83,7 @@ def costs_of_profile(graph: OpGraph, topology: Topology, profile: Profile, sourc
             f"{', '.join(dict.fromkeys(_describe_device(properties(d)) for d in topology.devices))}"
         )
     for difference in profile.differences():
-        warnings.warn(f"{source}: {difference}; measure again for times to trust", CostWarning, stacklevel=2)
+        warnings.warn(f"{source}: {difference}; measure again for reliable times", CostWarning, stacklevel=2)
     if missing:
         operators = dict(
             zip(reversed(names), (o.name for o in reversed(graph.operators)), strict=True)
@@ -94,18 +98,18 @@ def costs_of_profile(graph: OpGraph, topology: Topology, profile: Profile, sourc
     predict = model.predict if not rows else refined(model, profile, rows)
     devices = [d for d, device in enumerate(topology.devices) if _is_measured(device, profile)]
     exact = {topology.devices[d].name: (names, rows) for d in devices}
-    found = costs_of(graph, topology, predict, source, exact)
-    together = concurrency_of(graph, topology, found.operator_ns, profile, devices)
+    costs = costs_of(graph, topology, predict, source, exact)
+    together = concurrency_of(graph, topology, costs.operator_ns, profile, devices)
     if together is None:
-        return found
-    return Costs(found.operator_ns, found.direct_ns, source, together, found.uncertainty)
+        return costs
+    return Costs(costs.operator_ns, costs.direct_ns, source, together, costs.uncertainty)
 
 
 def _is_measured(device: Device, profile: Profile) -> bool:
-    """Whether a profile is of such a device; CPU devices all have one name, so that their rates have to tell them apart."""
-    found = properties(device)
-    same = found.kind == profile.device.kind and found.name == profile.device.name
-    return same and (found.kind != "cpu" or similar_devices(found, profile.device))
+    """Return whether a profile is of such a device; all CPU devices have one name, so their rates tell them apart."""
+    own = properties(device)
+    same = own.kind == profile.device.kind and own.name == profile.device.name
+    return same and (own.kind != "cpu" or similar_devices(own, profile.device))
 
 
 def _describe_device(device: DeviceProperties) -> str:
@@ -113,7 +117,7 @@ def _describe_device(device: DeviceProperties) -> str:
 
 
 def refined(model: LearnedModel, profile: Profile, rows: Mapping[str, Measurement]) -> Predict:
-    """The learned model, refined for the profile's device."""
+    """Refine the learned model for the profile's device."""
     work = describe_measured(list(rows.values()))
     seconds = np.array([row.seconds for row in rows.values()])
     refinement = refine(work, profile.device, seconds, model.predict(work, profile.device))
@@ -133,15 +137,15 @@ def costs_of(
     source: str,
     exact: Mapping[str, tuple[list[str], Mapping[str, Measurement]]] | None = None,
 ) -> Costs:
-    """Costs of a graph by a function that predicts operators on a device.
+    """Return the costs of a graph by a function that predicts operators on a device.
 
-    A launch takes the topology's overhead besides, except on CPUs, whose measured times hold all of it. With direct host
-    access an operator takes no less than the bus for its host tensors.
+    The topology's launch overhead is added, except on CPUs, whose measured times contain it. With direct host access an
+    operator takes at least as long as the bus for its host tensors.
 
     Parameters
     ----------
     exact : mapping of str to (signatures, measurements), optional
-        Of devices by name: what was measured there takes the place of predictions.
+        Measurements that replace predictions, by name of the device.
     """
     distinct, position = _distinct(describe(graph))
     shape = (len(graph.operators), len(topology.devices))
@@ -150,16 +154,16 @@ def costs_of(
     direct_ns = np.full(shape, FORBIDDEN, np.int64)
     index = graph_on(graph, topology).index
     host = np.array([sum(read) for read in index.host_bytes])
-    made: dict[Device, Prediction] = {}
+    predictions: dict[Device, Prediction] = {}
     for d, device in enumerate(topology.devices):
         key = _without_name(device)
-        if key not in made:
-            made[key] = predict(distinct, properties(device))
-        found = made[key]
+        if key not in predictions:
+            predictions[key] = predict(distinct, properties(device))
+        predicted = predictions[key]
         launch = 0.0 if device.kind == "cpu" else device.launch_overhead
-        for matrix, seconds in ((operator_ns, found.seconds), (low, found.low), (high, found.high)):
+        for matrix, seconds in ((operator_ns, predicted.seconds), (low, predicted.low), (high, predicted.high)):
             matrix[:, d] = _to_ns(seconds + launch)[position]
-        shared[:, d], far[:, d] = found.shared[position], found.far[position]
+        shared[:, d], far[:, d] = predicted.shared[position], predicted.far[position]
         if exact and device.name in exact:
             _fill_measured(d, *exact[device.name], operator_ns, low, high, far)
         route = topology.route(HOST, d)
@@ -183,7 +187,7 @@ def _fill_measured(
     high: npt.NDArray[np.int64],
     far: npt.NDArray[np.bool_],
 ) -> None:
-    """Measured times in a device's column; their interval is the median's own."""
+    """Write measured times into a device's column, with the confidence interval of their median."""
     for o, text in enumerate(names):
         row = rows.get(text)
         if row is not None:
@@ -194,12 +198,12 @@ def _fill_measured(
 
 
 def _measured_direct(names: list[str], rows: Mapping[str, Measurement]) -> npt.NDArray[np.int64]:
-    """Nanoseconds with parameters in host memory; 0 where they were not measured."""
+    """Return the nanoseconds with parameters in host memory; 0 if they were not measured."""
     return np.array([round(rows[name].direct * 1e9) if name in rows else 0 for name in names], dtype=np.int64)
 
 
 def _distinct(work: KernelWork) -> tuple[KernelWork, npt.NDArray[np.int64]]:
-    """Operators without repetitions, and the position of each operator among them."""
+    """Return the operators without repetitions, and the position of each operator among them."""
     columns = [getattr(work, field.name) for field in dataclasses.fields(work) if field.name != "dtype"]
     numbers = np.stack([np.unique(work.dtype, return_inverse=True)[1], *columns], axis=1).astype(np.float64)
     rows = np.ascontiguousarray(numbers).view(np.dtype((np.void, numbers.dtype.itemsize * numbers.shape[1]))).ravel()
@@ -214,12 +218,12 @@ def _without_name(device: Device) -> Device:
 
 
 class _Frozen(dict[str, float]):
-    """Rates that can be part of a key."""
+    """Rates as a hashable part of a key."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return hash(tuple(sorted(self.items())))
 
 
 def _to_ns(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Nanoseconds, at least 1; beyond what problems allow only where a problem says so itself."""
+    """Convert to nanoseconds, from 1 to 2 ** 58, which a problem refuses with a message."""
     return np.clip(np.nan_to_num(seconds * 1e9, nan=1e18), 1, 2.0**58).astype(np.int64)

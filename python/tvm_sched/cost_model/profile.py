@@ -169,25 +169,25 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         text, kernels = _read_parquet(path) if _is_parquet(path) else (read_bytes(path), None)
         data = decode_document(text, FORMAT, VERSION, where)
         try:
-            found = convert(
+            profile = convert(
                 {**data, "kernels": data.get("kernels", []) if kernels is None else kernels}, Profile, where
             )
         except InputError as error:
             raise type(error)(f"{where}: {error}" if where not in str(error) else str(error)) from None
-        if found.device.kind != "cpu":
-            return found
-        threads = guess_processors("cpu", found.device.peak("float32"))  # older files have 1 for every CPU device
-        return msgspec.structs.replace(found, device=dataclasses.replace(found.device, processors=threads))
+        if profile.device.kind != "cpu":
+            return profile
+        threads = guess_processors("cpu", profile.device.peak("float32"))  # older files have 1 for every CPU device
+        return msgspec.structs.replace(profile, device=dataclasses.replace(profile.device, processors=threads))
 
     def differences(self) -> list[str]:
         """Return the differences of this machine from the measured one: reasons not to trust the times here."""
-        here, found = this_machine(), []
+        here, changed = this_machine(), []
         if self.device.kind == "cpu" and here.processor != self.machine.processor:
-            found.append(f"it was measured on {self.machine.processor!r}, this is {here.processor!r}")
+            changed.append(f"it was measured on {self.machine.processor!r}, this is {here.processor!r}")
         for package, version in self.machine.versions.items():
             if package in here.versions and minor(here.versions[package]) != minor(version):
-                found.append(f"it was measured with {package} {version}, here is {here.versions[package]}")
-        return found
+                changed.append(f"it was measured with {package} {version}, here is {here.versions[package]}")
+        return changed
 
 
 def describe_measured(rows: Sequence[Measurement]) -> KernelWork:

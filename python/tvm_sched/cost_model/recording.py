@@ -1,4 +1,4 @@
-"""Record the hardware information of a machine (sysfs, NVML) in a plain document, to make its topology anywhere."""
+"""Record the hardware of a machine (sysfs, NVML) in a document from which its topology can be made anywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .storage import MeasuredStorage
 
 FORMAT, VERSION = "tvm_sched.recording", 1
 SWITCH = "switch"
-"""Where links go that do not go to a GPU."""
+"""Target of links that do not lead to a GPU."""
 
 
 class NvLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,21 +35,21 @@ class Gpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: str
     """PCI address, such as ``"0000:17:00.0"``."""
     path: tuple[str, ...]
-    """PCI addresses on the way to it, from the root port."""
+    """PCI addresses of its path, from the root port."""
     memory: int
     """Bytes."""
     generation: int
     width: int
-    """Of its PCIe link."""
+    """Generation and lanes of its PCIe link."""
     capability: str = ""
-    """Such as ``"9.0"``; empty where it is not known."""
+    """Compute capability such as ``"9.0"``; empty if unknown."""
     cores: int = 0
     clock_mhz: int = 0
     memory_clock_mhz: int = 0
     memory_bits: int = 0
-    """For chips that are not known by name; 0 where they are not known."""
+    """Figures for chips that are not known by name; 0 if unknown."""
     numa: int = -1
-    """Node; -1 where there is none."""
+    """NUMA node; -1 if there is none."""
     links: tuple[NvLink, ...] = ()
 
 
@@ -65,11 +65,11 @@ class Recording(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """Bytes of host memory."""
     gpus: tuple[Gpu, ...] = ()
     source: str = ""
-    """Where it is from."""
+    """Source of the information."""
     bandwidths: Bandwidths | None = None
-    """Where copies were measured."""
+    """Bandwidths, if copies were measured."""
     storage: MeasuredStorage | None = None
-    """Where reads of a disk were measured."""
+    """Storage, if reads of a disk were measured."""
 
 
 def record(root: str | os.PathLike[str] = "/", nvml: Any = None) -> Recording:
@@ -78,10 +78,10 @@ def record(root: str | os.PathLike[str] = "/", nvml: Any = None) -> Recording:
     Parameters
     ----------
     root : path
-        Where ``proc`` and ``sys`` are.
+        Directory with ``proc`` and ``sys``.
     nvml : module, optional
-        ``pynvml`` or what speaks like it; looked for where it is not given. Without it a GPU's name, memory and NVLinks
-        are not known, and GPUs whose name is not known cannot be described.
+        ``pynvml`` or a module with its interface; default: pynvml if it is installed. Without it a GPU's name, memory and
+        NVLinks may be unknown, and GPUs with unknown names cannot be described.
     """
     base = Path(root)
     nodes = sorted(base.glob("sys/devices/system/node/node[0-9]*"))
@@ -113,7 +113,7 @@ def _nvml() -> Any:
 
 
 def _nvml_gpus(base: Path, nvml: Any) -> tuple[list[Gpu], str]:
-    """GPUs by NVML; no source where there is no driver."""
+    """Describe the GPUs by NVML; the source is empty if there is no driver."""
     if nvml is None:
         return [], ""
     try:
@@ -157,17 +157,17 @@ def _nvml_gpu(base: Path, nvml: Any, gpu: Any) -> Gpu:
 
 
 def pci_address(text: Any) -> str:
-    """A PCI address such as ``00000000:17:00.0`` as sysfs writes it."""
+    """Convert a PCI address such as ``00000000:17:00.0`` to the form of sysfs."""
     name = (text.decode() if isinstance(text, bytes) else str(text)).lower()
-    domain, _, rest = name.partition(":")
-    return f"{domain[-4:]}:{rest}"
+    domain, _, slot = name.partition(":")
+    return f"{domain[-4:]}:{slot}"
 
 
 def _path(base: Path, address: str) -> tuple[str, ...]:
-    """PCI addresses from the root port to a device."""
+    """Return PCI addresses from the root port to a device."""
     real = os.path.realpath(base / "sys/bus/pci/devices" / address)
-    found = tuple(re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", real))
-    return found or (address,)
+    addresses = tuple(re.findall(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", real))
+    return addresses or (address,)
 
 
 def _numa(base: Path, address: str) -> int:
@@ -176,8 +176,8 @@ def _numa(base: Path, address: str) -> int:
 
 
 def _sysfs_gpus(base: Path) -> list[Gpu]:
-    """GPUs without NVML: their places, and their names where the driver says them."""
-    found = []
+    """Describe the GPUs without NVML: by their PCI addresses, and their names if the driver tells them."""
+    gpus = []
     for device in sorted((base / "sys/bus/pci/devices").glob("*")):
         if _text(device / "vendor").strip() != "0x10de" or not _text(device / "class").startswith("0x03"):
             continue
@@ -186,16 +186,16 @@ def _sysfs_gpus(base: Path) -> list[Gpu]:
         speed = re.match(r"([\d.]+) GT/s", _text(device / "max_link_speed"))
         generation = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}.get(float(speed.group(1)) if speed else 0.0, 0)
         width = _text(device / "max_link_width").strip()
-        found.append(
+        gpus.append(
             Gpu(name.group(1) if name else f"PCI device {_text(device / 'device').strip()}", device.name,
                 _path(base, device.name), _largest_window(device), generation, int(width) if width.isdigit() else 0,
                 numa=_numa(base, device.name))
         )  # fmt: skip
-    return found
+    return gpus
 
 
 def _largest_window(device: Path) -> int:
-    """The largest range of memory addresses of a device: all of its memory on servers' GPUs, 256 MiB on others."""
+    """Return the size of a device's largest memory range: all of its memory on server GPUs, 256 MiB on others."""
     sizes = [0]
     for line in _text(device / "resource").splitlines():
         begin, end = (int(word, 16) for word in line.split()[:2])

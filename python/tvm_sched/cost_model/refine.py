@@ -1,8 +1,8 @@
-"""Per-device refinement: correct the predictions for all operators by a few measurements on the device.
+"""Refinement for a device: correct the predictions for all operators by a few measurements on the device.
 
-A Gaussian process on log(measured / predicted): an error that all operators of the device share, one that those of a
-family share, and one that is alike for operators of like shape. Where nothing like it was measured, the learned model
-stays as it is.
+The method is a Gaussian process on log(measured / predicted). Its error has three parts: one that all operators of the
+device share, one that the operators of a family share, and one that is similar for operators of similar shape. For
+operators unlike all measured ones the learned model's prediction stays.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .learned_model import Prediction
 _SHAPE = [NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k")]
 _LENGTH = 2.0  # operators that differ by a factor of four in each size have little in common
 _DEVICE, _FAMILY, _ALIKE, _NOISE = 1.0**2, 0.5**2, 0.5**2, 0.2**2
-"""Variances of the logarithm. On a new processor predictions are wrong by up to three times, mostly all alike."""
-_MOST = 1500  # measurements: the equations take the cube of their number
+"""Variances of the logarithm. On a new processor predictions are wrong by up to a factor of three, mostly the same one."""
+_MOST = 1500  # measurements; solving takes the cube of their number
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Refinement:
     inverse: Floats
 
     def __call__(self, work: KernelWork, device: DeviceProperties, predicted: Prediction) -> Prediction:
-        """The prediction corrected; its intervals shrink where like operators were measured."""
+        """Correct a prediction; its intervals shrink for operators similar to measured ones."""
         across = _covariance(features(work, device), self.columns)
         factor = np.exp(across @ self.weights)
         prior = _DEVICE + _FAMILY + _ALIKE
@@ -50,11 +50,11 @@ def refine(work: KernelWork, device: DeviceProperties, measured: Floats, predict
     Parameters
     ----------
     work : KernelWork
-        The operators measured; of more than 1,500 a part, evenly spread.
+        The measured operators; if there are more than 1,500, an evenly spread part of them is used.
     measured : array of float
         Seconds.
     predicted : Prediction
-        What the learned model says of them.
+        The learned model's prediction for them.
     """
     rows = np.unique(np.linspace(0, len(work) - 1, min(len(work), _MOST)).round().astype(np.int64))
     columns = features(work.take(rows), device)

@@ -23,31 +23,31 @@ class SlowKernel:
     operator: str
     """The first operator of the model that it computes."""
     microseconds: float | None
-    """Measured, where the costs are."""
+    """Measured time, if the costs are measured."""
     reason: str
 
 
 def roofline(graph: OpGraph, topology: Topology) -> Costs:
-    """Latencies from floating-point operations, bytes and the devices' specifications.
+    """Return latencies by floating-point operations, bytes and the devices' specifications.
 
     With inputs and parameters in the device's memory an operator takes::
 
         launch_overhead + max(flops / peak_flops, bytes / memory_bandwidth)
 
-    ``bytes`` counts each distinct input and each output once; ``peak_flops`` is the device's for the dtype of the first
-    output, and for ``float32`` where it lists no such dtype. With direct host access the bytes of graph inputs and
-    parameters go over the device's bus instead, in the time that ``docs/model.md`` calls ``host_read``::
+    ``bytes`` counts each distinct input and each output once. ``peak_flops`` is the device's rate for the dtype of the first
+    output, or for ``float32`` if that dtype is not listed. With direct host access the bytes of graph inputs and parameters
+    go over the device's bus, in the time that ``docs/model.md`` calls ``host_read``::
 
         launch_overhead + max(flops / peak_flops, other bytes / memory_bandwidth, host_read)
 
-    On a device of the kind ``"cpu"``, whose kernel waits while a page is read from storage, the two add up:
+    On a device of the kind ``"cpu"``, whose kernel waits while a page is read from storage, the two times add up:
     ``host_read + operator``.
 
-    Times are rounded up to nanoseconds, so the second is never below ``host_read``. Direct host access is `FORBIDDEN`
-    for operators that read no input or parameter, and on devices that share host memory and so need none.
+    Times are rounded up to nanoseconds, so this time is never below ``host_read``. Direct host access is `FORBIDDEN`
+    for operators that read no input or parameter, and on devices that share host memory and do not need it.
 
-    The model knows no cache, no occupancy and no kernel's quality. Of a table a lookup reads the rows that it takes where
-    the graph says so (``read_bytes``), otherwise all of it.
+    The model does not consider caches, occupancy or the quality of kernels. A lookup reads only the rows of its table that
+    the graph states (``read_bytes``), otherwise the whole table.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
 
 
 def _bytes(size: npt.NDArray[np.float64], tensors: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:
-    """Bytes of each operator's tensors."""
+    """Return the bytes of each operator's tensors."""
     count = [len(row) for row in tensors]
     owner = np.repeat(np.arange(len(tensors)), count)
     flat = np.fromiter((t for row in tensors for t in row), dtype=np.int64, count=sum(count))
@@ -89,10 +89,10 @@ def _bytes(size: npt.NDArray[np.float64], tensors: list[tuple[int, ...]]) -> npt
 
 
 def _dtypes(graph: OpGraph) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Each operator's dtype, that of its first output, as a position in a list of names."""
+    """Return each operator's dtype, that of its first output, as a position in a list of names."""
     position: dict[str, int] = {"": 0}
     tensors = graph.tensors
-    names = [tensors[made[0]].dtype if made else "" for made in graph.index.outputs]
+    names = [tensors[outputs[0]].dtype if outputs else "" for outputs in graph.index.outputs]
     column = [position.setdefault(name, len(position)) for name in names]
     return np.array(column, dtype=np.int64), list(position)
 
@@ -102,10 +102,10 @@ def _peak(device: Device, dtypes: list[str]) -> npt.NDArray[np.float64]:
 
 
 def _up(seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Nanoseconds, rounded up; a thousandth of one is taken for the error of floating-point arithmetic."""
+    """Round up to nanoseconds; up to a thousandth of one counts as an error of floating-point arithmetic."""
     return np.ceil(np.minimum(seconds, _CLIP / 1e9) * 1e9 - 1e-3).astype(np.int64)
 
 
 def _host_read_ns(size: npt.NDArray[np.float64], bus: Route) -> npt.NDArray[np.int64]:
-    """The same as `Route.nanoseconds`, operation by operation, for many sizes at once."""
+    """Compute `Route.nanoseconds`, with the same floating-point operations, for many sizes at once."""
     return (-(-np.minimum(bus.latency * 1e9 + size * 1e9 / bus.bandwidth, _CLIP) // 1)).astype(np.int64)

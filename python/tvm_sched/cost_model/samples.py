@@ -27,8 +27,7 @@ class Samples:
     device: npt.NDArray[np.int64]
     """Position in ``devices``."""
     group: npt.NDArray[np.str_]
-    """What is held out together when accuracy is measured: the weights' shape, or the model that a kernel comes from.
-    """
+    """Groups that cross-validation holds out together: by the weights' shape, or by the model of the kernel."""
 
     def __post_init__(self) -> None:
         bad = ~(np.isfinite(self.seconds) & (self.seconds > 0))
@@ -46,26 +45,26 @@ class Samples:
     def on(
         device: DeviceProperties, work: KernelWork, seconds: npt.ArrayLike, group: Sequence[str] | npt.NDArray[np.str_]
     ) -> Samples:
-        """Measurements on one device."""
+        """Return measurements on one device."""
         values = np.asarray(seconds, dtype=np.float64)
         return Samples(work, values, (device,), np.zeros(len(work), np.int64), np.asarray(group, dtype=np.str_))
 
     def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> Samples:
-        """Some of the measurements."""
+        """Return some of the measurements."""
         return Samples(self.work.take(rows), self.seconds[rows], self.devices, self.device[rows], self.group[rows])
 
     def of(self, name: str) -> Samples:
-        """Measurements on devices of a name."""
+        """Return measurements on devices of a name."""
         return self.take(np.array([device.name == name for device in self.devices])[self.device])
 
     @staticmethod
     def concatenate(parts: Sequence[Samples]) -> Samples:
-        """All measurements of several sources.
+        """Return all measurements of several sources.
 
         Raises
         ------
         InputError
-            There is not one measurement.
+            There are no measurements.
         """
         parts = [part for part in parts if len(part)]
         if not parts:
@@ -80,20 +79,20 @@ class Samples:
         )
 
     def features(self) -> npt.NDArray[np.float32]:
-        """`features` of each operator on its device."""
+        """Compute the `features` of each operator on its device."""
         return self._on_devices(features, np.empty((len(self), len(NAMES)), dtype=np.float32))
 
     def roofline(self) -> Floats:
-        """`roofline_seconds` of each operator on its device."""
+        """Compute the `roofline_seconds` of each operator on its device."""
         return self._on_devices(roofline_seconds, np.empty(len(self)))
 
     def with_join(self, seconds: Floats) -> Floats:
-        """Times on ideal threads with `join_seconds` of each operator on its device."""
+        """Add the `join_seconds` of each operator on its device to its time on ideal threads."""
         rows = self._on_devices(join_seconds, np.empty(len(self)), seconds)
         return seconds + rows
 
     def without_join(self) -> Floats:
-        """`without_join` of the measured times."""
+        """Return the measured times without the overhead of joining threads (`without_join`)."""
         return self._on_devices(without_join, np.empty(len(self)), self.seconds)
 
     def _on_devices(self, describe: Callable[..., Array], result: Array, *columns: Floats) -> Array:

@@ -1,4 +1,4 @@
-"""Signatures: a line of text by which equal kernel calls share a measurement, and that can be parsed back into an operator.
+"""Signatures: one line of text for equal kernel calls, which share a measurement; it can be parsed into an operator.
 
 ``onednn.matmul_bias|2049000|a float32[1,1024];p float32[1024,1000];p float32[1000]|float32[1,1000]``: kind,
 floating-point operations, inputs (a for activations and inputs, p for parameters), outputs.
@@ -19,7 +19,7 @@ _TENSOR = re.compile(r"(?:([ap]) )?([a-z]\w*)\[((?:\d+(?:,\d+)*)?)\]")
 
 
 def signature(graph: OpGraph, operator: Operator) -> str:
-    """The signature of one operator of a graph."""
+    """Return the signature of one operator of a graph."""
     tensors = [graph.tensors[graph.index.tensor_id[name]] for name in (*operator.inputs, *operator.outputs)]
     texts = [f"{tensor.dtype or 'uint8'}[{','.join(map(str, _shape(tensor)))}]" for tensor in tensors]
     count = len(operator.inputs)
@@ -28,23 +28,23 @@ def signature(graph: OpGraph, operator: Operator) -> str:
 
 
 def signatures(graph: OpGraph) -> list[str]:
-    """The signature of each operator."""
+    """Return the signature of each operator."""
     return [signature(graph, operator) for operator in graph.operators]
 
 
 def call_signature(graph: OpGraph) -> str:
-    """The signature of a call of the whole model: an operator ``call`` that reads its inputs and writes its outputs."""
+    """Return the signature of a call of the model: an operator ``call`` that reads its inputs and writes its outputs."""
     inputs = tuple(tensor.name for tensor in graph.tensors if tensor.kind == "input")
     return signature(graph, Operator("call", "call", inputs, graph.outputs))
 
 
 def graph_of(texts: Sequence[str]) -> OpGraph:
-    """A graph with an operator, joined to no other, for each signature.
+    """Return a graph with one unconnected operator for each signature.
 
     Raises
     ------
     InputError
-        A text that is no signature.
+        A text is not a signature.
     """
     operators, tensors = [], []
     for position, text in enumerate(texts):
@@ -52,11 +52,11 @@ def graph_of(texts: Sequence[str]) -> OpGraph:
         if len(parts) != 4 or not parts[1].isdigit():
             raise InputError(f"{text!r} is not the signature of an operator: KIND|FLOPS|INPUTS|OUTPUTS")
         read = [_tensor(each, f"{position}.i{k}") for k, each in enumerate(filter(None, parts[2].split(";")))]
-        made = [
+        written = [
             _tensor(each, f"{position}.o{k}", "activation") for k, each in enumerate(filter(None, parts[3].split(";")))
         ]
-        tensors += [*read, *made]
-        inputs, outputs = (tuple(tensor.name for tensor in each) for each in (read, made))
+        tensors += [*read, *written]
+        inputs, outputs = (tuple(tensor.name for tensor in each) for each in (read, written))
         operators.append(Operator(f"operator{position}", parts[0], inputs, outputs, int(parts[1])))
     return OpGraph("signatures", tuple(operators), tuple(tensors))
 

@@ -1,4 +1,4 @@
-"""Uncertainty of a schedule's latency from the errors of operator latencies, and which measurements would reduce it most."""
+"""Uncertainty of a schedule's latency by errors of operator latencies, and which measurements would reduce it most."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..schedule import Schedule, evaluate
 from .features import family_of
 from .signature import signatures
 
-_DEVIATIONS = 1.6448536  # of a normal distribution: 90 % of it lie within this many to either side
+_DEVIATIONS = 1.6448536  # standard deviations to either side that contain 90 % of a normal distribution
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,15 @@ class Useful:
     """A kernel whose measurement would make the latency of a schedule more certain."""
 
     signature: str
-    """Of the kernel, see `signatures`."""
+    """Signature of the kernel, see `signatures`."""
     device: str
     """Model of the device."""
     operators: tuple[str, ...]
-    """Operators of the schedule that are this kernel."""
+    """Operators of the schedule that this kernel computes."""
     uncertain_ns: int
-    """Width of the interval of all of them together."""
+    """Sum of the widths of their intervals."""
     far: bool
-    """Whether it is far from all that was measured."""
+    """Whether it is far from all measured kernels."""
 
 
 def sample_latencies(
@@ -41,19 +41,19 @@ def sample_latencies(
     progress: Callable[[str, int, int], None] | None = None,
     workload: Workload | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Latencies of a schedule in nanoseconds when operators take times drawn from their intervals.
+    """Sample the latency of a schedule, in nanoseconds, with operator times drawn from their intervals.
 
-    They are means over the requests of the workload, by default those of the schedule's certificate.
+    Latencies are means over the requests of the workload, by default those of the schedule's certificate.
 
-    Errors are drawn once for each kernel on each model of device, so equal kernels err alike; a part of the error is
-    common to all kernels of a family there (`Uncertainty.shared`), so that errors do not just cancel out. What operators
-    take together is drawn from its own interval (`Concurrency.interval`), once for all sets; measured pairs get longer with
-    their operators.
+    One error is drawn for each kernel on each model of device, so equal kernels have equal errors. A part of the error is
+    common to all kernels of a family (`Uncertainty.shared`), so that errors do not cancel out. A factor on the times of
+    operators that run together is drawn from its own interval (`Concurrency.interval`), once for all sets. Measured pairs
+    scale with their operators.
 
     Raises
     ------
     InputError
-        The problem's costs have no estimate of their errors.
+        The problem's costs do not estimate their errors.
     """
     costs = problem.costs
     intervals, together = costs.uncertainty, costs.concurrency
@@ -88,7 +88,7 @@ def sample_latencies(
 
 
 def _contention_factor(together: Concurrency | None, rng: np.random.Generator) -> float:
-    """Drawn factors on the times of sets of operators; 90 % of the draws lie in the interval."""
+    """Draw a factor on the times of sets of operators; 90 % of the draws lie in the interval."""
     if together is None or together.interval == (1.0, 1.0):
         return 1.0
     z = float(rng.standard_normal()) / _DEVIATIONS
@@ -97,7 +97,7 @@ def _contention_factor(together: Concurrency | None, rng: np.random.Generator) -
 
 
 def _codes(names: list[str], models: list[str]) -> npt.NDArray[np.int64]:
-    """A number for each pair of a name and a device's model, shape (names, models)."""
+    """Number the pairs of a name and a device's model; equal pairs have equal numbers, shape (names, models)."""
     _, rows = np.unique(names, return_inverse=True)
     distinct, columns = np.unique(models, return_inverse=True)
     return np.asarray(rows[:, None] * len(distinct) + columns[None])
@@ -119,7 +119,7 @@ def _scaled(problem: Problem, factor: npt.NDArray[np.float64], of_sets: float) -
 
 
 def most_useful(problem: Problem, schedule: Schedule, count: int = 10) -> list[Useful]:
-    """The kernels of a schedule whose times are least certain, in nanoseconds of the whole run; empty if all are certain."""
+    """Return the kernels of a schedule whose times are least certain, in nanoseconds of the whole run."""
     intervals = problem.costs.uncertainty
     if intervals is None:
         return []
@@ -132,8 +132,8 @@ def most_useful(problem: Problem, schedule: Schedule, count: int = 10) -> list[U
             width = int(intervals.high_ns[o, d] - intervals.low_ns[o, d])
             entry = placement.operator, width, bool(intervals.far[o, d])
             together.setdefault((names[o], device.model or device.name), []).append(entry)
-    found = [
+    candidates = [
         Useful(name, device, tuple(e[0] for e in entries), sum(e[1] for e in entries), any(e[2] for e in entries))
         for (name, device), entries in together.items()
     ]
-    return sorted((each for each in found if each.uncertain_ns > 0), key=lambda u: -u.uncertain_ns)[:count]
+    return sorted((each for each in candidates if each.uncertain_ns > 0), key=lambda u: -u.uncertain_ns)[:count]

@@ -26,7 +26,7 @@ _MIB = 1 << 20
 
 
 def open_artifact(path: Path, parameters: Path | None) -> tuple[ScheduledModule | None, list[Check]]:
-    """Load an artifact with its parameters; what is wrong with it, and how this machine differs from its own."""
+    """Load an artifact with its parameters; check its integrity, and the differences of this machine from its own."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MachineWarning)
@@ -41,17 +41,17 @@ def open_artifact(path: Path, parameters: Path | None) -> tuple[ScheduledModule 
     found_differences = differences(info)
     checks += [Check("artifact", "machine", "warning", difference) for difference in found_differences]
     if not found_differences:
-        checks.append(Check("artifact", "machine", "ok", "this machine is like what it was made for"))
+        checks.append(Check("artifact", "machine", "ok", "this machine is like the one that it was compiled for"))
     return module, checks
 
 
 def needs_gpu(module: ScheduledModule) -> bool:
-    """Whether its plans run on GPUs."""
+    """Return whether its plans run on GPUs."""
     return any(plan["backend"] == "cuda" for plan in module.plans())
 
 
 def architecture_check(info: dict[str, Any], gpus: Sequence[dict[str, Any]]) -> Check:
-    """Whether the artifact's kernels can be loaded into each GPU: by binaries of its family, or by PTX that is not newer."""
+    """Check that each GPU can load the artifact's kernels: by binaries of its family, or by PTX that is not newer."""
     needs = info.get("needs", {}).get("cuda", {})
     binaries, ptx = list(needs.get("architectures", ())), needs.get("ptx")
     if not binaries:
@@ -99,7 +99,7 @@ def run_checks(module: ScheduledModule, seed: int = 0, devices: Sequence[int] | 
 
 
 def _values(module: ScheduledModule, inputs: list[Any], outputs: list[Any]) -> Check:
-    """That a second run gives the same bits, and that floating-point outputs of normal inputs are numbers."""
+    """Check that a second run gives the same bits, and that floating-point outputs of normal inputs are numbers."""
     again = module.run(*inputs)
     changed = [n for n, (a, b) in enumerate(zip(outputs, again, strict=True)) if not _equal_bytes(a, b)]
     if changed:
@@ -117,7 +117,7 @@ def _equal_bytes(a: Any, b: Any) -> bool:
 
 
 def _times(module: ScheduledModule, inputs: list[Any], plan: dict[str, Any]) -> list[Check]:
-    """Latency, kernels and copies of the fastest of a few runs beside the plan's."""
+    """Compare latency, kernels and copies of the fastest of a few runs with the plan's."""
     runs = []
     for _ in range(_RUNS):
         module.run_times(*inputs)
@@ -140,7 +140,7 @@ def _times(module: ScheduledModule, inputs: list[Any], plan: dict[str, Any]) -> 
 
 
 def _overlap(timeline: Any) -> float | None:
-    """Part of the time of copies during which some kernel runs."""
+    """Return the part of the copies' time during which some kernel runs."""
     copies = [(e.start_ns, e.end_ns) for e in timeline.events if e.kind in ("load", "copy")]
     kernels = sorted((e.start_ns, e.end_ns) for e in timeline.events if e.kind == "kernel")
     total = sum(end - start for start, end in copies)
@@ -157,7 +157,7 @@ def _overlap(timeline: Any) -> float | None:
 
 
 def _kernels(plan: dict[str, Any], run: dict[str, Any]) -> Check:
-    """Time of each kernel beside the predicted one; those that differ most by time come first."""
+    """Compare the time of each kernel with the prediction; the largest differences come first."""
     rows = []
     for event in run["events"]:
         step = plan["steps"][event["step"]]
@@ -170,13 +170,13 @@ def _kernels(plan: dict[str, Any], run: dict[str, Any]) -> Check:
 
 
 def _copies(plan: dict[str, Any], run: dict[str, Any]) -> list[Check]:
-    """Bytes a second of large copies, by the queue that they were on."""
+    """Return bytes a second of large copies, by the queue that they were on."""
     lanes: dict[str, list[tuple[int, int]]] = {}
     for event in run["events"]:
         size = int((event["event"] or {}).get("bytes", 0))
         if plan["steps"][event["step"]]["kind"] == "copy" and size >= _MIB:
             lanes.setdefault(event["queue"], []).append((size, max(event["end_ns"] - event["start_ns"], 1)))
-    rates = {lane: sum(s for s, _ in found) / sum(t for _, t in found) * 1e9 for lane, found in lanes.items()}
+    rates = {lane: sum(s for s, _ in copies) / sum(t for _, t in copies) * 1e9 for lane, copies in lanes.items()}
     if not rates:
         return []
     text = ", ".join(f"{lane} {format_rate(rate)}" for lane, rate in rates.items())
@@ -184,12 +184,12 @@ def _copies(plan: dict[str, Any], run: dict[str, Any]) -> list[Check]:
 
 
 def _graph(module: ScheduledModule, inputs: list[Any], outputs: list[Any]) -> Check:
-    """That a replayed graph gives the same bits as the issued run."""
+    """Check that a replayed graph gives the same bits as the issued run."""
     module.configure(trace=False, graph=True)
-    found = [module.run(*inputs) for _ in range(3)]
+    runs = [module.run(*inputs) for _ in range(3)]
     latency = module.latency()
     module.configure(trace=True, graph=False)
-    for values in found:
+    for values in runs:
         if not all(_equal_bytes(a, b) for a, b in zip(outputs, values, strict=True)):
             return Check("artifact", "graph", "failure", "a replayed graph gives other values: please report it")
     text = f"replayed with the same values in {format_ns(round(latency * 1e9))}"

@@ -18,31 +18,31 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One check and its result."""
 
     part: str
-    """Of what: ``"host"``, ``"gpu"`` or ``"artifact"``."""
+    """The checked part: ``"host"``, ``"gpu"`` or ``"artifact"``."""
     name: str
     status: Status
-    """``"ok"``; ``"warning"``: it works, less well than it could; ``"failure"``: it does not work, or gives wrong
-    values; ``"absent"``: it is not there, and nothing that was requested needs it."""
+    """``"ok"``; ``"warning"``: it works, but not as well as it could; ``"failure"``: it does not work, or gives wrong
+    values; ``"absent"``: it is missing and not needed."""
     text: str
-    """What was found, and what to do where that is not ``"ok"``."""
+    """The result, and what to do if it is not ``"ok"``."""
     data: dict[str, Any] = {}
-    """The figures behind the text: bytes, bytes a second, nanoseconds."""
+    """Figures of the text: bytes, bytes a second, nanoseconds."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """All checks, in the order in which they were made; ``healthy``: none failed."""
+    """All checks in their order; ``healthy``: none failed."""
 
     healthy: bool
     checks: tuple[Check, ...]
 
     @classmethod
     def of(cls, checks: Iterable[Check]) -> Diagnosis:
-        """The diagnosis that follows from checks."""
-        made = tuple(checks)
-        return cls(all(check.status != "failure" for check in made), made)
+        """Return the diagnosis that follows from checks."""
+        results = tuple(checks)
+        return cls(all(check.status != "failure" for check in results), results)
 
     def lines(self) -> list[str]:
-        """The checks by part, and a last line with their counts, as texts with rich's markup."""
+        """Return the checks by part, and a last line with their counts, as texts with rich's markup."""
         said: list[str] = []
         for part, checks in groupby(self.checks, key=lambda check: check.part):
             said.append(f"[bold]{part}[/bold]")

@@ -14,22 +14,22 @@ from ..report.units import format_bytes, format_rate
 from .check import Check
 
 COPY_BYTES = 64 << 20
-"""Of the copies that are timed."""
+"""Bytes of the timed copies."""
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS")
 _TOLERATED = 0.25
-"""How far a measured bandwidth may be from the topology's."""
+"""Allowed ratio of a measured bandwidth to the topology's."""
 _ROUTES = {
     "from_host": "from the host",
     "to_host": "to the host",
-    "from_host_both": "from the host, both ways at once",
-    "to_host_both": "to the host, both ways at once",
+    "from_host_both": "from the host, both directions at once",
+    "to_host_both": "to the host, both directions at once",
     "within": "within",
 }
-"""What the rates of `tvm_sched.cuda_copy_rates` are of."""
+"""Meanings of the rates of `tvm_sched.cuda_copy_rates`."""
 
 
 def gpu_report() -> tuple[dict[str, Any] | None, str]:
-    """The driver's report on itself and its GPUs, or None and the reason why there is none."""
+    """Return the driver's report on itself and its GPUs, or None and the reason why there is none."""
     try:
         return dict(json.loads(_library.function("tvm_sched.cuda_report")())), ""
     except RuntimeError as error:
@@ -37,7 +37,7 @@ def gpu_report() -> tuple[dict[str, Any] | None, str]:
 
 
 def gpu_checks(needed: bool, topology: Topology | None = None) -> list[Check]:
-    """All checks that need no artifact; a missing GPU is a failure if one is ``needed``."""
+    """Run all checks that need no artifact; a missing GPU is a failure if one is ``needed``."""
     report, reason = gpu_report()
     if report is None:
         return [Check("gpu", "driver", "failure" if needed else "absent", reason)]
@@ -81,14 +81,15 @@ def _environment(gpus: list[dict[str, Any]]) -> Check:
 
 def _libraries() -> list[Check]:
     checks = []
-    for found in json.loads(_library.function("tvm_sched.nvidia_libraries")()):
-        if found["problem"]:
+    for library in json.loads(_library.function("tvm_sched.nvidia_libraries")()):
+        if library["problem"]:
             checks.append(
-                Check("gpu", found["name"], "warning", f"artifacts that call it cannot run: {found['problem']}")
+                Check("gpu", library["name"], "warning", f"artifacts that call it cannot run: {library['problem']}")
             )
         else:
-            text = f"version {found['version']}, {found['file']}"
-            checks.append(Check("gpu", found["name"], "ok", text, {"version": found["version"], "file": found["file"]}))
+            text = f"version {library['version']}, {library['file']}"
+            details = {name: library[name] for name in ("version", "file")}
+            checks.append(Check("gpu", library["name"], "ok", text, details))
     return checks
 
 
@@ -97,12 +98,12 @@ def _peers(peers: list[list[bool]]) -> Check:
     apart = any("." in row for row in rows)
     text = f"access each other's memory (a row for each GPU): {' '.join(rows)}"
     if apart:
-        text += "; copies between the others take the way through the host's memory"
+        text += "; copies between the others go through the host's memory"
     return Check("gpu", "peers", "ok", text, {"matrix": peers})
 
 
 def iommu_check(root: Path = Path("/")) -> Check:
-    """Whether an IOMMU is on without virtualisation: NVIDIA's driver does not support copies between PCIe peers then.
+    """Check whether an IOMMU is on without virtualisation: NVIDIA's driver then supports no copies between PCIe peers.
 
     CUDA C++ Programming Guide, "IOMMU on Linux": such copies may end with wrong bytes.
     """
@@ -121,7 +122,7 @@ def iommu_check(root: Path = Path("/")) -> Check:
 
 
 def _devices(topology: Topology, gpus: list[dict[str, Any]]) -> Check:
-    """Whether the topology's devices are the GPUs that are there, in their order."""
+    """Check that the topology's devices are the GPUs of this machine, in their order."""
     wanted = [device for device in topology.devices if device.kind == "cuda"]
     if len(wanted) > len(gpus):
         text = f"topology {topology.name!r} has {len(wanted)} GPUs, and this process may use {len(gpus)}"
@@ -141,7 +142,7 @@ def _devices(topology: Topology, gpus: list[dict[str, Any]]) -> Check:
 
 
 def _copies(gpu: int, topology: Topology | None) -> list[Check]:
-    """Copies between pinned memory and a GPU."""
+    """Check the copies between pinned memory and a GPU."""
     name = f"copies of GPU {gpu}"
     try:
         rates = _library.function("tvm_sched.cuda_copy_rates")(gpu, COPY_BYTES)
@@ -164,7 +165,7 @@ def _peer_copies(source: int, target: int, topology: Topology | None) -> Check:
 
 
 def _compare_rate(rate: float, gpu: int, other: int, topology: Topology | None, down: bool = False) -> tuple[Any, str]:
-    """How a measured rate compares with the topology's of the same route."""
+    """Compare a measured rate with the topology's rate of the same route."""
     devices = [] if topology is None else [d for d in topology.devices if d.kind == "cuda" and d.bus]
     if topology is None or max(gpu, other) >= len(devices):
         return "ok", ""

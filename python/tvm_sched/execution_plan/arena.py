@@ -29,7 +29,7 @@ class Block:
 
     @property
     def users(self) -> list[Step]:
-        """The steps that write and read it."""
+        """The steps that write and read the buffer."""
         return [self.writer, *self.readers]
 
     @property
@@ -44,7 +44,7 @@ class Block:
 
 
 class Order:
-    """Which steps of a plan have ended when another begins, by queues and waits, whatever the durations."""
+    """The steps of a plan that have ended when another begins, by queues and waits, for any durations."""
 
     def __init__(self, steps: list[Step]) -> None:
         self._before: list[int] = []  # for each step, a set of steps as bits
@@ -59,7 +59,7 @@ class Order:
                 last[step.queue] = known | 1 << step.index
 
     def over(self, former: Block, block: Block) -> bool:
-        """Whether all users of a block have ended when another block is written."""
+        """Return whether all users of a block have ended when another block is written."""
         if former.pinned:
             return False
         before = self._before[block.writer.index]
@@ -133,13 +133,13 @@ def _place(blocks: list[Block], over: Callable[[Block, Block], bool]) -> int:
 
 
 def _apart(a: Block, b: Block) -> bool:
-    """Whether one of two blocks ends before the other begins, in planned time and in the order of the plan."""
+    """Return whether one of two blocks ends before the other begins, in planned time and in the order of the plan."""
     first, second = (a, b) if a.writer.index < b.writer.index else (b, a)
     return first.end_ns <= second.writer.start_ns and first.last < second.writer.index
 
 
 def _gap(taken: list[tuple[int, int]], size: int) -> int:
-    """Lowest aligned offset of ``size`` free bytes between sorted intervals that may overlap."""
+    """Return the lowest aligned offset of ``size`` free bytes between sorted intervals that may overlap."""
     at = 0
     for low, high in taken:
         if at + size <= low:
@@ -149,7 +149,7 @@ def _gap(taken: list[tuple[int, int]], size: int) -> int:
 
 
 def _wait_for_former_owners(blocks: list[Block]) -> None:
-    """Make each writer wait for the users of the former blocks in its bytes, which may run longer than planned.
+    """Make each writer wait for the users of the earlier blocks in its bytes, which may run longer than planned.
 
     Segments of bytes have the users of their last block; users of earlier blocks ended before its writer began.
     """

@@ -13,7 +13,7 @@ from .states import States
 from .steps import RESULTS, BufferKey, Step, StepMaker, order_steps, plan_waits
 
 WORKSPACE = 32 << 20
-"""Most bytes of a library's workspace on a stream; ``cpp/kernels/cuda/call.cc`` has one for kernels outside of plans."""
+"""Largest workspace of a library on a stream; ``cpp/kernels/cuda/call.cc`` has one for kernels outside of plans."""
 _UNIT = 1 << 16  # workspaces are multiples of it
 
 
@@ -40,9 +40,9 @@ def emit_plan(
         Name of the plan, unique in its artifact.
     backend : {"cpu", "emulated", "cuda"}
     functions : mapping of str to str
-        Name in the artifact of each function that it holds; others are global functions.
+        Name in the artifact of each of its functions; others are global functions.
     values : sequence of str
-        Parameters whose values the artifact or its file of parameters holds; the others are arguments of each call.
+        Parameters whose values are in the artifact or its parameter file; the others are arguments of each call.
     cores : mapping of str to (int, int), optional
         By operator, its share of the cores (`core_shares`); default: all.
     states : mapping of str to str, optional

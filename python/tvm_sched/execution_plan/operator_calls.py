@@ -1,4 +1,4 @@
-"""Input of an execution plan besides the schedule: the kernel call of each operator."""
+"""The kernel call of each operator, which an execution plan needs besides the schedule."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class KernelCall:
     outputs: tuple[str, ...]
     """Names of tensors, in the order of the call."""
     in_place: Mapping[int, int] = field(default_factory=dict)
-    """By position of an output, the position of the input that it updates: the kernel writes what changes, into the input's
+    """By position of an output, the position of the input that it updates: the kernel writes the changes into the input's
     memory."""
 
 
 class Calls(Protocol):
-    """A graph with its kernels; `tvm_sched.relax.problem.operator_graph.Extraction` is one, `ShapesOnly` another."""
+    """A graph with its kernels, such as `tvm_sched.relax.problem.operator_graph.Extraction`."""
 
     @property
     def graph(self) -> OpGraph:
@@ -51,25 +51,3 @@ class Calls(Protocol):
     def parameters(self) -> Collection[str]:
         """Tensors that are parameters."""
         ...
-
-
-@dataclass(frozen=True)
-class ShapesOnly:
-    """A graph without kernels: enough for a plan that is emulated without values."""
-
-    graph: OpGraph
-
-    @property
-    def calls(self) -> list[KernelCall]:
-        """Kernels named after their operators."""
-        return [KernelCall(o.name, o.name, True, False, o.inputs, o.outputs) for o in self.graph.operators]
-
-    @property
-    def arguments(self) -> list[str]:
-        """The graph's inputs."""
-        return [tensor.name for tensor in self.graph.tensors if tensor.kind == "input"]
-
-    @property
-    def parameters(self) -> list[str]:
-        """The graph's parameters."""
-        return [tensor.name for tensor in self.graph.tensors if tensor.kind == "parameter"]

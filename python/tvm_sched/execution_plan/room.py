@@ -1,4 +1,4 @@
-"""Stages without barriers: an operator starts while those of earlier stages still run if the device has room for all."""
+"""Stages without barriers: an operator starts beside operators of earlier stages if the device has room for all."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _ROUNDING = 1e-9
 def wait_for_room(problem: Problem, at: ScheduleIndex, kernels: list[Step]) -> None:
     """Make kernels on devices with stages wait for earlier ones until the kernels that may still run leave room.
 
-    What may run is, of each other stream, one of the kernels launched before that are not known to have ended, except of
-    the same stage: these are meant to share the device. Room is cores where a device gives its threads to streams, else
-    each resource of the costs. The streams that are planned to end first are waited for first. So the operators that stages
-    keep apart since they do not fit at the same time stay apart, and others need no barrier.
+    On each other stream, one of the earlier kernels that are not known to have ended may still run. Kernels of the same
+    stage are excepted: they share the device. The room is cores if a device divides its threads among streams, else each
+    resource of the costs. A kernel first waits for the streams that are planned to end first. So operators that do not fit
+    at the same time stay apart, and other operators need no barrier.
 
     Parameters
     ----------
     kernels : list of Step
-        By placement, with what they wait for; waits are added.
+        Kernels by placement, with their waits; further waits are added.
     """
     staged = {d for d, stage in zip(at.device, at.stage, strict=True) if stage}
     parts = _parts(problem, at)
@@ -42,19 +42,19 @@ def wait_for_room(problem: Problem, at: ScheduleIndex, kernels: list[Step]) -> N
         over.append(known)
         if step.device not in staged:
             continue
-        rest: dict[str, list[int]] = {}
+        unfinished: dict[str, list[int]] = {}
         for other in launched.get(step.device, ()):
             same_stage = at.stage[k] and at.stage[other] == at.stage[k]
             if not same_stage and other not in known and kernels[other].queue != step.queue:
-                rest.setdefault(kernels[other].queue, []).append(other)
-        for last in _waited_for(rest, parts, parts[k], kernels):
+                unfinished.setdefault(kernels[other].queue, []).append(other)
+        for last in _waited_for(unfinished, parts, parts[k], kernels):
             step.after.append(kernels[last])
             known |= over[last] | {last}
         launched.setdefault(step.device, []).append(k)
 
 
 def _parts(problem: Problem, at: ScheduleIndex) -> list[npt.NDArray[np.float64]]:
-    """Return for each placement its share of its device's cores, or of each resource."""
+    """Return for each placement its fraction of its device's cores, or of each resource."""
     together = problem.costs.concurrency
     assert together is not None, "stages need it"
     parts = []
@@ -65,14 +65,17 @@ def _parts(problem: Problem, at: ScheduleIndex) -> list[npt.NDArray[np.float64]]
 
 
 def _waited_for(
-    rest: dict[str, list[int]], parts: list[npt.NDArray[np.float64]], own: npt.NDArray[np.float64], kernels: list[Step]
+    unfinished: dict[str, list[int]],
+    parts: list[npt.NDArray[np.float64]],
+    own: npt.NDArray[np.float64],
+    kernels: list[Step],
 ) -> list[int]:
     """Return the last kernels of streams to wait for until ``own`` fits beside the other streams."""
-    largest = {queue: np.max([parts[k] for k in steps], axis=0) for queue, steps in rest.items()}
+    largest = {queue: np.max([parts[k] for k in steps], axis=0) for queue, steps in unfinished.items()}
     chosen = []
-    for queue in sorted(rest, key=lambda queue: (kernels[rest[queue][-1]].end_ns, rest[queue][-1])):
+    for queue in sorted(unfinished, key=lambda queue: (kernels[unfinished[queue][-1]].end_ns, unfinished[queue][-1])):
         if bool((sum(largest.values(), own) <= 1 + _ROUNDING).all()):
             break
-        chosen.append(rest[queue][-1])
+        chosen.append(unfinished[queue][-1])
         del largest[queue]
     return chosen

@@ -11,7 +11,7 @@ from .operator_calls import KernelCall
 from .steps import BufferKey, Step, StepMaker
 
 QUEUE = "states"
-"""The queue of the copies that bring states to devices that read them elsewhere."""
+"""The queue of the copies of states to other devices that read them."""
 
 
 class States:
@@ -20,11 +20,11 @@ class States:
     Parameters
     ----------
     maker : StepMaker
-        Whose steps are made (`StepMaker.make`).
+        The schedule whose steps are built (`StepMaker.make`).
     next_of : mapping of str to str
-        By input, the tensor that takes its place in the next run.
+        By input, the tensor that replaces it in the next run.
     calls : sequence of KernelCall
-        Those with `KernelCall.in_place` update states in place (`check_in_place`).
+        Calls with `KernelCall.in_place` update states in place (`check_in_place`).
     """
 
     def __init__(self, maker: StepMaker, next_of: Mapping[str, str], calls: Sequence[KernelCall]) -> None:
@@ -37,7 +37,7 @@ class States:
         self._copies: dict[BufferKey, Step] = {}
 
     def location(self, tensor: int, device: int) -> BufferKey | None:
-        """Where a reader on ``device`` finds a tensor; None if it is no state."""
+        """Return where a reader on ``device`` finds a tensor; None if it is not a state."""
         if tensor not in self.home:
             return None
         home = self.home[tensor]
@@ -45,7 +45,7 @@ class States:
         return BufferKey(tensor, home if shared else device)
 
     def place(self, steps: list[Step], kernels: list[Step]) -> list[Step]:
-        """The steps with states read from the devices that store them, not loaded from the host."""
+        """Return the steps, in which states are read from the devices that store them and not loaded from the host."""
         moved = {id(step): step for step in steps if step.kind == "copy" and step.outputs[0].tensor in self.home}
         for step in steps:
             step.waits = [other for other in step.waits if id(other) not in moved]
@@ -77,7 +77,7 @@ class States:
         return sources
 
     def bytes_on(self, device: int) -> int:
-        """Bytes of states on a device; each is stored twice, old and new, unless it is updated in place."""
+        """Return the bytes of states on a device; each is stored twice, old and new, unless it is updated in place."""
         size = self.problem.graph.index.size
         return sum(
             (1 if state in self.in_place else 2) * size[state] for state, home in self.home.items() if home == device
@@ -90,7 +90,7 @@ def check_states(graph: OpGraph, inputs: list[str], results: list[str], states: 
     Parameters
     ----------
     inputs, results : list of str
-        Tensors that the model takes, and those that it returns in their order.
+        Tensors that the model takes, and tensors that it returns, in order.
     states : mapping of str to int
         By input, the position of a result.
 
@@ -148,7 +148,7 @@ def check_in_place(calls: Sequence[KernelCall], next_of: Mapping[str, str]) -> s
         A kernel updates an input that is not the state whose next value it computes, or another kernel reads that state's
         old value.
     """
-    found: dict[str, str] = {}
+    writer: dict[str, str] = {}
     for call in calls:
         for output, position in call.in_place.items():
             state = call.inputs[position]
@@ -157,15 +157,15 @@ def check_in_place(calls: Sequence[KernelCall], next_of: Mapping[str, str]) -> s
                     f"operator {call.operator!r} updates its input {state!r} in place, so its result "
                     f"{call.outputs[output]!r} must be the next value of a state: states={{{state!r}: POSITION}}"
                 )
-            found[state] = call.operator
+            writer[state] = call.operator
     for call in calls:
-        for state in found.keys() & set(call.inputs):
-            if found[state] != call.operator:
+        for state in writer.keys() & set(call.inputs):
+            if writer[state] != call.operator:
                 raise InputError(
-                    f"operator {call.operator!r} reads the old value of the state {state!r}, which {found[state]!r} "
+                    f"operator {call.operator!r} reads the old value of the state {state!r}, which {writer[state]!r} "
                     "overwrites; let it read the new value"
                 )
-    return set(found)
+    return set(writer)
 
 
 def _outputs(maker: StepMaker, step: Step) -> list[BufferKey]:

@@ -48,7 +48,7 @@ class BufferKey:
 
 
 class StepMaker:
-    """Makes the steps of one schedule. Read `steps` after `make`.
+    """Builder of a schedule's steps; `steps` is ready after `make`.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ class StepMaker:
 
     def _make_transfers(self) -> None:
         graph, channels = self.problem.graph, self.problem.topology.channels
-        gone = {t for t, _ in self.at.evicted}  # they are brought in every run
+        gone = {t for t, _ in self.at.evicted}  # every run brings them
         for j, (kind, item) in enumerate(zip(self.at.transfer_kind, self.at.transfer_item, strict=True)):
             source, target = self.at.transfer_source[j], self.at.transfer_device[j]
             route = self.problem.route(source, target)
@@ -184,13 +184,13 @@ class StepMaker:
         for step in self.transfers:
             for lane in step.lanes:
                 before = lanes.get(lane, [])
-                # Its own queue keeps the order; but the kernel of a host read waits for the same, in another queue.
+                # Its queue keeps the order, but the kernel of a host read, in another queue, needs the same waits.
                 apart = step.kind == "host_read"
                 step.after += [o for o in before[:-1] if apart or o.queue != step.queue] + before[-1:]
                 lanes[lane] = [*before, step] if step.optional else [step]
 
     def _connect_tensors(self) -> None:
-        """Let kernels and copies wait for the arrival of what they read."""
+        """Let kernels and copies wait for the arrival of their inputs."""
         index = self.problem.graph.index
         for position, step in enumerate(self.kernels):
             for t in index.inputs[step.operator]:
@@ -284,7 +284,7 @@ def order_steps(steps: list[Step]) -> list[Step]:
 
 
 def plan_waits(steps: list[Step]) -> list[list[int]]:
-    """Return the steps that each step waits for in the plan's order, without those that its queue or other waits imply.
+    """Return the steps that each step waits for in the plan's order, without waits that its queue or other waits imply.
 
     A step implies all steps that ended before it began. Steps that a warm run leaves out imply nothing.
     """

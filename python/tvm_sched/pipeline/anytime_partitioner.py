@@ -37,7 +37,7 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     time_limit : float, optional
-        Wall-clock seconds; default: 60, or no limit if ``work`` is given.
+        Wall-clock seconds; default: 60, or no limit with ``work``.
     work : float, optional
         Seconds of work on an idle core. The integer programs, which only the clock can limit, are then left out, and the
         same work and seed give the same partition and bound, unless a time limit ends the search first.
@@ -85,7 +85,7 @@ def anytime(problem: PartitionProblem, stages: int, options: AnytimeOptions) -> 
         searches = turns(counted, beside, options.moves, Prices.pays(state, PRICED_SHARE * budget.left))
         later = _beside(state, searches, budget) if beside else improve(state, searches, budget)
         status = status if later == "no better found" else later  # the first methods may have been cut off
-    best = state.found
+    best = state.incumbent
     return Partition(best.stage_of, state.bound, state.bound_name, status=status, order=best.order)
 
 

@@ -68,7 +68,7 @@ class Goal:
 
 
 class DeviceSearch:
-    """Search over sequences of devices; each sequence is cut along given orders with the costs of its devices.
+    """Search over sequences of devices; each sequence is cut along topological orders with the costs of its devices.
 
     With unequal links, a cut uses the fastest route's transfer times, since a stage's neighbours are not known yet. It is
     then priced with the true times, and `DeviceAnnealing` improves it with them.

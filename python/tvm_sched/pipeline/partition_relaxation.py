@@ -21,7 +21,7 @@ def relax(problem: Problem, devices: Sequence[int]) -> PartitionProblem:
     Raises
     ------
     InputError
-        No device is given, an operator can run on none of them, or the topology has storage.
+        There is no device, an operator can run on none of them, or the topology has storage.
     """
     if not devices:
         raise InputError("a pipeline needs at least one device")

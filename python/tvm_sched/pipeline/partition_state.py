@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..cores import cores
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import report_progress
 from ..search_budget import Budget, Incumbent
 from .neighbourhoods import improve_neighbours
 from .partitioner_registry import PROVED
-from .slicegraph import cores, cut
+from .slicegraph import cut
 
 FEW_IDEALS = 20_000
 """Largest number of ideals for the program over ideals, which takes a fraction of a second."""
@@ -67,7 +68,7 @@ class PartitionState(Incumbent[Cut]):
             self.offer(Cut(stage_of, order), self.problem.bottleneck(stage_of, order))
 
     @property
-    def found(self) -> Cut:
+    def incumbent(self) -> Cut:
         """The best partition; there is always one."""
         assert self.best is not None
         return self.best
@@ -75,7 +76,7 @@ class PartitionState(Incumbent[Cut]):
     @property
     def stage_of(self) -> Integers:
         """Stage of each node in the best partition."""
-        return self.found.stage_of
+        return self.incumbent.stage_of
 
 
 class Ideals:

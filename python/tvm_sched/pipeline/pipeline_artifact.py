@@ -18,7 +18,7 @@ from ..files import convert, decode_document, exchange, folder_beside, read_byte
 from ..problem import Problem
 from ..runtime import ScheduledModule
 from ..runtime import load as load_module
-from .compiled import CompiledPipeline, assemble
+from .compiled_pipeline import CompiledPipeline, assemble
 from .pipeline_plan import PipelinePlan
 
 FORMAT, VERSION = "tvm_sched.pipeline_artifact", 1
@@ -121,7 +121,7 @@ def load(folder: str | os.PathLike[str]) -> CompiledPipeline:
     Warns
     -----
     MachineWarning
-        This machine differs from the one that the artifact was made for.
+        This machine differs from the one that the artifact was compiled for.
     """
     path, manifest = Path(folder), load_manifest(folder)
     check_files(path, manifest, (PROBLEM, PLAN))
@@ -155,9 +155,9 @@ def load_stage(folder: str | os.PathLike[str], s: int, manifest: Manifest | None
     check_files(path, manifest, stage.files)
     module = load_module(path / stage.library, path / stage.parameters if stage.parameters else None)
     plan = module.plans()[0]
-    for said, found in ((stage.inputs, plan["arguments"]), (stage.outputs, plan["outputs"])):
+    for said, actual in ((stage.inputs, plan["arguments"]), (stage.outputs, plan["outputs"])):
         expected = [(t.name, t.shape, t.dtype) for t in said]
-        if expected != [(t["name"], tuple(t["shape"]), t["dtype"]) for t in found]:
+        if expected != [(t["name"], tuple(t["shape"]), t["dtype"]) for t in actual]:
             raise FormatError(f"{path / stage.library}: other tensors than {MANIFEST} says; export the pipeline again")
     if emulation := manifest.emulation:
         module.configure(times_only=not emulation.values, emulation_scale=emulation.scale)
@@ -179,13 +179,13 @@ def new_artifact(folder: str | os.PathLike[str]) -> Iterator[Path]:
     check_target(target)
     try:
         with folder_beside(target) as beside:
-            made = beside / "new"
-            made.mkdir()
-            yield made
+            new = beside / "new"
+            new.mkdir()
+            yield new
             if target.exists():
-                exchange(made, target)
+                exchange(new, target)
             else:
-                made.rename(target)
+                new.rename(target)
     except OSError as error:
         raise InputError(f"{target}: cannot be written ({error.strerror or error})") from None
 
@@ -234,13 +234,13 @@ def _faults(manifest: Manifest) -> Iterator[str]:
     """Yield the contradictions in a manifest."""
     if not manifest.stages:
         yield "there are no stages"
-    made: dict[str, int | None] = {tensor.name: None for tensor in manifest.inputs}
+    source_of: dict[str, int | None] = {tensor.name: None for tensor in manifest.inputs}
     for s, stage in enumerate(manifest.stages):
-        yield from _sources(f"stage {s}", stage.inputs, made)
-        made.update((tensor.name, s) for tensor in stage.outputs)
+        yield from _sources(f"stage {s}", stage.inputs, source_of)
+        source_of.update((tensor.name, s) for tensor in stage.outputs)
         if wrong := [tensor.name for tensor in stage.outputs if tensor.source != s]:
             yield f"stage {s} makes {wrong[0]!r}, whose source is another"
-    yield from _sources("the model", manifest.outputs, made)
+    yield from _sources("the model", manifest.outputs, source_of)
     needed = (PROBLEM, PLAN, *(name for stage in manifest.stages for name in stage.files))
     for name in dict.fromkeys((*needed, *manifest.files)):
         if name not in manifest.files:
@@ -249,9 +249,9 @@ def _faults(manifest: Manifest) -> Iterator[str]:
             yield f"file {name!r} is not in the artifact's folder"
 
 
-def _sources(reader: str, tensors: Iterable[TensorEntry], made: dict[str, int | None]) -> Iterator[str]:
+def _sources(reader: str, tensors: Iterable[TensorEntry], source_of: dict[str, int | None]) -> Iterator[str]:
     for tensor in tensors:
-        if tensor.name not in made or made[tensor.name] != tensor.source:
+        if tensor.name not in source_of or source_of[tensor.name] != tensor.source:
             source = "the caller" if tensor.source is None else f"stage {tensor.source}"
             yield f"{reader} gets {tensor.name!r} of {source}, which does not give it"
 
@@ -268,12 +268,12 @@ def check_files(folder: Path, manifest: Manifest, names: Iterable[str]) -> None:
         file, expected = folder / name, manifest.files[name]
         if not file.is_file():
             raise InputError(f"{file}: is missing; {MANIFEST} names it. Copy the whole folder, or export it again")
-        found = _file_entry(file)
-        if found.bytes != expected.bytes:
+        actual = _file_entry(file)
+        if actual.bytes != expected.bytes:
             raise InputError(
-                f"{file}: has {found.bytes} bytes, {MANIFEST} says {expected.bytes}; copy it again, or export it again"
+                f"{file}: has {actual.bytes} bytes, {MANIFEST} says {expected.bytes}; copy it again, or export it again"
             )
-        if found != expected:
+        if actual != expected:
             raise InputError(f"{file}: was altered: its checksum is not the one in {MANIFEST}; copy or export it again")
 
 

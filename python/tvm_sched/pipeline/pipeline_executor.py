@@ -37,8 +37,8 @@ class StageProgram:
     outputs: tuple[str, ...]
     """Names of tensors."""
     run: Callable[[Sequence[Any]], Sequence[Any]]
-    """From the inputs to the outputs, in their order; called from ``ways`` threads."""
-    ways: int = 1
+    """From the inputs to the outputs, in their order; called from ``instances`` threads."""
+    instances: int = 1
     """Batches at once: on a GPU one arrives and one leaves while another is computed."""
 
 
@@ -107,7 +107,7 @@ class PipelineExecutor:
         self.outputs = problem.graph.outputs
         self.emulated, self.scale, self.times_only = emulated, scale if emulated else 1.0, times_only
         if len(self.programs) != len(self.wiring.devices):
-            raise InputError(f"{len(self.programs)} programs are given for {len(self.wiring.devices)} stages")
+            raise InputError(f"{len(self.programs)} programs for {len(self.wiring.devices)} stages")
         if not any(hop.target == len(self.programs) for hop in self.wiring.hops):
             raise InputError("the model returns nothing that a stage makes, so there is nothing to run")
         parameters = {tensor.name for tensor in problem.graph.tensors if tensor.kind == "parameter"}
@@ -139,8 +139,8 @@ class PipelineExecutor:
     def trace(self, batches: Iterable[Any]) -> tuple[list[BatchResult], PipelineRun]:
         """Run batches; return their results, and when each stage and hop worked, in nanoseconds of the plan's time."""
         run = _Run(self, batches)
-        with closing(run.results()) as made:
-            results = list(made)
+        with closing(run.results()) as finished:
+            results = list(finished)
         source = "emulated" if self.emulated else "measured"
         timeline = Timeline(source, self.problem.digest, tuple(run.events()), max(run.done, default=0))  # type: ignore[arg-type]
         return results, PipelineRun(timeline, tuple(run.done))
@@ -192,10 +192,10 @@ class _Run:
         self.lanes = []
         for hop in wiring.hops:
             # A source with several batches at once needs room for all of them.
-            ways = 1 if hop.source == HOST else self.executor.programs[hop.source].ways
+            instances = 1 if hop.source == HOST else self.executor.programs[hop.source].instances
             arrived: SimpleQueue[_Item | None] = SimpleQueue()
             sent = SimpleQueue[_Item | None]() if self.executor.emulated and hop.duration_ns else arrived
-            self.lanes.append(_Lane(sent, arrived, threading.Semaphore(hop.room + ways - 1)))
+            self.lanes.append(_Lane(sent, arrived, threading.Semaphore(hop.room + instances - 1)))
         self.channels = {c: threading.Lock() for hop in wiring.hops for c in hop.channels}
         self.spans: list[tuple[str, int, int, int, int]] = []  # kind, stage or hop, batch, start, end
         self.begin = 0
@@ -273,12 +273,12 @@ class _Run:
 
     def _stage(self, s: int) -> None:
         """Compute batch after batch, or several at once; their results leave in order."""
-        leaving, ways = self.executor.wiring.leaving(s), self.executor.programs[s].ways
-        if ways == 1:
+        leaving, instances = self.executor.wiring.leaving(s), self.executor.programs[s].instances
+        if instances == 1:
             for items in self._taken(s):
                 self._send(leaving, self._compute(s, items))
         else:
-            with ThreadPoolExecutor(ways + 1, f"stage {s}") as pool:
+            with ThreadPoolExecutor(instances + 1, f"stage {s}") as pool:
                 begun: SimpleQueue[Future[_Item] | None] = SimpleQueue()
                 sender = pool.submit(self._send_in_order, leaving, begun)
                 for items in self._taken(s):

@@ -1,4 +1,4 @@
-"""Cut a chain whose segments have given costs: least bottleneck, or least sum below a ceiling."""
+"""Cut a chain by the costs of its segments: least bottleneck, or least sum below a ceiling."""
 
 from __future__ import annotations
 

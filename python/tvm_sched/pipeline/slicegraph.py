@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Literal
 
 import msgspec
 
 from ..checks import require_at_least
+from ..cores import cores
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..worker_pool import distribute
 from .partitioner_registry import Partition, register
@@ -64,11 +64,6 @@ def cut(problem: PartitionProblem, order: Integers, stages: int) -> Integers:
     """Return the stage of each node in the best cut of an order; stages run in that order."""
     _, ends = problem.slice(order, stages)
     return problem.stages_of(order, ends)
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _population(problem: PartitionProblem, stages: int, options: SliceGraphOptions, seed: int) -> Integers:

@@ -101,10 +101,10 @@ def peak_bytes(problem: Problem, operators: Sequence[int]) -> int:
         if is_parameter(problem, t):
             continue
         here = [position[o] for o in index.consumers[t] if o in position]
-        made = position.get(index.producer[t])
-        kept = made is not None and (t in index.graph_outputs or len(here) < len(index.consumers[t]))
-        last = len(operators) - 1 if kept else max([*here, made if made is not None else 0])
-        change[made or 0] += index.size[t]
+        written = position.get(index.producer[t])
+        kept = written is not None and (t in index.graph_outputs or len(here) < len(index.consumers[t]))
+        last = len(operators) - 1 if kept else max([*here, written if written is not None else 0])
+        change[written or 0] += index.size[t]
         change[last + 1] -= index.size[t]
     peak = held = 0
     for difference in change:

@@ -22,14 +22,14 @@ def stage_problem(problem: Problem, plan: PipelinePlan, s: int, apart: bool = Fa
     index, graph = problem.graph.index, problem.graph
     operators = [index.operator_id[name] for name in plan.stages[s].operators]
     inside = set(operators)
-    made = [t for o in operators for t in index.outputs[o]]
+    written = [t for o in operators for t in index.outputs[o]]
     read = [t for o in operators for t in index.inputs[o]]
     tensors = []
-    for t in dict.fromkeys([*read, *made]):
+    for t in dict.fromkeys([*read, *written]):
         tensor = graph.tensors[t]
         foreign = tensor.kind == "activation" and index.producer[t] not in inside
         tensors.append(msgspec.structs.replace(tensor, kind="input") if foreign else tensor)
-    sent = [t for t in made if t in index.graph_outputs or any(o not in inside for o in index.consumers[t])]
+    sent = [t for t in written if t in index.graph_outputs or any(o not in inside for o in index.consumers[t])]
     columns = [problem.topology.device_id[plan.stages[s].device]] if apart else slice(None)
     costs = problem.costs.operator_ns[operators][:, columns]
     return Problem(

@@ -169,7 +169,7 @@ class Concurrency:
         )  # fmt: skip
 
     def to_builtins(self) -> dict[str, Any]:
-        """Plain data for a problem file."""
+        """Return plain data for a problem file."""
         return {
             "utilisation": self.utilisation.tolist(),
             "serial_share": self.serial_share,

@@ -1,4 +1,4 @@
-"""Latency of each operator on each device, with its parameters there or read from host memory."""
+"""Latency of each operator on each device, with parameters in its memory or read directly from host memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORBIDDEN = np.iinfo(np.int64).max
 
 
 LONGEST_NS = 1 << 58
-"""Limit of the sum of all times of a problem, nine years: solvers multiply them."""
+"""Limit of the sum of all times of a problem, nine years, since solvers multiply times."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Uncertainty:
     """Whether the operator is unlike all measured operators."""
 
     def to_builtins(self) -> dict[str, Any]:
-        """Plain data for a problem file."""
+        """Return plain data for a problem file."""
         return {
             "low_ns": _rows(self.low_ns),
             "high_ns": _rows(self.high_ns),
@@ -60,17 +60,17 @@ class Costs:
     Parameters
     ----------
     operator_ns : array of int64, shape (operators, devices)
-        Inputs and parameters in the device's memory. `FORBIDDEN` where the operator cannot run. At least 1: 0 is raised
-        to 1, since by the memory rule a kernel that takes no time would hold its inputs and outputs at no time.
+        Latency with inputs and parameters in the device's memory; `FORBIDDEN` if the operator cannot run there. 0 is raised
+        to 1, since by the memory rule a kernel without duration would never hold its inputs and outputs.
     direct_ns : array of int64, shape (operators, devices)
-        With direct host access: the kernel reads graph inputs and parameters from host memory through the device's
-        bus while it runs. `FORBIDDEN` where that is impossible or makes no sense.
+        Latency with direct host access: the kernel reads graph inputs and parameters from host memory through the device's
+        bus while it runs. `FORBIDDEN` if that is impossible or useless.
     source : str
-        What made the numbers: ``"roofline"``, ``"measured"``, ...
+        Source of the numbers, such as ``"roofline"`` or ``"measured"``.
     concurrency : Concurrency, optional
-        Times of operators that run together on a device. Without it a device runs one at a time.
+        Times of operators that run together on a device. Without it a device runs one operator at a time.
     uncertainty : Uncertainty, optional
-        Where the source knows it.
+        Errors of the latencies, if the source estimates them.
     """
 
     __slots__ = ("concurrency", "direct_ns", "operator_ns", "source", "uncertainty")
@@ -101,7 +101,7 @@ class Costs:
 
     @staticmethod
     def from_seconds(operator: npt.ArrayLike, direct: npt.ArrayLike | None = None, source: str = "") -> Costs:
-        """Costs from seconds; infinity means "cannot run there"."""
+        """Return the costs from seconds; infinity means "cannot run there"."""
         return Costs(_to_ns("operator", operator), None if direct is None else _to_ns("direct", direct), source)
 
     def rows(self, operators: Sequence[int]) -> Costs:
@@ -117,7 +117,7 @@ class Costs:
         )
 
     def to_builtins(self) -> dict[str, Any]:
-        """Plain data for a problem file; `FORBIDDEN` becomes None. Unknown parts are omitted: digests depend on it."""
+        """Return plain data for a problem file: `FORBIDDEN` is None; unknown parts are omitted, as digests require."""
         data: dict[str, Any] = {
             "source": self.source,
             "operator_ns": _rows(self.operator_ns),

@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..files import UNREADABLE, read_bytes, why_unreadable
 
 FAMILIES = ("gpt2", "llama", "mistral")
-"""Values of ``model_type`` in a ``config.json`` that are understood."""
+"""Known values of ``model_type`` in a ``config.json``."""
 
 
 class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -128,7 +128,7 @@ mistralai."""
 
 
 class _HuggingFace(msgspec.Struct):
-    """The fields of ``config.json`` that say what the graph looks like, under both families' names."""
+    """The fields of ``config.json`` that determine the graph, under both families' names."""
 
     model_type: str = ""
     vocab_size: int = 0
@@ -157,27 +157,27 @@ def read_config(
     Parameters
     ----------
     path
-        The file. What changes no shape (dropout, scaling of rotary embedding, a sliding window) is left out.
+        The file. Fields that change no shape (dropout, scaling of rotary embedding, a sliding window) are ignored.
     name : str, optional
-        Of the model; else the name of the folder that holds a ``config.json``, or the stem of another file.
+        Name of the model; default: the folder of a ``config.json``, or the stem of another file.
     families : sequence of str
-        Values of ``model_type`` that the caller understands. Those beyond `FAMILIES` are read as Llama's.
+        Values of ``model_type`` that the caller accepts. Values beyond `FAMILIES` are read as Llama's.
 
     Raises
     ------
     InputError
-        No such file, no JSON, another family of models, or a size that is missing or wrong.
+        The file is missing or not JSON, the family of models is another one, or a size is missing or wrong.
     """
     where = os.fspath(path)
     try:
-        found = msgspec.json.decode(read_bytes(where), type=_HuggingFace)
+        config = msgspec.json.decode(read_bytes(where), type=_HuggingFace)
     except UNREADABLE as error:
         raise InputError(f"{where}: not a config.json of a language model ({why_unreadable(error)})") from None
-    if found.model_type not in families:
-        raise InputError(f"{where}: model_type is {found.model_type!r}; allowed are {', '.join(families)}")
+    if config.model_type not in families:
+        raise InputError(f"{where}: model_type is {config.model_type!r}; allowed are {', '.join(families)}")
     stem = Path(where).resolve().parent.name if Path(where).name == "config.json" else Path(where).stem
     try:
-        return _from_hugging_face(found, name or stem)
+        return _from_hugging_face(config, name or stem)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -205,7 +205,7 @@ def _from_hugging_face(raw: _HuggingFace, name: str) -> DecoderConfig:
 
 
 def is_config(path: Path) -> bool:
-    """Whether a file is a ``config.json`` of a model rather than a document of tvm_sched."""
+    """Return whether a file is a ``config.json`` of a model rather than a document of tvm_sched."""
     try:
         return path.suffix.lower() == ".json" and bool(msgspec.json.decode(path.read_bytes(), type=_Head).model_type)
     except (OSError, *UNREADABLE):

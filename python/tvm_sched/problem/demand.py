@@ -19,7 +19,7 @@ class KernelResources(msgspec.Struct, frozen=True):
     Raises
     ------
     CostsError
-        A number below what a kernel can have, or more dynamic than all shared memory.
+        A number is too small for a kernel, or the dynamic shared memory exceeds all of it.
     """
 
     blocks: int
@@ -31,7 +31,7 @@ class KernelResources(msgspec.Struct, frozen=True):
     shared_memory: int = 0
     """Bytes of a block, static and dynamic."""
     dynamic_shared_memory: int = 0
-    """Those of them that the launch asks for."""
+    """The dynamic part of ``shared_memory``, which the launch requests."""
 
     def __post_init__(self) -> None:
         least = {"blocks": 1, "threads": 1, "registers": 0, "shared_memory": 0, "dynamic_shared_memory": 0}
@@ -53,9 +53,9 @@ class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     launches: tuple[KernelResources, ...]
-    """In the order in which they are launched, at least one."""
+    """Kernels in launch order, at least one."""
     memory_bound: bool
-    """Whether the operator is memory-intensive, else it is compute-intensive, as Opara tells them apart."""
+    """Whether the operator is memory-intensive rather than compute-intensive, by Opara's distinction."""
     source: DemandSource
     """Origin of the numbers: registers and static shared memory of the compiled kernel; the launch alone, with
     registers assumed; or a model of what a library launches."""
@@ -75,10 +75,10 @@ class Multiprocessor(msgspec.Struct, frozen=True):
     reserved: int = 1024
 
     def resident(self, kernel: KernelResources) -> int:
-        """Blocks of a kernel that fit at once; 0 where none does.
+        """Return how many blocks of a kernel fit at once.
 
-        Registers are given to warps of 32 threads, in units of 256, by each quarter of the multiprocessor; shared memory in
-        units of 128 bytes. NVIDIA's driver says the same of an H100 (``benchmarks/data/h100_concurrency.json``).
+        Each quarter of the multiprocessor allocates registers to warps of 32 threads in units of 256; shared memory has
+        units of 128 bytes. NVIDIA's driver gives the same numbers for an H100 (``benchmarks/data/h100_concurrency.json``).
         """
         warps, registers, shared, _ = self.room_of(kernel)
         fits = [self.blocks, self.threads // _WARP // warps, self.registers // registers if registers else 0]
@@ -92,7 +92,7 @@ class Multiprocessor(msgspec.Struct, frozen=True):
         return self.threads // _WARP, self.registers, self.shared_memory, self.blocks
 
     def room_of(self, kernel: KernelResources) -> tuple[int, int, int, int]:
-        """What a block takes of each, rounded up to allocation units; no registers where a warp has too many."""
+        """Return how much of each resource a block takes, in whole allocation units; no registers if a warp has too many."""
         warps = -(-kernel.threads // _WARP)
         registers = max(1, -(-kernel.registers * _WARP // _REGISTER_UNIT)) * _REGISTER_UNIT
         quarter = self.registers // _QUARTERS
@@ -110,16 +110,16 @@ MULTIPROCESSORS = {
     "sm_89": Multiprocessor(1536, 65536, 100 * 1024, 24),
     "sm_90": Multiprocessor(2048, 65536, 228 * 1024, 32),
 }
-"""By compute capability: the CUDA C++ Programming Guide's table of technical specifications."""
+"""Limits by compute capability, from the table of technical specifications in the CUDA C++ Programming Guide."""
 
 _COUNTS = {
     "MIG 1g.5gb": 14, "V100": 80, "A100": 108, "A40": 84, "A6000": 84, "H100": 132, "H200": 132, "RTX 2080 SUPER": 48
 }  # fmt: skip
-"""Multiprocessors of products, by a part of their names, of which the first counts (NVIDIA's data sheets)."""
+"""Multiprocessors of products by a part of their names; the first match counts (NVIDIA's data sheets)."""
 
 
 def multiprocessors_of(device: Device) -> tuple[Multiprocessor, int] | None:
-    """The multiprocessor of a device, and their number; None where the device is not known."""
+    """Return a device's multiprocessor and how many of them it has; None if the device is unknown."""
     count = next((n for name, n in _COUNTS.items() if name in device.model), 0)
     processor = MULTIPROCESSORS.get(device.arch)
     return (processor, count) if processor is not None and count else None

@@ -31,19 +31,19 @@ def generation_problem(
 
     Its models are ``prefill``, ``decode``, ``decode.2`` and so on; the end of ``prefill`` is the time to the first token. A
     parameter with the same name, size, shape and type in both problems is one tensor. The cache is an activation of the
-    prefill: it stays on the device that made it, and copies carry it to others. Each step also reads what earlier steps
-    added to the cache; its kernels take the time of ``decode``'s, although the cache grows. An operator ``next_token``
-    (1 ns) makes the other inputs of a step, such as its token, from the first output of the part before.
+    prefill: it stays on the device that computed it, and copies bring it to others. Each step also reads the entries that
+    earlier steps added to the cache; its kernels take as long as ``decode``'s, although the cache grows. An operator
+    ``next_token`` (1 ns) computes the other inputs of a step, such as its token, from the first output of the part before.
 
     Alternatives with parameters of their own are dropped: the parts would not share them.
 
     Parameters
     ----------
     prefill, decode : Problem
-        On the same machine. The prefill returns logits and the cache. A step takes the cache as parameters or inputs, and
-        returns logits and, in the same order, what it adds to the cache, or the whole new cache.
+        Problems on the same machine. The prefill returns logits and the cache. A step takes the cache as parameters or
+        inputs, and returns logits and, in the same order, the new entries of the cache, or the whole new cache.
     steps : int
-        Tokens after the first.
+        Number of tokens after the first.
     carried : mapping of str to str, optional
         Outputs of the prefill by the host tensors of the decode that they replace. By default an output after the logits
         replaces the first free host tensor of its shape and type that is no parameter of the prefill.
@@ -80,13 +80,15 @@ def generation_problem(
             outputs += map(part.named, graph.outputs)
         else:
             outputs += map(part.named, graph.outputs[1:])
-            made = tuple(following.named(tensor.name) for tensor in inputs)
-            operators.append(Operator(f"{part.name}/next_token", "next_token", (part.named(graph.outputs[0]),), made))
+            written = tuple(following.named(tensor.name) for tensor in inputs)
+            operators.append(
+                Operator(f"{part.name}/next_token", "next_token", (part.named(graph.outputs[0]),), written)
+            )
             costs.append(_token_costs(part.problem))
     name = f"{prefill.graph.name}+{decode.graph.name}" + (f"x{steps}" if steps > 1 else "")
     names = tuple(part.name for part in parts)
-    made_graph = OpGraph(name, tuple(operators), _tensors(parts), tuple(dict.fromkeys(outputs)), names)
-    return Problem(made_graph, prefill.topology, concatenate_costs(costs), _variants(parts))
+    graph = OpGraph(name, tuple(operators), _tensors(parts), tuple(dict.fromkeys(outputs)), names)
+    return Problem(graph, prefill.topology, concatenate_costs(costs), _variants(parts))
 
 
 class _Pair(NamedTuple):
@@ -249,7 +251,7 @@ def _pairs(prefill: OpGraph, decode: OpGraph, carried: Mapping[str, str] | None,
             )
         pairs.append(_Pair(output, tensor, added, bool(added) and sizes[added] < host[tensor].size))
     if len({pair.output for pair in pairs}) < len(pairs):
-        raise InputError("carried: one output of the prefill is given for two tensors of the decode; one is allowed")
+        raise InputError("carried: one output of the prefill stands for two tensors of the decode; one is allowed")
     return pairs
 
 

@@ -16,7 +16,7 @@ from ..errors import GraphError
 from .demand import Demand
 
 MOST_BYTES = 1 << 53
-"""Largest size of a tensor: what JSON's numbers hold exactly, so that sums over a thousand tensors fit into 64 bits."""
+"""Largest size of a tensor: JSON's numbers are exact up to it, and sums over a thousand tensors fit into 64 bits."""
 MOST_FLOPS = (1 << 63) - 1
 
 _DTYPE = re.compile(
@@ -34,11 +34,11 @@ class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size: int
     """Bytes."""
     kind: TensorKind = "activation"
-    """An activation is made by an operator; inputs and parameters lie in host memory when a run begins."""
+    """An operator computes an activation; inputs and parameters are in host memory when a run begins."""
     shape: tuple[int, ...] = ()
     dtype: str = ""
-    """For people and kernels; schedulers look at ``size`` only. The name of a data type is TVM's, such as ``float32``;
-    ``tf32`` tells a cost model that float32 is multiplied so."""
+    """Shape and data type, for people and kernels; schedulers use ``size`` only. Data types have TVM's names, such as
+    ``float32``. ``tf32`` tells a cost model that products of float32 use TF32."""
 
     def __post_init__(self) -> None:
         require_name("a tensor", self.name, GraphError)
@@ -61,17 +61,17 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     """Unique in the graph."""
     kind: str = ""
-    """What it computes, e.g. ``"conv2d_add_relu"``; for cost models and people."""
+    """The computation, such as ``"conv2d_add_relu"``, for cost models and people."""
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     """Names of tensors; an input may occur twice."""
     flops: int = 0
     """Floating-point operations."""
     read_bytes: dict[str, int] | msgspec.UnsetType = msgspec.UNSET
-    """Bytes read of inputs of which only a part is: the rows that a lookup takes from its table. Inputs that it does
-    not name are read whole."""
+    """Bytes read of inputs that are read in part, such as the table of a lookup. Inputs that it does not name are read
+    whole."""
     demand: Demand | msgspec.UnsetType = msgspec.UNSET
-    """What its kernels take of a GPU."""
+    """Resources that its kernels take on a GPU."""
 
     def __post_init__(self) -> None:
         require_name("an operator", self.name, GraphError)
@@ -89,16 +89,15 @@ class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """A directed acyclic graph of operators.
 
-    Operators may be in any order. ``outputs`` are the tensors that the model returns: activations, or inputs and
-    parameters passed through. ``models`` names those of which the graph is made (`merge_graphs`): the operators of each have
-    its name and a slash before their own; none: one model. A model may read what one before it makes
-    (`generation_problem`).
+    Operators may be in any order. ``outputs`` are the tensors that the model returns: activations, or inputs and parameters
+    passed through. ``models`` names the models of a merged graph (`merge_graphs`); names of their operators begin with the
+    model's name and a slash. Empty: one model. A model may read tensors of an earlier one (`generation_problem`).
 
     Raises
     ------
     GraphError
-        A name twice, an unknown tensor, an activation with no or two producers, a cycle (its operators are named), a model
-        that reads what a later one makes.
+        A name occurs twice, a tensor is unknown, an activation has no or two producers, there is a cycle (the message names
+        its operators), or a model reads a tensor of a later one.
     """
 
     name: str
@@ -139,7 +138,7 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         _ = self.models_in_turn  # finds operators of no model, and models in a wrong order
 
     def without_demands(self) -> OpGraph:
-        """The graph without the demands of its operators."""
+        """Return the graph without the demands of its operators."""
         if not any(operator.demand for operator in self.operators):
             return self
         bare = tuple(msgspec.structs.replace(operator, demand=msgspec.UNSET) for operator in self.operators)
@@ -147,7 +146,7 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
 
     @cached_property
     def operators_of_models(self) -> list[list[int]]:
-        """Positions of the operators of each of ``models``; of all, where the graph is one model."""
+        """Positions of the operators of each of ``models``; of all operators if the graph is one model."""
         if not self.models:
             return [list(range(len(self.operators)))]
         members: dict[str, list[int]] = {model: [] for model in self.models}
@@ -174,7 +173,7 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         return in_turn
 
     def model_of(self, name: str) -> str:
-        """The one of ``models`` whose operator or tensor this is, by its name; empty: none."""
+        """Return which of ``models`` an operator or tensor belongs to, by its name; empty: none."""
         return max((model for model in self.models if name.startswith(f"{model}/")), key=len, default="")
 
     @cached_property
@@ -204,11 +203,11 @@ class GraphIndex:
     outputs: list[tuple[int, ...]]
     """Distinct tensors that operator ``o`` reads and writes."""
     producer: list[int]
-    """Operator that makes tensor ``t``, -1 for inputs and parameters."""
+    """Operator that computes tensor ``t``, -1 for inputs and parameters."""
     consumers: list[list[int]]
     """Operators that read tensor ``t``, in order."""
     host_inputs: list[tuple[int, ...]]
-    """Those of ``inputs[o]`` that lie in host memory at the start: graph inputs and parameters."""
+    """Graph inputs and parameters among ``inputs[o]``: they are in host memory at the start."""
     host_bytes: list[tuple[int, ...]]
     """Bytes that operator ``o`` reads of each of ``host_inputs[o]``."""
     predecessors: list[list[int]]
@@ -221,7 +220,7 @@ class GraphIndex:
 
     @staticmethod
     def of(graph: OpGraph, inputs_in_place: bool = False) -> GraphIndex:
-        """Number a graph, with ``inputs_in_place`` without the reads of graph inputs.
+        """Number a graph; with ``inputs_in_place``, without the reads of graph inputs.
 
         Raises
         ------
@@ -273,10 +272,10 @@ class GraphIndex:
 
 def neighbours(count: int, edges: Iterable[tuple[int, int]]) -> list[list[int]]:
     """Return, for each of ``count`` nodes, the nodes to which its edges lead."""
-    found: list[list[int]] = [[] for _ in range(count)]
+    rows: list[list[int]] = [[] for _ in range(count)]
     for u, v in edges:
-        found[u].append(v)
-    return found
+        rows[u].append(v)
+    return rows
 
 
 def _topological_order(graph: OpGraph, predecessors: list[list[int]], successors: list[list[int]]) -> list[int]:

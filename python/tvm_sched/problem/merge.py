@@ -1,4 +1,4 @@
-"""Several models at once: their graphs, or problems on one machine, merged into one."""
+"""Merge several models that run at once: their graphs, or their problems on one machine."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from .workload import Scenario
 
 
 def merge_graphs(graphs: Sequence[OpGraph]) -> OpGraph:
-    """Merge several graphs, none of which waits for another, into one.
+    """Merge several independent graphs into one.
 
-    Operators and tensors get the name of their graph before their own (``gpt2-large/take``); graphs of the same name are
-    numbered (``gpt2-large.2/take``), and a slash in a graph's name becomes a dot. Its name joins theirs with ``+``.
+    Names of operators and tensors get their graph's name as a prefix (``gpt2-large/take``). Graphs of the same name are
+    numbered (``gpt2-large.2/take``), and a slash in a graph's name becomes a dot. The merged name joins them with ``+``.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def problems_of_models(problem: Problem) -> list[Problem]:
     Raises
     ------
     InputError
-        Models read what others make (`generation_problem`), so that none is a problem of its own.
+        Models read tensors of others (`generation_problem`), so none can be a separate problem.
     """
     graph, known = problem.graph, problem.variants
     if not graph.models:

@@ -1,7 +1,7 @@
 """`NativeGraph`: the C++ object of a graph that is cut into pipeline stages.
 
-Importing this module loads the C++ library. ``make stubs`` generates what stands between the marks of ``tvm-ffi-stubgen``;
-``cpp/ffi/partition.cc`` says what each method does and names its arguments.
+Importing this module loads the C++ library. ``make stubs`` generates the text between the marks of ``tvm-ffi-stubgen``.
+``cpp/ffi/partition.cc`` documents the methods and names their arguments.
 """
 
 # tvm-ffi-stubgen(begin): import-section
@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from .._library import load_library, without_torch
 
-with without_torch():  # which a plain import brings along where it is installed
+with without_torch():  # tvm_ffi imports it if it is installed
     import tvm_ffi
     import tvm_ffi.dataclasses
 
@@ -37,7 +37,7 @@ load_library()
 
 @tvm_ffi.register_object("tvm_sched.Slicing")
 class Slicing(tvm_ffi.Object):
-    """The best cut of an order: its bottleneck, infinite where none is below the limit, and where stages end."""
+    """The best cut of an order: its bottleneck (infinite if none is below the limit) and the ends of stages."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.Slicing
     # fmt: off
@@ -103,7 +103,7 @@ class IdealSettings(tvm_ffi.Object):
 
 @tvm_ffi.register_object("tvm_sched.IdealPartition")
 class IdealPartition(tvm_ffi.Object):
-    """What the dynamic program over ideals found."""
+    """Result of the dynamic program over ideals."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.IdealPartition
     # fmt: off

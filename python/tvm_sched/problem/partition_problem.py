@@ -21,7 +21,7 @@ Integers = npt.NDArray[np.int64]
 
 
 MOST_TIME = 1e300
-"""Most time of all nodes and tensors together: bounds multiply it, and double precision ends at 1.8e308."""
+"""Largest total time of all nodes and tensors: bounds multiply it, and double precision ends at 1.8e308."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class StageTensor:
     readers: tuple[int, ...]
     """Distinct nodes that read it."""
     transfer: float
-    """Time to bring it into a stage, or out of one."""
+    """Time to bring it into a stage or out of one."""
     size: float = 0.0
-    """Bytes of fast memory while it is held."""
+    """Bytes of fast memory that it takes."""
     leaves: bool = False
     """Whether the model returns it, so that its producer's stage sends it in any case."""
 
@@ -58,9 +58,9 @@ class PartitionProblem:
     names: Sequence[str]
     """Names of the nodes."""
     work: Floats
-    """Running time."""
+    """Running time of each node."""
     parameters: Floats
-    """Bytes of the parameters that it uses."""
+    """Bytes of the parameters of each node."""
     tensors: Sequence[StageTensor]
     memory: float = float("inf")
     """Bytes of fast memory of a device; infinite by default."""
@@ -100,7 +100,7 @@ class PartitionProblem:
             raise GraphError("the graph has a cycle")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the fields alone, without the compiled graph."""
+        """Pickle the fields alone, without the C++ graph."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
@@ -162,15 +162,15 @@ class PartitionProblem:
         return cut.bottleneck, np.from_dlpack(cut.ends).tolist()
 
     def stage_cost(self, nodes: npt.ArrayLike) -> float:
-        """Cost of a stage that runs ``nodes`` in the order given: equation (3)."""
+        """Return the cost of a stage that runs ``nodes`` in this order: equation (3)."""
         return float(self._native.stage_cost(_integers(nodes)))
 
     def kahn(self, keys: npt.ArrayLike) -> Integers:
-        """Kahn's topological order: among free nodes the one with the largest key comes first."""
+        """Return Kahn's topological order: among free nodes the one with the largest key comes first."""
         return _integers(np.from_dlpack(self._native.kahn(_floats(keys))))
 
     def arrangement(self, order: npt.ArrayLike, weighted: bool) -> float:
-        """Minimum-linear-arrangement objective: distances over all edges, times the transfers where ``weighted``."""
+        """Return the minimum-linear-arrangement objective: the sum of the edges' distances, ``weighted`` by transfers."""
         return float(self._native.arrangement(_integers(order), weighted))
 
     def evolve(
@@ -197,7 +197,7 @@ class PartitionProblem:
         Returns
         -------
         array of int
-            The best order found.
+            The best order of the search.
         """
         from .native_partition import GeneticSettings  # loads the library
 
@@ -228,7 +228,7 @@ class PartitionProblem:
         return _integers(np.from_dlpack(self._native.refine(_integers(stage_of), settings)))
 
     def segment_costs(self, order: npt.ArrayLike) -> Floats:
-        """Costs of all stages that are segments of a topological order.
+        """Return the costs of all stages that are segments of a topological order.
 
         Returns
         -------
@@ -319,7 +319,7 @@ class PartitionProblem:
         stage_of : sequence of int
             Stage of each node.
         order : sequence of int, optional
-            All nodes, each after what it reads within its stage; Kahn's order by default.
+            All nodes, each after its predecessors within its stage; Kahn's order by default.
 
         Raises
         ------
@@ -348,7 +348,7 @@ class PartitionProblem:
         return run
 
     def bottleneck(self, stage_of: npt.ArrayLike, order: npt.ArrayLike | None = None) -> float:
-        """Cost of the bottleneck stage of a partition: the objective, equation (4). Parameters as of `stage_lists`."""
+        """Return the cost of a partition's bottleneck stage, equation (4). Parameters as in `stage_lists`."""
         return max((self.stage_cost(nodes) for nodes in self.stage_lists(stage_of, order)), default=0.0)
 
 

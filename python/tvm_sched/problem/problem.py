@@ -32,7 +32,7 @@ class Problem(Document):
     Raises
     ------
     ProblemError
-        Shapes differ; an operator runs on no device or fits into none; direct host access is faster than its bus; the
+        Shapes differ; an operator can run on no device or fits into none; direct host access is faster than its bus; the
         variants do not fit the graph.
     """
 
@@ -116,14 +116,14 @@ class Problem(Document):
             if wanted:
                 raise ProblemError(f"the choice names group {next(iter(wanted))!r}; the problem has no variants")
             return self
-        last = self.__dict__.get("_last_resolved")  # kept, since a search asks for the same one many times
+        last = self.__dict__.get("_last_resolved")  # a search resolves the same choice many times
         if last is None or last[0] != wanted:
             graph, costs = self.variants.choose(self.graph, self.costs, wanted)
             last = self.__dict__["_last_resolved"] = wanted, Problem.derive(graph, self.topology, costs)
         return last[1]
 
     def _check_total(self) -> None:
-        """Check that the times of any schedule add up to less than 64 bits hold."""
+        """Check that sums of times in any schedule fit into 64 bits."""
         both = np.stack([self.costs.operator_ns, self.costs.direct_ns])
         longest = np.where(both < FORBIDDEN, both, 0).max(axis=(0, 2), initial=0).sum(dtype=np.float64)
         places = range(HOST, len(self.topology.devices))
@@ -168,34 +168,34 @@ class Problem(Document):
             )
 
     def fits(self, o: int) -> bool:
-        """Whether some device can run operator ``o`` and has memory for its tensors."""
+        """Return whether some device can run operator ``o`` and has memory for its tensors."""
         devices = enumerate(self.topology.devices)
         return any(self.runs_on(o, d) and self._working_set(o, d) <= device.memory for d, device in devices)
 
     def _working_set(self, o: int, d: int) -> int:
-        """Least bytes that operator ``o`` takes on device ``d``: host tensors may be read in place or directly."""
+        """Return the least bytes that operator ``o`` takes on device ``d``; host tensors may stay in host memory."""
         index = self.graph.index
         in_place = self.reads_host_in_place(d) or self.costs.direct_ns[o, d] != FORBIDDEN
         held = [t for t in index.inputs[o] if index.producer[t] >= 0 or not in_place]
         return sum(index.size[t] for t in (*held, *index.outputs[o]))
 
     def runs_on(self, o: int, d: int) -> bool:
-        """Whether operator ``o`` can run on device ``d``, with or without direct host access."""
+        """Return whether operator ``o`` can run on device ``d``, with or without direct host access."""
         return bool(self.costs.operator_ns[o, d] != FORBIDDEN or self.costs.direct_ns[o, d] != FORBIDDEN)
 
     def reads_host_in_place(self, d: int) -> bool:
-        """`Topology.reads_host_in_place`."""
+        """Return `Topology.reads_host_in_place`."""
         return self.topology.reads_host_in_place(d)
 
     def host_bytes(self, o: int) -> int:
-        """Bytes that operator ``o`` reads of graph inputs and parameters; of a table, those of the rows that it takes.
+        """Return the bytes of graph inputs and parameters that operator ``o`` reads; of a table, only the rows read.
 
-        With storage, of parameters alone.
+        With storage they are of parameters alone.
         """
         return sum(self.graph.index.host_bytes[o])
 
     def host_read_ns(self, o: int, d: int) -> int:
-        """Time for which operator ``o`` occupies the bus of device ``d`` when it runs with direct host access."""
+        """Return the time for which operator ``o`` occupies the bus of device ``d`` when it runs with direct host access."""
         route = self.topology.route(HOST, d)
         return 0 if route is None or not self.graph.index.host_inputs[o] else route.nanoseconds(self.host_bytes(o))
 
@@ -211,12 +211,12 @@ class Problem(Document):
         return result
 
     def load_ns(self, t: int, d: int) -> int:
-        """Time of loading host tensor ``t`` into device ``d``; 0 if that shares host memory."""
+        """Return the time of loading host tensor ``t`` into device ``d``; 0 if that shares host memory."""
         route = self.topology.route(HOST, d)
         return 0 if route is None else route.nanoseconds(self.graph.index.size[t])
 
     def copy_ns(self, t: int, source: int, target: int) -> int:
-        """Time of a peer copy of tensor ``t``.
+        """Return the time of a peer copy of tensor ``t``.
 
         Raises
         ------
@@ -226,7 +226,7 @@ class Problem(Document):
         return self.route(source, target).nanoseconds(self.graph.index.size[t])
 
     def route(self, source: int, target: int) -> Route:
-        """`Topology.route` that must exist."""
+        """Return `Topology.route`, which must exist."""
         route = self.topology.route(source, target)
         if route is None:
             names = ["host" if d == HOST else self.topology.devices[d].name for d in (source, target)]
@@ -239,7 +239,7 @@ class Problem(Document):
         return content_digest(self._document)
 
     def to_json(self) -> bytes:
-        """The problem as a JSON document, see ``docs/formats/problem.md``."""
+        """Return the problem as a JSON document, see ``docs/formats/problem.md``."""
         return self._document
 
     @cached_property
@@ -261,7 +261,7 @@ class Problem(Document):
 
     @classmethod
     def of_fields(cls, fields: dict[str, Any], where: str) -> Problem:
-        """Make a problem of a document's fields; nothing is returned unless all of it is right."""
+        """Make a problem of a document's fields; any error refuses the whole document."""
         body = convert(fields, _ProblemBody, where)
         try:
             variants = Variants(body.variants.groups, body.variants.costs.build()) if body.variants else None
@@ -321,7 +321,7 @@ class _UncertaintyBody(msgspec.Struct, forbid_unknown_fields=True):
     far: list[list[bool]]
 
     def build(self) -> Uncertainty:
-        """With arrays; raises `ProblemError` for rows of different lengths."""
+        """Convert lists to arrays; raises `ProblemError` for rows of different lengths."""
         if len({len(row) for rows in (self.shared, self.far) for row in rows}) > 1:
             raise ProblemError("rows of uncertainty differ in length; each has a value for each device")
         shared, far = np.array(self.shared, np.float64), np.array(self.far, np.bool_)
@@ -336,7 +336,7 @@ class _CostsBody(msgspec.Struct, forbid_unknown_fields=True):
     uncertainty: _UncertaintyBody | None = None
 
     def build(self) -> Costs:
-        """With arrays; raises `InputError` for what cannot be."""
+        """Convert lists to arrays; raises `InputError` for impossible values."""
         together = self.concurrency
         concurrency = None if together is None else Concurrency(**msgspec.structs.asdict(together))
         known = self.uncertainty.build() if self.uncertainty else None

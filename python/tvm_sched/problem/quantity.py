@@ -32,7 +32,7 @@ UNITS: dict[str, dict[str, Decimal]] = {
         "ns": Decimal("1e-9"),
     },
 }
-"""Units of each kind of quantity and what one of them is in bytes, bytes/s, FLOP/s, FLOP and seconds."""
+"""Units of each kind of quantity, with their factors to the base unit: bytes, bytes/s, FLOP/s, FLOP, seconds."""
 
 _BASE = {
     "bytes": "bytes",
@@ -65,7 +65,7 @@ def parse_quantity(value: float | str, kind: str, where: str) -> float:
     Raises
     ------
     FormatError
-        A text that is no number, or a unit that does not belong to the kind.
+        The text is not a number, or the unit does not belong to the kind.
     """
     if not isinstance(value, str):
         return value
@@ -82,7 +82,7 @@ def parse_quantity(value: float | str, kind: str, where: str) -> float:
 
 
 def format_quantity(value: float, kind: str) -> float | str:
-    """Write a value with the unit that makes it shortest, or as a plain number; reads back as the very same value."""
+    """Write a value with the unit that makes it shortest, or as a plain number; reading it gives the same value."""
     candidates = []
     for unit in _WRITTEN[kind]:
         text = f"{float(Decimal(value) / UNITS[kind][unit]):.6g} {unit}"
@@ -92,7 +92,7 @@ def format_quantity(value: float, kind: str) -> float | str:
 
 
 def format_fields(record: msgspec.Struct, kinds: Mapping[str, str], *without: str) -> dict[str, Any]:
-    """Fields of a record by name; those with a kind of quantity in ``kinds`` as people write them."""
+    """Return the fields of a record by name; those with a kind of quantity in ``kinds`` as people write them."""
     fields = {name: getattr(record, name) for name in record.__struct_fields__ if name not in without}
     return {name: format_quantity(value, kinds[name]) if name in kinds else value for name, value in fields.items()}
 

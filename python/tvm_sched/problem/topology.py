@@ -13,17 +13,17 @@ from ..checks import require_name, require_not_negative, require_positive, requi
 from ..errors import TopologyError
 
 HOST = -1
-"""Index of host memory where a device's index is expected."""
+"""Index of host memory among the devices."""
 
 
 STREAM_OVERHEAD, WAIT_OVERHEAD = 1.6e-6, 0.18e-6
-"""Seconds, of a `Device`, as measured on an H100 with CUDA graphs (driver 580, CUDA 13.0): a further stream took 1.4 to
-1.9 us of GoogLeNet's, BERT's and DeepFM's runs (``docs/results/opara_h100.md``); a kernel started 0.96 us after one of
-another stream, 0.78 us after one of its own (``docs/results/concurrent_kernels.md``)."""
+"""Seconds for the fields of these names of a `Device`, measured on an H100 with CUDA graphs (driver 580, CUDA 13.0). A
+further stream added 1.4 to 1.9 us to runs of GoogLeNet, BERT and DeepFM (``docs/results/opara_h100.md``). A kernel started
+0.96 us after a kernel of another stream, and 0.78 us after one of its own (``docs/results/concurrent_kernels.md``)."""
 KINDS = ("cuda", "cpu")
 """Kinds of devices."""
 STREAM_FIELDS = ("stream_overhead", "wait_overhead")
-"""What streams of a device cost, by the names of the fields."""
+"""Fields of a `Device` with the costs of streams."""
 MOST_MEMORY = (1 << 63) - 1
 """Largest memory of a device, in bytes."""
 
@@ -38,8 +38,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_bandwidth: float
     """Bytes a second of the device's own memory."""
     peak_flops: dict[str, float]
-    """Floating-point operations a second by dtype; ``"float32"`` must be there, it serves for dtypes not listed, and
-    ``"tf32"`` (products with ``precision="tf32"``) is half of ``"bfloat16"`` where it is not listed."""
+    """Floating-point operations a second by dtype. ``"float32"`` is required and is the rate of dtypes that are not listed.
+    ``"tf32"`` (products with ``precision="tf32"``) is half of ``"bfloat16"`` if it is not listed."""
     kind: str = "cuda"
     """``"cuda"`` or ``"cpu"``: which backend runs it."""
     launch_overhead: float = 0.0
@@ -53,8 +53,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stream_overhead: float = 0.0
     """Seconds that each stream but the first adds to a run in which streams of the device overlap."""
     wait_overhead: float = 0.0
-    """Further seconds of a kernel that waits for one of another stream. Presets and detected GPUs have
-    `STREAM_OVERHEAD` and `WAIT_OVERHEAD`; 0, as in papers: streams are free."""
+    """Further seconds of a kernel that waits for a kernel of another stream. Presets and detected GPUs have
+    `STREAM_OVERHEAD` and `WAIT_OVERHEAD`; with 0 streams are free, as in the papers."""
 
     def __post_init__(self) -> None:
         where = f"device {self.name!r}"
@@ -140,11 +140,11 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A switch (NVSwitch) that joins devices all to all; each device has one port that sends and one that receives.
+    """A switch (NVSwitch) between all of its devices; each device has one port that sends and one that receives.
 
-    ``bandwidth`` is bytes a second of one port in one direction. Without ``contention`` any number of copies travel
-    in parallel, each at the full bandwidth: no machine does that, but papers assume it (HIOS, Section III), and their
-    figures can be compared with nothing else.
+    ``bandwidth`` is bytes a second of one port in one direction. Without ``contention`` any number of copies travel in
+    parallel, each at the full bandwidth. No machine does that, but papers assume it (HIOS, Section III), and reproducing
+    their figures needs the same assumption.
     """
 
     name: str
@@ -160,18 +160,18 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Route:
-    """How a copy travels: the channels it occupies from start to end, its bandwidth and its latency."""
+    """The route of a copy: the channels that it occupies from start to end, its bandwidth and its latency."""
 
     channels: tuple[int, ...]
     bandwidth: float
     latency: float
 
     def nanoseconds(self, size: int) -> int:
-        """Time of a copy of ``size`` bytes, rounded up."""
+        """Return the time of a copy of ``size`` bytes, rounded up."""
         return -int(-(self.latency * 1e9 + size * 1e9 / self.bandwidth) // 1)
 
     def nanoseconds_of(self, sizes: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """`nanoseconds` of many sizes at once, of the same shape; 146 years at most, so that sums remain 64-bit integers."""
+        """Return `nanoseconds` of many sizes, at most 146 years, so that sums remain 64-bit integers."""
         exact = np.ceil(self.latency * 1e9 + np.asarray(sizes, dtype=np.float64) * 1e9 / self.bandwidth)
         return np.minimum(exact, 2.0**62).astype(np.int64)
 
@@ -179,11 +179,11 @@ class Route:
 class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """Devices and their connections.
 
-    A **channel** carries one copy at a time: a bus downwards, a bus upwards, a link in one direction, a switch port
-    that sends or receives. Every copy occupies all channels of its route (none, through a switch without contention).
-    Between two devices the route is their link; without one, a switch that joins them; without one, through their
-    buses (upwards from the source, downwards to the target), directly where ``peer_access`` is true and otherwise in two
-    steps through host memory, at half the speed on equal buses.
+    A **channel** carries one copy at a time: a bus downwards, a bus upwards, a link in one direction, or a switch port that
+    sends or receives. A copy occupies all channels of its route; a switch without contention has none. The route between
+    two devices is their link. Without a link it is a switch that joins them. Without either it goes through their buses,
+    upwards from the source and downwards to the target: directly if ``peer_access`` is true, otherwise in two steps
+    through host memory, which takes twice as long on equal buses.
 
     Raises
     ------
@@ -302,11 +302,11 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return Route(channels, 1 / (1 / up.bandwidth + 1 / down.bandwidth), up.latency + down.latency)
 
     def reads_host_in_place(self, d: int) -> bool:
-        """Whether device ``d`` finds all inputs and parameters in its memory when a run begins."""
+        """Return whether device ``d`` has all inputs and parameters in its memory when a run begins."""
         return self.devices[d].shares_host_memory and not self.storage
 
     def route(self, source: int, target: int) -> Route | None:
-        """How bytes get from device (or `HOST`) ``source`` to ``target``; None where nothing joins them.
+        """Return the route from device (or `HOST`) ``source`` to ``target``; None if nothing joins them.
 
         A device that shares host memory reads host tensors in place: it has no route from `HOST` and needs none. With
         storage, `HOST` stands for the storage, and the route is that of parameters; graph inputs need none.

@@ -81,7 +81,7 @@ class _Copy:
 
 
 def with_link(base: Topology, kind: str) -> Topology:
-    """Return a machine whose devices are joined in another way.
+    """Return a machine with other connections between its devices.
 
     ``"pcie3"`` to ``"pcie6"``: each bus has 16 lanes of that generation, and there are no links beside the buses.
     ``"nvlink2"`` to ``"nvlink5"``: a switch joins all devices with that generation's bandwidth; buses stay as they are.

@@ -15,7 +15,7 @@ from ..errors import FormatError, TopologyError
 from ..files import read_bytes, write_atomically
 from ..presets import neither_preset_nor_file, preset_files
 from ..toml_files import Table, format_toml, neighbours, parse_toml
-from .cpu import MOST_CPU_DEVICES, cpu_count_of, cpu_topology
+from .cpu_presets import MOST_CPU_DEVICES, cpu_count_of, cpu_topology
 from .quantity import format_fields, format_quantity, parse_quantity
 from .topology import STREAM_FIELDS, Bus, Device, Link, Storage, Switch, Topology
 
@@ -92,12 +92,12 @@ class _TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def preset_names() -> tuple[str, ...]:
-    """Names of the presets that are files; ``cpuN`` for any N from 1 is one more family."""
+    """Return the names of the presets that are files; ``cpuN`` for any N from 1 is a further family."""
     return tuple(_PRESETS)
 
 
 def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
-    """The topology of a preset (``"v100-server"``, ``"cpu2"``) or of a TOML file.
+    """Load the topology of a preset (``"v100-server"``, ``"cpu2"``) or of a TOML file.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def read_topology(path: str | os.PathLike[str]) -> Topology:
 
 
 def parse_topology(text: bytes | str, where: str = "topology") -> Topology:
-    """Read and check the text of a topology file; nothing is returned unless all of it is right."""
+    """Read and check the text of a topology file; any error refuses the whole file."""
     body = parse_toml(text, FORMAT, VERSION, _TopologyBody, where)
     reader = _Reader(where)
     try:
@@ -156,7 +156,7 @@ def parse_topology(text: bytes | str, where: str = "topology") -> Topology:
 
 
 class _Reader:
-    """Makes the parts of a `Topology` of the records of a file; errors name the file and the place in it."""
+    """Reader of a file's records as parts of a `Topology`; errors name the file and the place in it."""
 
     def __init__(self, where: str) -> None:
         self.where = where
@@ -165,7 +165,7 @@ class _Reader:
         return FormatError(f"{self.where}: {message} - at `{place}`")
 
     def number(self, value: Quantity, kind: str, place: str, least: float | None = None) -> float:
-        """A quantity in its base unit; with ``least`` None it must be above 0."""
+        """Read a quantity in its base unit; with ``least`` None it must be above 0."""
         number = parse_quantity(value, kind, f"{self.where}: `{place}`")
         if not (number > 0 if least is None else number >= least) or number > sys.float_info.max:
             allowed = "above 0" if least is None else f"{least:g} or more"
@@ -173,7 +173,7 @@ class _Reader:
         return float(number)
 
     def whole(self, value: Quantity, place: str, least: float | None = 0) -> int:
-        """Bytes: a whole number, exactly."""
+        """Read a whole number of bytes, exactly."""
         number = parse_quantity(value, "bytes", f"{self.where}: `{place}`")
         self.number(number, "bytes", place, least)
         if number != int(number):
@@ -229,7 +229,7 @@ class _Reader:
         if bool(group.devices) == bool(group.pairs):
             raise self.fail(place, "give `devices` (two names) or `pairs` (a list of two names each)")
         if (group.bandwidth is None) == (group.bandwidth_per_way is None):
-            raise self.fail(place, "give one of `bandwidth` (all ways together) and `bandwidth_per_way`")
+            raise self.fail(place, "give one of `bandwidth` (all `ways` together) and `bandwidth_per_way`")
         if group.ways < 1:
             raise TopologyError(f"`{place}.ways` is {group.ways}; it must be 1 or more")
         if group.bandwidth is not None:
@@ -252,17 +252,17 @@ class _Reader:
 
 
 def write_topology(path: str | os.PathLike[str], topology: Topology, comments: Mapping[str, str] | None = None) -> None:
-    """Write a topology file that `read_topology` reads back as the very same topology; see `format_topology`."""
+    """Write a topology file that `read_topology` reads as an equal topology; see `format_topology`."""
     write_atomically(path, format_topology(topology, comments).encode())
 
 
 def format_topology(topology: Topology, comments: Mapping[str, str] | None = None) -> str:
-    """The text of a topology file; neighbours that differ in nothing but name and bus share a table.
+    """Return the text of a topology file; neighbours that differ only in name and bus share a table.
 
     Parameters
     ----------
     comments : mapping of str to str, optional
-        What to say, in a line, of storage, buses and switches by their name, and of links by their devices'
+        One line of comment for storage, a bus or a switch, by its name, and for a link, by its devices
         (``"gpu0-gpu1"``).
     """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": topology.name, "source": topology.source}
@@ -304,5 +304,5 @@ def _fields(record: msgspec.Struct, *without: str) -> dict[str, Any]:
 
 
 def _groups(records: tuple[Any, ...], *apart: str) -> list[list[Any]]:
-    """Runs of neighbours that are equal but for the fields ``apart``."""
+    """Group neighbours that are equal except for the fields ``apart``."""
     return neighbours(records, lambda record: _fields(record, *apart))

@@ -99,7 +99,7 @@ class Variants:
         return Variants(groups, self.costs.rows(rows))
 
     def to_builtins(self) -> dict[str, Any]:
-        """Plain data for a problem file."""
+        """Return plain data for a problem file."""
         return {"groups": msgspec.to_builtins(self.groups), "costs": self.costs.to_builtins()}
 
     def choose(self, graph: OpGraph, costs: Costs, choice: Mapping[str, str]) -> tuple[OpGraph, Costs]:

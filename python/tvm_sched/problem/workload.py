@@ -1,4 +1,4 @@
-"""`Workload`: what a schedule of a problem is judged by, and `Scenario`: a problem as one run of a workload meets it."""
+"""`Workload`: the runs and the objective that a schedule is for; `Scenario`: a problem in one run of a workload."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Objective = Literal["latency", "slowdown"]
 
 
 def _check_lags(lags_ns: Sequence[int], problem: Problem | None = None) -> None:
-    """Check lags, and that there is one for each model of the problem if one is given."""
+    """Check lags, and with a problem, that there is one for each of its models."""
     if any(lag < 0 for lag in lags_ns):
         raise InputError(f"lags_ns are {list(lags_ns)}; whole numbers from 0 are allowed")
     models = len(problem.graph.operators_of_models) if problem is not None and lags_ns else len(lags_ns)
@@ -40,20 +40,20 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Raises
     ------
     InputError
-        The weight is no finite number above 0.
+        The weight is not a finite number above 0.
     """
 
     resident: tuple[str, ...]
     """Parameters that are on the devices when the run begins (``docs/model.md``, "Cold and warm"); none: a cold run."""
     weight: float = 1.0
-    """How often there are such runs, relative to the weights of the other requests."""
+    """Frequency of this kind of run, relative to the weights of the other requests."""
 
     def __post_init__(self) -> None:
         require_positive("the weight of a request", self.weight)
 
 
 class Workload(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything but the problem that a schedule is judged by or a method may look at. It does not change.
+    """The runs, the objective and the submodels of a schedule: all that a method takes besides the problem. Immutable.
 
     Raises
     ------
@@ -70,9 +70,9 @@ class Workload(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     The methods ``heft``, ``peft`` and ``anytime`` minimise the latest of these moments. Latencies, bounds and
     certificates do not include lags. None: no lags."""
     objective: Objective = "latency"
-    """What is minimised."""
+    """The objective to minimise."""
     model_weights: tuple[float, ...] = ()
-    """With objective ``slowdown``: how much the slowdown of each model counts. None: all alike."""
+    """With objective ``slowdown``: the weight of each model's slowdown. None: equal weights."""
     submodels: tuple[tuple[str, ...], ...] | None = None
     """Operators of each submodel, in order, for methods that solve submodels. Without it they split the graph at its
     dominators. If the problem has variants, a method that chooses among them splits the graph which its choice gives.
@@ -112,14 +112,14 @@ class Workload(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
             _numbered_submodels(problem, self.submodels)
 
     def scenarios(self, problem: Problem) -> list[Scenario]:
-        """The problem in the run of each request; the cold run if there is no request."""
+        """Return the problem in the run of each request, or in the cold run if there is no request."""
         return [
             Scenario(problem, frozenset(request.resident), self.lags_ns, self.submodels)
             for request in self.requests or (Request(()),)
         ]
 
     def scenario(self, problem: Problem) -> Scenario:
-        """The problem in the run of the first request, for methods that look at one run."""
+        """Return the problem in the run of the first request, for methods that look at one run."""
         return self.scenarios(problem)[0]
 
     @property
@@ -134,11 +134,11 @@ COLD = Workload()
 
 @dataclass(frozen=True)
 class Scenario:
-    """A problem as one run meets it: with what is resident, the lags of its models and the submodels given.
+    """A problem in one run: with resident parameters, lags of its models and submodels.
 
-    Methods, the simulator and bounds look at scenarios. A resident parameter lies on each device to which a schedule brings
-    it: its loads and copies take no time and no channel. Only its memory counts, and evicted parameters are loaded again.
-    Everything else is the problem's.
+    Methods, the simulator and bounds work on scenarios. A resident parameter is already on each device to which a schedule
+    brings it: its loads and copies take no time and no channel. Only its memory counts, and evicted parameters are loaded
+    again. All other properties are the problem's.
 
     Raises
     ------
@@ -185,34 +185,34 @@ class Scenario:
         return Workload(requests, self.lags_ns, submodels=self.submodels)
 
     def resolve(self, choice: Mapping[str, str] | None = None) -> Scenario:
-        """The same run of `Problem.resolve`'s problem; submodels remain only if the problem has no variants."""
+        """Return the same run of `Problem.resolve`'s problem; submodels remain only if the problem has no variants."""
         chosen = self.problem.resolve(choice)
         if chosen is self.problem:
             return self
         return Scenario(chosen, self.resident & chosen.graph.index.tensor_id.keys(), self.lags_ns)
 
     def with_problem(self, problem: Problem) -> Scenario:
-        """The same run of another problem of the same operators and tensors, such as one with other costs."""
+        """Return the same run of another problem of the same operators and tensors, such as one with other costs."""
         return replace(self, problem=problem)
 
     def with_resident(self, names: Collection[str]) -> Scenario:
-        """A run of the same problem in which other parameters are resident."""
+        """Return a run of the same problem in which other parameters are resident."""
         return replace(self, resident=frozenset(names))
 
     def runs_on(self, o: int, d: int) -> bool:
-        """`Problem.runs_on`."""
+        """Return `Problem.runs_on`."""
         return self.problem.runs_on(o, d)
 
     def reads_host_in_place(self, d: int) -> bool:
-        """`Problem.reads_host_in_place`."""
+        """Return `Problem.reads_host_in_place`."""
         return self.problem.reads_host_in_place(d)
 
     def host_bytes(self, o: int) -> int:
-        """`Problem.host_bytes`."""
+        """Return `Problem.host_bytes`."""
         return self.problem.host_bytes(o)
 
     def host_read_ns(self, o: int, d: int) -> int:
-        """`Problem.host_read_ns`."""
+        """Return `Problem.host_read_ns`."""
         return self.problem.host_read_ns(o, d)
 
     @property
@@ -221,20 +221,20 @@ class Scenario:
         return self.problem.host_reads_ns
 
     def route(self, source: int, target: int) -> Route:
-        """`Problem.route`."""
+        """Return `Problem.route`."""
         return self.problem.route(source, target)
 
     def is_resident(self, t: int) -> bool:
-        """Whether tensor ``t`` need not be brought to a device."""
+        """Return whether tensor ``t`` is on the devices when a run begins."""
         return bool(self.resident) and self.graph.tensors[t].name in self.resident
 
     def load_ns(self, t: int, d: int) -> int:
-        """`Problem.load_ns`; 0 if tensor ``t`` is resident."""
+        """Return `Problem.load_ns`; 0 if tensor ``t`` is resident."""
         return 0 if self.is_resident(t) else self.problem.load_ns(t, d)
 
     def copy_ns(self, t: int, source: int, target: int) -> int:
-        """`Problem.copy_ns`; 0 if tensor ``t`` is resident."""
-        copy_ns = self.problem.copy_ns(t, source, target)  # which says if nothing joins the two devices
+        """Return `Problem.copy_ns`; 0 if tensor ``t`` is resident."""
+        copy_ns = self.problem.copy_ns(t, source, target)  # raises if nothing joins the two devices
         return 0 if self.is_resident(t) else copy_ns
 
     @property
@@ -249,17 +249,17 @@ class Scenario:
 
     @property
     def submodel_operators(self) -> list[list[int]] | None:
-        """Numbers of the operators of each submodel given; None if none are given."""
+        """Numbers of the operators of each submodel; None without submodels."""
         return None if self.submodels is None else _numbered_submodels(self.problem, self.submodels)
 
 
 def as_scenario(problem: Problem | Scenario) -> Scenario:
-    """The scenario itself; of a problem, its cold run."""
+    """Return the scenario itself, or the cold run of a problem."""
     return problem if isinstance(problem, Scenario) else Scenario(problem)
 
 
 def check_resident(problem: Problem, names: Collection[str]) -> frozenset[str]:
-    """The names of resident parameters, checked; raises `InputError` if one is not a parameter of the problem."""
+    """Check the names of resident parameters; raises `InputError` if one is not a parameter of the problem."""
     if isinstance(names, str):
         raise InputError(f"resident names {names!r}; a list of the graph's parameters is allowed")
     resident = frozenset(names)
@@ -269,7 +269,7 @@ def check_resident(problem: Problem, names: Collection[str]) -> frozenset[str]:
 
 
 def _numbered_submodels(problem: Problem, submodels: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Numbers of the operators of each submodel, checked."""
+    """Check the submodels; return the numbers of the operators of each."""
     number = problem.graph.index.operator_id
     unknown = [name for group in submodels for name in group if name not in number]
     if unknown:

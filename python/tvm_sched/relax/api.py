@@ -32,7 +32,7 @@ from .emit.shared_values import SharedValues
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule
 from .model_loading import load_model, open_model
 from .options import CompileOptions
-from .passes import build_rest, compile_target, decision_passes, pass_list, problem_passes
+from .passes import build_functions, compile_target, decision_passes, pass_list, problem_passes
 from .profiling.slow_kernels import slow_kernels
 from .toolchain.failures import explained
 from .toolchain.linking import load_executable
@@ -116,7 +116,7 @@ class CompiledModel:
 
 @runtime_checkable
 class ModelWithPlans(Protocol):
-    """A model that says itself which plans its artifact has, such as a language model with its weights."""
+    """A model that determines the plans of its artifact, such as a language model with its weights."""
 
     name: str
     about: Mapping[str, Any]  # the entry ``generation`` of the artifact's metadata
@@ -160,7 +160,7 @@ def compile(
     constants : mapping, optional
         Values of inputs that are frozen, as for `load_model`.
     schedule : Schedule, optional
-        Use this schedule, made for the same problem, instead of calling the scheduler.
+        Schedule of the same problem to use instead of calling the scheduler.
     name : str, optional
         Name of the model.
     progress : callable, optional
@@ -207,7 +207,7 @@ def compile(
             about=source.about if isinstance(source, ModelWithPlans) else None,
         )
         mod = attach_executor(mods[0], [executor.module], executor.main)
-        executable = tvm.relax.build(build_rest(mod), get_compile_target(mod).host, relax_pipeline=None)
+        executable = tvm.relax.build(build_functions(mod), get_compile_target(mod).host, relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}
     problems, schedules = tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods)
     slow = () if chosen.backend == "cuda" else tuple(dict.fromkeys(k for mod in mods for k in slow_kernels(mod)))
@@ -328,7 +328,7 @@ def _to_tensor(value: Any, position: int) -> Any:
         return tvm.runtime.tensor(value)
     except (TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"argument {position} is a {type(value).__name__}, of which no tensor can be made ({error}); give an array of "
+            f"argument {position} is a {type(value).__name__}, which is not an array ({error}); pass an array of "
             "NumPy or a tensor of TVM for each input"
         ) from None
 

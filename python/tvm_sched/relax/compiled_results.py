@@ -43,14 +43,14 @@ class CompilationResult:
     """Generated kernels that are far from their roofline."""
 
 
-def compilation_key(model: Path, given: Mapping[str, Any], module: str = __name__) -> str | None:
-    """Digest all that a compilation depends on: the model's content, options, this program and machine.
+def compilation_key(model: Path, options: Mapping[str, Any], module: str = __name__) -> str | None:
+    """Digest all inputs of a compilation: the model's content, options, this program and machine.
 
-    ``given`` holds all options; files among them count with their content. ``module`` is one of the package that compiles,
-    whose files count besides ours. Return None if the inputs cannot be known: a
+    ``options`` holds all options; files among them count with their content. ``module`` is a module of the compiling
+    package, whose files count besides those of tvm_sched. Return None if the inputs cannot be known: a
     model in Python may import anything, and nvcc is another program.
     """
-    if model.suffix.lower() == ".py" or given.get("backend") == "cuda":
+    if model.suffix.lower() == ".py" or options.get("backend") == "cuda":
         return None
     try:
         files = [(str(name), file_digest(path)) for name, path in _model_files(model)]
@@ -60,7 +60,7 @@ def compilation_key(model: Path, given: Mapping[str, Any], module: str = __name_
         return None
     content = {
         "model": [model.name, model.resolve().name, files],
-        "given": _json_value(given),
+        "options": _json_value(options),
         "environment": {k: v for k, v in os.environ.items() if k.startswith("TVM_SCHED_") and k not in _OURS},
         "program": [_sources({"tvm_frontends", "tvm_sched", module.partition(".")[0]}), _packages()],
         "machine": _machine(),
@@ -69,20 +69,20 @@ def compilation_key(model: Path, given: Mapping[str, Any], module: str = __name_
 
 
 def keep(
-    cache: FileCache, key: str, name: str, made: CompilationResult, warned: Sequence[warnings.WarningMessage]
+    cache: FileCache, key: str, name: str, result: CompilationResult, caught: Sequence[warnings.WarningMessage]
 ) -> None:
     """Put a compilation into the cache, with its warnings."""
     with tempfile.TemporaryDirectory() as folder:
-        files = dict(zip((_ARTIFACT, _PARAMETERS), made.written, strict=False))
-        for position, (problem, schedule) in enumerate(zip(made.problems, made.schedules, strict=True)):
+        files = dict(zip((_ARTIFACT, _PARAMETERS), result.written, strict=False))
+        for position, (problem, schedule) in enumerate(zip(result.problems, result.schedules, strict=True)):
             for kind, document in (("problem", problem), ("schedule", schedule)):
                 files[f"{kind}-{position}.json"] = path = Path(folder) / f"{kind}-{position}.json"
                 document.save(path)
         warning_rows = [
-            [warning.category.__module__, warning.category.__name__, str(warning.message)] for warning in warned
+            [warning.category.__module__, warning.category.__name__, str(warning.message)] for warning in caught
         ]
-        slow = msgspec.to_builtins(made.slow_kernels)
-        about = {"model": name, "plans": len(made.problems), "warnings": warning_rows, "slow_kernels": slow}
+        slow = msgspec.to_builtins(result.slow_kernels)
+        about = {"model": name, "plans": len(result.problems), "warnings": warning_rows, "slow_kernels": slow}
         cache.keep(key, files, about)
 
 
@@ -109,11 +109,11 @@ def restore(cache: FileCache, key: str, output: Path) -> CompilationResult | Non
 def _copy(folder: Path, output: Path) -> list[Path]:
     """Copy an artifact into a temporary folder and move it, so that a failure leaves the old files."""
     try:
-        with folder_beside(output) as made:
+        with folder_beside(output) as target:
             present = [name for name in (_ARTIFACT, _PARAMETERS) if (folder / name).exists()]
             for name in present:
-                _copy_file(folder / name, made / name)
-            return move_artifact(made / _ARTIFACT, made / _PARAMETERS if _PARAMETERS in present else None, output)
+                _copy_file(folder / name, target / name)
+            return move_artifact(target / _ARTIFACT, target / _PARAMETERS if _PARAMETERS in present else None, output)
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -26,7 +26,7 @@ _FEW = 64
 
 @dataclass
 class GpuSupport:
-    """What of a model is refused for GPUs, and what is slow there."""
+    """The kernels of a model that GPUs cannot run, and those that are slow there."""
 
     refused: dict[str, str] = field(default_factory=dict)
     """Reason, with what to do, by kernel; the kernel is empty if the whole model is refused."""
@@ -79,15 +79,15 @@ def _check(support: GpuSupport, name: str, function: tirx.PrimFunc) -> None:
 
 
 def _host_functions(main: relax.Function) -> list[str]:
-    """The functions that `main` calls by name, in its order."""
-    found: dict[str, None] = {}
+    """Return the functions that `main` calls by name, in its order."""
+    names: dict[str, None] = {}
 
     def visit(expr: Any) -> None:
         if not isinstance(expr, relax.Call):
             return
         callee = expr.args[0] if isinstance(expr.op, tvm.ir.Op) and expr.args else expr.op
         if isinstance(callee, relax.ExternFunc):
-            found[str(callee.global_symbol)] = None
+            names[str(callee.global_symbol)] = None
 
     relax.analysis.post_order_visit(main, visit)
-    return list(found)
+    return list(names)

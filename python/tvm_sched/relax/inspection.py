@@ -51,13 +51,13 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     inputs: list[Tensor]
     outputs: list[Tensor]
     symbols: list[str]
-    """Sizes that can be given by name."""
+    """Symbols whose sizes can be set by name."""
     operators: dict[str, int]
     """Number of each operator, most frequent first; for an artifact, the kernels of its first plan."""
     parameters: int
     parameter_bytes: int
     checked: str
-    """What was checked. ``"import"``: the model was imported with its shapes. ``"operators"``: dimensions are open, so
+    """Extent of the check. ``"import"``: the model was imported with its shapes. ``"operators"``: dimensions are open, so
     only the operators were looked up. ``"nothing"``: a problem or an artifact."""
     needs: str = ""
     """The options that an import needs, if dimensions are open."""
@@ -82,7 +82,7 @@ def inspect_model(
     Parameters
     ----------
     model, input_shapes, constants, name
-        As for `load_model`. If no dimension is open, or shapes are given, the model is imported with the first
+        As for `load_model`. If no dimension is open, or there are shapes, the model is imported with the first
         combination of sizes, which shows all refusals.
     backend : {"cpu", "cuda"}
         ``"cuda"``: an imported model is also lowered to kernels; ``refused`` names those that have none for GPUs, and
@@ -95,7 +95,7 @@ def inspect_model(
     """
     if backend not in ("cpu", "cuda"):
         raise InputError(f"backend is {backend!r}, expected 'cpu' or 'cuda'")
-    from tvm_frontends.errors import ModelWarning  # imports TVM, which readers of an `Inspection` need not have
+    from tvm_frontends.errors import ModelWarning  # imports TVM, which readers of an `Inspection` may lack
     from tvm_frontends.relax_modules import describe_module
     from tvm_frontends.shapes import symbols_of
 
@@ -148,7 +148,7 @@ def inspect_model(
 
 
 def _on_gpus(imported: ImportedModel) -> tuple[list[Refusal], list[str]]:
-    """What GPUs do not compute of a model, and notes on what they compute slowly."""
+    """Return the refusals for GPUs, and notes on kernels that are slow there."""
     from .api import model_with_name
     from .gpu_support import check_for_gpus
 

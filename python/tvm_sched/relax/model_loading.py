@@ -27,7 +27,7 @@ def _input_errors() -> Iterator[None]:
 
 
 def _advice(missing: Missing) -> str:
-    """Say which option and which argument give what the front end lacks."""
+    """Return the option and the argument that set what the front end lacks."""
     if isinstance(missing, MissingShape):
         sizes = ",".join(map(str, missing.example))
         by_symbol = f", or {missing.symbol}=1 for all inputs" if missing.symbol else ""
@@ -55,7 +55,7 @@ class OpenModel:
 
     @property
     def where(self) -> str:
-        """What messages call the model: the path of its file, mostly."""
+        """The model in messages, usually the path of its file."""
         return self.source.where
 
     @property

@@ -25,17 +25,8 @@ _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
     "precision": ("float32", "bfloat16", "tf32"),
 }
 _OF_LATENCY = (
-    "scheduler",
-    "measure",
-    "streams",
-    "launch_order",
-    "variants",
-    "rows",
-    "graph",
-    "resident",
-    "instances",
-    "states",
-)
+    "scheduler", "measure", "streams", "launch_order", "variants", "rows", "graph", "resident", "instances", "states",
+)  # fmt: skip
 _OF_THROUGHPUT = ("stages", "partitioner", "devices", "latency_ceiling", "throughput_floor")
 
 
@@ -92,8 +83,8 @@ class CompileOptions:
     threads : int, optional
         Threads of all CPU devices together, unless loading the artifact sets another number. Default: all cores.
     cache : bool
-        Whether compiled kernels and measured choices may be taken from the caches on disk, and stored there. They are not
-        either where the environment variable ``TVM_SCHED_NO_CACHE`` is set.
+        Whether to read and write the caches of compiled kernels and measured choices on disk. The environment variable
+        ``TVM_SCHED_NO_CACHE`` switches them off, too.
     graph : bool, optional
         Capture the second of several equal runs on GPUs as a CUDA graph, and replay it from then on.
     resident : float or sequence of str, optional
@@ -104,13 +95,13 @@ class CompileOptions:
     states : mapping of str to int
         Inputs that stay in a device's memory from run to run, such as a cache of keys and values. Each has the position of
         the result that becomes its value for the next run; nested results are counted one after the other, from 0. States
-        are zero at first, and are neither given nor returned; see `tvm_sched.runtime.ScheduledModule.set_state`.
+        are zero at first, and are neither arguments nor results; see `tvm_sched.runtime.ScheduledModule.set_state`.
     stages : int or "auto"
         Largest number of stages of a pipeline; ``"auto"``: the number of devices.
     devices : sequence of str, optional
         Names of the devices that a pipeline may use. Default: all.
     latency_ceiling, throughput_floor : float, optional
-        Largest time of a batch in a pipeline in seconds, and smallest number of batches a second. At most one is given.
+        Largest time of a batch in a pipeline in seconds, and smallest number of batches a second. At most one may be set.
 
     Raises
     ------

@@ -46,29 +46,11 @@ from .toolchain.nvcc import has_nvcc
 from .variants.offer_variants import OfferVariants, pieces_for
 
 __all__ = [
-    "AllocateStreams",
-    "DescribeLaunches",
-    "EmitExecutor",
-    "EmitPipeline",
-    "EstimateLatencies",
-    "LowerToKernels",
-    "MeasureSchedules",
-    "OfferVariants",
-    "OrderLaunches",
-    "PartitionPipeline",
-    "Place",
-    "PrepareKernels",
-    "SetCompileTarget",
-    "SplitByDominators",
-    "SplitTail",
-    "build_rest",
-    "compile_target",
-    "decision_passes",
-    "emit_passes",
-    "pass_list",
-    "pipeline",
-    "problem_passes",
-]
+    "AllocateStreams", "DescribeLaunches", "EmitExecutor", "EmitPipeline", "EstimateLatencies", "LowerToKernels",
+    "MeasureSchedules", "OfferVariants", "OrderLaunches", "PartitionPipeline", "Place", "PrepareKernels",
+    "SetCompileTarget", "SplitByDominators", "SplitTail", "build_functions", "compile_target", "decision_passes",
+    "emit_passes", "pass_list", "pipeline", "problem_passes",
+]  # fmt: skip
 
 
 def pipeline(
@@ -99,7 +81,7 @@ def pipeline(
         chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, arguments)
         check_embeds(chosen)
         with explained(f"model {model_name(mod)!r}"):
-            return build_rest(tvm.transform.Sequential(pass_list(chosen))(mod))
+            return build_functions(tvm.transform.Sequential(pass_list(chosen))(mod))
 
     return run
 
@@ -204,7 +186,7 @@ def decision_passes(
     schedule: Schedule | None = None,
     plan: PipelinePlan | None = None,
 ) -> list[tvm.transform.Pass]:
-    """Return the passes from a problem to a schedule or a pipeline plan; a given one replaces the method."""
+    """Return the passes from a problem to a schedule or a pipeline plan; an existing one replaces the method."""
     if options.objective == "throughput":
         return [
             PartitionPipeline(
@@ -222,7 +204,7 @@ def decision_passes(
     if options.measuring:
         last = [MeasureSchedules(progress=progress, streams=options.streams, launch_order=options.launch_order)]
     else:
-        default = BEST if schedule is None else None  # a given schedule has streams and an order already
+        default = BEST if schedule is None else None  # an existing schedule has streams and an order
         if streams := options.streams or default:
             last.append(AllocateStreams(streams))
         if order := options.launch_order or default:
@@ -245,7 +227,7 @@ def _splitting(options: CompileOptions) -> list[tvm.transform.Pass]:
     return [SplitByDominators(method.dominators, method.operators)] if isinstance(method, SubmodelOptions) else []
 
 
-def build_rest(mod: tvm.IRModule) -> tvm.IRModule:
+def build_functions(mod: tvm.IRModule) -> tvm.IRModule:
     """Run TVM's build pipeline on the function that calls the executor, and on all other functions."""
     host = get_compile_target(mod).host
     with host:

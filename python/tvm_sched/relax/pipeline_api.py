@@ -12,7 +12,7 @@ from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes
 
 from ..pipeline import PipelinePlan
-from ..pipeline.compiled import CompiledPipeline, assemble
+from ..pipeline.compiled_pipeline import CompiledPipeline, assemble
 from ..pipeline.pipeline_artifact import new_artifact, write_manifest
 from ..problem import Topology
 from .api import check_before, decide
@@ -42,11 +42,12 @@ class ExportablePipeline(CompiledPipeline):
         InputError
             Something else has that name, or the folder cannot be written.
         """
-        with new_artifact(folder) as made:
+        with new_artifact(folder) as target:
             files = [
-                export(part.executable, part.parameters, made / f"stage{s}.so") for s, part in enumerate(self.compiled)
+                export(part.executable, part.parameters, target / f"stage{s}.so")
+                for s, part in enumerate(self.compiled)
             ]
-            write_manifest(made, self, [[file.name for file in of] for of in files], self.times_only)
+            write_manifest(target, self, [[file.name for file in of] for of in files], self.times_only)
         return Path(folder)
 
 
@@ -76,9 +77,9 @@ def compile_pipeline(
         As in `CompileOptions`; ``topology`` may be `CompileOptions`. Emulated stages and transfers take the plan's time,
         slowed down until the threads' own time does not matter.
     times_only, gpus
-        As for `tvm_sched.pipeline.compiled.assemble`.
+        As for `tvm_sched.pipeline.compiled_pipeline.assemble`.
     plan : PipelinePlan, optional
-        Use this plan, made for the same problem, instead of calling the partitioner.
+        Plan of the same problem to use instead of calling the partitioner.
 
     Raises
     ------

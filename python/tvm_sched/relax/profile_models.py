@@ -55,7 +55,7 @@ class Bench(Protocol):
     ) -> dict[str, Measurement]:
         """Add times of kernels outside of their model to measurements."""
 
-    def beside(self, mod: tvm.IRModule, extraction: Extraction, wanted: Sequence[tuple[str, str]]) -> list[Pair]:
+    def beside(self, mod: tvm.IRModule, extraction: Extraction, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
         """Measure pairs of kernels in parallel, by signature; omit pairs that cannot be measured."""
 
     def copies(self) -> tuple[Copies, ...]:
@@ -132,8 +132,8 @@ def profile_models(
             if database:
                 database.write(bench.machine, bench.key, measured.values())
         used |= dict.fromkeys(text for text in texts if text in known)
-        wanted = _pairs_to_measure(extraction, known, bench.device, pairs, beside)
-        new = bench.beside(mod, extraction, wanted) if wanted else []
+        unmeasured = _pairs_to_measure(extraction, known, bench.device, pairs, beside)
+        new = bench.beside(mod, extraction, unmeasured) if unmeasured else []
         beside |= {(pair.first, pair.second): pair for pair in new}
         if database and new:
             database.write_pairs(bench.machine, bench.key, new)

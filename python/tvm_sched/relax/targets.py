@@ -12,7 +12,7 @@ import tvm
 
 from ..errors import InputError, did_you_mean
 from ..problem import Topology, preset_names
-from ..problem.cpu import MOST_CPU_DEVICES, cpu_count_of
+from ..problem.cpu_presets import MOST_CPU_DEVICES, cpu_count_of
 from .options import CompileOptions
 from .target_tags import PREFIX, THROUGHPUT, config
 

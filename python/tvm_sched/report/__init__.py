@@ -1,1 +1,1 @@
-"""What people look at: the HTML report, the Chrome trace, the tables. Imports neither TVM nor a solver."""
+"""Output for people: the HTML report, the Chrome trace, the tables. It imports neither TVM nor a solver."""

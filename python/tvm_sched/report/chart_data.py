@@ -1,4 +1,4 @@
-"""What the page's script draws: timelines and memory as columns of numbers, with names in tables."""
+"""Data for the page's script: timelines and memory as columns of numbers, with names in tables."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .figures import ordered_lanes
 from .units import format_bytes
 
 MOST_GROUPS = 8
-"""Kinds of operators with a colour of their own; the others share one."""
+"""Number of kinds of operators with a separate colour; the others share one."""
 
 TRANSFERS = ("load", "copy", "host_read")
 
 MOST_STEPS = 2000
-"""Steps of a device's memory that are drawn; with more, each is the most that was held in its part of the time."""
+"""Largest number of drawn steps of a device's memory; if there are more, each step is the peak of an interval."""
 
 
 def chart_data(
@@ -30,7 +30,7 @@ def chart_data(
     others: Sequence[Timeline],
     resident: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Data of one entry: ``lanes``, ``groups`` (what bars are coloured by), ``timelines``, ``memory``, ``marks``."""
+    """Return one entry's data: ``lanes``, ``groups`` (colours of bars), ``timelines``, ``memory``, ``marks``."""
     timelines = [predicted, *others]
     lanes = ordered_lanes(problem.topology, timelines)
     kinds = {operator.name: operator.kind or "operator" for operator in problem.graph.operators}
@@ -49,7 +49,7 @@ def chart_data(
 
 
 def _groups(kinds: dict[str, str], timeline: Timeline) -> list[str]:
-    """The kinds that take most time, then ``"other"`` if any are left."""
+    """Return the kinds that take most time, then ``"other"`` if any are left."""
     spent: dict[str, int] = defaultdict(int)
     for event in timeline.events:
         if event.kind == "kernel":
@@ -61,7 +61,7 @@ def _groups(kinds: dict[str, str], timeline: Timeline) -> list[str]:
 def _operators(
     kinds: dict[str, str], groups: list[str], submodels: dict[str, int]
 ) -> Callable[[Event], tuple[str, int, int]]:
-    """What is said of an event of a schedule: its kind, its group, its submodel (-1: none)."""
+    """Return the kind, group and submodel (-1: none) of each operator's events."""
     group_id = {group: n for n, group in enumerate(groups)}
 
     def describe(event: Event) -> tuple[str, int, int]:
@@ -75,7 +75,7 @@ def _operators(
 
 
 def pipeline_chart(problem: Problem, plan: PipelinePlan, timelines: Sequence[Timeline]) -> dict[str, Any]:
-    """Data of a pipeline's chart: stages from top to bottom, one colour for all that is done for a batch."""
+    """Return the data of a pipeline's chart: stages from top to bottom, one colour for each batch."""
     place = {f"{stage.device}/0": s for s, stage in enumerate(plan.stages)}
     lanes = sorted(ordered_lanes(problem.topology, timelines), key=lambda lane: place.get(lane, len(place)))
     events = [event for timeline in timelines for event in timeline.events]
@@ -97,7 +97,7 @@ def pipeline_chart(problem: Problem, plan: PipelinePlan, timelines: Sequence[Tim
 
 
 def _columns(timeline: Timeline, lanes: list[str], describe: Callable[[Event], tuple[str, int, int]]) -> dict[str, Any]:
-    """One row for each lane of each event; names and kinds are positions in tables."""
+    """Return one row for each lane of each event; names and kinds are positions in tables."""
     lane_id = {lane: n for n, lane in enumerate(lanes)}
     names, kind_names = _Table(), _Table()
     columns: dict[str, list[int]] = {
@@ -129,7 +129,7 @@ class _Table(dict[str, int]):
 def _memory(
     problem: Problem, schedule: Schedule, predicted: Timeline, resident: Collection[str]
 ) -> list[dict[str, Any]]:
-    """Steps of each device's memory: from ``times[i]`` on it holds ``sizes[i]`` bytes."""
+    """Return the steps of each device's memory: from ``times[i]`` on it holds ``sizes[i]`` bytes."""
     lines = []
     profile = memory_profile(problem, schedule, problem.parameters & set(resident))
     for steps, device in zip(profile, problem.topology.devices, strict=True):
@@ -144,7 +144,7 @@ def _memory(
 
 
 def _envelope(times: list[int], sizes: list[int]) -> tuple[list[int], list[int]]:
-    """At most about `MOST_STEPS` steps that are nowhere below the given ones, and as high at the highest."""
+    """Reduce steps to about `MOST_STEPS` that are nowhere lower and have the same maximum."""
     if len(times) <= MOST_STEPS:
         return times, sizes
     width = max(1, -(-times[-1] // MOST_STEPS))

@@ -28,22 +28,22 @@ class CompilationSummary(msgspec.Struct, frozen=True):
     slow_kernels: tuple[SlowKernel, ...]
 
     @classmethod
-    def of(cls, made: CompilationResult) -> CompilationSummary:
+    def of(cls, result: CompilationResult) -> CompilationSummary:
         """Summarise a compilation."""
-        pairs = zip(made.problems, made.schedules, strict=True)
+        pairs = zip(result.problems, result.schedules, strict=True)
         plans = [ScheduleSummary.of(problem, schedule, simulate(problem, schedule)) for problem, schedule in pairs]
-        return cls(plans, made.slow_kernels)
+        return cls(plans, result.slow_kernels)
 
 
 def measured_table(notes: dict[str, Any]) -> Table:
-    """What was measured to choose a schedule for this machine's cores."""
+    """Return a table of the schedules that were measured to choose one for this machine's cores."""
     rows = [(row["schedule"], format_time(row["seconds"]), row.get("beside", "")) for row in notes["measured"]]
     return table(("schedule", "measured latency", "in turns with"), [*rows, (f"chosen: {notes['chosen']}", "", "")])
 
 
-def compilation_views(made: CompilationResult) -> Iterator[RenderableType]:
-    """A title and tables of each plan."""
-    for problem, schedule in zip(made.problems, made.schedules, strict=True):
+def compilation_views(result: CompilationResult) -> Iterator[RenderableType]:
+    """Yield a title and tables for each plan."""
+    for problem, schedule in zip(result.problems, result.schedules, strict=True):
         yield escape(f"{_plan_title(problem)} on {problem.topology.name}")
         yield certificate_table(schedule)
         if "measured" in schedule.notes:
@@ -57,14 +57,14 @@ def slow_sentence(slow: Sequence[SlowKernel]) -> str:
     return f"Generated kernels far from their roofline: {names}{more}"
 
 
-def write_compilation_report(path: Path, made: CompilationResult, options: dict[str, Any]) -> None:
+def write_compilation_report(path: Path, result: CompilationResult, options: dict[str, Any]) -> None:
     """Write an HTML report with an entry for each plan."""
-    pairs = zip(made.problems, made.schedules, strict=True)
+    pairs = zip(result.problems, result.schedules, strict=True)
     entries = [Entry(_plan_title(problem), schedule, (), problem) for problem, schedule in pairs]
-    write_report(path, made.problems[0], entries, options=options)
+    write_report(path, result.problems[0], entries, options=options)
 
 
 def _plan_title(problem: Problem) -> str:
-    """The model's name with the shapes of its inputs."""
+    """Return the model's name with the shapes of its inputs."""
     inputs = [tensor for tensor in problem.graph.tensors if tensor.kind == "input"]
     return f"{problem.graph.name} ({', '.join(f'{t.name} {list(t.shape)}' for t in inputs)})"

@@ -1,4 +1,4 @@
-"""How each pair of devices is joined, as a matrix in the words of ``nvidia-smi topo -m``."""
+"""Connections between pairs of devices, as a matrix in the terms of ``nvidia-smi topo -m``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .units import format_rate
 LEGEND = {
     "X": "the device itself",
     "RAM": "one memory: nothing needs to be copied",
-    "NV#": "a direct link of # ways (NVLinks)",
+    "NV#": "a direct link of # NVLinks",
     "NVS": "through a switch",
     "PIX": "through one bus that both share",
     "PHB": "through two buses, directly",
@@ -22,26 +22,26 @@ LEGEND = {
     "BUS": "the bus to host memory",
     "-": "nothing joins them",
 }
-"""What `Connection.by` means."""
+"""Meanings of `Connection.by`."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """How bytes get from one memory to another."""
+    """Connection from one memory to another."""
 
     by: str
-    """What joins them: a key of `LEGEND`, with the ways of a link in place of ``#``."""
+    """Kind of connection: a key of `LEGEND`, with the number of NVLinks in place of ``#``."""
     bandwidth: float | None = None
-    """Bytes a second; None where there is no route."""
+    """Bytes a second; None without a route."""
     channels: tuple[str, ...] = ()
-    """What a copy occupies."""
+    """Channels that a copy occupies."""
 
     def __str__(self) -> str:
         return self.by if self.bandwidth is None else f"{self.by} {format_rate(self.bandwidth)}"
 
 
 def connection(topology: Topology, source: int, target: int) -> Connection:
-    """How a copy gets from device (or `HOST`) ``source`` to ``target``."""
+    """Return the connection from device (or `HOST`) ``source`` to ``target``."""
     if source == target:
         return Connection("X")
     route = topology.route(source, target)
@@ -63,7 +63,7 @@ def legend(cells: Sequence[Sequence[Connection]]) -> dict[str, str]:
 
 
 def matrix(topology: Topology) -> tuple[list[str], list[list[Connection]]]:
-    """Names of the memories (host last) and how bytes get from each (row) to each (column)."""
+    """Return the names of the memories (host last), and the connection from each (row) to each (column)."""
     ends = [*range(len(topology.devices)), HOST]
     names = [*(device.name for device in topology.devices), "host"]
     return names, [[connection(topology, a, b) for b in ends] for a in ends]
@@ -84,7 +84,7 @@ def _word(topology: Topology, source: int, target: int) -> str:
 
 
 class TopologySummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A topology with its channels, and how each pair of memories is joined."""
+    """A topology with its channels, and the connection of each pair of memories."""
 
     name: str
     devices: tuple[Device, ...]
@@ -108,12 +108,12 @@ class TopologySummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def part_counts(topology: Topology) -> dict[str, int]:
-    """How many devices, buses, links and switches a topology has."""
+    """Count the devices, buses, links and switches of a topology."""
     return {part: len(getattr(topology, part)) for part in ("devices", "buses", "links", "switches")}
 
 
 class TopologyCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many parts a topology has."""
+    """Numbers of a topology's parts."""
 
     name: str
     devices: int
@@ -124,7 +124,7 @@ class TopologyCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Presets(msgspec.Struct, frozen=True):
-    """The topologies that come with the package, and families of them."""
+    """The package's topologies, and families of them."""
 
     presets: list[TopologyCounts]
     families: list[str]

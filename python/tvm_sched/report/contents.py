@@ -1,4 +1,4 @@
-"""What a problem file or an artifact holds, and tables of it and of inspected models."""
+"""Contents of a problem file or an artifact, and tables of it and of inspected models."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from .tables import table
 from .units import format_bytes
 
 
-def _ways(problem: Problem) -> dict[str, str]:
-    """How many groups of operators can be computed in which ways; nothing where there are none."""
+def _alternatives(problem: Problem) -> dict[str, str]:
+    """Count the groups of operators that each alternative computes; empty without variants."""
     if problem.variants is None:
         return {}
-    count = Counter(way for group in problem.variants.groups for way in group.alternative_names)
-    said = ", ".join(f"{n} {way}" for way, n in count.items())
-    return {"variants": f"{len(problem.variants.groups)} groups; ways: {said}"}
+    count = Counter(name for group in problem.variants.groups for name in group.alternative_names)
+    said = ", ".join(f"{n} {name}" for name, n in count.items())
+    return {"variants": f"{len(problem.variants.groups)} groups; alternatives: {said}"}
 
 
 def inspect_problem(path: Path) -> Inspection:
-    """Describe a problem file: what a scheduler is given."""
+    """Describe a problem file."""
     problem = Problem.load(path)
     graph = problem.graph
     parameters = [tensor for tensor in graph.tensors if tensor.kind == "parameter"]
 
-    def tensors(names: Iterable[str]) -> list[Tensor]:
-        found = [graph.tensors[graph.index.tensor_id[name]] for name in names]
-        return [Tensor(tensor.name, tensor.dtype or None, list(tensor.shape)) for tensor in found]
+    def types(names: Iterable[str]) -> list[Tensor]:
+        tensors = [graph.tensors[graph.index.tensor_id[name]] for name in names]
+        return [Tensor(tensor.name, tensor.dtype or None, list(tensor.shape)) for tensor in tensors]
 
     return Inspection(
         model=graph.name,
         kind="problem",
-        about={"topology": problem.topology.name, "latencies": problem.costs.source, **_ways(problem)},
-        inputs=tensors(tensor.name for tensor in graph.tensors if tensor.kind == "input"),
-        outputs=tensors(graph.outputs),
+        about={"topology": problem.topology.name, "latencies": problem.costs.source, **_alternatives(problem)},
+        inputs=types(tensor.name for tensor in graph.tensors if tensor.kind == "input"),
+        outputs=types(graph.outputs),
         symbols=[],
         operators=dict(Counter(operator.kind for operator in graph.operators).most_common()),
         parameters=len(parameters),
@@ -54,7 +54,7 @@ def inspect_problem(path: Path) -> Inspection:
 
 
 def inspect_artifact(path: Path) -> Inspection:
-    """Describe what an artifact says of itself; there is an input for each shape that a plan takes."""
+    """Describe an artifact by its metadata; it has an input for each shape that a plan takes."""
     module = load(path)
     info, plans, parameters = module.info(), module.plans(), module.parameters()
     inside = sum(bool(parameter["embedded"]) for parameter in parameters)
@@ -65,8 +65,8 @@ def inspect_artifact(path: Path) -> Inspection:
     if info.get("tail"):
         about["dynamic tail"] = f"{tail_text(info)}: {', '.join(info['tail'])}"
 
-    def tensors(found: list[dict[str, Any]]) -> list[Tensor]:
-        return [Tensor(t["name"], t.get("dtype"), t.get("shape")) for t in found]
+    def tensors(described: list[dict[str, Any]]) -> list[Tensor]:
+        return [Tensor(t["name"], t.get("dtype"), t.get("shape")) for t in described]
 
     kernels = Counter(str(step["function"]) for step in plans[0]["steps"] if step.get("function"))
     return Inspection(
@@ -84,20 +84,22 @@ def inspect_artifact(path: Path) -> Inspection:
     )
 
 
-def inspection_tables(found: Inspection) -> list[Table]:
-    """Tables of an inspection; `verdict` is what is said below them."""
-    rows = [("kind", found.kind), *found.about.items()]
-    rows.append(("parameters", f"{found.parameters:,}, {format_bytes(found.parameter_bytes)}"))
-    rows += [("symbols", ", ".join(found.symbols))] if found.symbols else []
-    tables = [table(("model", found.model), rows, text_columns=2)]
-    for what, tensors in (("input", found.inputs), ("output", found.outputs)):
+def inspection_tables(inspection: Inspection) -> list[Table]:
+    """Return the tables of an inspection; `verdict` returns the lines below them."""
+    rows = [("kind", inspection.kind), *inspection.about.items()]
+    rows.append(("parameters", f"{inspection.parameters:,}, {format_bytes(inspection.parameter_bytes)}"))
+    rows += [("symbols", ", ".join(inspection.symbols))] if inspection.symbols else []
+    tables = [table(("model", inspection.model), rows, text_columns=2)]
+    for what, tensors in (("input", inspection.inputs), ("output", inspection.outputs)):
         if tensors:
             tables.append(table((what, "shape", "dtype"), [_row(tensor) for tensor in tensors], text_columns=3))
-    if found.operators:
-        tables.append(table(("operator", "count"), [(name, f"{count:,}") for name, count in found.operators.items()]))
-    if found.demands:
+    if inspection.operators:
+        tables.append(
+            table(("operator", "count"), [(name, f"{count:,}") for name, count in inspection.operators.items()])
+        )
+    if inspection.demands:
         head = ("operator", "known from", "bound by", "blocks", "threads", "registers", "shared memory")
-        launches = [row for item in found.demands.items() for row in _launch_rows(*item)]
+        launches = [row for item in inspection.demands.items() for row in _launch_rows(*item)]
         tables.append(table(head, launches, text_columns=3))
     return tables
 
@@ -108,7 +110,7 @@ def _row(tensor: Tensor) -> tuple[str, str, str]:
 
 
 def _launch_rows(name: str, demand: Demand) -> list[tuple[str, ...]]:
-    """A row for each kernel that the operator launches."""
+    """Return a row for each kernel that the operator launches."""
     bound = "memory" if demand.memory_bound else "arithmetic"
     return [
         (name, demand.source, bound, f"{k.blocks:,}", f"{k.threads:,}", str(k.registers), format_bytes(k.shared_memory))
@@ -116,13 +118,13 @@ def _launch_rows(name: str, demand: Demand) -> list[tuple[str, ...]]:
     ]
 
 
-def verdict(found: Inspection) -> list[str]:
+def verdict(inspection: Inspection) -> list[str]:
     """Say what would be refused, in sentences."""
-    lines = [f"refused: {': '.join(text for text in (each.node, each.reason) if text)}" for each in found.refused]
-    if found.needs:
-        lines.append(f"needs: {found.needs}")
-        if found.kind == "onnx" and not found.refused:
+    lines = [f"refused: {': '.join(text for text in (each.node, each.reason) if text)}" for each in inspection.refused]
+    if inspection.needs:
+        lines.append(f"needs: {inspection.needs}")
+        if inspection.kind == "onnx" and not inspection.refused:
             lines.append("there is a converter for each operator; with shapes, the import is tried, too")
-    elif found.checked == "import" and not found.refused:
+    elif inspection.checked == "import" and not inspection.refused:
         lines.append("it can be imported")
     return lines

@@ -1,4 +1,4 @@
-"""What the caches on disk hold: summary, table, and clearing them."""
+"""Contents of the disk caches: summary, table and removal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CacheSummary(msgspec.Struct, frozen=True, kw_only=True):
     measurements_bytes: int
 
     def tables(self) -> list[Table]:
-        """The compiled models, and the size of each cache."""
+        """Return the compiled models, and the size of each cache."""
         models = [
             (each.model or "?", format_bytes(each.bytes), _ago(each.last_used), each.key[:12]) for each in self.compiled
         ]
@@ -60,12 +60,12 @@ class CacheSummary(msgspec.Struct, frozen=True, kw_only=True):
             ),
             ("measured kernels", format_bytes(self.measurements_bytes), f"{Database().entries:,} kernels"),
         ]
-        made = [table(("what", "size", "limit"), sizes, self.path)]
-        return [table(("model", "size", "last used", "key"), models, "Compiled models"), *made] if models else made
+        disk = [table(("what", "size", "limit"), sizes, self.path)]
+        return [table(("model", "size", "last used", "key"), models, "Compiled models"), *disk] if models else disk
 
 
 class ClearedCache(msgspec.Struct, frozen=True):
-    """What was removed from the caches."""
+    """Numbers of removed entries of the caches."""
 
     compiled_removed: int
     kernels_removed: int
@@ -79,7 +79,7 @@ class CachePath(msgspec.Struct, frozen=True):
 
 
 def cache_contents() -> CacheSummary:
-    """Look at all caches."""
+    """Read the contents of all caches."""
     cache = compiled_cache()
     entries = cache.entries()
     (kernels, kernels_bytes), (choices, choices_bytes) = kernel_cache().contents(), choice_cache().contents()

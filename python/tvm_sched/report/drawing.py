@@ -1,4 +1,4 @@
-"""A topology as an SVG drawing: host memory, the buses under it, the devices on them, the links between them."""
+"""Draw a topology as SVG: host memory, the buses under it, the devices on them, the links between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HOST_TOP, BUS_TOP, DEVICE_TOP, DEVICE_HEIGHT = 12, 84, 150, 62
 
 
 def topology_svg(topology: Topology) -> str:
-    """The drawing; colours come from the page's style sheet, by class."""
+    """Draw a topology; colours come from the page's style sheet, by class."""
     devices = _by_bus(topology)
     left = {device.name: float(MARGIN + n * (BOX + GAP)) for n, device in enumerate(devices)}
     width = 2 * MARGIN + len(devices) * (BOX + GAP) - GAP
@@ -33,7 +33,7 @@ def topology_svg(topology: Topology) -> str:
 
 
 def _by_bus(topology: Topology) -> list[Device]:
-    """Devices of one bus next to each other, otherwise in the topology's order."""
+    """Sort the devices so that those of one bus are neighbours, otherwise in the topology's order."""
     rank = {bus.name: n for n, bus in enumerate(topology.buses)}
     return sorted(topology.devices, key=lambda device: rank.get(device.bus, len(rank)))
 
@@ -76,8 +76,8 @@ def _buses(topology: Topology, devices: list[Device], left: dict[str, float]) ->
         if not on:
             continue
         x, width = min(on), max(on) - min(on) + BOX
-        way = "each way" if bus.duplex else "one way at a time"
-        title = f"{bus.name}: {format_rate(bus.bandwidth)} {way}, one copy at a time"
+        direction = "each way" if bus.duplex else "one way at a time"
+        title = f"{bus.name}: {format_rate(bus.bandwidth)} {direction}, one copy at a time"
         middle = x + width / 2
         parts.append(f'<line class="wire" x1="{middle}" y1="{HOST_TOP + 34}" x2="{middle}" y2="{BUS_TOP}"/>')
         parts.append(_box("bus", x, BUS_TOP, width, 30, title))
@@ -99,7 +99,7 @@ def _device(device: Device, x: float) -> str:
 
 
 def _links(topology: Topology, left: dict[str, float]) -> tuple[list[str], float]:
-    """Links as arcs under the devices, short ones above long ones; returns their depth too."""
+    """Draw links as arcs under the devices, short ones above long ones; return the drawing and its depth."""
     ranked = sorted(
         topology.links, key=lambda link: (abs(left[link.devices[0]] - left[link.devices[1]]), left[link.devices[0]])
     )
@@ -118,14 +118,14 @@ def _links(topology: Topology, left: dict[str, float]) -> tuple[list[str], float
 
 
 def _port(x: float, used: dict[str, int], ports: dict[str, int], name: str) -> float:
-    """The next free place on the lower edge of a device."""
+    """Return the next free place on the lower edge of a device."""
     used[name] += 1
     return x + BOX * used[name] / (ports[name] + 1)
 
 
 def _arc(link: Link, x1: float, x2: float, y: float, depth: float) -> str:
-    way = "each way" if link.duplex else "one way at a time"
-    title = f"{link.devices[0]} - {link.devices[1]}: {format_rate(link.bandwidth)} {way}"
+    direction = "each way" if link.duplex else "one way at a time"
+    title = f"{link.devices[0]} - {link.devices[1]}: {format_rate(link.bandwidth)} {direction}"
     return (
         f'<path class="link" style="stroke-width:{1.5 + min(link.ways, 12) * 0.9:.1f}" '
         f'd="M{x1:.1f} {y} C{x1:.1f} {y + depth:.1f} {x2:.1f} {y + depth:.1f} {x2:.1f} {y}">'

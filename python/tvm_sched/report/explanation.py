@@ -1,4 +1,4 @@
-"""Explain in words why no schedule of a problem can be much faster than a given one."""
+"""Explain in words why no schedule of a problem can be much faster than this one."""
 
 from __future__ import annotations
 
@@ -32,11 +32,7 @@ def explain(problem: Problem, schedule: Schedule) -> list[str]:
     lines = [
         f"{problem.graph.name} on {problem.topology.name}, latencies {problem.costs.source or 'of unknown source'}, "
         f"{len(problem.graph.operators):,} operators, fused as they stand in the problem"
-        + (
-            f"; groups of them that can be computed in several ways: {len(problem.variants.groups)}"
-            if problem.variants
-            else ""
-        ),
+        + (f"; groups of operators with alternatives: {len(problem.variants.groups)}" if problem.variants else ""),
         f"The schedule takes {format_ns(latency)}; no schedule takes less than {format_ns(bound.ns)} ({bound.name}), "
         f"so at most {format_percent(gap)} can be saved.",
     ]

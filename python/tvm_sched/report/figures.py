@@ -1,4 +1,4 @@
-"""Figures that tables and pages show of a schedule and its timelines: busy time, bytes, counts by lane."""
+"""Figures of a schedule's timelines for tables and pages: busy time, bytes and counts by lane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..schedule import Timeline
 
 @dataclass(frozen=True)
 class LaneFigures:
-    """What one lane did."""
+    """Figures of one lane."""
 
     lane: str
     events: int
@@ -24,12 +24,12 @@ class LaneFigures:
 
 
 def device_of_lane(lane: str) -> str:
-    """Device of a kernel's lane: ``"gpu0"`` of ``"gpu0/1"``."""
+    """Return the device of a kernel's lane: ``"gpu0"`` of ``"gpu0/1"``."""
     return lane.rsplit("/", 1)[0]
 
 
 def ordered_lanes(topology: Topology, timelines: Iterable[Timeline]) -> list[str]:
-    """Lanes in use: streams in the topology's order of devices, then channels in its order, then any others."""
+    """Return the lanes in use: streams in the topology's order of devices, then channels in its order, then any others."""
     streams: set[str] = set()
     others: dict[str, None] = {}
     for timeline in timelines:
@@ -45,7 +45,7 @@ def ordered_lanes(topology: Topology, timelines: Iterable[Timeline]) -> list[str
 
 
 def lane_figures(timeline: Timeline, lanes: Iterable[str]) -> list[LaneFigures]:
-    """Figures of each of ``lanes``, in their order."""
+    """Return the figures of each of ``lanes``, in their order."""
     count: dict[str, int] = defaultdict(int)
     busy: dict[str, int] = defaultdict(int)
     size: dict[str, int] = defaultdict(int)
@@ -59,7 +59,7 @@ def lane_figures(timeline: Timeline, lanes: Iterable[str]) -> list[LaneFigures]:
 
 
 def time_by_kind(timeline: Timeline) -> dict[str, int]:
-    """Nanoseconds spent in each kind of event: ``kernel``, ``load``, ``copy``, ``host_read``."""
+    """Return the nanoseconds spent in each kind of event: ``kernel``, ``load``, ``copy``, ``host_read``."""
     spent: dict[str, int] = defaultdict(int)
     for event in timeline.events:
         spent[event.kind] += event.duration_ns

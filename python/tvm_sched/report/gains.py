@@ -1,4 +1,4 @@
-"""What `tvm-sched auto` gained on this machine: over one device, and over ONNX Runtime."""
+"""Gains of `tvm-sched auto` on this machine: over one device, and over ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .units import format_time
 
 
 class Rival(msgspec.Struct, frozen=True, kw_only=True):
-    """Another way to run the model, measured in turns with the artifact."""
+    """Another implementation of the model, measured in alternating runs with the artifact."""
 
     name: str
     seconds: float
     ours: float
-    """Median latency of the rival and of the artifact, in the same turns."""
+    """Median latency of the rival and of the artifact, in alternating runs."""
     quiet: bool
-    """Whether no other process kept the machine busy meanwhile."""
+    """Whether no other process used the machine meanwhile."""
     difference: float | None = None
     """Largest difference between the outputs of both, divided by the largest value."""
 
@@ -30,7 +30,7 @@ class Rival(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gains(msgspec.Struct, frozen=True, kw_only=True):
-    """What `tvm-sched auto` made of a model on this machine."""
+    """Result of `tvm-sched auto` for a model on this machine."""
 
     model: str
     machine: str
@@ -39,11 +39,11 @@ class Gains(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     """Median latency."""
     one_device: Rival | None
-    """None: one device is fastest."""
+    """Comparison with one device; None if one device is fastest."""
     others: list[str]
-    """Schedules over several devices or streams that were measured, or planned, and were not faster."""
+    """Measured or planned schedules over several devices or streams that are not faster."""
     onnxruntime: Rival | None
-    """None: `onnxruntime_absent` says why it was not measured."""
+    """Comparison with ONNX Runtime; if None, `onnxruntime_absent` has the reason."""
     onnxruntime_absent: str = ""
 
     def lines(self) -> list[str]:

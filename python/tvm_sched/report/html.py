@@ -1,4 +1,4 @@
-"""The report: one HTML file with Gantt charts, topology, latencies, certificates and memory, that needs no network."""
+"""The report: one HTML file, usable offline, with Gantt charts, topology, latencies, certificates and memory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Entry(NamedTuple):
     title: str
     schedule: Schedule
     timelines: Sequence[Timeline] = ()
-    """Simulated, emulated, measured; they are drawn above each other. Without a simulated one (for each request that
-    the schedule is for) the schedule is simulated."""
+    """Simulated, emulated and measured timelines, drawn below each other. If a simulated one is missing (one for each
+    request of the schedule), the schedule is simulated."""
     problem: Problem | None = None
-    """The schedule's problem where it is not the report's."""
+    """The schedule's problem if it differs from the report's."""
 
 
 def write_report(
@@ -42,9 +42,9 @@ def write_report(
     Parameters
     ----------
     problem : Problem
-        Problem of all entries that name no other.
+        Problem of all entries without a problem of their own.
     entries : sequence of Entry, or of tuples with its fields
-        The first one is what the speed-ups are over.
+        Speed-ups are over the first one.
     path, title, options
         As in `write_page`.
 
@@ -70,7 +70,7 @@ def write_report(
 
 
 def _views(entry: Entry, default: Problem) -> list[View]:
-    """An entry's view; of a schedule for requests one for each, with its own latency and bound."""
+    """Return an entry's view; of a schedule for requests one for each, with its own latency and bound."""
     posed = entry.problem or default
     predicted = [timeline for timeline in entry.timelines if timeline.source == "simulated"]
     others = tuple(timeline for timeline in entry.timelines if timeline.source != "simulated")
@@ -79,13 +79,13 @@ def _views(entry: Entry, default: Problem) -> list[View]:
         predicted = [simulate(posed, schedule, resident) for _, schedule, resident in runs]
     return [
         View(title, schedule, problem, timeline, others, posed, frozenset(resident))
-        for (title, made, resident), timeline in zip(runs, predicted, strict=False)
-        for problem, schedule in [resolved(posed, made)]
+        for (title, unresolved, resident), timeline in zip(runs, predicted, strict=False)
+        for problem, schedule in [resolved(posed, unresolved)]
     ]
 
 
 def _runs(entry: Entry) -> list[tuple[str, Schedule, tuple[str, ...]]]:
-    """Title, schedule with its certificate, and resident parameters of each kind of run that a schedule is for."""
+    """Return the title, certified schedule and resident parameters of each kind of run that a schedule is for."""
     certificate = entry.schedule.certificate
     if certificate is None or not certificate.requests:
         return [(entry.title, entry.schedule, ())]

@@ -27,11 +27,11 @@ class Measured:
     """Results of some runs of one plan."""
 
     plan: dict[str, Any]
-    """The plan that took the inputs."""
+    """The plan for these inputs."""
     outputs: list[Array]
     """Outputs of the last run, or for emulated devices of a run that is not measured. Empty with ``times_only``."""
     statistics: LatencyStatistics
-    """Seconds; for emulated devices in the plan's time."""
+    """Latencies in seconds; for emulated devices in the plan's time."""
     wall_seconds: float
     """Time of all runs together, warm-up included."""
     predicted: Timeline
@@ -102,10 +102,10 @@ class OutputType(msgspec.Struct, frozen=True):
     @staticmethod
     def of_all(outputs: Sequence[Array], names: Sequence[str] = ()) -> list[OutputType]:
         """Return the types of arrays, with the names of a model's outputs; without these ``output_0``, ..."""
-        if not outputs:  # times alone were asked for
+        if not outputs:  # the run was for its times only
             return []
-        given = names or [f"output_{k}" for k in range(len(outputs))]
-        return [OutputType(name, value.shape, value.dtype.name) for name, value in zip(given, outputs, strict=True)]
+        labels = names or [f"output_{k}" for k in range(len(outputs))]
+        return [OutputType(name, value.shape, value.dtype.name) for name, value in zip(labels, outputs, strict=True)]
 
 
 class StartStage(msgspec.Struct, frozen=True):
@@ -186,7 +186,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         split = [(name, *map(format_ns, times.values())) for name, times in self.time_ns.items()]
         return [
             table((f"{self.source} latency", f"{self.repeat} runs"), latencies),
-            table(("plan", self.plan), rows, text_columns=2),  # the text on emulation takes several lines
+            table(("plan", self.plan), rows, text_columns=2),  # the text on emulation has several lines
             table(("time over all lanes", f"predicted{of}", f"{self.source}, fastest run"), split),
         ]
 

@@ -1,4 +1,4 @@
-"""The frame of every report: one HTML file with its styles, script and data; it needs no network."""
+"""The frame of all reports: one HTML file, usable offline, with its styles, script and data."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def write_page(
     Parameters
     ----------
     path
-        The file, replaced as a whole.
+        The file, which is replaced atomically.
     title : str
-        Heading; the first problem's model and topology when empty.
+        Heading; if empty, the first problem's model and topology.
     problems : sequence of Problem
         At least one; each topology is drawn once.
     summary, entries : str, iterable of str

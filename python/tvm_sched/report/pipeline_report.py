@@ -1,4 +1,4 @@
-"""The report of a pipeline plan: what each stage costs, how batches move through them, and what could be better."""
+"""The report of a pipeline plan: costs of the stages, batches over time, and the possible improvement."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _stage_table(problem: Problem, plan: PipelinePlan) -> str:
 
 
 def _bar(stage: Stage, plan: PipelinePlan) -> str:
-    """A stage's parts next to each other, the bottleneck as long as the column, and a line at the lower bound."""
+    """Draw a stage's parts next to each other, the bottleneck as long as the column, and a line at the lower bound."""
     longest = max(plan.cost_ns, 1)
     pieces = "".join(
         f'<i class="{part.name}" style="width:{100 * getattr(stage, part.field) / longest:.3f}%" '

@@ -14,7 +14,7 @@ from .units import format_time
 
 
 class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Measurements of kernels: how many, of which device, and what they say of kernels beside each other."""
+    """Summary of measured kernels: their number and device, and the interference of pairs."""
 
     contention: Contention | None
     kernels: int
@@ -31,7 +31,7 @@ class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
         return cls(**same, contention=fit_profile(profile), kernels=len(profile.kernels), pairs=len(profile.pairs))
 
     def sentence(self) -> str:
-        """What the pairs of kernels say."""
+        """Summarise the pairs of kernels in a sentence."""
         if self.contention is None:
             return ""
         low, high = self.contention.interval
@@ -42,7 +42,7 @@ class ProfileSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def profile_tables(profile: Profile) -> list[Table]:
-    """The slowest kernels, and the first pairs of kernels that were measured in parallel."""
+    """Return the slowest kernels, and the first pairs of kernels that were measured in parallel."""
     rows = []
     for row in sorted(profile.kernels, key=lambda row: -row.seconds)[:10]:
         times = (format_time(value) if value else "-" for value in (row.in_run, row.warm, row.cold))
@@ -51,8 +51,8 @@ def profile_tables(profile: Profile) -> list[Table]:
     for pair in profile.pairs[:10]:
         factors = (f"{together / alone:.2f}" for alone, together in zip(pair.alone, pair.beside, strict=True))
         beside.append((_short(pair.first), _short(pair.second), *factors))
-    made = [table(("slowest kernels", "in the run", "warm", "cold", "± (95 %)"), rows)]
-    return [*made, table(("kernel", "beside kernel", "times as long", "the other"), beside)] if beside else made
+    tables = [table(("slowest kernels", "in the run", "warm", "cold", "± (95 %)"), rows)]
+    return [*tables, table(("kernel", "beside kernel", "times as long", "the other"), beside)] if beside else tables
 
 
 def _short(signature: str) -> str:

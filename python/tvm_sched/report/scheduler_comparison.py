@@ -16,7 +16,7 @@ from .units import format_ns, format_percent, format_time
 
 
 class ComparedSchedule(msgspec.Struct, frozen=True):
-    """What one scheduler found, or ``error``: why it found nothing."""
+    """The result of one scheduler, or ``error``: why it has none."""
 
     scheduler: str
     latency_ns: int | None = None
@@ -46,13 +46,13 @@ class Comparison(msgspec.Struct, frozen=True):
     references: list[ReferenceLatency]
 
     @classmethod
-    def of(cls, problem: Problem, found: Mapping[str, Schedule], failed: Mapping[str, str]) -> Comparison:
-        """Compare the schedules that were found, by scheduler; ``failed`` are the messages of the other schedulers."""
-        certificates = {name: schedule.certificate for name, schedule in found.items() if schedule.certificate}
+    def of(cls, problem: Problem, schedules: Mapping[str, Schedule], failed: Mapping[str, str]) -> Comparison:
+        """Compare schedules by scheduler; ``failed`` are the messages of the schedulers that have none."""
+        certificates = {name: schedule.certificate for name, schedule in schedules.items() if schedule.certificate}
         base = certificates["single"].latency_ns if "single" in certificates else None
         rows = [
             ComparedSchedule(
-                name, c.latency_ns, c.lower_bound_ns, c.gap, c.bound, c.status, found[name].seconds,
+                name, c.latency_ns, c.lower_bound_ns, c.gap, c.bound, c.status, schedules[name].seconds,
                 base / c.latency_ns if base and c.latency_ns else None,
             )
             for name, c in certificates.items()
@@ -67,7 +67,7 @@ class Comparison(msgspec.Struct, frozen=True):
         return cls(problem.digest, problem.graph.name, problem.topology.name, rows, references)
 
     def table(self) -> Table:
-        """A row for each scheduler; speed-ups are over `single`."""
+        """Return a row for each scheduler; speed-ups are over `single`."""
         base = next((row.latency_ns for row in self.schedulers if row.scheduler == "single"), None)
         rows = [
             (row.scheduler, "failed", "", "", "", "", "")

@@ -99,7 +99,7 @@ def most_telling(views: Sequence[View]) -> int:
 def _case(view: View) -> tuple[Any, ...]:
     """Return a key that is equal for comparable schedules: model, machine, inputs and resident parameters.
 
-    The problem's digest does not do: a compiled model has the problem of the variants that its schedule chose.
+    The problem's digest is no key: a compiled model has the problem of the alternatives that its schedule chose.
     """
     graph = view.posed.graph
     inputs = ((t.name, t.shape, t.size) for t in graph.tensors if t.kind == "input")
@@ -189,7 +189,7 @@ def _cards(view: View) -> str:
 def certificate_cards(
     certificate: Certificate | PipelineCertificate | None, seconds: float, method: str
 ) -> list[tuple[str, str, str]]:
-    """Return the cards of what is proved, and of how long the method searched."""
+    """Return the cards of the certificate and of the search time."""
     shown = []
     if certificate:
         shown.append(("Lower bound", format_ns(certificate.lower_bound_ns), escape(certificate.bound)))

@@ -1,4 +1,4 @@
-"""Summaries of pipelines and partitions: their stages, and what is known of the bottleneck."""
+"""Summaries of pipelines and partitions: their stages, and the bound of the bottleneck."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDTH = 32
 
 
 class StagePart(NamedTuple):
-    """A part of a stage's cost: its field, and how it is shown."""
+    """A part of a stage's cost: its field and its appearance."""
 
     field: str
     name: str
@@ -34,24 +34,24 @@ PARTS = (
     StagePart("overflow_ns", "overflow", "parameters that do not fit, streamed for each batch", "▓", "red"),
     StagePart("output_ns", "output", "tensors that others read", "░", "blue"),
 )
-"""In the order in which a batch meets them."""
+"""The parts in the order of their time."""
 
 
 def stage_table(plan: PipelinePlan) -> Table:
-    """A line for each stage, with a bar: the longest is the bottleneck."""
+    """Return a line for each stage, with a bar: the longest is the bottleneck."""
     legend = ", ".join(f"{part.symbol} {part.name}" for part in PARTS)
     rows: list[list[str | Text]] = []
     for s, stage in enumerate(plan.stages):
         figures = [format_ns(getattr(stage, part.field)) for part in PARTS]
         cost = format_ns(stage.cost_ns)
         rows.append([str(s), stage.device, f"{len(stage.operators):,}", *figures, cost, stage_bar(stage, plan.cost_ns)])
-    made = table(("stage", "device", "operators", "input", "work", "overflow", "output", "cost", legend), rows, "", 2)
-    made.columns[-1].justify = "left"
-    return made
+    view = table(("stage", "device", "operators", "input", "work", "overflow", "output", "cost", legend), rows, "", 2)
+    view.columns[-1].justify = "left"
+    return view
 
 
 def stage_bar(stage: Stage, longest_ns: int) -> Text:
-    """A stage's cost as a bar; one of ``longest_ns`` fills the width."""
+    """Return a stage's cost as a bar; one of ``longest_ns`` fills the width."""
     bar, drawn, total = Text(), 0, 0
     for part in PARTS:
         total += getattr(stage, part.field)
@@ -62,7 +62,7 @@ def stage_bar(stage: Stage, longest_ns: int) -> Text:
 
 
 def certificate_sentence(plan: PipelinePlan, steady_ns: float) -> str:
-    """What the plan achieves, and by how much at most it can be improved."""
+    """Say what the plan achieves, and by how much at most it can be improved."""
     text = f"A batch every {format_ns(plan.cost_ns)}, {format_ns(plan.latency_ns)} for one alone, with transfers"
     text += f" and kernels in turn; with transfers beside the kernels, every {format_ns(round(steady_ns))} (simulated)."
     if plan.certificate is None:
@@ -97,7 +97,7 @@ class PipelineSummary(msgspec.Struct, frozen=True, kw_only=True):
     certificate: PipelineCertificate | None
     gap: float | None
     proved_ns: int | None
-    """What the evidence that was written proves; it may be less than the certificate claims."""
+    """Bound that the evidence file proves; it may be less than the certificate's."""
 
     @classmethod
     def of(cls, plan: PipelinePlan, steady_ns: float, proved_ns: int | None = None) -> PipelineSummary:
@@ -122,7 +122,7 @@ class PipelineRunSummary(msgspec.Struct, frozen=True, kw_only=True):
     outputs: list[OutputType]
 
     def table(self, model: str, stages: int) -> Table:
-        """The time between batches, measured and predicted."""
+        """Return the time between batches, measured and predicted."""
         rows = [(self.source, format_ns(round(self.steady_ns))), ("predicted", format_ns(round(self.predicted_ns)))]
         rows += [("stages", str(stages)), ("batches", str(self.batches))]
         return table(("time between batches", model), rows)
@@ -151,19 +151,19 @@ class PartitionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(
-        cls, graph: PartitionProblem, found: Partition, partitioner: str, options: dict[str, Any]
+        cls, graph: PartitionProblem, partition: Partition, partitioner: str, options: dict[str, Any]
     ) -> PartitionSummary:
-        """Summarise a partition that a method found."""
-        stages = graph.stage_lists(found.stage_of, found.order)
+        """Summarise the partition of a method."""
+        stages = graph.stage_lists(partition.stage_of, partition.order)
         return cls(
             partitioner=partitioner,
             options=options,
-            seconds=found.seconds,
-            cost=found.cost,
-            lower_bound=found.bound,
-            bound=found.bound_name,
-            status=found.status,
-            gap=found.gap,
+            seconds=partition.seconds,
+            cost=partition.cost,
+            lower_bound=partition.bound,
+            bound=partition.bound_name,
+            status=partition.status,
+            gap=partition.gap,
             stages=[
                 GraphStage(graph.stage_cost(v), float(graph.work[v].sum()), [graph.names[node] for node in v])
                 for v in stages
@@ -171,7 +171,7 @@ class PartitionSummary(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def table(self) -> Table:
-        """A row for each stage."""
+        """Return a row for each stage."""
         rows = [
             (str(s), f"{len(stage.nodes):,}", f"{stage.work:.6g}", f"{stage.cost:.6g}")
             for s, stage in enumerate(self.stages)
@@ -179,7 +179,7 @@ class PartitionSummary(msgspec.Struct, frozen=True, kw_only=True):
         return table(("stage", "nodes", "work", "cost"), rows)
 
     def sentence(self) -> str:
-        """What the partition achieves, and by how much at most it can be improved."""
+        """Say what the partition achieves, and by how much at most it can be improved."""
         known = f"No partition into as many stages is below {self.lower_bound:.6g} (bound: {self.bound})"
         end = f" by more than {100 * self.gap:.1f}%" if self.gap > 0 else ""
         return f"The bottleneck stage costs {self.cost:.6g}. {known}: this cannot be improved{end}."

@@ -95,13 +95,13 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelEnd(msgspec.Struct, frozen=True):
-    """When one of several models ends."""
+    """End of one of several models."""
 
     model: str
     latency_ns: int
     alone_ns: int | None = None
     slowdown: float | None = None
-    """Latency alone on the machine, and the latency among the others divided by it."""
+    """Latency alone on the machine, and the slowdown among the others."""
     takes_ns: int | None = None
     """Time since the end of the previous model, if the models run in turn."""
 
@@ -157,7 +157,7 @@ class SimulatedSchedule(ScheduleSummary, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether a schedule obeys every rule of ``docs/model.md``, and where it does not."""
+    """Whether a schedule obeys every rule of ``docs/model.md``, and its violations."""
 
     feasible: bool
     violations: list[Violation]
@@ -175,8 +175,8 @@ def remarks(problem: Problem, schedule: Schedule) -> list[str]:
     if problem.variants is not None:
         groups = problem.variants.groups
         chosen = Counter(schedule.choice.get(group.name, group.graph_alternative) for group in groups)
-        counts = ", ".join(f"{count} {way}" for way, count in chosen.items())
-        sentences.append(f"{len(groups)} groups of operators can be computed in several ways; chosen: {counts}")
+        counts = ", ".join(f"{count} {name}" for name, count in chosen.items())
+        sentences.append(f"{len(groups)} groups of operators have alternatives; chosen: {counts}")
     if "instead" in notes:
         sentences.append(f"the schedule is not that of {schedule.scheduler}: {notes['instead']}")
     elif "submodels" in notes:

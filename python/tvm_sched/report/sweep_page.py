@@ -16,9 +16,9 @@ from .tables import table
 from .units import format_percent, format_time
 
 MOST_EVENTS = 400_000
-"""Events of all timelines together that a page holds; above, it has no schedules."""
+"""Largest number of events of all timelines in a page; with more, the page has no schedules."""
 MOST_OPEN = 4
-"""Answers about further GPUs that are shown at once; more are folded."""
+"""Number of answers about further GPUs that are shown; the others are folded."""
 _KINDS = ("kernel", "load", "copy", "host_read")
 
 
@@ -40,20 +40,20 @@ def _cells(row: Row, keys: Sequence[str], priced: bool) -> list[str]:
     ]
 
 
-def _head(made: Sweep) -> tuple[list[str], bool]:
-    priced = any(row.price is not None for row in made.rows)
+def _head(sweep: Sweep) -> tuple[list[str], bool]:
+    priced = any(row.price is not None for row in sweep.rows)
     prices = ["price an hour", "price of 1,000"] if priced else []
-    return [*made.keys, "devices used", "latency", "lower bound", "gap", "inferences a second", *prices], priced
+    return [*sweep.keys, "devices used", "latency", "lower bound", "gap", "inferences a second", *prices], priced
 
 
-def sweep_table(made: Sweep) -> Table:
+def sweep_table(sweep: Sweep) -> Table:
     """Return the rows of a sweep as a table."""
-    head, priced = _head(made)
-    keys = list(made.keys)
-    return table(head, [_cells(row, keys, priced) for row in made.rows], text_columns=0)
+    head, priced = _head(sweep)
+    keys = list(sweep.keys)
+    return table(head, [_cells(row, keys, priced) for row in sweep.rows], text_columns=0)
 
 
-def write_sweep_page(path: str | os.PathLike[str], made: Sweep, found: Sequence[Solved]) -> None:
+def write_sweep_page(path: str | os.PathLike[str], sweep: Sweep, solved: Sequence[Solved]) -> None:
     """Write the page of a sweep.
 
     Raises
@@ -62,14 +62,14 @@ def write_sweep_page(path: str | os.PathLike[str], made: Sweep, found: Sequence[
         plotly is missing.
     """
     script = require_plotly()
-    head, priced = _head(made)
-    keys = list(made.keys)
-    rows = [_cells(row, keys, priced) for row in made.rows]
+    head, priced = _head(sweep)
+    keys = list(sweep.keys)
+    rows = [_cells(row, keys, priced) for row in sweep.rows]
     cells = "".join(
         f'<tr data-row="{n}" tabindex="0">{"".join(f"<td>{escape(cell)}</td>" for cell in row)}</tr>'
         for n, row in enumerate(rows)
     )
-    paying = [answer for answer in made.answers if made.target is None or answer is not made.answers[0]]
+    paying = [answer for answer in sweep.answers if sweep.target is None or answer is not sweep.answers[0]]
     answers = "".join(f"<li>{escape(answer)}</li>" for answer in paying)
     title = "Where does another GPU stop paying?"
     opened = " open" if len(paying) <= MOST_OPEN else ""
@@ -77,34 +77,34 @@ def write_sweep_page(path: str | os.PathLike[str], made: Sweep, found: Sequence[
         answers
         and f'<details class="paying"{opened}><summary>{title}</summary><ul class="answers">{answers}</ul></details>'
     )
-    options = ", ".join(f"{name} {value}" for name, value in made.options.items())
-    missing = made.wanted - len(made.rows)
-    left = f" Interrupted: {missing} of {made.wanted} variants are missing." if missing else ""
+    options = ", ".join(f"{name} {value}" for name, value in sweep.options.items())
+    missing = sweep.wanted - len(sweep.rows)
+    left = f" Interrupted: {missing} of {sweep.wanted} variants are missing." if missing else ""
     write_frame(
         path,
-        f"{made.model} on {made.wanted} variants of a machine",
+        f"{sweep.model} on {sweep.wanted} variants of a machine",
         subtitle=escape(
-            f"Predicted. Each point is a schedule of its own, computed by {made.scheduler} ({options or 'no options'}); "
+            f"Predicted. Each point is a schedule of its own, computed by {sweep.scheduler} ({options or 'no options'}); "
             f"nothing between the points is computed or drawn. No schedule of these kernels is below the bound.{left}"
         ),
         main=asset("sweep.html")
         .replace("{{answers}}", answers)
         .replace("{{head}}", "".join(f"<th>{escape(name)}</th>" for name in head))
         .replace("{{rows}}", cells),
-        details={"scheduler": made.scheduler, "options": made.options, "varied": made.keys},
-        data=_data(made, found),
+        details={"scheduler": sweep.scheduler, "options": sweep.options, "varied": sweep.keys},
+        data=_data(sweep, solved),
         scripts=[script.replace("</script", "<\\/script"), asset("sweep.js")],
     )
 
 
-def _data(made: Sweep, found: Sequence[Solved]) -> dict[str, Any]:
-    """Return what the script draws: rows, and the events of each row's timeline as columns of numbers."""
-    events = sum(len(each.timeline.events) for each in found if each.timeline)
+def _data(sweep: Sweep, solved: Sequence[Solved]) -> dict[str, Any]:
+    """Return the script's data: rows, and the events of each row's timeline as columns of numbers."""
+    events = sum(len(each.timeline.events) for each in solved if each.timeline)
     names: dict[str, int] = {}
-    charts = [_timeline(each, names) for each in found] if events <= MOST_EVENTS else []
-    # The keys of `Row.values` are in the order of the sweep; JavaScript's objects keep it.
+    charts = [_timeline(each, names) for each in solved] if events <= MOST_EVENTS else []
+    # JavaScript's objects keep the order of the keys of `Row.values`, which is that of the sweep.
     return {
-        "keys": made.keys, "target": made.target, "rows": made.rows, "timelines": charts, "names": list(names),
+        "keys": sweep.keys, "target": sweep.target, "rows": sweep.rows, "timelines": charts, "names": list(names),
         "kinds": _KINDS,
     }  # fmt: skip
 

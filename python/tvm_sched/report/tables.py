@@ -22,13 +22,13 @@ from .units import format_bytes, format_ns, format_percent, format_rate, format_
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "", text_columns: int = 1) -> Table:
     """Return a table; columns after the first ``text_columns`` are aligned right, cells of `Text` keep their styles."""
-    made = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    view = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for n, name in enumerate(head):
         text = n < text_columns
-        made.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=not text)
+        view.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=not text)
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
-    return made
+        view.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
+    return view
 
 
 def certificate_table(schedule: Schedule, measured: Sequence[Timeline] = ()) -> Table:
@@ -50,9 +50,9 @@ def certificate_table(schedule: Schedule, measured: Sequence[Timeline] = ()) -> 
         rows.append(("streams", ", ".join(f"{device} {count}" for device, count in streams.items())))
     rows += [(f"{timeline.source} latency", format_ns(timeline.latency_ns)) for timeline in measured]
     rows.append(("found in", format_time(schedule.seconds)))
-    made = table(("", ""), rows)
-    made.show_header = False
-    return made
+    view = table(("", ""), rows)
+    view.show_header = False
+    return view
 
 
 def _streams_of(schedule: Schedule) -> dict[str, set[int]]:
@@ -86,7 +86,7 @@ def models_table(models: Sequence[ModelEnd], in_turn: bool) -> Table:
 
 
 def sample_table(sample: LatencySample) -> Table:
-    """Percentiles of an uncertain latency."""
+    """Return the percentiles of an uncertain latency."""
     rows = [(name, format_ns(ns)) for name, ns in sample.percentiles_ns.items()]
     return table(("latency", f"{sample.samples} samples"), rows)
 
@@ -105,10 +105,10 @@ def useful_table(useful: Sequence[Useful]) -> Table:
 def matrix_table(topology: Topology) -> Table:
     """Return the connection of each pair of memories with its bandwidth, like ``nvidia-smi topo -m``."""
     names, cells = matrix(topology)
-    made = table(("", *names), [(name, *map(str, row)) for name, row in zip(names, cells, strict=True)])
-    made.caption = escape("; ".join(f"{word} {text}" for word, text in legend(cells).items()))
-    made.caption_justify = "left"
-    return made
+    view = table(("", *names), [(name, *map(str, row)) for name, row in zip(names, cells, strict=True)])
+    view.caption = escape("; ".join(f"{word} {text}" for word, text in legend(cells).items()))
+    view.caption_justify = "left"
+    return view
 
 
 def presets_table(topologies: Iterable[Topology]) -> Table:
@@ -122,13 +122,13 @@ def presets_table(topologies: Iterable[Topology]) -> Table:
 
 
 def options_table(options: Iterable[OptionDescription]) -> Table:
-    """The options of a method."""
+    """Return the options of a method."""
     rows = [(f"  {o.name}", o.type, msgspec.json.encode(o.default).decode(), o.description) for o in options]
     return table(("  option", "type", "default", ""), rows, text_columns=4)
 
 
 def devices_table(topology: Topology) -> Table:
-    """The devices with their figures."""
+    """Return the devices with their figures."""
     rows = [
         (
             device.name,
@@ -145,7 +145,7 @@ def devices_table(topology: Topology) -> Table:
 
 
 def buses_table(topology: Topology) -> Table:
-    """Buses, links, switches and storage with their figures."""
+    """Return the buses, links, switches and storage with their figures."""
     rows = [
         (
             bus.name,

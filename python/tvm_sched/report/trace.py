@@ -22,15 +22,15 @@ NAMES = {"simulated": "predicted", "emulated": "emulated", "measured": "measured
 
 
 class TracePart(NamedTuple):
-    """A timeline in a trace, with what is known besides."""
+    """A timeline in a trace, with its problem and schedule if known."""
 
     timeline: Timeline
     problem: Problem | None = None
-    """Gives kinds of operators and the order of lanes."""
+    """Problem, for kinds of operators and the order of lanes."""
     schedule: Schedule | None = None
-    """With the problem: adds submodels, and to a simulated timeline the memory of each device as counters."""
+    """Schedule; with the problem it adds submodels, and the memory of each device to a simulated timeline."""
     title: str = ""
-    """Begins the name of the process."""
+    """Prefix of the process's name."""
 
 
 def write_trace(
@@ -49,7 +49,7 @@ def write_parts(path: str | os.PathLike[str], parts: Sequence[TracePart]) -> Non
     Parameters
     ----------
     path
-        The file, replaced as a whole.
+        The file, which is replaced atomically.
     """
     events = [event for pid, part in enumerate(parts, 1) for event in trace_events(pid, part)]
     text = b",\n".join(map(msgspec.json.encode, events))
@@ -58,7 +58,7 @@ def write_parts(path: str | os.PathLike[str], parts: Sequence[TracePart]) -> Non
 
 
 def trace_events(pid: int, part: TracePart) -> Iterator[dict[str, Any]]:
-    """Events of one part as the process ``pid``: metadata, complete events, counters."""
+    """Yield the events of one part as the process ``pid``: metadata, complete events, counters."""
     timeline, problem, schedule, title = part
     lanes = ordered_lanes(problem.topology, [timeline]) if problem else list(timeline.lanes)
     name = f"{title}, {NAMES[timeline.source]}" if title else NAMES[timeline.source]
@@ -118,7 +118,7 @@ def _memory(pid: int, problem: Problem, schedule: Schedule) -> Iterator[dict[str
 
 
 def _trace_metadata(parts: Sequence[TracePart]) -> dict[str, Any]:
-    """Model, topology, scheduler and latencies, for the viewer's page of metadata."""
+    """Return the model, topology, scheduler and latencies, for the viewer's page of metadata."""
     about: dict[str, Any] = {"made by": "tvm_sched"}
     for timeline, problem, schedule, title in parts:
         prefix = f"{title}, " if title else ""

@@ -1,10 +1,10 @@
-"""Times, sizes and rates as people read them."""
+"""Format times, sizes and rates for people."""
 
 from __future__ import annotations
 
 
 def format_time(seconds: float) -> str:
-    """Three significant digits with a unit that fits: ``"1.23 ms"``, ``"45.6 µs"``."""
+    """Format seconds with three significant digits in a suitable unit: ``"1.23 ms"``, ``"45.6 µs"``."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if abs(seconds) >= scale * 0.9995:
             return f"{_digits(seconds / scale)} {unit}"
@@ -12,12 +12,12 @@ def format_time(seconds: float) -> str:
 
 
 def format_ns(nanoseconds: int) -> str:
-    """`format_time` of integer nanoseconds."""
+    """Format integer nanoseconds as `format_time` does."""
     return format_time(nanoseconds / 1e9)
 
 
 def format_bytes(size: float) -> str:
-    """Binary units, as memory is sold: ``"1.50 MiB"``."""
+    """Format bytes in binary units, as memory is sold: ``"1.50 MiB"``."""
     for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if abs(size) >= scale:
             return f"{_digits(size / scale)} {unit}"
@@ -25,7 +25,7 @@ def format_bytes(size: float) -> str:
 
 
 def format_rate(bytes_per_second: float) -> str:
-    """Decimal units, as links are sold: ``"25 GB/s"``."""
+    """Format bytes a second in decimal units, as links are sold: ``"25 GB/s"``."""
     for unit, scale in (("TB/s", 1e12), ("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
         if abs(bytes_per_second) >= scale:
             return f"{bytes_per_second / scale:.3g} {unit}"
@@ -33,7 +33,7 @@ def format_rate(bytes_per_second: float) -> str:
 
 
 def format_percent(fraction: float) -> str:
-    """A fraction as per cent with one decimal."""
+    """Format a fraction as per cent with one decimal."""
     return f"{100 * fraction:.1f}%"
 
 

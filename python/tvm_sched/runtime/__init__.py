@@ -1,6 +1,6 @@
 """The Python interface to the executor: load a compiled artifact, run it, read when each step ran.
 
-Neither the compiler nor a solver is needed here: the distribution ``tvm-sched-runtime`` is enough.
+It needs neither the compiler nor a solver: the distribution ``tvm-sched-runtime`` is enough.
 """
 
 from .loading import load, open_library

@@ -25,14 +25,14 @@ _WHAT = "an artifact is what `tvm-sched compile` or `export_library` wrote (.so)
 _SYMBOL = b"__tvm_ffi__library_bin"
 """Symbol of the modules inside of a library that TVM exported."""
 _SEAL = b"\ntvm_sched.sha256:"
-"""Behind the library, where the dynamic loader does not look; then comes the digest of all that stands before."""
+"""Mark after the library's content, which the dynamic loader ignores; the digest of all bytes before it follows."""
 _DIGEST_SIZE = hashlib.sha256().digest_size
 _PARAMETERS = b"\ntvm_sched.parameters:"
-"""Before the seal of an artifact with external parameters; then comes the mark of their file."""
+"""Mark before the seal of an artifact with external parameters; the mark of their file follows."""
 
 _Version = tuple[int, int, int, int]
 _loaded: dict[str, _Version] = {}
-"""Device, inode, time and size of each file as this process loaded it first."""
+"""Device, inode, time and size of each file at this process's first load of it."""
 
 
 def check_library(file: Path) -> None:
@@ -41,7 +41,7 @@ def check_library(file: Path) -> None:
     Raises
     ------
     InputError
-        With the file and what is wrong with it.
+        The file is incomplete or damaged; the message says how.
     """
     if not file.is_file():
         raise InputError(f"{file}: there is no such file; {_WHAT}")
@@ -67,15 +67,15 @@ def check_library(file: Path) -> None:
 
 
 def seal(file: Path, parameters: str | None = None) -> None:
-    """Append a checksum of the whole library, its kernels' code too, for `check_library` to look at.
+    """Append a checksum of the whole library, including its kernels' code, for `check_library`.
 
-    It tells damage, not malice. What TVM's own ``export_library`` wrote has none; the checksum of the plans and the
-    parameters in it, which the executor looks at, is there in either case.
+    It detects damage, not malice. Files of TVM's own ``export_library`` have none. The executor checks plans and embedded
+    parameters by a separate checksum, which all artifacts have.
 
     Parameters
     ----------
     parameters : str, optional
-        What `write_parameters` returned of the file beside the library: the two belong together (see `parameters_beside`).
+        The mark of the parameter file that belongs to the library: the result of `write_parameters`.
 
     Raises
     ------
@@ -94,10 +94,10 @@ def seal(file: Path, parameters: str | None = None) -> None:
 
 
 def move_artifact(library: Path, parameters: Path | None, target: Path) -> list[Path]:
-    """Move a sealed library to ``target``, and its parameters beside it, so that there is a whole artifact at any moment.
+    """Move a sealed library to ``target``, and its parameters beside it; a whole artifact exists at any moment.
 
-    No system renames two files at once. So the parameters that are there keep a second, hidden name until the library is
-    replaced, under which `parameters_beside` finds them should this process be killed in between.
+    No system renames two files at once. So the old parameters keep a second, hidden name until the library is replaced;
+    `parameters_beside` finds them there if this process is killed in between.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def move_artifact(library: Path, parameters: Path | None, target: Path) -> list[
     if parameters is not None:
         mark = written_mark(beside)
         if mark is not None:
-            with suppress(OSError):  # there already, or a file system without links: then loading tells
+            with suppress(OSError):  # it exists, or the file system has no links; loading detects a mismatch
                 os.link(beside, _second_name(beside, mark))
         os.replace(parameters, beside)
     os.replace(library, target)
@@ -122,20 +122,20 @@ def move_artifact(library: Path, parameters: Path | None, target: Path) -> list[
 
 
 def parameters_beside(file: Path) -> Path | None:
-    """The parameters that belong to an artifact, of the files beside it; None where there are none.
+    """Return the file beside an artifact that has its parameters; None if there is none.
 
-    What another program wrote has no mark and is taken; whether names, shapes and types fit is seen when it is read.
+    A file of another program has no mark and is accepted; reading it checks names, shapes and types.
 
     Raises
     ------
     InputError
-        Those that are there are of another compilation.
+        The existing files are of another compilation.
     """
     beside = file.with_suffix(".safetensors")
     if not beside.is_file():
         return None
-    mark, found = _sealed_mark(file), written_mark(beside)
-    if mark is None or found is None or found == mark:
+    mark, recorded = _sealed_mark(file), written_mark(beside)
+    if mark is None or recorded is None or recorded == mark:
         return beside
     kept = _second_name(beside, mark)
     if kept.is_file():
@@ -151,7 +151,7 @@ def _second_name(parameters: Path, mark: str) -> Path:
 
 
 def _sealed_mark(file: Path) -> str | None:
-    """The mark of the parameters that `seal` wrote into an artifact."""
+    """Return the mark of the parameters that `seal` wrote into an artifact."""
     size = len(_PARAMETERS) + MARK_SIZE
     with file.open("rb") as opened:
         opened.seek(max(0, file.stat().st_size - size - len(_SEAL) - _DIGEST_SIZE))
@@ -160,7 +160,7 @@ def _sealed_mark(file: Path) -> str | None:
 
 
 def _is_whole(content: mmap.mmap) -> bool:
-    """Whether a file is what it was when it was sealed; so is one that never was."""
+    """Return whether a file is unchanged since it was sealed; a file without a seal counts as unchanged."""
     end = len(content) - _DIGEST_SIZE - len(_SEAL)
     if end < 0 or content[end : end + len(_SEAL)] != _SEAL:
         return True
@@ -169,8 +169,8 @@ def _is_whole(content: mmap.mmap) -> bool:
 
 
 def _needed_bytes(head: bytes, opened: Any) -> int:
-    """Bytes that the file must have by its ELF header: the section table comes last; segments are mapped."""
-    if head[4] != 2:  # 32 bits: left to the loader, which refuses it
+    """Return the least bytes of the file by its ELF header: the section table comes last; segments are mapped."""
+    if head[4] != 2:  # 32 bits: the loader refuses it
         return 0
     order = "<" if head[5] == 1 else ">"
     segments, sections = struct.unpack_from(f"{order}QQ", head, 32)
@@ -189,7 +189,7 @@ def _needed_bytes(head: bytes, opened: Any) -> int:
 def load_library(file: Path) -> Any:
     """Load a checked artifact; one that was replaced since this process loaded it is loaded again.
 
-    The dynamic loader knows libraries by name and inode, and would hand out the old one.
+    The dynamic loader identifies libraries by name and inode, and would return the old one.
     """
     tvm_ffi = _library.ffi()
     _load_tvm_runtime()
@@ -205,10 +205,10 @@ def load_library(file: Path) -> Any:
 
 @functools.cache
 def _load_tvm_runtime() -> None:
-    """Load TVM's runtime libraries: those of the package where TVM is installed, else those beside ours.
+    """Load TVM's runtime libraries: from the package if TVM is installed, else from beside ours.
 
-    Its kernels call them, and an executable of its virtual machine is read by them. Importing the package would load the
-    compiler as well, which takes seconds. Two copies in one process would both register what they have.
+    TVM's kernels call them, and they read executables of its virtual machine. Importing the package would also load the
+    compiler, which takes seconds. Two copies in one process would both register their functions.
     """
     if "tvm" in sys.modules:
         return
@@ -220,8 +220,8 @@ def _load_tvm_runtime() -> None:
     else:
         folders += [f"{place}/lib" for place in package.submodule_search_locations or ()]
     for name in ("libtvm_runtime.so", "libtvm_runtime_extra.so"):
-        found = next((file for file in (Path(folder, name) for folder in folders) if file.is_file()), None)
-        if found is not None:
-            ctypes.CDLL(str(found), ctypes.RTLD_GLOBAL)
-        elif package is not None and name == "libtvm_runtime.so":  # laid out in another way: TVM knows
+        library = next((file for file in (Path(folder, name) for folder in folders) if file.is_file()), None)
+        if library is not None:
+            ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
+        elif package is not None and name == "libtvm_runtime.so":  # in another layout, which TVM knows
             import tvm.runtime  # noqa: F401

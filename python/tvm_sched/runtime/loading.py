@@ -28,24 +28,24 @@ def load(
     Parameters
     ----------
     path
-        What ``tvm-sched compile`` or ``export_library`` wrote.
+        A file of ``tvm-sched compile`` or ``export_library``.
     parameters
-        The safetensors file of the external parameters. Without it the file that the environment variable
-        ``TVM_SCHED_PARAMETERS`` names is taken, and else ``<stem>.safetensors`` beside the artifact.
+        The safetensors file of the external parameters. Default: the file that the environment
+        variable ``TVM_SCHED_PARAMETERS`` names, else ``<stem>.safetensors`` beside the artifact.
     threads : optional
-        Threads of all its CPU devices together. Without it what ``TVM_SCHED_NUM_THREADS`` says counts, else what the
-        artifact was compiled for, else all cores that this process may use.
+        Threads of all its CPU devices together. Default: ``TVM_SCHED_NUM_THREADS``, else the number of the
+        compilation, else all cores that this process may use.
 
     Raises
     ------
     InputError
-        If the file is not there, is cut off, cannot be loaded, holds no schedule, or its parameters do not fit; or if
-        this processor lacks what its kernels need.
+        The file is missing, incomplete, cannot be loaded or has no schedule; its parameters do not fit; or this processor
+        lacks instructions of its kernels.
 
     Warns
     -----
     MachineWarning
-        Where this machine is not what the artifact was made for, with what to do.
+        This machine differs from the one that the artifact was compiled for; the warning has a remedy.
     """
     file = Path(path)
     check_threads(threads)
@@ -71,7 +71,7 @@ def open_library(file: Path) -> Any:
     Raises
     ------
     InputError
-        If it is not there, is cut off, or cannot be loaded.
+        It is missing, incomplete, or cannot be loaded.
     """
     began = time.monotonic_ns()
     check_library(file)
@@ -94,10 +94,10 @@ def _note(stage: str, began: int, ended: int | None = None) -> None:
 
 
 def _parameters_file(
-    loaded: ScheduledModule, file: Path, given: str | os.PathLike[str] | None
+    loaded: ScheduledModule, file: Path, explicit: str | os.PathLike[str] | None
 ) -> str | os.PathLike[str] | None:
-    if given is not None:
-        return given
+    if explicit is not None:
+        return explicit
     if all(parameter["loaded"] for parameter in loaded.parameters()):
         return None
     named = os.environ.get(_PARAMETERS_VARIABLE)

@@ -1,4 +1,4 @@
-"""What an artifact was compiled with and for, and how this machine differs from that."""
+"""Versions and machine of an artifact's compilation, and how this machine differs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INSTALLED = ".dist-info"
 
 
 EMULATED = "kernels and copies take the time that the plan says, and this machine's CPU computes the values"
-"""What artifacts for emulated devices say of themselves."""
+"""Note in the metadata of artifacts for emulated devices."""
 
 
 class EmulationWarning(UserWarning):
@@ -29,18 +29,18 @@ class EmulationWarning(UserWarning):
 
 
 class MachineWarning(UserWarning):
-    """An artifact runs on another machine, or with other versions, than it was made for."""
+    """An artifact runs on another machine, or with other versions, than it was compiled for."""
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that make and run artifacts; those that are not installed are left out."""
+    """Return the versions of the installed packages that make and run artifacts."""
     return {"tvm-sched": __version__, **_installed(_PACKAGES)}
 
 
 def _installed(packages: tuple[str, ...]) -> dict[str, str]:
-    """Versions by the names of the folders that pip leaves: importing `importlib.metadata` takes 25 ms."""
+    """Read versions from the folders that pip leaves, because importing `importlib.metadata` takes 25 ms."""
     heads = {f"{package.replace('-', '_')}-": package for package in packages}
-    found: dict[str, str] = {}
+    installed: dict[str, str] = {}
     for folder in sys.path:
         try:
             names = os.listdir(folder or ".")
@@ -49,12 +49,12 @@ def _installed(packages: tuple[str, ...]) -> dict[str, str]:
         for name in names:
             head, dash, version = name.removesuffix(_INSTALLED).partition("-")
             if name.endswith(_INSTALLED) and head + dash in heads:
-                found.setdefault(heads[head + dash], version)
-    return found
+                installed.setdefault(heads[head + dash], version)
+    return installed
 
 
 def check_threads(threads: Any) -> None:
-    """Refuse what is neither None nor a number of threads, with an `InputError`."""
+    """Raise `InputError` for a value that is neither None nor a number of threads."""
     whole = isinstance(threads, Integral) and not isinstance(threads, bool)
     if threads is not None and not (whole and 1 <= threads <= _MOST_THREADS):
         raise InputError(f"threads is {threads!r}; allowed are 1 to {_MOST_THREADS}")
@@ -63,7 +63,7 @@ def check_threads(threads: Any) -> None:
 def describe(
     backend: str, devices: list[Mapping[str, Any]], target: str, needs: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Metadata of an artifact on where it was made and what it needs, in addition to ``needs``."""
+    """Return an artifact's metadata: the machine that compiled it, and what it needs in addition to ``needs``."""
     return {
         **({"emulated": EMULATED} if backend == "emulated" else {}),
         "versions": versions(),
@@ -74,7 +74,7 @@ def describe(
 
 
 def differences(info: Mapping[str, Any]) -> list[str]:
-    """Differences of this machine from an artifact's metadata, each with what to do; none where the metadata is missing."""
+    """Return the differences of this machine from an artifact's metadata, each with a remedy; none without metadata."""
     result = [str(each) for each in _library.function("tvm_sched.machine_differences")(json.dumps(dict(info)))]
     here = versions()
     for package, version in info.get("versions", {}).items():

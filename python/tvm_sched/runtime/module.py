@@ -1,4 +1,4 @@
-"""The handle on a compiled artifact."""
+"""`ScheduledModule`: the handle of a compiled artifact."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class ScheduledModule:
         graph: bool | None = None,
         in_turn: bool | None = None,
     ) -> None:
-        """Set options of the following runs; options that are not given stay as they are.
+        """Set options of the following runs; omitted options stay as they are.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class ScheduledModule:
         instances
             Number of runs that may proceed at once, each with memory and threads of its own; other runs wait.
         watchdog
-            Seconds after which a run without a finished step is given up; the error (and a line on stderr) names the
+            Seconds after which a run without a finished step is abandoned; the error (and a line on stderr) names the
             operators that run and wait. 0: never. A kernel that hangs cannot be stopped.
         devices
             Number of the GPU of each of the plan's devices; devices may share a GPU (``[0, 0, 0, 0]``). The default is an
@@ -261,14 +261,14 @@ class ScheduledModule:
             self._module["set_threads"](count)
 
     def prepare(self) -> None:
-        """Do now what the first run would have to do before it computes; `tvm_sched.runtime.load` calls this.
+        """Prepare the first run now; `tvm_sched.runtime.load` calls this.
 
         On CPUs, parameters are converted to the kernels' layouts. A plan with missing parameters, or with parameters that
         change later, converts them in its next run.
 
         For GPUs, those of the first plan are opened, its memory is allocated, and its kernels and libraries are loaded,
-        while threads read and pin the parameters. What fails is left to the first run, which tells it. A process that
-        forks afterwards cannot use GPUs in the child.
+        while threads read and pin the parameters. The first run repeats failed steps and reports their errors. After a
+        fork the child cannot use GPUs.
         """
         self._module["prepare"]()
 
@@ -294,13 +294,13 @@ class ScheduledModule:
         places = next((each["results"] for each in info.get("plans", ()) if each["name"] == document["name"]), None)
         if places is None:
             places = [{"output": k} for k in range(len(document["outputs"]))]
-        found = [
+        tensors = [
             document["outputs"][p["output"]] if "output" in p else document["arguments"][p["argument"]] for p in places
         ]
-        names = names or [f"output_{k}" for k in range(len(found))]
+        names = names or [f"output_{k}" for k in range(len(tensors))]
         return [
             {"name": name, "shape": tensor["shape"], "dtype": tensor["dtype"]}
-            for name, tensor in zip(names, found, strict=True)
+            for name, tensor in zip(names, tensors, strict=True)
         ]
 
     def info(self) -> dict[str, Any]:
@@ -349,8 +349,8 @@ class ScheduledModule:
         counted"``, or ``"partly"`` (the first run as a whole). The start of the process is known to 0.01 s. Stages are
         those of all modules of the process; see ``docs/architecture.md``, "CUDA", and ``docs/tasks/cold_start.md``.
         """
-        found = json.loads(self._module["stages"]())
-        begin = min((stage["start_ns"] for stage in found), default=0)
+        measured = json.loads(self._module["stages"]())
+        begin = min((stage["start_ns"] for stage in measured), default=0)
         before = {"name": "process", "start_ns": 0, "end_ns": max(begin, 0), "bytes": 0}
         return [
             {
@@ -360,7 +360,7 @@ class ScheduledModule:
                 "bytes": stage["bytes"],
                 "model": _IN_THE_MODEL.get(stage["name"], "not counted"),
             }
-            for stage in (before, *found)
+            for stage in (before, *measured)
         ]
 
     def benchmark(self, *inputs: Any, warmup: int = 3, repeat: int = 20, **named: Any) -> LatencyStatistics:
@@ -381,7 +381,7 @@ class ScheduledModule:
         unknown = [name for name in named if name not in names]
         missing = [name for name in names if name not in named]
         if unknown or missing:
-            raise InputError(f"inputs not known: {unknown}; not given: {missing}; by name are expected: {names}")
+            raise InputError(f"inputs not known: {unknown}; missing: {missing}; by name are expected: {names}")
         return [*inputs, *(named[name] for name in names)]
 
 
@@ -409,7 +409,7 @@ def find_scheduled_module(module: Any) -> Any:
     modules, others = _search(module)
     if not modules:
         raise InputError(
-            f"no module of kind {_KIND!r} was found, only {others}: either it was not compiled with a tvm_sched target, or "
+            f"there is no module of kind {_KIND!r}, only {others}: either it was not compiled with a tvm_sched target, or "
             "the model computes nothing, so that there is nothing to schedule"
         )
     if len(modules) > 1:

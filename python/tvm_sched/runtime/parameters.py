@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import InputError
 
 _ALIGNMENTS = (256, 64)
-"""Bytes: the first is what GPUs' libraries like best, the second what all kernels need."""
+"""Alignments in bytes: the best one for GPU libraries, and the one that all kernels need."""
 _MARK = "tvm_sched.content"
 MARK_SIZE = 32
 """Characters of the digest in a file's header, see `write_parameters`."""
@@ -30,10 +30,9 @@ def write_parameters(
 ) -> str:
     """Write a safetensors file whose tensors the executor can map rather than copy.
 
-    The format allows no holes between tensors, so those whose size is a multiple of 256 bytes come first, after a
-    header that is padded to end at such an offset, and then those of multiples of 64 bytes; only the few others are
-    copied when the file is loaded. The file is written one tensor at a time, beside its place, and moved there when it
-    is whole.
+    The format allows no gaps between tensors. So the header is padded to a multiple of 256 bytes; tensors whose size is a
+    multiple of 256 bytes come first, then multiples of 64 bytes. Only the few others are copied when the file is loaded.
+    The file is written one tensor at a time under another name, and renamed when it is complete.
 
     Parameters
     ----------
@@ -45,14 +44,14 @@ def write_parameters(
     Returns
     -------
     str
-        The digest of names and values that the file begins with (see `written_mark`).
+        The digest of names and values at the beginning of the file (see `written_mark`).
 
     Raises
     ------
     ValueError
-        If an array's data type has no name in the format; the message names the parameter.
+        An array's data type has no name in the format; the message names the parameter.
     """
-    from ..files import folder_beside  # its parsers take 10 ms to import, which loading an artifact need not wait for
+    from ..files import folder_beside  # the import takes 10 ms, which loading an artifact need not pay
 
     place = {name: k for k, name in enumerate(first)}
 
@@ -73,7 +72,7 @@ def write_parameters(
 
 
 def written_mark(path: Path) -> str | None:
-    """The digest that `write_parameters` put into a file; None in what another program wrote, or where there is no file."""
+    """Return the digest that `write_parameters` put into a file; None if another program wrote it or it is missing."""
     begin = _beginning("")
     try:
         with path.open("rb") as file:
@@ -84,7 +83,7 @@ def written_mark(path: Path) -> str | None:
 
 
 def _beginning(mark: str) -> bytes:
-    """How a header of ours begins; the mark stands in its first entry, so that nobody has to parse the others for it."""
+    """Return the beginning of our header: the mark is its first entry, to be read without parsing the header."""
     return f'{{"__metadata__":{{"{_MARK}":"{mark}'.encode()
 
 
@@ -98,7 +97,7 @@ def require_parameters(artifact: Path, parameters: Sequence[Mapping[str, Any]]) 
     Raises
     ------
     InputError
-        With the first of them, and the file that is expected to hold them.
+        A value is missing; the message names the parameter and the expected file.
     """
     missing = [parameter["name"] for parameter in parameters if not parameter["loaded"]]
     if missing:
@@ -110,7 +109,7 @@ def require_parameters(artifact: Path, parameters: Sequence[Mapping[str, Any]]) 
 
 
 def _header(order: list[str], parameters: Mapping[str, np.ndarray[Any, Any]]) -> tuple[bytes, str]:
-    """The file's length and header, and the mark in it."""
+    """Return the file's length and header, and the mark in it."""
     entries = {}
     offset = 0
     content = hashlib.blake2b(digest_size=MARK_SIZE // 2)

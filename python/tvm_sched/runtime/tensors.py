@@ -1,4 +1,4 @@
-"""NumPy arrays to tvm_ffi tensors and back, without a copy where the types allow it."""
+"""Convert NumPy arrays to tvm_ffi tensors and back, without a copy if the types allow it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from .. import _library
 
 ALIGNMENT = 64
-"""Bytes: kernels read and write vectors of this size at addresses that are multiples of it."""
+"""Alignment in bytes: kernels access vectors of this size at multiples of it."""
 
 
 def _numpy_knows(dtype: np.dtype[Any]) -> bool:
@@ -21,8 +21,8 @@ def _numpy_knows(dtype: np.dtype[Any]) -> bool:
 def to_tensor(value: Any) -> Any:
     """Return a ``tvm_ffi.Tensor`` of an array, a tensor of any DLPack library, or a number.
 
-    Memory is shared where it can be: not with arrays that are read-only or of another byte order.
-    The executor itself copies what is strided or not aligned.
+    Memory is shared, except with arrays that are read-only or of another byte order. The executor copies strided and
+    unaligned tensors itself.
     """
     import tvm_ffi
 
@@ -39,13 +39,13 @@ def to_tensor(value: Any) -> Any:
         array = array.copy()
     if _numpy_knows(array.dtype):
         return tvm_ffi.from_dlpack(array)
-    # bfloat16 and float8 of ml_dtypes: DLPack has them, NumPy's side of it has not.
+    # DLPack has bfloat16 and float8 of ml_dtypes, but NumPy's interface to it has not.
     raw = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
     return _library.function("tvm_sched.reinterpret")(tvm_ffi.from_dlpack(raw), array.dtype.name)
 
 
 def aligned_tensor(tensor: Any) -> Any:
-    """A ``tvm_ffi.Tensor`` of the CPU as kernels take it: itself where it is compact and aligned, else a copy that is."""
+    """Return a CPU ``tvm_ffi.Tensor`` that kernels accept: itself if it is compact and aligned, else a copy."""
     if tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0:
         return tensor
     array = to_numpy(tensor)
@@ -76,7 +76,7 @@ def _is_numpy_name(name: str) -> bool:
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
-    """The dtype of a name; those that NumPy lacks (bfloat16, float8) are of ml_dtypes."""
+    """Return the dtype of a name; ml_dtypes has those that NumPy lacks (bfloat16, float8)."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -86,14 +86,14 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def tensor_bytes(argument: Mapping[str, Any]) -> int:
-    """Bytes of an argument or parameter of a plan."""
+    """Return the bytes of an argument or parameter of a plan."""
     return math.prod(argument["shape"]) * int(numpy_dtype(str(argument["dtype"])).itemsize)
 
 
 def random_value(rng: np.random.Generator, argument: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-    """Values for an argument of a plan.
+    """Draw random values for an argument of a plan.
 
-    Normal numbers; booleans; integers 0 and 1, which serve as masks and as indices into the smallest tables, too.
+    They are normal numbers, booleans, or integers 0 and 1, which also serve as masks and as indices into small tables.
     """
     shape, dtype = tuple(argument["shape"]), str(argument["dtype"])
     if dtype == "bool":

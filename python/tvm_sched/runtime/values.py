@@ -17,16 +17,16 @@ from .tensors import random_value
 
 Array = np.ndarray[Any, Any]
 _UNREADABLE = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError)
-"""What numpy raises for files that it cannot read; the last for a compression that `zipfile` does not know."""
+"""Errors of numpy for unreadable files; the last is for a compression that `zipfile` does not know."""
 
 
 def read_inputs(texts: Iterable[str]) -> dict[str, Array]:
-    """Arrays of ``NAME=FILE.npy`` texts, and all those of ``FILE.npz`` texts, by their names.
+    """Read the arrays of ``NAME=FILE.npy`` texts, and all arrays of ``FILE.npz`` texts, by name.
 
     Raises
     ------
     InputError
-        A text is neither, a file cannot be read, or a name comes twice.
+        A text has neither form, a file cannot be read, or a name occurs twice.
     """
     arrays: dict[str, Array] = {}
     for text in texts:
@@ -54,7 +54,7 @@ def _read_input(text: str) -> dict[str, Array]:
 
 
 def read_array(what: str, file: Path) -> Any:
-    """The array of a ``.npy`` file; ``what`` begins the message where there is none."""
+    """Read the array of a ``.npy`` file; ``what`` begins the message if it cannot be read."""
     try:
         array = np.load(file, allow_pickle=False)
     except _UNREADABLE as error:
@@ -64,8 +64,8 @@ def read_array(what: str, file: Path) -> Any:
     return array
 
 
-def choose_inputs(plans: Sequence[dict[str, Any]], given: Mapping[str, Array], seed: int) -> list[Array]:
-    """Inputs for the first plan that takes those given; the others are random.
+def choose_inputs(plans: Sequence[dict[str, Any]], inputs: Mapping[str, Array], seed: int) -> list[Array]:
+    """Complete the user's inputs with random ones, for the first plan that takes them.
 
     Raises
     ------
@@ -73,38 +73,38 @@ def choose_inputs(plans: Sequence[dict[str, Any]], given: Mapping[str, Array], s
         A name that no plan knows, or shapes or dtypes that no plan takes.
     """
     names = list(dict.fromkeys(argument["name"] for plan in plans for argument in plan["arguments"]))
-    for name in given:
+    for name in inputs:
         if name not in names:
             raise InputError(f"--input {name}: the artifact has no such input; it has {', '.join(names) or 'none'}")
     for plan in plans:
-        if all(_takes(argument, given) for argument in plan["arguments"]):
+        if all(_takes(argument, inputs) for argument in plan["arguments"]):
             rng = np.random.default_rng(seed)
-            return [random_value(rng, argument) if argument["name"] not in given else given[argument["name"]]
+            return [random_value(rng, argument) if argument["name"] not in inputs else inputs[argument["name"]]
                     for argument in plan["arguments"]]  # fmt: skip
-    found = ", ".join(f"{name}: {list(value.shape)} {value.dtype}" for name, value in given.items())
+    described = ", ".join(f"{name}: {list(value.shape)} {value.dtype}" for name, value in inputs.items())
     allowed = "; or ".join(
         ", ".join(f"{a['name']}: {list(a['shape'])} {a['dtype']}" for a in plan["arguments"]) for plan in plans
     )
-    raise InputError(f"the artifact takes no inputs {found}; allowed are {allowed}")
+    raise InputError(f"the artifact takes no inputs {described}; allowed are {allowed}")
 
 
-def _takes(argument: Mapping[str, Any], given: Mapping[str, Array]) -> bool:
-    value = given.get(argument["name"])
+def _takes(argument: Mapping[str, Any], inputs: Mapping[str, Array]) -> bool:
+    value = inputs.get(argument["name"])
     return value is None or (list(value.shape) == list(argument["shape"]) and value.dtype.name == argument["dtype"])
 
 
 def save_outputs(directory: Path, outputs: Sequence[Array]) -> None:
-    """Write ``output_0.npy``, ...; makes the folder.
+    """Write ``output_0.npy``, ... into a folder, which is created if needed.
 
     Raises
     ------
     InputError
-        It cannot be made or written.
+        The folder cannot be created or written.
     """
     try:
         directory.mkdir(exist_ok=True)
     except OSError as error:
-        raise InputError(f"--output {directory}: cannot be made ({error.strerror or error})") from None
+        raise InputError(f"--output {directory}: cannot be created ({error.strerror or error})") from None
     for n, value in enumerate(outputs):
         content = io.BytesIO()
         np.save(content, value)

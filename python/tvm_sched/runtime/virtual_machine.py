@@ -13,17 +13,17 @@ _CPU, _FIRST, _POOLED = 1, 0, 2
 
 
 class VirtualMachine:
-    """Runs ``main`` of an executable; threads that call it take turns.
+    """Runner of an executable's ``main``; threads that call it take turns.
 
     Parameters
     ----------
     module
-        What `tvm_ffi` loaded, or a linked executable.
+        A module that `tvm_ffi` loaded, or a linked executable.
 
     Raises
     ------
     InputError
-        TVM's runtime is not there.
+        TVM's runtime is missing.
     """
 
     def __init__(self, module: Any) -> None:
@@ -40,7 +40,7 @@ class VirtualMachine:
     def run(self, *tensors: Any) -> list[Any]:
         """Call ``main``; return the leaves of its result.
 
-        Inputs may be strided, or not aligned; TVM's kernels refuse the former, and the latter would end the process.
+        Inputs may be strided or unaligned; they are copied, since TVM's kernels refuse the former and crash on the latter.
 
         Raises
         ------

@@ -57,7 +57,7 @@ class _Stretch:
 
     def add(self, o: int) -> list[int]:
         """Add an operator; or, if a path from a member through others leads to it, return that path."""
-        after: dict[int, int] = {}  # operator outside that leads to `o`: the next one on the way
+        after: dict[int, int] = {}  # by outside operator that leads to `o`: the next operator of the path
         stack = [o]
         while stack:
             at = stack.pop()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..problem import HOST, Problem, Scenario, as_scenario
-from ._compiled import compiled
+from .native_objects import native_problem
 from .rules import Violation, describe, loaded_in_place
 from .schedule import Placement, Schedule, Transfer
 
@@ -27,18 +27,19 @@ _KINDS = {"load": 0, "copy": 1, "host_read": 2}
 
 @dataclass(frozen=True)
 class Times:
-    """When each part of a schedule runs, in nanoseconds."""
+    """Times of the parts of a schedule, in nanoseconds."""
 
     start_ns: Array
     end_ns: Array
-    """Of each placement, in the schedule's order: the kernel."""
+    """Start and end of the kernel of each placement, in the schedule's order."""
     transfer_start_ns: Array
     transfer_end_ns: Array
-    """Of each transfer, in the schedule's order; a host_read starts with its operator and ends with its bus time."""
+    """Start and end of each transfer, in the schedule's order; a host_read starts with its operator and ends with its
+    bus time."""
     latency_ns: int
     """End of the last kernel."""
     peak_memory: Array
-    """Most bytes that each device holds at once. It can be above the device's memory: `verify` judges that."""
+    """Peak bytes on each device. They can exceed the device's memory, which `verify` checks."""
 
 
 def _column(table: str, row: int) -> cached_property[list[int]]:
@@ -47,11 +48,11 @@ def _column(table: str, row: int) -> cached_property[list[int]]:
 
 
 class ScheduleIndex:
-    """A schedule in the integer indices of its problem, on which simulator, verifier and emitter work. It does not change.
+    """A schedule in the integer indices of its problem, for simulator, verifier and emitter. Immutable.
 
-    It is encoded for C++ once and simulated once, each when that is first needed. `ScheduleIndex.of` gives the same object
-    for the same `Schedule` and `Problem`, and `to_schedule` hands it on, so a schedule that goes from a scheduler through
-    verification and passes into an executable is indexed and priced once.
+    It is encoded for C++ once and simulated once, each at first use. `ScheduleIndex.of` returns the same object for the same
+    `Schedule` and `Problem`, and `to_schedule` passes it on. So a schedule is indexed and priced once, from its scheduler
+    through verification and passes to an executable.
 
     Parameters
     ----------
@@ -74,12 +75,12 @@ class ScheduleIndex:
 
     @property
     def problem(self) -> Problem:
-        """The problem of the schedule, without what is resident in the run."""
+        """The problem of the schedule, without resident parameters."""
         return self.scenario.problem
 
     @staticmethod
     def of(problem: Problem | Scenario, schedule: Schedule) -> ScheduleIndex:
-        """Raises `ScheduleError` where the schedule names an operator, tensor or device that the problem lacks.
+        """Return the index of a schedule; raises `ScheduleError` if it names something that the problem lacks.
 
         A schedule that chooses among variants is `resolved` first.
         """
@@ -95,21 +96,23 @@ class ScheduleIndex:
 
     @staticmethod
     def of_native(problem: Problem | Scenario, native: NativeSchedule) -> ScheduleIndex:
-        """The schedule that a search in C++ has found."""
+        """Return the schedule of a search in C++."""
         index = ScheduleIndex(problem, _array(native.placements()), _array(native.transfers()))
         index.__dict__["native"] = native
         return index
 
     @staticmethod
     def of_sequence(problem: Problem | Scenario, sequence: Array) -> ScheduleIndex:
-        """From events, rows of kind, item, source, device: launch order and channel order are theirs."""
-        return ScheduleIndex.of_native(problem, compiled(problem).schedule_of_sequence(np.ascontiguousarray(sequence)))
+        """Make a schedule from events (rows of kind, item, source, device) in launch order and channel order."""
+        return ScheduleIndex.of_native(
+            problem, native_problem(problem).schedule_of_sequence(np.ascontiguousarray(sequence))
+        )
 
     @staticmethod
     def on_one_device(
         problem: Problem | Scenario, device: int, order: Sequence[int], loads: Sequence[int]
     ) -> ScheduleIndex:
-        """Operators and loads of one device, each in the order given."""
+        """Make a schedule of one device from its operators and loads, in their orders."""
         placements, transfers = np.zeros((5, len(order)), np.int64), np.zeros((5, len(loads)), np.int64)
         placements[0], placements[1] = order, device
         transfers[0], transfers[1], transfers[2], transfers[3] = ScheduleIndex.LOAD, loads, HOST, device
@@ -134,13 +137,13 @@ class ScheduleIndex:
     transfer_item = _column("transfers", 1)
     """The tensor of a load or copy, the operator of a host_read."""
     transfer_source = _column("transfers", 2)
-    """Devices; `HOST` of a load or host_read."""
+    """Source device of each transfer; `HOST` for loads and host_reads."""
     transfer_device = _column("transfers", 3)
-    """Devices."""
+    """Target device of each transfer."""
 
     @cached_property
     def evicted(self) -> frozenset[tuple[int, int]]:
-        """Tensor and device of the loads and copies whose parameter leaves the device after its last reader."""
+        """Tensor and device of the loads and copies whose parameter is evicted after its last reader."""
         evicted = self.transfers[:, self.transfers[4] != 0]
         return frozenset(zip(_list(evicted[1]), _list(evicted[3]), strict=True))
 
@@ -155,7 +158,7 @@ class ScheduleIndex:
     @cached_property
     def native(self) -> NativeSchedule:
         """The schedule in C++."""
-        return compiled(self.scenario).schedule(self.placements, self.transfers)
+        return native_problem(self.scenario).schedule(self.placements, self.transfers)
 
     @cached_property
     def times(self) -> Times:
@@ -164,7 +167,7 @@ class ScheduleIndex:
         Raises
         ------
         ScheduleError
-            The schedule breaks one of rules 1 to 4 of ``docs/model.md``, so that it has no times. Memory is not judged.
+            The schedule breaks one of rules 1 to 4 of ``docs/model.md``, so that it has no times. Memory is not checked.
         """
         for violation in self.violations(1):
             raise ScheduleError(violation.message)
@@ -182,19 +185,19 @@ class ScheduleIndex:
 
     @cached_property
     def peak_memory(self) -> Array:
-        """Most bytes that each device holds at once, in this run and in the cold one that comes before a warm one."""
+        """Peak bytes on each device, in this run and in the cold run before a warm one."""
         if not self.scenario.resident:
             return self.times.peak_memory
         return np.maximum(self.times.peak_memory, self.when_warm(()).times.peak_memory)
 
     def violations(self, limit: int) -> list[Violation]:
-        """Broken rules, up to ``limit``, of those that C++ checks: all but memory, certificate and evictions."""
+        """Return up to ``limit`` broken rules; C++ checks all except memory, certificate and evictions."""
         broken = self._call_native(lambda: self.native.violations(limit))
-        found = [describe(self.problem, self.placements, self.transfers, rule) for rule in broken]
-        return [*found, *islice(self._loads_in_place(), max(limit - len(found), 0))]
+        violations = [describe(self.problem, self.placements, self.transfers, rule) for rule in broken]
+        return [*violations, *islice(self._loads_in_place(), max(limit - len(violations), 0))]
 
     def _loads_in_place(self) -> Iterator[Violation]:
-        """Loads and copies of graph inputs on a machine with storage, where these are in memory; C++ does not know them."""
+        """Yield a violation for each load or copy of a graph input on a machine with storage; C++ does not check them."""
         if not self.problem.topology.storage:
             return
         tensors, devices = self.problem.graph.tensors, self.problem.topology.devices
@@ -203,23 +206,23 @@ class ScheduleIndex:
                 yield loaded_in_place(tensors[t].name, devices[device].name)
 
     def holdings(self) -> Array:
-        """Rows of tensor, device, begin, end: when each tensor is on each device, in nanoseconds."""
+        """Return the rows of tensor, device, begin, end: when each tensor is on each device, in nanoseconds."""
         return _array(self.native.holdings())
 
     def memory_profile(self) -> Array:
-        """Rows of device, time in nanoseconds, bytes held from then on; by device, then by time."""
+        """Return the rows of device, time in nanoseconds, bytes held from then on; by device, then by time."""
         return _array(self.native.memory_profile())
 
     def threads(self) -> list[int]:
-        """By placement: how many threads compute it where its device has threads, else 0."""
+        """Return how many threads compute each placement; 0 if its device has no threads."""
         return _list(_array(self.native.threads()))
 
     def when_warm(self, names: Collection[str]) -> ScheduleIndex:
-        """The schedule in a run in which these parameters are resident; none: in a cold run."""
+        """Return the schedule in a run in which these parameters are resident; none: in a cold run."""
         return ScheduleIndex(self.scenario.with_resident(names), self.placements, self.transfers)
 
     def with_evicted(self, evicted: Collection[tuple[int, int]]) -> ScheduleIndex:
-        """The schedule in which these tensors, too, leave these devices after their last readers."""
+        """Return the schedule in which these tensors, too, leave these devices after their last readers."""
         transfers = self.transfers.copy()
         chosen = [
             kind != self.HOST_READ and (item, device) in evicted
@@ -229,7 +232,7 @@ class ScheduleIndex:
         return ScheduleIndex(self.scenario, self.placements, transfers)
 
     def to_schedule(self, submodel: Sequence[int] | None = None, **fields: Any) -> Schedule:
-        """The schedule with names; ``submodel[o]`` is operator ``o``'s submodel, ``fields`` go to `Schedule`."""
+        """Return the schedule with names; ``submodel[o]`` is operator ``o``'s submodel, ``fields`` go to `Schedule`."""
         graph, devices = self.problem.graph, self.problem.topology.devices
         placements = tuple(
             Placement(

@@ -1,4 +1,4 @@
-"""Several models on one machine: when each ends, and how much slower that is than alone."""
+"""Latencies of several models on one machine, and their slowdowns."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .schedule import Schedule, weighted_mean
 
 
 class ModelLatency(NamedTuple):
-    """When one of several models ends."""
+    """End of one of several models."""
 
     model: str
     latency_ns: int
     """The end of its last kernel."""
     alone_ns: int | None = None
-    """Its latency alone on the machine, where that is known."""
+    """Its latency alone on the machine, if known."""
 
     @property
     def slowdown(self) -> float | None:
@@ -25,9 +25,9 @@ class ModelLatency(NamedTuple):
 
 
 def model_latencies(problem: Problem, schedule: Schedule, workload: Workload = COLD) -> list[ModelLatency]:
-    """The end of each of the graph's models: the mean over the requests.
+    """Return the end of each of the graph's models: the mean over the requests.
 
-    None where the graph is one model.
+    Empty if the graph is one model.
 
     Raises
     ------

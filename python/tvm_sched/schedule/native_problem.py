@@ -1,7 +1,7 @@
 """`NativeProblem`: the C++ object of a problem, which prices its schedules and searches for better ones.
 
-Importing this module loads the C++ library. ``make stubs`` generates what stands between the marks of ``tvm-ffi-stubgen``;
-``cpp/ffi`` says what each method does and names its arguments.
+Importing this module loads the C++ library. ``make stubs`` generates the text between the marks of ``tvm-ffi-stubgen``.
+``cpp/ffi`` documents the methods and names their arguments.
 """
 
 # tvm-ffi-stubgen(begin): import-section
@@ -30,7 +30,7 @@ import numpy.typing as npt
 from .._library import load_library, without_torch
 from ..problem import HOST, Problem, Route, Scenario
 
-with without_torch():  # which a plain import brings along where it is installed
+with without_torch():  # tvm_ffi imports it if it is installed
     import tvm_ffi
     import tvm_ffi.dataclasses
 
@@ -42,7 +42,7 @@ load_library()
 
 @tvm_ffi.register_object("tvm_sched.BrokenRule")
 class BrokenRule(tvm_ffi.Object):
-    """A rule that a schedule breaks, with indices of what is involved; -1 where there is none."""
+    """A rule that a schedule breaks, with the indices of operator, tensor and device; -1: none."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.BrokenRule
     # fmt: off
@@ -58,7 +58,7 @@ class BrokenRule(tvm_ffi.Object):
 
 @tvm_ffi.register_object("tvm_sched.Simulation")
 class Simulation(tvm_ffi.Object):
-    """When the events of a schedule run, placements first, and the most that each device holds."""
+    """Times of a schedule's events, placements first, and the peak bytes on each device."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.Simulation
     # fmt: off
@@ -90,7 +90,7 @@ class NativeSchedule(tvm_ffi.Object):
 
 @tvm_ffi.register_object("tvm_sched.Extension")
 class NativeExtension(tvm_ffi.Object):
-    """How one more operator could run: its end, and the moves before it as rows of tensor, source, device."""
+    """A possible next operator: its end, and the moves before it as rows of tensor, source, device."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.Extension
     # fmt: off
@@ -144,7 +144,7 @@ class NativeLocalSearch(tvm_ffi.Object):
 
 @tvm_ffi.dataclasses.c_class("tvm_sched.WeightedRun")
 class WeightedRun(tvm_ffi.Object):
-    """A run by whose latency a local search judges schedules, too, and its share of the judgement."""
+    """A further run in the objective of a local search, with its weight."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.WeightedRun
     # fmt: off
@@ -176,7 +176,7 @@ class LocalSearchSettings(tvm_ffi.Object):
 
 @tvm_ffi.dataclasses.c_class("tvm_sched.IosLimits")
 class IosLimits(tvm_ffi.Object):
-    """What IOS may look at: ``cpp/ffi/problem.h``."""
+    """Limits of IOS: ``cpp/ffi/problem.h``."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.IosLimits
     # fmt: off
@@ -193,7 +193,7 @@ class IosLimits(tvm_ffi.Object):
 
 @tvm_ffi.register_object("tvm_sched.IosResult")
 class IosResult(tvm_ffi.Object):
-    """What IOS found, or why it refused: ``cpp/ffi/problem.h``."""
+    """Result of IOS, or why it refused: ``cpp/ffi/problem.h``."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.IosResult
     # fmt: off
@@ -209,7 +209,7 @@ class IosResult(tvm_ffi.Object):
 
 @tvm_ffi.dataclasses.c_class("tvm_sched.AnnealingEffort")
 class AnnealingEffort(tvm_ffi.Object):
-    """How long annealing searches: ``cpp/ffi/problem.h``."""
+    """Limits of annealing: ``cpp/ffi/problem.h``."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.AnnealingEffort
     # fmt: off
@@ -226,7 +226,7 @@ class AnnealingEffort(tvm_ffi.Object):
 
 @tvm_ffi.register_object("tvm_sched.ConstructedSequence")
 class ConstructedSequence(tvm_ffi.Object):
-    """A sequence that list scheduling made, and its latency."""
+    """A sequence of list scheduling, and its latency."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.ConstructedSequence
     # fmt: off
@@ -240,7 +240,7 @@ class ConstructedSequence(tvm_ffi.Object):
 class NativeProblem(tvm_ffi.Object):
     """A problem in C++: ``ProblemObj`` in ``cpp/ffi/problem.h``.
 
-    Searches return None where they find no schedule; ``progress(done, total)`` is called now and then.
+    Searches return None without a schedule; they call ``progress(done, total)`` repeatedly.
     """
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.Problem
@@ -271,7 +271,7 @@ class NativeProblem(tvm_ffi.Object):
 
 
 def _arrays(scenario: Scenario) -> dict[str, Any]:
-    """The arrays that ``ProblemOf`` in ``cpp/ffi/problem_arrays.cc`` reads."""
+    """Return the arrays that ``ProblemOf`` in ``cpp/ffi/problem_arrays.cc`` reads."""
     problem = scenario.problem
     index = problem.graph.index
     stays = set(index.graph_outputs)
@@ -302,19 +302,19 @@ def _arrays(scenario: Scenario) -> dict[str, Any]:
 
 
 def _array(values: Any) -> Integers:
-    """A writable contiguous copy, as DLPack wants it."""
+    """Make a writable contiguous copy, as DLPack requires."""
     return np.array(values, dtype=np.int64, order="C")
 
 
 def _rows(rows: Sequence[Sequence[int]]) -> tuple[Integers, Integers]:
-    """Rows of different lengths as offsets and elements."""
+    """Store rows of different lengths as offsets and elements."""
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=offsets[1:])
     return offsets, np.fromiter((value for row in rows for value in row), dtype=np.int64)
 
 
 def _routes(problem: Problem) -> dict[str, Integers]:
-    """Route of each pair, channels of each route, speed of each route, times by speed and tensor."""
+    """Return the route of each pair, channels of each route, speed of each route, times by speed and tensor."""
     places = range(HOST, len(problem.topology.devices))
     sizes = np.array(problem.graph.index.size, dtype=np.float64)
     routes: dict[Route, int] = {}
@@ -339,9 +339,9 @@ def _routes(problem: Problem) -> dict[str, Integers]:
 
 
 def _concurrency(problem: Problem) -> dict[str, Any]:
-    """Serial share, utilisation by operator, device and resource, measured pairs, threads of devices, contention.
+    """Return serial share, utilisation (operator, device, resource), measured pairs, threads and contention.
 
-    There is no resource where nothing is known.
+    There are no resources without concurrency.
     """
     concurrency = problem.costs.concurrency
     if concurrency is None:

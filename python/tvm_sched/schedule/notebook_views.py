@@ -1,4 +1,4 @@
-"""Small pictures and tables of schedules and timelines, which notebooks show."""
+"""Small pictures and tables of schedules and timelines for notebooks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COLOURS = {"kernel": "#4c78a8", "load": "#8797ad", "copy": "#d1495b", "host_rea
 _WORDS = {"kernel": "kernels", "load": "loads", "copy": "copies", "host_read": "reads of host memory"}
 _LEFT, _WIDTH, _LANE = 120, 640, 20
 MOST_EVENTS = 5000
-"""Events that a picture draws; of more, the longest."""
+"""Largest number of events in a picture; if there are more, the longest are drawn."""
 
 
 def timeline_html(timeline: Timeline) -> str:

@@ -1,4 +1,4 @@
-"""Which parameters are on the devices when a run begins (``docs/model.md``, "Cold and warm")."""
+"""Parameters that are on the devices when a run begins (``docs/model.md``, "Cold and warm")."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .resolve import resolved, resolved_scenario
 from .schedule import Schedule
 
 Resident: TypeAlias = "float | Collection[str]"
-"""A share of the bytes of the parameters, 0 to 1, or names of parameters."""
+"""A fraction of the bytes of the parameters, 0 to 1, or names of parameters."""
 
 Requests: TypeAlias = "Resident | Sequence[tuple[Resident, float]]"
 """Resident parameters of all runs; or pairs of resident parameters and weight for several kinds of runs."""
@@ -34,7 +34,7 @@ def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident
     Raises
     ------
     InputError
-        A part is not between 0 and 1, or a name is no parameter.
+        A fraction is not between 0 and 1, or a name is not a parameter.
     """
     if not isinstance(resident, (int, float)):
         return _named(problem, resident) - {t.tensor for t in schedule.transfers if t.evict}
@@ -68,7 +68,7 @@ def requests_of(problem: Problem, resident: Requests) -> tuple[Request, ...]:
     Raises
     ------
     InputError
-        A part is not between 0 and 1, a name is no parameter, or weights are no numbers, below 0 or all 0.
+        A fraction is not between 0 and 1, a name is not a parameter, or weights are not numbers, below 0 or all 0.
     """
     weighted = _weighted(resident)
     try:
@@ -110,7 +110,7 @@ def _names(problem: Problem, resident: Resident) -> Iterable[str]:
 
 
 def _named(problem: Problem, names: Collection[str]) -> frozenset[str]:
-    """Names of parameters, checked."""
+    """Check the names of parameters."""
     if isinstance(names, str):
         raise InputError(f"resident names {names!r}; a fraction from 0 to 1, or a list of parameters, is allowed")
     return check_resident(problem, names)

@@ -49,18 +49,18 @@ class Violation(msgspec.Struct, frozen=True):
     rule: str
     """One of `RULES`."""
     message: str
-    """What is wrong, with the names of the operators, tensors and devices involved."""
+    """Description with the names of the operators, tensors and devices."""
     operator: str = ""
     device: str = ""
-    """The operator and device at fault; empty where none can be named."""
+    """The operator and device at fault; empty if unknown."""
 
 
 def describe(problem: Problem, placements: Array, transfers: Array, broken: BrokenRule) -> Violation:
-    """Say in words which rule of the C++ simulator a schedule breaks.
+    """Describe the rule of the C++ simulator that a schedule breaks.
 
     The schedule's tables are those of `ScheduleIndex`.
     """
-    # A plain str: that of tvm_ffi is a subclass, which msgspec does not encode.
+    # msgspec does not encode tvm_ffi's subclass of str.
     name = str(broken.rule)
     o, t, d, other = broken.operator, broken.tensor, broken.device, broken.other
     operator = problem.graph.operators[o].name if o >= 0 else ""

@@ -23,21 +23,21 @@ TransferKind = Literal["load", "copy", "host_read"]
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where an operator runs."""
+    """The device, stream and stage of an operator."""
 
     operator: str
     device: str
     stream: int = 0
-    """Stream of the device: operators of one stream run one after another. Those of several overlap where the problem's
-    costs say how long they take together (`Concurrency`); elsewhere a device runs one operator at a time."""
+    """Stream of the device. Operators of one stream run one after another. Operators of several streams overlap if the
+    problem's costs have `Concurrency`; otherwise a device runs one operator at a time."""
     direct_host_access: bool = False
     """The kernel reads graph inputs and parameters from host memory through the bus instead of from the device. Then
-    the schedule's transfers hold a ``host_read`` of the operator."""
+    the schedule's transfers have a ``host_read`` of the operator."""
     submodel: int = 0
     """Submodel in which a scheduler that splits the graph placed it; for reports."""
     stage: int = 0
-    """Operators of one device with the same stage above 0 start together and end together; those of one stream among
-    them run one after another. They follow each other in the launch order. 0: in no stage."""
+    """Operators of one device with the same stage above 0 start together and end together; within it, operators of one
+    stream run one after another. A stage is contiguous in the launch order. 0: in no stage."""
 
     def __post_init__(self) -> None:
         for name in ("stream", "stage"):
@@ -60,8 +60,8 @@ class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     source: str = ""
     operator: str = ""
     evict: bool = False
-    """Of a load or copy of a parameter: it leaves ``device`` after the last kernel or copy that reads it there, and
-    does not stay to the end of the run."""
+    """For a load or copy of a parameter: whether it leaves ``device`` after the last kernel or copy that reads it there,
+    instead of staying to the end of the run."""
 
     def __post_init__(self) -> None:
         needed = {"load": ("tensor",), "copy": ("tensor", "source"), "host_read": ("operator",)}[self.kind]
@@ -80,9 +80,9 @@ class RequestLatency(Request, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     resident, weight
-        As of `Request`.
+        As in `Request`.
     latency_ns, lower_bound_ns : int
-        As of the certificate, of such a run alone.
+        As in the certificate, for this kind of run alone.
     """
 
     latency_ns: int = 0
@@ -93,19 +93,19 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Latency, lower bound and status of a schedule."""
 
     latency_ns: int
-    """Latency that the simulator gives it: of a cold run, or the mean over the ``requests`` by their weights."""
+    """Simulated latency of a cold run, or the weighted mean over the ``requests``."""
     lower_bound_ns: int
-    """No feasible schedule of the problem has a lower latency; the mean of the requests' bounds."""
+    """Lower bound of the latency of all feasible schedules; for requests, the weighted mean of their bounds."""
     bound: str = ""
-    """Which argument gave the lower bound."""
+    """Name of the lower bound's argument."""
     status: Status = "no better found"
     """How the search for the schedule ended, see `tvm_sched.search_budget.Status`."""
     requests: tuple[RequestLatency, ...] = ()
-    """The runs that latency and bound are of; none: cold runs alone."""
+    """The runs of latency and bound; none: cold runs alone."""
 
     @staticmethod
     def unchecked(status: Status) -> Certificate:
-        """The certificate that a method returns to `solve`, which computes latency and bound: how its search ended."""
+        """Return a method's certificate: how its search ended; `solve` computes latency and bound."""
         return Certificate(0, 0, status=status)
 
     @property
@@ -120,20 +120,20 @@ class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def gap(self) -> float:
-        """By how much the schedule can be longer than the best one, as a fraction of its latency."""
+        """Largest possible distance from the best schedule, as a fraction of the latency."""
         return 0.0 if self.latency_ns == 0 else 1 - self.lower_bound_ns / self.latency_ns
 
 
 def weighted_mean(requests: Sequence[Request], times_ns: Sequence[int]) -> int:
-    """The mean of a time of each request by their weights, rounded down to nanoseconds."""
-    if len(times_ns) == 1:  # also that of a cold run, for which there is no request
+    """Return the weighted mean of a time over the requests, rounded down to nanoseconds."""
+    if len(times_ns) == 1:  # a cold run has no request
         return times_ns[0]
     weights = [Fraction(request.weight) for request in requests]
     return math.floor(sum(w * ns for w, ns in zip(weights, times_ns, strict=True)) / sum(weights))
 
 
 ENDED, INTERRUPTED = Certificate.unchecked("no better found"), Certificate.unchecked("interrupted")
-"""What a method hands to `solve` that came to its end by itself, or that Ctrl-C ended."""
+"""Certificates of a method that ended by itself, or by Ctrl-C, before `solve` completes them."""
 
 
 class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
@@ -145,11 +145,11 @@ class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     kept_as = ("schedule", FORMAT, VERSION)
 
     problem: str
-    """`Problem.digest` of the problem that it was made for."""
+    """`Problem.digest` of its problem."""
     placements: tuple[Placement, ...]
     """One for each operator, in launch order: operators of one device start in this order."""
     transfers: tuple[Transfer, ...] = ()
-    """In order: those that share a channel (a bus, a direction of a link, a switch port) travel in this order."""
+    """Transfers that share a channel (a bus, a direction of a link, a switch port) travel in this order."""
     scheduler: str = ""
     options: dict[str, Any] = {}
     seconds: float = 0.0
@@ -158,10 +158,10 @@ class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     notes: dict[str, Any] = {}
     """Further information from the scheduler, for people: `anytime` gives the latency that each improver reached."""
     choice: dict[str, str] = {}
-    """Of a problem with variants: the way of each group that is not computed as in the graph. Placements and transfers
-    are then of the problem that `tvm_sched.schedule.resolved` makes."""
+    """For a problem with variants: the alternative of each group that is not computed as in the graph. Placements and
+    transfers are then of the problem that `tvm_sched.schedule.resolved` returns."""
     workload: str = ""
-    """`Workload.digest` of the workload that it was made for; empty if nobody solved for one."""
+    """`Workload.digest` of its workload; empty without one."""
 
     def _repr_html_(self) -> str:
         """Return the table that notebooks show."""
@@ -170,14 +170,14 @@ class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
         return schedule_html(self)
 
     def replace(self, **changes: Any) -> Schedule:
-        """The schedule with other fields; its index (`ScheduleIndex.of`) stays where placements and transfers stay."""
+        """Replace fields of a schedule; its index (`ScheduleIndex.of`) stays if placements and transfers stay."""
         changed = msgspec.structs.replace(self, **changes)
         if not changes.keys() & {"placements", "transfers"}:
             changed.__dict__.update(self.__dict__)
         return changed
 
     def document_fields(self) -> dict[str, Any]:
-        """Return the document's fields; what is empty is left out."""
+        """Return the document's fields without empty ones."""
         body: dict[str, Any] = msgspec.to_builtins(self)
         for name in ("choice", "workload"):
             if not body[name]:

@@ -1,4 +1,4 @@
-"""Prices schedules by the rules of ``docs/model.md``; the work is done in ``cpp/simulate``."""
+"""Price schedules by the rules of ``docs/model.md``; the simulator is in ``cpp/simulate``."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 
 from ..errors import ScheduleError
 from ..problem import Problem
-from ._compiled import operator_bytes
 from .indexed import ScheduleIndex, Times
+from .native_objects import operator_bytes
 from .residency import Resident, resolved_in_run
 from .schedule import Schedule
 from .timeline import Event, Timeline
@@ -23,16 +23,16 @@ def simulate(
     Parameters
     ----------
     resident : float or collection of str, optional
-        Parameters that are on the devices when the run begins: a part of the bytes of those that the schedule moves,
-        or names; by default none. Their transfers take no time and are not in the timeline.
+        Parameters that are on the devices when the run begins: a fraction of the bytes of the parameters that the schedule
+        moves, or names; default: none. Their transfers take no time and are not in the timeline.
     other_problem : bool
-        Allow a schedule that was made for another problem, such as one of other latencies.
+        Allow a schedule of another problem, such as one with other latencies.
 
     Raises
     ------
     ScheduleError
-        The schedule was made for another problem, names what the problem lacks, or breaks one of rules 1 to 4. Memory is
-        not judged: see `verify`.
+        The schedule is of another problem, names something that the problem lacks, or breaks one of rules 1 to 4. Memory is
+        not checked: see `verify`.
     InputError
         ``resident`` is neither a fraction from 0 to 1 nor a list of parameters.
     """
@@ -52,7 +52,7 @@ def simulate(
 
 
 def timeline(problem: Problem, schedule: Schedule, times: Times) -> Timeline:
-    """The timeline of a schedule whose times are known."""
+    """Return the timeline of a schedule whose times are known."""
     index = ScheduleIndex.of(problem, schedule)
     starts = times.start_ns.tolist() + times.transfer_start_ns.tolist()
     ends = times.end_ns.tolist() + times.transfer_end_ns.tolist()
@@ -64,7 +64,7 @@ def timeline(problem: Problem, schedule: Schedule, times: Times) -> Timeline:
 
 
 class _Columns(NamedTuple):
-    """What a timeline says of events besides their times."""
+    """Return the fields of a timeline's events other than their times."""
 
     names: list[str]
     lanes: list[tuple[str, ...]]
@@ -99,9 +99,9 @@ def _transfers(schedule: Schedule, problem: Problem, index: ScheduleIndex) -> _C
 
 
 def memory_profile(problem: Problem, schedule: Schedule, resident: Resident = 0.0) -> list[list[tuple[int, int]]]:
-    """For each device: the bytes it holds over time, as (time in nanoseconds, bytes from then on).
+    """Return for each device the bytes that it holds over time, as (time in nanoseconds, bytes from then on).
 
-    ``resident`` is as of `simulate`.
+    ``resident`` is as in `simulate`.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Simulate one GPU at the level of thread blocks: effects of launch order and streams (``docs/model.md``).
 
-The work is done in ``cpp/simulate/blocks.cc``.
+The simulator is in ``cpp/simulate/blocks.cc``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .simulator import timeline
 from .timeline import Timeline
 
 PRODUCT_EFFICIENCY = 0.35
-"""Share of a GPU's arithmetic that saturates it, fitted to half of the kernel pairs that were measured on an H100
+"""Fraction of a GPU's arithmetic that saturates it, fitted to half of the kernel pairs that were measured on an H100
 (``docs/results/concurrent_kernels.md``)."""
 _MOST_WAVES = 8
 """Kernels of more waves are simulated with blocks merged until there are this many waves."""
@@ -30,14 +30,14 @@ _MOST_WAVES = 8
 
 @dataclass(frozen=True)
 class BlockKernel:
-    """A kernel as the simulator sees it."""
+    """A kernel for the simulator."""
 
     resources: KernelResources
     alone_ns: int
-    """From the start of its first block to the end of its last when nothing runs beside it."""
+    """Time from the start of its first block to the end of its last one, if it runs alone."""
     arithmetic: float = 0.0
     bandwidth: float = 0.0
-    """Shares of the GPU's arithmetic and memory bandwidth that it uses alone, 0 to 1."""
+    """Fractions of the GPU's arithmetic and memory bandwidth that it uses alone, 0 to 1."""
     before: tuple[int, ...] = field(default=())
     """Positions of the kernels for which it waits."""
     overhead_ns: int = 0
@@ -55,10 +55,10 @@ class BlockRun(NamedTuple):
 def run_blocks(kernels: Sequence[BlockKernel], processor: Multiprocessor, count: int) -> BlockRun:
     """Run kernels on ``count`` multiprocessors, launched in this order.
 
-    Kernels that are ready queue up. Blocks of the first go where there is room, and as long as it has blocks left no later
-    one starts any: GPUs do not preempt (Amert et al., RTSS 2017, which Opara cites; Opara's "GPU blocking"). Blocks on a
-    multiprocessor share its arithmetic, and all blocks the bandwidth, in proportion to their warps; a block that asks for
-    less than its share is not slowed, and none is faster than when its kernel runs alone.
+    Ready kernels form a queue. Blocks of the first kernel start where there is room, and later kernels start none before all
+    of the first one's have started, since GPUs do not preempt (Amert et al., RTSS 2017; Opara's "GPU blocking"). Blocks
+    on a multiprocessor share its arithmetic, and all blocks share the bandwidth, in proportion to their warps. A block that
+    needs less than its part is not slowed, and no block is faster than when its kernel runs alone.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def run_blocks(kernels: Sequence[BlockKernel], processor: Multiprocessor, count:
         concurrent = min(blocks, places)
         waves = -(-blocks // places)
         on_one = -(-concurrent // count)
-        # Averages over the kernel, as shares of one block; at most what the kernel's other blocks leave.
+        # Averages over the kernel, as fractions for one block; at most the part that its other blocks leave.
         busy = waves * concurrent / blocks
         arithmetic = min(kernel.arithmetic * busy * count / concurrent, 1 / on_one)
         bandwidth = min(kernel.bandwidth * busy / concurrent, 1 / concurrent)
@@ -110,7 +110,7 @@ def _integers(values: Any) -> npt.NDArray[np.int64]:
 
 
 def knows_blocks(problem: Problem, schedule: Schedule) -> bool:
-    """Whether `simulate_blocks` takes the schedule."""
+    """Return whether `simulate_blocks` takes the schedule."""
     try:
         _gpu_of(problem, schedule)
     except InputError:
@@ -128,9 +128,9 @@ def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident = 0
     Parameters
     ----------
     problem : Problem
-        Of operators with demands (`Operator.demand`).
+        A problem whose operators have demands (`Operator.demand`).
     schedule : Schedule
-        On one GPU whose model is known (`multiprocessors_of`).
+        A schedule on one GPU of a known model (`multiprocessors_of`).
     resident : float or collection of str, optional
         As for `simulate`.
 
@@ -145,7 +145,7 @@ def simulate_blocks(problem: Problem, schedule: Schedule, resident: Resident = 0
 
 
 def multiprocessor_efficiency(problem: Problem, schedule: Schedule, resident: Resident = 0.0) -> float:
-    """Return the share of the run in which a multiprocessor has a block, averaged over the GPU's multiprocessors.
+    """Return the fraction of the run in which a multiprocessor has a block, averaged over the GPU's multiprocessors.
 
     This is the metric that NVIDIA's profilers call SM efficiency. Parameters and exceptions are those of `simulate_blocks`.
     """
@@ -182,8 +182,8 @@ def _simulate(problem: Problem, schedule: Schedule, resident: Resident) -> tuple
     ends = np.array([times[last[o]][1] for o in index.operator], dtype=np.int64)
     latency = int(ends.max(initial=0))
     begins, arrivals = np.array(moves, dtype=np.int64).reshape(-1, 2).T
-    found = timeline(problem, schedule, Times(starts, ends, begins, arrivals, latency, known.peak_memory))
-    return found, busy_ns, gpu.multiprocessors
+    result = timeline(problem, schedule, Times(starts, ends, begins, arrivals, latency, known.peak_memory))
+    return result, busy_ns, gpu.multiprocessors
 
 
 class _Gpu(NamedTuple):

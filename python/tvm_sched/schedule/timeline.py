@@ -1,4 +1,4 @@
-"""`Timeline`: when and where each kernel and copy began and ended. Simulator and executor both return one."""
+"""`Timeline`: start, end and place of each kernel and copy. Simulator and executor both return one."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     """Operator of a kernel or host_read, tensor of a load or copy."""
     lanes: tuple[str, ...]
-    """What it occupies: ``"gpu0/0"`` (device and stream) for a kernel, names of channels (`Topology.channels`) for
-    transfers."""
+    """Occupied lanes: ``"gpu0/0"`` (device and stream) for a kernel, channels (`Topology.channels`) for transfers."""
     start_ns: int
     end_ns: int
-    """From the start of the run."""
+    """Start and end, from the start of the run."""
     bytes: int = 0
-    """Bytes that travel (transfers), or that the kernel reads and writes."""
+    """Bytes of a transfer, or bytes that the kernel reads and writes."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.start_ns <= self.end_ns:
@@ -52,7 +51,7 @@ class Timeline(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     events: tuple[Event, ...]
     """A simulated timeline has the schedule's placements first, then its transfers, both in the schedule's order."""
     latency_ns: int
-    """From the start of the run to the end of its last kernel."""
+    """Time from the start of the run to the end of its last kernel."""
 
     @property
     def latency(self) -> float:

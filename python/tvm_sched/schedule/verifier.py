@@ -31,13 +31,13 @@ def verify(
     Parameters
     ----------
     contiguous : bool or int
-        Check too that the operators which a device runs within a submodel form one contiguous subgraph, or at most
-        this many: no path leaves one and comes back (SortingHat, equations 6 to 8, where a device has several).
+        Also check that the operators of a submodel on a device form one contiguous subgraph, or at most this many: no
+        path leaves one and comes back (SortingHat, equations 6 to 8, where a device has several).
     resident : float or collection of str
-        Check too that the memory suffices for warm runs, in which these parameters remain on the devices (see
-        `simulate`). It is checked in any case for cold runs and for the requests of the certificate.
+        Also check that the memory suffices for warm runs, in which these parameters remain on the devices (see
+        `simulate`). It is always checked for cold runs and for the requests of the certificate.
     workload : Workload, optional
-        Check too that the schedule names this workload.
+        Also check that the schedule names this workload.
 
     Raises
     ------

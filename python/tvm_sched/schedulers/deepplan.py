@@ -1,4 +1,4 @@
-"""Scheduler `deepplan`: one device computes; its parameters are loaded, copied through neighbours, or read directly."""
+"""The scheduler `deepplan`: one device computes; its parameters are loaded, copied through neighbours, or read directly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .common.partial import PartialSchedule
 from .scheduler_registry import register
 
 CANDIDATES = 3
-"""Loading plans, best first, for which direct reads are tried."""
+"""Number of loading plans, best first, for which direct reads are tried."""
 
 
 class DeepPlanOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,22 +46,22 @@ class DeepPlanOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def deepplan(problem: Problem, workload: Workload, options: DeepPlanOptions) -> Schedule:
     """DeepPlan (EuroSys 2023): one device computes, with direct host access and parallel transmission layer by layer.
 
-    Loads run ahead of the kernels in their order. *Parallel transmission*: the parameters, in order of use, are cut in as
-    many stretches as there are buses to use, by bandwidth; the first is loaded straight, each other one through a neighbour
-    on its bus, and copied on over a link. *Direct host access*: where a kernel waits for its parameters, the layer up to it
-    that loses least by reading directly does so, if the run then ends no later. Direct reads are tried on the best three
-    pairs of a device and its neighbours; the best by the simulator is taken.
+    Loads run ahead of the kernels, in the order of use. *Parallel transmission* cuts the parameters, in the order of use,
+    into one stretch for each bus, with bytes in proportion to bandwidth. The first stretch is loaded directly. Each other
+    one is loaded into a neighbour on another bus and copied on over a link. *Direct host access*: if a kernel waits for its
+    parameters, the layer up to it that loses least by direct reads switches to them, provided that the run ends no later.
+    Direct reads are tried for the three best pairs of a device and its neighbours; the simulator chooses the best.
     O(layers x operators).
 
-    The paper weighs a layer's loss against the wait that it saves from profiles; here each change is priced by the rules
-    of `docs/model.md`, so that direct reads wait for the bus and loads for them.
+    The paper uses profiles to weigh a layer's loss against the saved wait. Here the rules of `docs/model.md` price each
+    change, so direct reads wait for the bus, and loads wait for direct reads.
 
     Raises
     ------
     InfeasibleError
         No single device can run all operators within its memory.
     InputError
-        There is no such device.
+        The device does not exist.
     """
     scenario = workload.scenario(problem)
     names = device_names(scenario, "deepplan", options.device)
@@ -104,14 +104,14 @@ def _plans_without_direct_reads(
 
 @dataclass(frozen=True)
 class _LoadingPlan:
-    """How each layer's tensors reach the device that computes."""
+    """A plan for the transfer of each layer's tensors to the device that computes."""
 
     scenario: Scenario
     device: int
     direct: frozenset[int]
     """Operators that read host memory."""
     through: dict[int, int]
-    """Neighbours through which tensors come."""
+    """Neighbour through which each tensor is loaded; others are loaded directly."""
 
     def run(self) -> PartialSchedule:
         """Build the schedule: each bus loads in the order of use, with direct reads when their kernels are due."""
@@ -168,11 +168,11 @@ def _loading_plans(scenario: Scenario, d: int, options: DeepPlanOptions) -> Iter
     loaded, direct = costs.operator_ns[:, d] != FORBIDDEN, costs.direct_ns[:, d] != FORBIDDEN
     if not (loaded | direct).all():
         return
-    straight = _LoadingPlan(scenario, d, frozenset((~loaded).nonzero()[0].tolist()), {})
-    yield straight
+    without_neighbours = _LoadingPlan(scenario, d, frozenset((~loaded).nonzero()[0].tolist()), {})
+    yield without_neighbours
     neighbours = _neighbours(scenario, d) if options.parallel_transmission else []
     for count in range(1, len(neighbours) + 1):
-        yield replace(straight, through=_assign_neighbours(scenario, straight, neighbours[:count]))
+        yield replace(without_neighbours, through=_assign_neighbours(scenario, without_neighbours, neighbours[:count]))
 
 
 def _neighbours(scenario: Scenario, d: int) -> list[int]:
@@ -214,7 +214,7 @@ def _choose_direct(plan: _LoadingPlan, number: int, count: int) -> PartialSchedu
         while seen and o in waits:
             candidate = replace(plan, direct=plan.direct | {heapq.heappop(seen)[1]})
             after = candidate.run()
-            if after.latency <= state.latency:  # an equal one leaves the bus to the next
+            if after.latency <= state.latency:  # at equal latency the bus becomes free for other loads
                 plan, state, waits = candidate, after, _stalled_operators(after)
     report_progress("layers", (number + 1) * len(index.order), count * len(index.order))
     return state

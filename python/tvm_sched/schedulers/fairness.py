@@ -17,16 +17,16 @@ from .scheduler_registry import get
 from .solve_latency import Options, minimise_latency
 
 SCHEDULERS = ("anytime", "heft", "peft")
-"""Schedulers that know of lags."""
+"""Schedulers that take lags."""
 
 ROUNDS = 3
 """Number of schedules of all models together."""
 
 WEIGHTS = (1e-100, 1e100)
-"""Least and greatest weight: times slowdowns, which are below 1e19, they are numbers of double precision."""
+"""Least and greatest weight. Their products with slowdowns (below 1e19) do not overflow double precision."""
 
 FAR = 10
-"""Lags are at most this many times the end of the last model; larger ones change nothing."""
+"""Largest lag, relative to the end of the last model; larger lags change nothing."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Fairness:
     alone_ns: list[int]
     """The least known latency of each model alone on the machine."""
     latency_ns: list[int]
-    """In the schedule."""
+    """Latency of each model in the schedule."""
     lower_bound: float
-    """No schedule has a lower `largest`, by these ``alone_ns``."""
+    """Lower bound of `largest` over all schedules, for these ``alone_ns``."""
 
     @property
     def largest(self) -> float:
@@ -59,9 +59,9 @@ def solve_fairly(
 ) -> tuple[Schedule, Fairness]:
     """Minimise the largest weighted slowdown of several models.
 
-    Schedule each model alone, then all together `ROUNDS` times. Each time, the lags (`Workload.lags_ns`) are such that an
-    earlier end reduces the largest slowdown: a model that may take less time counts as later. All searches get equal
-    shares of the method's time.
+    Each model is scheduled alone, then all together `ROUNDS` times. Lags (`Workload.lags_ns`) make the search shorten the
+    largest slowdown: a model with a shorter weighted time alone gets a larger lag. All searches get equal shares of the
+    method's time.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def solve_fairly(
     Raises
     ------
     InputError
-        The problem has one model, or models that follow each other; the method does not know of lags; a weight is missing or
+        The problem has one model, or models that follow each other; the method takes no lags; a weight is missing or
         outside of `WEIGHTS`; or the workload has lags or submodels, which this search sets itself.
     InfeasibleError
         As `tvm_sched.schedulers.solve`.
@@ -87,9 +87,7 @@ def solve_fairly(
             f"the objective slowdown is for the schedulers {', '.join(SCHEDULERS)}, and not for {method!r}"
         )
     if not problem.graph.models:
-        raise InputError(
-            f"{problem.graph.name!r} is one model; the objective slowdown needs several models: give more of them"
-        )
+        raise InputError(f"{problem.graph.name!r} is one model; the objective slowdown needs several models")
     parts = problems_of_models(problem)
     least, greatest = WEIGHTS
     if len(weights or parts) != len(parts) or not all(least <= weight <= greatest for weight in weights):
@@ -113,7 +111,9 @@ def solve_fairly(
         lagged = Workload(workload.requests, tuple(lags))
         schedule = minimise_latency(problem, lagged, method, chosen, progress=progress)
         ends = [each.latency_ns for each in model_latencies(problem, schedule, workload)]
-        alone = [min(before, end) for before, end in zip(alone, ends, strict=True)]  # who is alone can do that, too
+        alone = [
+            min(before, end) for before, end in zip(alone, ends, strict=True)
+        ]  # a schedule of the model alone can do the same
         tried.append((schedule, ends))
         lags = _lags(alone, counts, [each for _, each in tried])
         if schedule.certificate is not None and schedule.certificate.status == "interrupted":
@@ -129,8 +129,8 @@ def slowdown_bound(
 ) -> float:
     """Bound the largest weighted slowdown of any schedule from below.
 
-    The last of a set of models ends no earlier than the set's lower bound. So one of them is slowed down at least by that
-    bound over the longest of their weighted times alone. The sets are each single model, and the 2, 3, ... models with the
+    The last model of a set ends no earlier than the set's lower bound. So the slowdown of one of them is at least this bound
+    over the longest of their weighted times alone. The sets are each single model, and the 2, 3, ... models with the
     shortest weighted times alone.
 
     Parameters
@@ -138,7 +138,7 @@ def slowdown_bound(
     problem : Problem
         Of several models.
     alone_ns : sequence of int
-        By model: what its slowdown is measured by.
+        Latency of each model alone, relative to which its slowdown is defined.
     requests : sequence of Request
         The runs over which latencies are means.
     """
@@ -183,7 +183,7 @@ def _lags(alone_ns: Sequence[int], weights: Sequence[float], ends_ns: Sequence[S
 
 
 def _largest_slowdown(ends_ns: Sequence[int], alone_ns: Sequence[int], weights: Sequence[float]) -> Fraction:
-    """The largest weighted slowdown."""
+    """Return the largest weighted slowdown."""
     return max(end / pace for end, pace in zip(ends_ns, _unit_slowdowns(alone_ns, weights), strict=True))
 
 

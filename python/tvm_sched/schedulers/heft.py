@@ -7,7 +7,7 @@ from functools import partial
 from ..problem import Problem, Scenario, Workload
 from ..registry import NoOptions
 from ..schedule import Schedule
-from .common import compiled_methods
+from .common import native_methods
 from .common.choice_search import over_variants
 from .scheduler_registry import register
 
@@ -17,14 +17,14 @@ def heft(problem: Problem, workload: Workload, options: NoOptions) -> Schedule:
     """HEFT: operators by upward rank, each where it ends first, in gaps between others where one is long enough.
 
     Topcuoglu, Hariri and Wu, *Performance-effective and low-complexity task scheduling for heterogeneous computing* (IEEE
-    TPDS 13, 2002). Ranks are of mean times, as there. What is added: loads of parameters and copies take their turns on
-    buses and links, also in gaps, and direct host access is tried beside loading. O(tensors read x devices x gaps). Of
-    variants it takes those with which its schedule is fastest, tried class after class of like groups.
+    TPDS 13, 2002). Ranks use mean times, as in the paper. In addition, loads of parameters and copies take turns on buses
+    and links, also in gaps, and direct host access is tried as well as loading. O(tensors read x devices x gaps). Among
+    variants it chooses those with the fastest schedule, one class of similar groups after the other.
 
     Raises
     ------
     InfeasibleError
-        The schedule holds too much memory, which HEFT does not look at, and no repair with the same devices was found.
+        The schedule needs too much memory, which HEFT ignores, and no repair with the same devices succeeds.
     """
     return over_variants(workload.scenario(problem), partial(_list_schedule, "heft"))
 
@@ -44,5 +44,5 @@ def peft(problem: Problem, workload: Workload, options: NoOptions) -> Schedule:
     return over_variants(workload.scenario(problem), partial(_list_schedule, "peft"))
 
 
-def _list_schedule(method: compiled_methods.ListMethod, scenario: Scenario) -> Schedule:
-    return compiled_methods.fit_into_memory(compiled_methods.list_order(scenario, method)).to_schedule()
+def _list_schedule(method: native_methods.ListMethod, scenario: Scenario) -> Schedule:
+    return native_methods.fit_into_memory(native_methods.list_order(scenario, method)).to_schedule()

@@ -8,7 +8,7 @@ from ..checks import require_at_least
 from ..problem import Problem, Scenario, Workload
 from ..registry import NoOptions
 from ..schedule import Schedule
-from .common import compiled_methods
+from .common import native_methods
 from .scheduler_registry import register
 
 
@@ -18,7 +18,7 @@ class HiosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     window : int
-        Most operators of a stage; at least 1, which leaves operators by themselves.
+        Largest number of operators in a stage; 1: no stages.
     """
 
     window: int = 2
@@ -27,23 +27,23 @@ class HiosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         require_at_least(self, window=1)
 
 
-def _hios(scenario: Scenario, mapping: compiled_methods.Mapping, window: int) -> Schedule:
-    return compiled_methods.fit_into_memory(compiled_methods.hios(scenario, mapping, window)).to_schedule()
+def _hios(scenario: Scenario, mapping: native_methods.Mapping, window: int) -> Schedule:
+    return native_methods.fit_into_memory(native_methods.hios(scenario, mapping, window)).to_schedule()
 
 
 @register("hios-lp", options=HiosOptions)
 def hios_lp(problem: Problem, workload: Workload, options: HiosOptions) -> Schedule:
     """HIOS-LP: longest paths one after another, each on the device where it ends first; then stages by a sliding window.
 
-    Algorithms 1 and 2 of HIOS. Paths are of mean times over devices and links, which may be unequal here; while devices are
-    chosen, nothing contends for links and parameters are there, as in the paper. The schedule that comes out has its loads
-    and its copies take turns, and is priced so. O(paths x (operators + edges) x devices), then O(operators x window x
-    (operators + edges)). Without costs of operators together there are no stages.
+    Algorithms 1 and 2 of HIOS. Paths use mean times over devices and links, which may be unequal here. As in the paper, the
+    choice of devices ignores contention for links and loads of parameters. In the final schedule loads and copies take
+    turns, and it is priced so. O(paths x (operators + edges) x devices), then O(operators x window x
+    (operators + edges)). Without concurrency in the costs there are no stages.
 
     Raises
     ------
     InfeasibleError
-        The schedule holds too much memory, which HIOS does not look at, and no repair was found.
+        The schedule needs too much memory, which HIOS ignores, and no repair succeeds.
     """
     return _hios(workload.scenario(problem), "paths", options.window)
 

@@ -8,7 +8,7 @@ from ..checks import require_at_least
 from ..errors import InfeasibleError, TooLargeError
 from ..problem import FORBIDDEN, Problem, Workload
 from ..schedule import Schedule
-from .common import compiled_methods
+from .common import native_methods
 from .scheduler_registry import register
 
 
@@ -18,13 +18,13 @@ class IosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     groups : int
-        Most groups of a stage, which run in parallel (the paper's ``s``).
+        Largest number of groups in a stage, which run in parallel (the paper's ``s``).
     group_size : int
-        Most operators of a group, which run one after another (the paper's ``r``).
+        Largest number of operators in a group, which run one after another (the paper's ``r``).
     block : int
-        Most operators that are looked at together: larger blocks are cut. 0: none is.
+        Largest number of operators of a block; larger blocks are cut. 0: none is cut.
     states : int
-        Most states of a block; more are refused before work begins.
+        Largest number of states of a block; more are refused before the search begins.
     """
 
     groups: int = 8
@@ -40,21 +40,21 @@ class IosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def ios(problem: Problem, workload: Workload, options: IosOptions) -> Schedule:
     """IOS: the best stages of one device, block by block, by dynamic programming with the paper's pruning.
 
-    Section 4 of the paper. Blocks are the workload's submodels, such as the cells of a network; without these a block ends
-    where one operator is before or after all others. The device is the fastest that can run all. The number of states, sets
-    of operators that hold the predecessors of their own, is exponential in the width of a block; it is counted first.
-    Merging operators into a larger one is left out: that makes other kernels. Without costs of operators together there is
-    nothing to choose.
+    Section 4 of the paper. Blocks are the workload's submodels, such as the cells of a network. Without submodels
+    a block ends at an operator that is before or after all others. The device is the fastest that can run all operators.
+    States are sets of operators that contain the predecessors of their members. Their number is exponential in the width of
+    a block, and it is counted first. Merging operators into a larger one is left out, since it needs other kernels.
+    Without concurrency in the costs there is nothing to choose.
 
-    The schedule's notes say under ``"profiled"`` of how many stages it asked the time, and how long they are in all: by the
-    paper's method each is measured.
+    The schedule's notes say under ``"profiled"`` how many stages were priced, and the sum of their times: the paper's method
+    measures each of them.
 
     Raises
     ------
     InfeasibleError
-        No device runs all operators, or the schedule holds too much memory, which IOS does not look at.
+        No device runs all operators, or the schedule needs too much memory, which IOS ignores.
     TooLargeError
-        A block has more states than ``states``; the message says what to do.
+        A block has more states than ``states``.
     """
     scenario = workload.scenario(problem)
     total = scenario.costs.operator_ns.astype(float).sum(axis=0)
@@ -67,13 +67,13 @@ def ios(problem: Problem, workload: Workload, options: IosOptions) -> Schedule:
     from ..schedule.native_problem import IosLimits  # loads the library
 
     limits = IosLimits(groups=options.groups, group_size=options.group_size, block=options.block, states=options.states)
-    result = compiled_methods.ios(scenario, device, limits)
-    if isinstance(result, compiled_methods.TooManyStates):
+    result = native_methods.ios(scenario, device, limits)
+    if isinstance(result, native_methods.TooManyStates):
         raise TooLargeError(
             f"a block of {result.operators} operators has more than {options.states} states, about 2^{result.log2_states}, "
             "or more than the 64 operators that one can hold, and would take very long; cut it with the option block (10 "
             "is what HIOS compares with), or raise the option states"
         )
     index, profiled = result
-    schedule = compiled_methods.fit_into_memory(index).to_schedule()
+    schedule = native_methods.fit_into_memory(index).to_schedule()
     return schedule.replace(notes={**schedule.notes, "profiled": profiled._asdict()})

@@ -1,4 +1,4 @@
-"""Scheduler `pipelined`: one device computes while it loads, and evicts parameters early where memory is short."""
+"""The scheduler `pipelined`: one device computes while it loads, and evicts parameters early if memory is short."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import msgspec
 from ..errors import InfeasibleError
 from ..problem import FORBIDDEN, Problem, Scenario, Workload
 from ..schedule import Schedule, ScheduleIndex
-from .common.compiled_methods import shortfalls
+from .common.native_methods import shortfalls
 from .scheduler_registry import register
 
 
@@ -17,7 +17,7 @@ class PipelinedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     evict : bool
-        Whether parameters may leave the device after their last reader, where it cannot hold all of them.
+        Whether parameters may leave a device that cannot hold all of them, each after its last reader.
     """
 
     evict: bool = True
@@ -27,9 +27,9 @@ class PipelinedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def pipelined(problem: Problem, workload: Workload, options: PipelinedOptions) -> Schedule:
     """The fastest one device, each operator as soon as its own parameters are there.
 
-    Loads go in the order of use, as in PipeSwitch (Bai et al., OSDI 2020). Where the device's memory is too small,
-    parameters are evicted after their last use: a model larger than the memory runs, as long as loads do not run too far
-    ahead of the kernels; a load waits for its bus alone. O(operators + tensors) for each device.
+    Loads follow the order of use, as in PipeSwitch (Bai et al., OSDI 2020). If the device's memory is too small, parameters
+    are evicted after their last use. So a model larger than the memory can run, unless loads run too far ahead of the
+    kernels: a load waits only for its bus. O(operators + tensors) for each device.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def pipelined(problem: Problem, workload: Workload, options: PipelinedOptions) -
 
 
 def in_order_of_use(scenario: Scenario, device: int) -> ScheduleIndex:
-    """The schedule of everything on one device, each tensor loaded in the order of its first reader."""
+    """Return the schedule of everything on one device, each tensor loaded in the order of its first reader."""
     index = scenario.graph.index
     order = list(index.order)
     loads: list[int] = []
@@ -67,7 +67,7 @@ def in_order_of_use(scenario: Scenario, device: int) -> ScheduleIndex:
 
 
 def with_eviction(index: ScheduleIndex) -> ScheduleIndex:
-    """The schedule with the parameters evicted from those devices that are too small for it, and from no other.
+    """Return the schedule with parameters evicted from the devices that are too small for it, and from no others.
 
     Times stay as they are, and memory can still be short: see `shortfalls`. Evicted parameters are loaded again in every
     run, so a device with room for all keeps them.

@@ -12,12 +12,12 @@ from ..schedule import Schedule
 
 
 def critical_path(problem: Problem | Scenario) -> int:
-    """What model parallelism alone could reach with enough devices, in nanoseconds.
+    """Return the latency, in nanoseconds, that model parallelism alone could reach with enough devices.
 
-    The longest path through the graph, each operator on the device where it is loaded and run fastest: first what it is
-    the first to read from host memory, then its kernel. Copies take no time. Methods that load ahead of time, over
-    several buses, can be faster (SortingHat, Section 4.2, says so of itself); so this is no lower bound. For those see
-    `tvm_sched.bounds`. O(operators x devices + edges).
+    It is the longest path through the graph. Each operator takes the time on its fastest device: first the loads of the
+    tensors that it is the first to read, then its kernel. Copies take no time. It is not a lower bound: methods that load
+    ahead over several buses can be faster, as SortingHat notes in Section 4.2. For lower bounds see `tvm_sched.bounds`.
+    O(operators x devices + edges).
     """
     index, costs = problem.graph.index, problem.costs
     loaded: set[int] = set()
@@ -34,13 +34,13 @@ def critical_path(problem: Problem | Scenario) -> int:
 
 
 REFERENCES: Mapping[str, Callable[[Problem | Scenario], int]] = {"critical-path": critical_path}
-"""Latencies in nanoseconds to draw beside those of schedulers, by name: no schedule stands behind them."""
+"""Latencies in nanoseconds to show beside schedulers' latencies, by name; they have no schedule."""
 
 SchedulerFunction = Callable[[Problem, Workload, Any], Schedule]
-"""A method: its arguments are the problem, the workload and its options, and nothing else may change its answer.
+"""A method: a function of problem, workload and options; nothing else may change its answer.
 
 The workload has one request, or none for a cold run, unless the method is registered with ``weighs_requests``.
-`tvm_sched.schedulers.solve` makes the certificate; its status is that of the method's own one, if there is any
+`tvm_sched.schedulers.solve` computes the certificate. Its status is taken from the method's own certificate, if it has one
 (`Certificate.unchecked`).
 """
 
@@ -50,7 +50,7 @@ names = SCHEDULERS.names
 
 
 def get(name: str) -> Method[SchedulerFunction]:
-    """The scheduler of that name; raises `InputError` that lists the registered ones."""
+    """Return the scheduler of that name; raises `InputError` that lists the registered ones."""
     if name in REFERENCES:
         raise InputError(
             f"{name!r} is a latency to compare with, not a scheduler: `tvm-sched compare` shows it; there are the "

@@ -1,4 +1,4 @@
-"""Scheduler `single`, the baseline of the papers: one device loads everything, then runs."""
+"""The scheduler `single`, the baseline of the papers: one device loads everything, then runs."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class SingleOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def single(problem: Problem, workload: Workload, options: SingleOptions) -> Schedule:
     """The fastest one device: load everything, then run the operators one after another.
 
-    The model has no barrier; but a device keeps its launch order, so loading the first operator's tensors last makes all
-    operators wait until everything is there. O(operators + tensors) for each device.
+    The model of execution has no barriers. But a device keeps its launch order, so loading the first operator's tensors last
+    makes all operators wait for all loads. O(operators + tensors) for each device.
 
     Raises
     ------
     InfeasibleError
         No device can run all operators within its memory; the message gives the least shortfall.
     InputError
-        There is no such device.
+        The device does not exist.
     """
     scenario = workload.scenario(problem)
     names = device_names(scenario, "single", options.device)
@@ -65,10 +65,10 @@ def sequential(problem: Problem, workload: Workload, options: SingleOptions) -> 
 
 
 def on_device(scenario: Scenario, device: int) -> ScheduleIndex:
-    """The schedule of everything on one device, loads first."""
+    """Return the schedule of everything on one device, loads first."""
     index = scenario.graph.index
     order = list(index.order)
-    # An operator that reads host tensors can hold the others back; one without would start at once.
+    # Only an operator that reads host tensors can delay the others; one without would start at once.
     first = next((o for o in order if index.host_inputs[o] and not index.predecessors[o]), None)
     if first is not None:
         order.remove(first)

@@ -1,4 +1,4 @@
-"""Minimise latency: call a method for a workload, check its schedule and make the certificate."""
+"""Minimise latency: call a method for a workload, check its schedule and compute the certificate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import COLD, Problem, Scenario, Workload
 from ..progress import Progress
 from ..schedule import Certificate, Schedule, evaluate
-from ..schedule._compiled import compiled
+from ..schedule.native_objects import native_problem
 from ..schedule.schedule import weighted_mean
 from ..schedule.verifier import verify
 from ..search_budget import SearchLimits, TimedOptions
@@ -21,7 +21,7 @@ from .common.requests import schedule_each_request, schedule_for_requests
 from .scheduler_registry import SchedulerFunction, get
 
 Options = Mapping[str, Any] | msgspec.Struct | None
-"""Options of a method: by name, where texts are converted, or its struct."""
+"""Options of a method: values by name, whose texts are converted, or its struct."""
 
 
 def minimise_latency(
@@ -32,7 +32,7 @@ def minimise_latency(
     budget: SearchLimits | None = None,
     progress: Progress | None = None,
 ) -> Schedule:
-    """The schedule of a method for a workload, checked and certified; see `tvm_sched.schedulers.solve`.
+    """Solve with a method for a workload, then check and certify the schedule; see `tvm_sched.schedulers.solve`.
 
     Its objective is the mean latency over the requests, whatever the workload's objective is.
     """
@@ -40,7 +40,7 @@ def minimise_latency(
     if not isinstance(workload, Workload):
         raise InputError(f"workload is {workload!r}; a Workload or None is allowed (methods are named by method=...)")
     workload.check(problem)
-    compiled(problem)  # loads the library, and PyTorch with it where that is installed: seconds that are no method's
+    native_problem(problem)  # loads the library (and PyTorch, if installed) before the method's time is measured
     chosen = scheduler.read_options(options)
     if budget is not None and isinstance(chosen, TimedOptions):
         chosen = chosen.within(budget)
@@ -85,14 +85,14 @@ def certificate(problem: Problem, schedule: Schedule, workload: Workload | None 
     Parameters
     ----------
     workload : Workload, optional
-        The requests that it is to speak of; by default those of its own certificate.
+        Its requests; default: the requests of the schedule's own certificate.
 
     Raises
     ------
     ScheduleError
         The schedule breaks a rule.
     SchedulerError
-        A lower bound is above its latency, which would be a fault of ours.
+        A lower bound is above the latency: an internal error.
     """
     if workload is None:
         workload = Workload(schedule.certificate.requests if schedule.certificate else ())

@@ -32,12 +32,12 @@ def solve(
     ----------
     workload : Workload, optional
         The runs to schedule for, the objective, and submodels for methods that solve submodels. With requests the schedule
-        is the best that is found for them, by the mean of their latencies, and no worse than that of `single`. Without a
+        has the best mean latency over them, and is no worse than that of `single`. Without a
         workload: one cold run.
     method : str
         A registered scheduler.
     options : mapping or options struct, optional
-        Options of the method; strings are converted, so that command-line values can be given as they are.
+        Options of the method; strings, such as values of the command line, are converted.
     budget : SearchLimits, optional
         Time and work; they replace the limits among the options. Methods without limits end by themselves.
 
@@ -48,7 +48,7 @@ def solve(
     InfeasibleError
         No schedule obeys the memory limits, as far as the scheduler can tell.
     SchedulerError
-        The scheduler's answer breaks a rule of ``docs/model.md``, or is no schedule.
+        The scheduler's answer breaks a rule of ``docs/model.md``, or is not a schedule.
     """
     workload = COLD if workload is None else workload
     if isinstance(workload, Workload) and workload.objective == "slowdown":
@@ -57,17 +57,20 @@ def solve(
 
 
 def solve_many(calls: Sequence[SolveCall]) -> list[Schedule | TvmSchedError]:
-    """The schedule of each call, or the error, in their order; equal to the results of separate calls of `solve`.
+    """Return the schedule or the error of each call, in order; equal to separate calls of `solve`.
 
     Raises
     ------
     InputError
         A call is wrong; the others are cancelled.
     """
-    return distribute(_solve, calls)
+    return distribute(solve_or_error, calls)
 
 
-def _solve(problem: Problem, workload: Workload, method: str, options: Mapping[str, Any]) -> Schedule | TvmSchedError:
+def solve_or_error(
+    problem: Problem, workload: Workload, method: str, options: Mapping[str, Any]
+) -> Schedule | TvmSchedError:
+    """Return the schedule of `solve`, or its error unless the input is wrong."""
     try:
         return solve(problem, workload, method, options)
     except InputError:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..problem import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, Problem
 from ..schedule import Schedule, Transfer
-from ..schedule._compiled import compiled, operator_bytes
+from ..schedule.native_objects import native_problem, operator_bytes
 from .stream_allocation import priced_anew
 
 Amounts = npt.NDArray[np.int64]
@@ -26,12 +26,12 @@ def order_launches(
     Parameters
     ----------
     schedule : Schedule
-        Without stages. Devices and streams stay.
+        A schedule without stages. Devices and streams stay.
     method : str
         ``"depth-first"``, ``"breadth-first"``, ``"critical-path"``, ``"opara"`` (Algorithm 2 of Opara: memory- and
-        compute-bound operators in turn, of each kind the free one with the least demand), or ``"opara-program"`` (the same
-        as its authors' program does it: compute-bound ones begin, a kind without free operators loses its turn, and the
-        demand is the shared memory of a block of the operator's first kernel).
+        compute-bound operators alternate, each the free one of its kind with the least demand), or ``"opara-program"`` (as
+        in its authors' program: a compute-bound one is first, a kind without free operators is skipped, and the demand is
+        the shared memory of a block of the operator's first kernel).
     demands : mapping of str to Demand, optional
         By operator; default: `Operator.demand`. As in Opara's Model Profiler, the demand is the largest share of threads,
         registers or shared memory of a multiprocessor that a block of the operator's kernels takes; on a tie the operator
@@ -41,7 +41,7 @@ def order_launches(
     Raises
     ------
     InputError
-        There is no such method, an operator has no demand, or the schedule has stages.
+        The method is unknown, an operator has no demand, or the schedule has stages.
     """
     if method not in LAUNCH_ORDERS:
         raise InputError(f"there is no launch order {method!r}; there are {', '.join(LAUNCH_ORDERS)}")
@@ -51,7 +51,7 @@ def order_launches(
         )
     operators = problem.graph.operators
     amount, memory_bound = _amounts(problem, demands, shared_memory=method == "opara-program")
-    order = np.from_dlpack(compiled(problem).order_launches(method, amount, memory_bound))
+    order = np.from_dlpack(native_problem(problem).order_launches(method, amount, memory_bound))
     where = {placement.operator: placement for placement in schedule.placements}
     placements = tuple(where[operators[o].name] for o in order.tolist())
     transfers = _by_need(problem, schedule, {placement.operator: i for i, placement in enumerate(placements)})

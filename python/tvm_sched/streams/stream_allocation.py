@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..problem import Problem, Workload
 from ..schedule import Schedule, ScheduleIndex, evaluate
-from ..schedule._compiled import compiled
+from ..schedule.native_objects import native_problem
 
 ALLOCATORS = ("one", "opara", "nimble", "wavefront", "fewest")
 """Names of the allocators."""
@@ -23,9 +23,9 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
     Parameters
     ----------
     schedule : Schedule
-        Without stages, its launch order topological.
+        A schedule without stages and with a topological launch order.
     method : str
-        ``"one"``: a single stream. ``"opara"``: the stream of the first predecessor that nothing follows yet (Opara,
+        ``"one"``: a single stream. ``"opara"``: the stream of the first predecessor that has no follower yet (Opara,
         Algorithm 1). ``"nimble"``: chains of a maximum matching on the minimum equivalent graph, which a second matching
         joins where a chain begins behind the end of another; they separate independent operators (Nimble, Section 4.2, and
         its authors' program, ``AutoStream``). ``"wavefront"``: separates operators of one depth (Rammer). ``"fewest"``: the
@@ -35,7 +35,7 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
     Raises
     ------
     InputError
-        Unknown method, or a schedule with stages, which have their streams.
+        Unknown method, or the schedule has stages, which fix the streams.
     """
     if method != "best" and method not in ALLOCATORS:
         raise InputError(f"there is no stream allocator {method!r}; there are {', '.join((*ALLOCATORS, 'best'))}")
@@ -45,7 +45,7 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
         candidates = [allocate_streams(problem, schedule, name) for name in ALLOCATORS]
         return min(candidates, key=lambda s: (latency_ns(problem, s), count_synchronizations(problem, s)))
     operators, devices, _ = launches_of(problem, schedule)
-    streams = np.from_dlpack(compiled(problem).allocate_streams(method, operators, devices))
+    streams = np.from_dlpack(native_problem(problem).allocate_streams(method, operators, devices))
     placements = tuple(
         msgspec.structs.replace(placement, stream=stream)
         for placement, stream in zip(schedule.placements, streams.tolist(), strict=True)
@@ -85,7 +85,7 @@ def count_synchronizations(problem: Problem, schedule: Schedule) -> int:
 
     They are the edges between streams of one device in the transitive reduction of data dependences and stream orders.
     """
-    return compiled(problem).count_synchronizations(*launches_of(problem, schedule))
+    return native_problem(problem).count_synchronizations(*launches_of(problem, schedule))
 
 
 class Launches(NamedTuple):

@@ -1,4 +1,4 @@
-"""How many threads compute each operator on a CPU."""
+"""Number of threads that compute each operator on a CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..schedule import Schedule, ScheduleIndex
 
 
 def core_shares(problem: Problem, schedule: Schedule) -> dict[str, tuple[int, int]]:
-    """For each operator, the fraction of the machine's cores that compute it: ``(1, 2)`` is half of them.
+    """Return for each operator the fraction of the machine's cores that compute it: ``(1, 2)`` is half of them.
 
     Logical devices have equal parts. A device whose costs name threads (`Concurrency`) gives them to the streams of a
     stage, the next one always to the stream that would take longest, and all of them to an operator outside of stages.

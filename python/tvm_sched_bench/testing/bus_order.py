@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 
 def in_turns(queues: Iterable[Iterable[Item]]) -> Iterator[Item]:
-    """One item of each queue after the other, as long as there is one: round-robin."""
+    """Yield one item of each queue after the other while there are any: round-robin."""
     ended = object()
     for turn in itertools.zip_longest(*queues, fillvalue=ended):
         yield from (item for item in turn if item is not ended)  # type: ignore[misc]
@@ -28,7 +28,7 @@ def in_turns(queues: Iterable[Iterable[Item]]) -> Iterator[Item]:
 def reorder_loads(
     problem: Problem, schedule: Schedule, order: Callable[[list[list[Transfer]]], Iterable[Transfer]]
 ) -> Schedule:
-    """The schedule with each bus's loads in another order, in the places that they had; without a certificate.
+    """Return the schedule with each bus's loads in another order, at the same positions, and without a certificate.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def reorder_loads(
 
 
 def in_pieces(problem: Problem, schedule: Schedule, size: int) -> tuple[Problem, Schedule]:
-    """The same with each parameter in pieces of at most ``size`` bytes, moved one after the other.
+    """Return the schedule with each parameter in pieces of at most ``size`` bytes, moved one after another.
 
     Every piece pays the latency of its route, as a copy of its own does.
     """

@@ -25,7 +25,7 @@ def random_problem(
     all_joined: bool = True,
     longest_ns: int = 1000,
 ) -> Problem:
-    """A random problem.
+    """Return a random problem.
 
     Parameters
     ----------

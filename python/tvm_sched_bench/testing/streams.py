@@ -14,7 +14,7 @@ from tvm_sched.schedule import Placement, Schedule, violations
 
 
 def random_concurrency(problem: Problem, seed: int) -> Problem:
-    """The same problem whose costs say how long operators take together."""
+    """Return the problem with random costs of operators that run together."""
     random = Random(seed)
     shape = (*problem.costs.operator_ns.shape, random.choice([1, 2]))
     used = np.array([random.uniform(0.05, 1) for _ in range(int(np.prod(shape)))]).reshape(shape)
@@ -44,14 +44,14 @@ def _random_pairs(problem: Problem, random: Random) -> Iterator[tuple[int, int, 
 
 
 def random_streams(problem: Problem, schedule: Schedule, seed: int, streams: int = 3) -> Schedule:
-    """The schedule with a random stream for each operator; times differ, orders and devices stay."""
+    """Return the schedule with a random stream for each operator; times differ, orders and devices stay."""
     random = Random(seed)
     placements = (msgspec.structs.replace(p, stream=random.randrange(streams)) for p in schedule.placements)
     return _without_certificate(schedule, tuple(placements))
 
 
 def random_stages(problem: Problem, schedule: Schedule, seed: int, streams: int = 2) -> Schedule:
-    """The schedule with neighbours of a device's launch order in stages, where that is no deadlock.
+    """Return the schedule with neighbours in a device's launch order put into stages, if that causes no deadlock.
 
     A problem whose costs have no concurrency allows none.
     """

@@ -1,9 +1,8 @@
 """Measured matrix products and attention of NVIDIA GPUs, from the PyPI package ``aiconfigurator-core`` (Apache-2.0).
 
-The package is an optional dependency (extra ``data``) and is read where it is installed; nothing of it is copied. Its
-tables hold milliseconds for each framework (TensorRT-LLM, vLLM, SGLang) and version. The frameworks call the same
-libraries for a matrix product and still differ by 1 to 8 percent in the median: a sample is the median over the
-frameworks' newest versions.
+The package is an optional dependency (extra ``data``); nothing of it is copied. Its tables hold milliseconds for each
+framework (TensorRT-LLM, vLLM, SGLang) and version. The frameworks call the same libraries for a matrix product, but their
+times differ by 1 to 8 percent in the median. So a sample is the median over the frameworks' newest versions.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ SYSTEMS = {
     "a100_sxm": "A100", "h100_sxm": "H100", "h200_sxm": "H200", "l40s": "L40S", "b200_sxm": "B200", "gb200": "GB200",
     "b300_sxm": "B300", "gb300": "GB300", "rtx_pro_6000_server": "RTX PRO 6000",
 }  # fmt: skip
-"""The package's systems with NVIDIA GPUs, and our names of them."""
+"""The package's systems with NVIDIA GPUs, and the names of these GPUs."""
 DTYPES = {"bfloat16": ("bfloat16", 16), "fp8": ("float8_e4m3fn", 8)}
 FRAMEWORKS = ("vllm", "trtllm", "sglang")
 
 
 def available() -> bool:
-    """Whether the package, and the reader of its files, are installed."""
+    """Return whether the package, and the reader of its files, are installed."""
     return all(importlib.util.find_spec(name) for name in ("aiconfigurator_core", "pyarrow"))
 
 
 def read(systems: Sequence[str] = tuple(SYSTEMS)) -> list[Samples]:
-    """All samples of the systems: two entries for each that has data, matrix products and attention.
+    """Read all samples of the systems; a system with data has two entries, matrix products and attention.
 
     Raises
     ------
@@ -48,12 +47,12 @@ def read(systems: Sequence[str] = tuple(SYSTEMS)) -> list[Samples]:
             "the measured latencies of GPUs are in the package aiconfigurator-core, which is not installed: "
             "pip install 'tvm-sched[data]' (Python 3.11 or later)"
         )
-    found = [part for system in systems for part in (read_matrix_products(system), *read_attention(system))]
-    return [part for part in found if part is not None and len(part)]
+    parts = [part for system in systems for part in (read_matrix_products(system), *read_attention(system))]
+    return [part for part in parts if part is not None and len(part)]
 
 
 def read_matrix_products(system: str) -> Samples | None:
-    """Matrix products of one system; held out by the shape of the weights."""
+    """Read the matrix products of one system, grouped for cross-validation by the shape of the weights."""
     parts = []
     for name, (dtype, bits) in DTYPES.items():
         tables = [
@@ -71,7 +70,7 @@ def read_matrix_products(system: str) -> Samples | None:
 
 
 def read_attention(system: str) -> Iterator[Samples]:
-    """Attention of a prompt and of one new token of one system, in bfloat16."""
+    """Yield the samples of attention of one system in bfloat16: for a prompt, and for one new token."""
     for file, family in (
         ("context_attention_perf.parquet", "attention"),
         ("generation_attention_perf.parquet", "decode_attention"),
@@ -101,8 +100,8 @@ def attention(
     pairs: npt.NDArray[np.float64],
     head: npt.NDArray[np.float64],
 ) -> KernelWork:
-    """Causal attention in bfloat16: ``queries`` last of ``keys`` positions, ``pairs`` heads of keys and values."""
-    seen = np.where(queries > 1, (2 * keys - queries + 1) / 2, keys)  # keys that a query looks at, in the mean
+    """Describe causal attention in bfloat16 of the last ``queries`` of ``keys`` positions, ``pairs`` key-value heads."""
+    seen = np.where(queries > 1, (2 * keys - queries + 1) / 2, keys)  # mean number of keys for a query
     flops = 4 * batch * heads * queries * seen * head
     outputs = 2 * batch * heads * queries * head
     return KernelWork.of(
@@ -112,7 +111,7 @@ def attention(
 
 
 def _tables(system: str, operation: str, file: str) -> Iterator[dict[str, Any]]:
-    """The newest table of each framework, by columns."""
+    """Yield the newest table of each framework, by columns."""
     import pyarrow.parquet
 
     spec = importlib.util.find_spec("aiconfigurator_core")
@@ -135,7 +134,7 @@ Median = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 
 
 def _median_of(table: dict[str, Any]) -> Median:
-    """Distinct shapes of a table, shape (shapes, keys), and the median of their positive latencies."""
+    """Return the distinct shapes of a table, shape (shapes, keys), and the median of their positive latencies."""
     *keys, latency = table.values()
     right = np.isfinite(latency) & (latency > 0)
     return _group(np.stack([key[right] for key in keys], axis=1).astype(np.int64), latency[right])
@@ -152,7 +151,7 @@ def _group(shapes: npt.NDArray[np.int64], values: npt.NDArray[np.float64]) -> Me
 
 
 def _across_frameworks(tables: list[Median]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Columns of the shapes that any framework has, and the median of the frameworks' latencies."""
+    """Return the columns of the shapes that any framework has, and the median of the frameworks' latencies."""
     if not tables:
         return np.zeros((3, 0), np.int64), np.zeros(0)
     shapes, milliseconds = _group(

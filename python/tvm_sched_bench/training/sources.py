@@ -19,12 +19,12 @@ def read_samples(
     published: bool = True,
     vidur: str | os.PathLike[str] | None = None,
 ) -> tuple[Samples, dict[str, str]]:
-    """Measurements from all sources, and remarks on them for the user.
+    """Read the measurements from all sources, and remarks on them for the user.
 
     Parameters
     ----------
     profiles : sequence of path
-        What `tvm-sched profile` wrote.
+        Files of `tvm-sched profile`.
     published : bool
         Whether to read the package aiconfigurator-core.
     vidur : path, optional
@@ -33,7 +33,7 @@ def read_samples(
     Raises
     ------
     InputError
-        A source that is missing or wrong, or no source at all.
+        A source is missing or wrong, or there is no source.
     """
     parts: list[Samples] = []
     about: dict[str, str] = {}
@@ -44,7 +44,7 @@ def read_samples(
         parts += vidur_data.read(vidur)
         about["vidur"] = "compute profiles of Llama-like layers"
     for path in profiles:
-        found = Profile.load(path)
-        parts.append(found.samples())
-        about[os.path.basename(path)] = f"{len(found.kernels)} kernels on {found.machine.processor}"
+        profile = Profile.load(path)
+        parts.append(profile.samples())
+        about[os.path.basename(path)] = f"{len(profile.kernels)} kernels on {profile.machine.processor}"
     return Samples.concatenate(parts), about

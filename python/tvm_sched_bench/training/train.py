@@ -26,10 +26,11 @@ from tvm_sched.progress import Progress
 Rows = npt.NDArray[np.int64]
 FOLDS = 5
 MOST_SAMPLES = {"cuda": 20_000, "cpu": 20_000}
-"""Samples of each device, family and dtype that are taken: more make training slower and little better."""
+"""Largest numbers of samples of each device, family and dtype; more make training slower and hardly better."""
 _FEW_ROWS = 60_000
 ROUNDS = {"cuda": 150, "cpu": 300}
-"""Trees. For GPUs 250 would err 0.1 to 0.4 points less on shapes held out, and take two thirds longer to predict."""
+"""Numbers of trees. For GPUs, 250 would err 0.1 to 0.4 percentage points less on held-out shapes, but predict two thirds
+slower."""
 _TREES: dict[str, dict[str, Any]] = {
     "cuda": {"max_leaves": 96, "learning_rate": 0.15, "min_child_weight": 5},
     "cpu": {"max_leaves": 24, "learning_rate": 0.08, "min_child_weight": 2, "colsample_bynode": 0.4},
@@ -51,11 +52,11 @@ def train(
     Parameters
     ----------
     seed : int
-        Of the choice of samples, of the folds and of the trees.
+        Seed of the choice of samples, of the folds and of the trees.
     progress : callable, optional
-        Called with what is being done, how many parts are done and how many there are.
+        Called with the current step, and the numbers of finished and of all steps.
     about : dict of str to str, optional
-        Kept in the model.
+        Stored in the model.
     rounds : int, optional
         Trees; default `ROUNDS` of the kind of devices.
 
@@ -73,10 +74,10 @@ def train(
 
 
 def fit(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Trees:
-    """The trees alone, without intervals.
+    """Train the trees alone, without intervals.
 
-    They look at columns that differ from sample to sample. Where some of these tell devices apart, every sample stands
-    there twice, once without them: so the trees serve devices of which they have seen nothing, too.
+    They use the columns that differ between samples. If some of these identify devices, every sample is used twice, once
+    without them, so that the trees also predict for unknown devices.
     """
     import xgboost
 
@@ -91,19 +92,19 @@ def fit(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Tr
 
 
 def _varies(column: npt.NDArray[np.float32]) -> bool:
-    """Whether a column has different values for different samples."""
+    """Return whether a column has different values for different samples."""
     there = column[~np.isnan(column)]
     return len(there) > 0 and bool(len(there) < len(column) or there.min() < there.max())
 
 
 def errors(trees: Trees, samples: Samples, known: bool) -> Floats:
-    """log(measured / predicted) of each sample, on devices that the trees know or do not."""
+    """Return log(measured / predicted) of each sample; ``known``: the trees were trained on its device."""
     predicted = samples.with_join(samples.roofline() * np.exp(trees.log_ratio(samples.features(), known)))
     return np.asarray(np.log(samples.seconds / predicted))
 
 
 def subsample(samples: Samples, seed: int, most: int) -> Samples:
-    """At most this many samples of each device, family and size of dtype; of 8-bit ones and attention half as many."""
+    """Draw at most ``most`` samples of each device, family and dtype; a quarter of that except for products above 8 bits."""
     rng = np.random.default_rng(seed)
     names = np.array([device.name for device in samples.devices])[samples.device]
     cell = np.char.add(np.char.add(names, samples.work.family.astype(np.str_)), samples.work.dtype)
@@ -119,7 +120,7 @@ def subsample(samples: Samples, seed: int, most: int) -> Samples:
 def folds(
     samples: Samples, seed: int, count: int = FOLDS
 ) -> Iterator[tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]]:
-    """Training and held-out rows, whole groups at a time."""
+    """Yield training and held-out rows; a group is held out as a whole."""
     groups, code = np.unique(samples.group, return_inverse=True)
     fold = np.random.default_rng(seed).permutation(len(groups)) % count
     for n in range(min(count, len(groups))):
@@ -128,7 +129,7 @@ def folds(
 
 
 def chip_groups(devices: Sequence[DeviceProperties]) -> npt.NDArray[np.str_]:
-    """Groups for holding out devices: those with the same chip are left out together."""
+    """Return the groups for holding out devices: devices with the same chip are held out together."""
     shared = {"H200": "H100", "GB200": "B200", "B300": "B200", "GB300": "B200"}
     return np.array([shared.get(device.name, device.name) for device in devices])
 
@@ -142,9 +143,9 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
     few = subsample(samples, seed, MOST_SAMPLES[kind] // (6 if kind == "cuda" else 1))  # intervals need no more
     steps = FOLDS + 2
     known, unknown = np.zeros(len(few)), np.zeros(len(few))
-    for n, (rest, held) in enumerate(folds(few, seed)):
+    for n, (kept, held) in enumerate(folds(few, seed)):
         report(f"{kind}, held-out fold {n + 1}", n, steps)
-        known[held] = errors(fit(few.take(rest), kind, seed, rounds), few.take(held), known=True)
+        known[held] = errors(fit(few.take(kept), kind, seed, rounds), few.take(held), known=True)
     report(f"{kind}, held-out devices", FOLDS, steps)
     left_out = chip_groups(few.devices)[few.device]
     names = np.unique(left_out)
@@ -152,7 +153,7 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
         for name in names:
             held = left_out == name
             unknown[held] = errors(fit(few.take(~held), kind, seed, rounds), few.take(held), known=False)
-    else:  # of other devices of this kind nothing is known: twice the error is a guess, and docs/cost_model.md says so
+    else:  # one device says nothing of others: twice its error is a guess (docs/cost_model.md)
         unknown = 2 * known
     report(f"{kind}, all samples", FOLDS + 1, steps)
     chosen = subsample(samples, seed, MOST_SAMPLES[kind])
@@ -169,7 +170,7 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
 
 
 def _intervals(samples: Samples, error: Floats, device: npt.NDArray[np.str_]) -> dict[str, ErrorInterval]:
-    """The error intervals of all families, and of each with enough samples for its quantiles."""
+    """Return the error intervals of all families, and of each with enough samples for its quantiles."""
     result = {"": error_interval(error, device)}
     for position, family in enumerate(FAMILIES):
         rows = samples.work.family == position

@@ -1,7 +1,7 @@
 """Measured operators of Llama-like layers on A40, A100 and H100, from microsoft/vidur (MIT licence).
 
-A folder holds ``<gpu>/<organisation>/<model>/mlp.csv``: milliseconds of each operator of a layer in float16, by number of
-tokens and by how many GPUs share the layer (tensor parallelism divides the dimension that is shared).
+A folder holds ``<gpu>/<organisation>/<model>/mlp.csv``: milliseconds of each operator of a layer in float16, by the number
+of tokens and of GPUs. Tensor parallelism divides one dimension of the layer among the GPUs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Row = Mapping[str, float]
 
 
 def read(folder: str | os.PathLike[str]) -> list[Samples]:
-    """All samples of a folder, an entry for each of its files; held out by model.
+    """Read all samples of a folder, an entry for each file, grouped for cross-validation by model.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def _number(text: str) -> float:
 
 
 def _operator(name: str, describe: Callable[[Row], KernelWork], rows: list[Row]) -> tuple[KernelWork, np.ndarray]:
-    """One operator of every row that has a time for it."""
+    """Return the work and seconds of one operator in every row that has a time for it."""
     timed = [
         (row, row[f"time_stats.{name}.median"] / 1e3) for row in rows if row.get(f"time_stats.{name}.median", 0) > 0
     ]
@@ -73,7 +73,7 @@ def _product(n: Callable[[Row], float], k: Callable[[Row], float]) -> Callable[[
 def _rowwise(
     family: str, flops: int, reads: Callable[[Row], float], writes: Callable[[Row], float]
 ) -> Callable[[Row], KernelWork]:
-    """An operator on each token, of this many numbers read and written for it."""
+    """Return a function that describes an operator on each token by the numbers that it reads and writes."""
 
     def describe(row: Row) -> KernelWork:
         tokens, read, written = row["num_tokens"], reads(row), writes(row)
@@ -102,7 +102,7 @@ def _gates(row: Row) -> float:
 
 
 def _heads(row: Row) -> float:
-    """Numbers of the queries, keys and values of a token."""
+    """Return how many numbers the queries, keys and values of a token have."""
     return _width(row) / row["n_head"] * (row["n_head"] + 2 * row["n_kv_head"]) / _share(row)
 
 

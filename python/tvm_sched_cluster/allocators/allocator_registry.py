@@ -42,15 +42,15 @@ def try_place(
     service = state.service(request.service)
     if request.name in state.running or request.name in state.waiting:
         raise InputError(f"request {request.name!r} runs or waits already; release it first, or give another name")
-    given = method.read_options(options)
+    method_options = method.read_options(options)
     state.asked[service.name] += 1
 
     kinds = (Embedding, type(None))
-    found = run_method(method, given, kinds, lambda function, chosen: function(state, service, chosen))
-    if found.answer is None:
+    result = run_method(method, method_options, kinds, lambda function, chosen: function(state, service, chosen))
+    if result.answer is None:
         return None
     with answer_of(method):
-        placement = state.draft(request, found.answer, found.method, found.seconds)
+        placement = state.draft(request, result.answer, result.method, result.seconds)
         for violation in placement_violations(state.cluster, service, placement):
             raise ScheduleError(violation.message)
     state.hold(placement)

@@ -113,7 +113,7 @@ def request(
         raise InputError(f"--repeat {repeat}: at least 1 is allowed")
     if timeout is not None:
         check_seconds("--timeout", timeout)
-    given = values.read()
+    named_values = values.read()
     from tvm_sched.report.measurement import OutputType
     from tvm_sched.runtime.values import choose_inputs
 
@@ -122,7 +122,7 @@ def request(
 
     client = serving.Client(name, address)
     tensors = [{"name": t.name, "shape": t.shape, "dtype": t.dtype} for t in client.manifest.inputs]
-    chosen = choose_inputs([{"arguments": tensors}], given, values.seed)
+    chosen = choose_inputs([{"arguments": tensors}], named_values, values.seed)
     begin, outputs, errors = time.monotonic(), [], []
     with out.step(f"Asking {name}") as step:
         for result in client.stream((chosen for _ in range(repeat)), timeout):

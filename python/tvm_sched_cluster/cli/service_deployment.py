@@ -53,20 +53,20 @@ def make_service(
     from .. import write_services
     from ..cluster_summaries import MadeService
 
-    given = one_shape(parse_shapes(shape), "a service has one") or {}
+    sizes = one_shape(parse_shapes(shape), "a service has one") or {}
     shapes = {
-        key: tuple(d for d in dims if isinstance(d, int)) for key, dims in given.items() if isinstance(dims, tuple)
+        key: tuple(d for d in dims if isinstance(d, int)) for key, dims in sizes.items() if isinstance(dims, tuple)
     }
-    if shapes.keys() != given.keys():
+    if shapes.keys() != sizes.keys():
         raise InputError("--shape gives a size for a symbol; a service has the shapes of its inputs, NAME:DIMS")
     with interruptible(out), out.step(f"Importing {model.name}"):
         from ..compiled_placements import service_of_model
 
-        made = service_of_model(model, throughput, latency, name or "", input_shapes=shapes, backend=backend)
-    write_services(output, [made])
+        service = service_of_model(model, throughput, latency, name or "", input_shapes=shapes, backend=backend)
+    write_services(output, [service])
     out.wrote(output, "services")
-    out.show(escape(f"{made.name}: {len(made.operators)} parts, {made.memory / 1e9:.3g} GB"))
-    out.result(MadeService(name=made.name, operators=made.operators, memory=made.memory, file=str(output)))
+    out.show(escape(f"{service.name}: {len(service.operators)} parts, {service.memory / 1e9:.3g} GB"))
+    out.result(MadeService(name=service.name, operators=service.operators, memory=service.memory, file=str(output)))
 
 
 @command(cluster, "deploy", f"{HOME}:Deployed")
@@ -107,8 +107,8 @@ def deploy(
     with interruptible(out), out.step("Compiling") as step:
         for n, placement in enumerate(state.running.values()):
             step(placement.request, n, len(state.running))
-            made = compiled_artifact(artifacts, state.cluster, state.service(placement.service), placement, backend)
-            wanted.append(serving.deployment_of(state.cluster, placement, made, pin))
+            artifact = compiled_artifact(artifacts, state.cluster, state.service(placement.service), placement, backend)
+            wanted.append(serving.deployment_of(state.cluster, placement, artifact, pin))
     with out.step("Deploying") as step:
         done = serving.follow(state.cluster, wanted, address, timeout, step)
     for request, message in done.failed.items():

@@ -106,8 +106,8 @@ class _Reader(RecordReader):
 
     def racks(self, group: _Racks, place: str) -> list[Rack]:
         if len(group.names) != len(group.switches):
-            found = f"{len(group.switches)} switches for {len(group.names)} racks; give one for each"
-            raise FormatError(f"{self.where}: {found} - at `{place}.switches`")
+            mismatch = f"{len(group.switches)} switches for {len(group.names)} racks; give one for each"
+            raise FormatError(f"{self.where}: {mismatch} - at `{place}.switches`")
         bandwidth = self.number(group.bandwidth, "bandwidth", f"{place}.bandwidth")
         delay = self.number(group.delay, "time", f"{place}.delay")
         for i, servers in enumerate(group.servers):
@@ -132,7 +132,7 @@ def write_cluster(path: str | os.PathLike[str], cluster: Cluster) -> None:
 
 
 def format_cluster(cluster: Cluster) -> str:
-    """The text of a cluster file.
+    """Return the text of a cluster file.
 
     Raises
     ------

@@ -32,7 +32,7 @@ _SERVICES_FILE = _PRESETS.pop(_SERVICES)
 
 
 def preset_names() -> tuple[str, ...]:
-    """Names of the clusters that come with the package."""
+    """Return the names of the clusters that come with the package."""
     return tuple(_PRESETS)
 
 

@@ -58,8 +58,8 @@ def parse_services(text: bytes | str, where: str = "services") -> tuple[Service,
     reader = _Reader(where)
 
     def make() -> tuple[Service, ...]:
-        made = [reader.service(one, f"$.services[{i}]", body.source) for i, one in enumerate(body.services)]
-        return tuple(by_name(made).values())
+        services = [reader.service(one, f"$.services[{i}]", body.source) for i, one in enumerate(body.services)]
+        return tuple(by_name(services).values())
 
     return reader.named(make)
 
@@ -108,7 +108,7 @@ def write_services(path: str | os.PathLike[str], services: Sequence[Service]) ->
 
 
 def format_services(services: Sequence[Service]) -> str:
-    """The text of a services file; all services have one source."""
+    """Return the text of a services file; all services have one source."""
     source = services[0].source if services else ""
     tables = [Table("", {"format": FORMAT, "version": VERSION, "source": source})]
     for service in services:
@@ -125,7 +125,7 @@ def _with_relative_model_file(service: Service, folder: Path) -> Service:
 
 
 def _service_fields(service: Service) -> dict[str, Any]:
-    """A service's own fields; operators, and edges if there are any, have tables of their own."""
+    """Return a service's own fields. Operators, and edges if there are any, have tables of their own."""
     fields = _nonempty_fields(service)
     for name in ("operators", "edges", "source"):
         fields.pop(name, None)

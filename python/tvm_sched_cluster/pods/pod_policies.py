@@ -21,13 +21,13 @@ Floats = npt.NDArray[np.float64]
 
 POLICIES = ("anytime", "best-fit", "fgd", "first-fit")
 _MOST_CPU, _MOST_GPU = 128_000, 8_000
-"""What FGD's best fit divides free CPUs and GPUs by."""
+"""Scales of free CPUs and GPUs in FGD's best fit."""
 _STEP = 40.0
 """Differences of fragmentation, in thousandths of a GPU, that count as equal for `anytime`."""
 
 
 class PodState:
-    """What is free on each node.
+    """Free resources of each node.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Fragmentation:
 
 
 class _Increase:
-    """Increases of fragmentation by pods of one kind on all nodes; those of changed nodes are computed again."""
+    """Increases of fragmentation by pods of one kind on all nodes. They are computed again for nodes that changed."""
 
     def __init__(self, nodes: int) -> None:
         self.known = np.zeros(nodes, dtype=bool)
@@ -142,13 +142,13 @@ class PodScheduler:
             left = (state.cpu[nodes] - pod.cpu) / _MOST_CPU + (state.gpu[nodes].sum(axis=1) - pod.total) / _MOST_GPU
             node = self._any_best(nodes, np.floor(100 * (1 - left / 2)))
         else:
-            made = self._increase(pod, nodes)
+            increase = self._increase(pod, nodes)
             if self.policy == "fgd":
-                node = self._any_best(nodes, np.floor(100 / (1 + np.exp(made.amount[nodes] / MILLI))))
+                node = self._any_best(nodes, np.floor(100 / (1 + np.exp(increase.amount[nodes] / MILLI))))
             else:
-                steps = np.round(made.amount[nodes] / _STEP)
+                steps = np.round(increase.amount[nodes] / _STEP)
                 node = int(nodes[np.lexsort((state.gpu[nodes].sum(axis=1), steps))[0]])
-            gpu = int(made.gpu[node])
+            gpu = int(increase.gpu[node])
         state.take(node, pod, gpu)
         if self.policy in ("fgd", "anytime"):
             one = slice(node, node + 1)
@@ -162,10 +162,10 @@ class PodScheduler:
 
     def _increase(self, pod: Pod, nodes: Integers) -> _Increase:
         """Return the increases on the nodes on which a pod fits, and the GPU for its share."""
-        made = self._increases.setdefault(pod, _Increase(len(self._now)))
-        new, state = nodes[~made.known[nodes]], self.state
+        increase = self._increases.setdefault(pod, _Increase(len(self._now)))
+        new, state = nodes[~increase.known[nodes]], self.state
         if not new.size:
-            return made
+            return increase
         if 0 < pod.total < MILLI:
             row, gpu = np.nonzero(state.gpu[new] >= pod.milli)
             left = state.gpu[new][row]
@@ -173,11 +173,11 @@ class PodScheduler:
             more = self._fragmentation(state.kind[new][row], state.cpu[new][row] - pod.cpu, left) - self._now[new][row]
             order = np.lexsort((gpu, np.round(more, 6), row))
             first = order[np.unique(row[order], return_index=True)[1]]
-            made.amount[new], made.gpu[new] = more[first], gpu[first]
+            increase.amount[new], increase.gpu[new] = more[first], gpu[first]
         else:
             left = state.gpu[new]
             whole = left == MILLI
             left[whole & (np.cumsum(whole, axis=1) <= pod.gpus)] = 0
-            made.amount[new] = self._fragmentation(state.kind[new], state.cpu[new] - pod.cpu, left) - self._now[new]
-        made.known[new] = True
-        return made
+            increase.amount[new] = self._fragmentation(state.kind[new], state.cpu[new] - pod.cpu, left) - self._now[new]
+        increase.known[new] = True
+        return increase

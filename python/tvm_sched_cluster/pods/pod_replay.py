@@ -26,7 +26,7 @@ def replay_pods(
     bounds: bool = True,
     progress: Progress | None = None,
 ) -> PodRun:
-    """Place pods in their order, none of which leaves; an interrupt ends the run, and what is there is kept.
+    """Place pods in their order; no pod leaves. An interrupt ends the run and keeps the results so far.
 
     Parameters
     ----------

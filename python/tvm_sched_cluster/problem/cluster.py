@@ -71,7 +71,7 @@ class Rack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     servers: tuple[Server, ...]
     bandwidth: float
     delay: float = 0.0
-    """Of the link between a GPU and the switch: bytes a second, seconds."""
+    """Bandwidth (bytes a second) and delay (seconds) of the link between a GPU and the switch."""
 
 
 class Gpu(NamedTuple):
@@ -126,7 +126,7 @@ class Cluster(Digested, frozen=True, forbid_unknown_fields=True):
     racks: tuple[Rack, ...]
     links: tuple[Link, ...] = ()
     source: str = ""
-    """Where the figures come from."""
+    """Source of the figures."""
 
     def __post_init__(self) -> None:
         _check(self)
@@ -170,10 +170,10 @@ class Cluster(Digested, frozen=True, forbid_unknown_fields=True):
     @cached_property
     def servers(self) -> dict[str, tuple[int, ...]]:
         """Positions of the GPUs of each server."""
-        found: dict[str, list[int]] = {}
+        gpus_of: dict[str, list[int]] = {}
         for g, gpu in enumerate(self.gpus):
-            found.setdefault(gpu.server, []).append(g)
-        return {name: tuple(members) for name, members in found.items()}
+            gpus_of.setdefault(gpu.server, []).append(g)
+        return {name: tuple(members) for name, members in gpus_of.items()}
 
     @cached_property
     def _inside(self) -> tuple[tuple[Gpu, ...], tuple[Pool, ...]]:

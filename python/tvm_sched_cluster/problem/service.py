@@ -105,7 +105,7 @@ class Service(Digested, frozen=True, forbid_unknown_fields=True):
 
     @cached_property
     def all_edges(self) -> tuple[Edge, ...]:
-        """The edges; those of a chain if none were given."""
+        """The edges; without any, each operator hands data to the next one."""
         if self.edges is not None:
             return self.edges
         return tuple(Edge(a.name, b.name, a.output) for a, b in pairwise(self.operators))
@@ -128,7 +128,7 @@ class Service(Digested, frozen=True, forbid_unknown_fields=True):
         return tuple(pairwise([0, *ends, len(self.operators)]))
 
     def input_bytes(self, place: int) -> int:
-        """Bytes that cross a place between two operators."""
+        """Return the bytes that cross a place between two operators."""
         return self._input_bytes[place]
 
     @cached_property
@@ -145,7 +145,7 @@ class ServiceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request to deploy a service."""
 
     name: str
-    """Of this deployment; no two that run at once share it."""
+    """Name of this deployment; no two running ones have the same name."""
     service: str
     time: float = 0.0
     lifetime: float = 0.0
@@ -153,15 +153,15 @@ class ServiceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def operator_ns(operator: ServiceOperator, kind: GpuKind) -> int:
-    """Nanoseconds of an operator on a GPU: FLOPs over FLOP/s plus memory over memory bandwidth (RAMPA, Section V-A)."""
+    """Return the nanoseconds of an operator on a GPU: FLOPs / FLOP/s + memory / memory bandwidth (RAMPA, Section V-A)."""
     seconds = operator.latency.get(kind.name)
     if seconds is None:
         seconds = operator.flops / kind.flops + operator.memory / kind.memory_bandwidth
-    return math.ceil(seconds * 1e9 - 1e-3)  # what is a whole number of ns but for floating-point error stays one
+    return math.ceil(seconds * 1e9 - 1e-3)  # a whole number with an error of rounding stays that number
 
 
 def requests_of(demand: Mapping[str, float], count: int, seed: int = 0) -> list[ServiceRequest]:
-    """Random requests, one a second, each for a service with the probability that ``demand`` gives it.
+    """Draw random requests, one a second, each for a service with the probability that ``demand`` gives it.
 
     Raises
     ------
@@ -177,19 +177,19 @@ def requests_of(demand: Mapping[str, float], count: int, seed: int = 0) -> list[
 
 
 def demand_of(requests: Iterable[ServiceRequest]) -> dict[str, float]:
-    """How often each service is asked for, as a part of all requests."""
+    """Return the fraction of all requests that ask for each service."""
     counts = Counter(request.service for request in requests)
     total = counts.total()
     return {name: count / total for name, count in counts.items()}
 
 
 def by_name(services: Sequence[Service]) -> dict[str, Service]:
-    """Services by name; raises `InputError` where two share one."""
-    found = {service.name: service for service in services}
-    if len(found) < len(services):
+    """Return services by name; raise `InputError` if two have the same name."""
+    named = {service.name: service for service in services}
+    if len(named) < len(services):
         twice = [name for name, count in Counter(service.name for service in services).items() if count > 1]
         raise InputError(f"services {', '.join(twice)} stand there several times; each needs a name of its own")
-    return found
+    return named
 
 
 def _check(service: Service) -> None:

@@ -7,20 +7,20 @@ NAMESPACE = "tvm_sched"
 
 
 def ingress_name(deployment: str) -> str:
-    """Name of the actor that accepts requests."""
+    """Return the name of the actor that accepts requests."""
     return f"{deployment}/ingress"
 
 
 def stage_name(deployment: str, stage: int) -> str:
-    """Name of the actor that holds a stage."""
+    """Return the name of the actor that holds a stage."""
     return f"{deployment}/stage{stage}"
 
 
 def store_name(deployment: str) -> str:
-    """Name of the actor that has the artifact's files."""
+    """Return the name of the actor that has the artifact's files."""
     return f"{deployment}/store"
 
 
 def group_name(deployment: str) -> str:
-    """Name of the placement group."""
+    """Return the name of the placement group."""
     return f"tvm_sched/{deployment}"

@@ -36,7 +36,7 @@ class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise FormatError(f"resource {name!r} is {amount}; a number above 0 is allowed")
 
     def __str__(self) -> str:
-        """What it needs, for messages: ``GPU 1, h100 1``."""
+        """The resources that it needs, for messages: ``GPU 1, h100 1``."""
         needs = [f"{name} {amount:g}" for name, amount in sorted(self.resources.items())]
         return ", ".join([*needs, *(f"label {name}={value}" for name, value in sorted(self.labels.items()))])
 
@@ -80,7 +80,7 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.max_in_flight or 4 * len(self.stages)
 
     def manifest(self) -> Manifest:
-        """The artifact's manifest.
+        """Return the artifact's manifest.
 
         Raises
         ------
@@ -114,7 +114,7 @@ def load_deployment(path: str | os.PathLike[str]) -> Deployment:
 
 
 def uses_gpu(manifest: Manifest, s: int) -> bool:
-    """Whether a stage runs on a real GPU."""
+    """Return whether a stage runs on a real GPU."""
     return manifest.stages[s].kind == "cuda" and manifest.emulation is None
 
 

@@ -25,7 +25,7 @@ RUNTIMES: Registry[type[Runtime]] = Registry(
 
 
 def get_runtime(name: str) -> Runtime:
-    """The runtime of a name.
+    """Return the runtime of a name.
 
     Raises
     ------
@@ -47,5 +47,5 @@ def get_runtime(name: str) -> Runtime:
 
 
 def runtime_names() -> list[str]:
-    """Names of all runtimes, those of installed packages too."""
+    """Return the names of all runtimes, also of installed packages."""
     return RUNTIMES.names()

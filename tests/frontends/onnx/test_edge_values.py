@@ -402,7 +402,7 @@ def _layer(kind: str, functions: list[Any], x: Any, w: Any, r: Any, bias: Any) -
 def test_a_wrong_number_of_activations_is_refused(kind, count):
     gates = {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
     quoted = ",".join(['"Tanh"'] * count)
-    with pytest.raises(TvmSchedError, match=rf"{count} activations are given; the standard wants"):
+    with pytest.raises(TvmSchedError, match=rf"{count} activations; the standard requires"):
         run(
             f"float[2,1,3] x, float[1,{gates * 4},3] w, float[1,{gates * 4},4] r) => (float[2,1,1,4] y) "
             f"{{ y = {kind}<hidden_size=4, activations=[{quoted}]>(x, w, r) }}",

@@ -210,7 +210,7 @@ def test_what_decides_a_shape_is_asked_for():
 
 
 def test_casts_that_are_refused():
-    with pytest.raises(InputError, match=r"Cast \(node 'n'\): a cast from float32 to object; types are"):
+    with pytest.raises(InputError, match=r"Cast \(node 'n'\): it casts float32 to object; types are"):
         compile(model("Cast", [X], to=TensorProto.STRING), "cpu1", "single")
 
 

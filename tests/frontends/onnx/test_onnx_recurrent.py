@@ -128,7 +128,7 @@ def test_activation_without_default_is_refused() -> None:
 
 
 def test_unknown_activation_is_refused() -> None:
-    with pytest.raises(ValueError, match="'Swish' is none of relu, tanh"):
+    with pytest.raises(ValueError, match="'Swish' is unknown; allowed are relu, tanh"):
         make_activation("Swish")
 
 

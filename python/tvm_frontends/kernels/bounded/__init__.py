@@ -1,6 +1,6 @@
-"""Operators whose result size depends on the values: kernels that fill a buffer of the largest possible size.
+"""Kernels of operators whose result size depends on the values: they fill a buffer of the largest possible size.
 
-Each kernel also writes how many entries there are. `leading_part` is the kernel that copies these out of the buffer.
+Each kernel also writes the number of entries; `emit_leading` copies these out of the buffer.
 """
 
 from .selection import compress_kernel, emit_count, emit_leading, nonzero_kernel

@@ -1,4 +1,4 @@
-"""Kernels that select elements by a condition, and kernels that copy the first ``count`` entries of a buffer."""
+"""Kernels that select elements by a condition, or copy the first ``count`` entries of a buffer."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import math
 
 import tvm
 from tvm import relax, tirx
-from tvm.tirx.script import builder as T  # noqa: N812  # noqa: N812
+from tvm.tirx.script import builder as T  # noqa: N812
 
 from ...tensor_types import dtype_of
 from .writing import Kernel, add_one, counter, long, loops, when
 
 
 def emit_count(builder: relax.BlockBuilder, count: relax.Expr) -> tirx.Var:
-    """A tensor of one int64 as a size that shapes can have."""
+    """Return a tensor of one int64 as a size for shapes."""
     size = tirx.Var("n", "int64")
     shape = builder.emit(relax.op.tensor_to_shape(count))
     builder.match_cast(shape, relax.ShapeType([size]))
@@ -21,7 +21,7 @@ def emit_count(builder: relax.BlockBuilder, count: relax.Expr) -> tirx.Var:
 
 
 def emit_leading(builder: relax.BlockBuilder, value: relax.Expr, axis: int, size: tirx.Var) -> relax.Expr:
-    """The first ``size`` entries of a tensor along an axis; ``size`` comes from `emit_count`."""
+    """Emit a copy of the first ``size`` entries of a tensor along an axis; ``size`` comes from `emit_count`."""
     shape, dtype = [int(d) for d in value.ty.shape.values], dtype_of(value)
     function = builder.add_func(_leading_kernel(tuple(shape), dtype, axis), "leading_part")
     return builder.emit(relax.call_tir(function, [value], relax.TensorType(_with(shape, axis, size), dtype)))
@@ -43,7 +43,7 @@ def _with(shape: list[int], axis: int, size: tirx.Var) -> list[int | tirx.Var]:
 
 
 def nonzero_kernel(shape: tuple[int, ...], dtype: str) -> tirx.PrimFunc:
-    """Positions of the elements that are not zero, in the order of memory.
+    """Build the kernel for the positions of the elements that are not zero, in the order of memory.
 
     It takes the tensor, and writes positions ``(rank, elements)`` and their count ``(1,)``, both int64. A scalar has one
     position, 0.
@@ -52,22 +52,22 @@ def nonzero_kernel(shape: tuple[int, ...], dtype: str) -> tirx.PrimFunc:
     kernel = Kernel()
     with kernel.write("nonzero"):
         x = kernel.argument("x", shape, dtype)
-        places = kernel.argument("places", (rank, elements), "int64")
+        positions = kernel.argument("places", (rank, elements), "int64")
         count = kernel.argument("count", (1,), "int64")
-        found = counter()
+        filled = counter()
         with loops(shape) as place, when(_is_true(x[tuple(place)], dtype)):
             for axis, position in enumerate(place or [0]):
-                T.buffer_store(places, long(position), [long(axis), found[0]])
-            add_one(found)
-        T.buffer_store(count, found[0], [0])
+                T.buffer_store(positions, long(position), [long(axis), filled[0]])
+            add_one(filled)
+        T.buffer_store(count, filled[0], [0])
     return kernel.function
 
 
 def compress_kernel(shape: tuple[int, ...], dtype: str, axis: int, conditions: int) -> tirx.PrimFunc:
-    """The slices of a tensor along an axis for which a condition holds.
+    """Build the kernel for the slices along an axis for which a condition holds.
 
-    It takes the tensor and the conditions ``(conditions,)`` (bool; none is left for the slices after the last one), and
-    writes the slices, the selected ones first, and their count.
+    It takes the tensor and the conditions ``(conditions,)`` (bool; slices behind the last condition are dropped). It
+    writes the selected slices at the front of a buffer, and their count.
     """
     kept = min(conditions, shape[axis])
     others = [d for k, d in enumerate(shape) if k != axis]
@@ -77,13 +77,13 @@ def compress_kernel(shape: tuple[int, ...], dtype: str, axis: int, conditions: i
         condition = kernel.argument("condition", (conditions,), "bool")
         y = kernel.argument("y", [kept if k == axis else d for k, d in enumerate(shape)], dtype)
         count = kernel.argument("count", (1,), "int64")
-        found = counter()
+        filled = counter()
         with loops([kept]) as (k,), when(condition[k]):
             with loops(others) as place:
-                source, target = ([*place[:axis], at, *place[axis:]] for at in (k, found[0]))
+                source, target = ([*place[:axis], at, *place[axis:]] for at in (k, filled[0]))
                 T.buffer_store(y, x[tuple(source)], target)
-            add_one(found)
-        T.buffer_store(count, found[0], [0])
+            add_one(filled)
+        T.buffer_store(count, filled[0], [0])
     return kernel.function
 
 

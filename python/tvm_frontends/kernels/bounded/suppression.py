@@ -13,17 +13,17 @@ from .writing import Kernel, add_one, assign, counter, long, loops, when
 
 @dataclass(frozen=True)
 class Suppression:
-    """Sizes and variant of a suppression."""
+    """Sizes and options of a suppression."""
 
     batch: int
     classes: int
     boxes: int
     most: int
-    """Largest number of boxes that are kept of one class."""
+    """Largest number of boxes kept in one class."""
     centred: bool
-    """Boxes are centre and size (x, y, width, height), and not two corners (y, x, y, x) in any order."""
+    """Whether boxes are centre and size (x, y, width, height), not two corners (y, x, y, x) in any order."""
     filtered: bool
-    """Whether scores have to be above a threshold."""
+    """Whether scores must exceed a threshold."""
 
     @property
     def bound(self) -> int:
@@ -32,12 +32,12 @@ class Suppression:
 
 
 def suppression_kernel(case: Suppression) -> tirx.PrimFunc:
-    """Of each class the boxes of the highest score, without those that overlap a better one too much.
+    """Build the kernel that keeps the boxes of the highest scores in each class, without those that overlap a better one.
 
     Its arguments: boxes ``(batch, boxes, 4)``, scores ``(batch, classes, boxes)``, the largest number of a class ``(1,)``
-    int64, the thresholds of the overlap and of the score ``(1,)`` float32; it writes rows of batch, class and box
-    ``(bound, 3)`` int64 and their count ``(1,)``. Boxes of one score come in their order. As in ONNX's reference
-    implementation; instead of comparing each box with those taken before, each that is taken removes what it overlaps.
+    int64, the thresholds of the overlap and of the score ``(1,)`` float32. It writes rows of batch, class and box
+    ``(bound, 3)`` int64, and their count ``(1,)``. Boxes of equal score keep their order, as in ONNX's reference. Each
+    selected box removes the boxes that it overlaps.
     """
     kernel = Kernel()
     with kernel.write("non_max_suppression"):
@@ -77,7 +77,7 @@ def suppression_kernel(case: Suppression) -> tirx.PrimFunc:
 
 
 def _overlap(boxes: Any, b: Any, first: Any, second: Any, case: Suppression, limit: Any) -> Any:
-    """Whether the intersection of two boxes, divided by their union, is above a limit; empty boxes overlap nothing."""
+    """Whether the intersection of two boxes, divided by their union, exceeds a limit; empty boxes overlap nothing."""
     zero = tirx.const(0, "float32")
     sides = [_sides(boxes, b, box, case.centred) for box in (first, second)]
     shared = [
@@ -92,7 +92,7 @@ def _overlap(boxes: Any, b: Any, first: Any, second: Any, case: Suppression, lim
 
 
 def _sides(boxes: Any, b: Any, box: Any, centred: bool) -> list[tuple[Any, Any]]:
-    """Lower and upper end of a box along both axes."""
+    """Return the lower and upper end of a box along both axes."""
     if centred:
         half = tirx.const(0.5, "float32")
         return [

@@ -11,18 +11,18 @@ from .writing import Kernel, add_one, assign, counter, long, loops, when
 
 
 def unique_kernel(items: int, width: int, dtype: str, ordered: bool) -> tirx.PrimFunc:
-    """The different rows of a matrix ``(items, width)``.
+    """Build the kernel for the distinct rows of a matrix ``(items, width)``.
 
-    It writes them ``(items, width)``, where each stands first ``(items,)``, which of them each item is ``(items,)``, how
-    often each is there ``(items,)``, and how many there are ``(1,)``, all int64. They come in ascending order, elements
-    compared from the first to the last, or else in that of their first appearance. NaN is above all numbers and equal
-    to NaN, as in numpy.
+    It writes the distinct rows ``(items, width)``, the first position of each ``(items,)``, the row of each item
+    ``(items,)``, the number of items of each row ``(items,)``, and the number of rows ``(1,)``; all but the rows are
+    int64. Rows are in lexicographic order, or else in the order of their first appearance. NaN is greater than all
+    numbers and equal to NaN, as in NumPy.
     """
     kernel = Kernel()
     with kernel.write("unique"):
         x = kernel.argument("x", (items, width), dtype)
         rows = kernel.argument("rows", (items, width), dtype)
-        first, of, often = (kernel.argument(name, (items,), "int64") for name in ("first", "of", "often"))
+        first, inverse, counts = (kernel.argument(name, (items,), "int64") for name in ("first", "of", "often"))
         count = kernel.argument("count", (1,), "int64")
         writer = _Writer(x, items, width, dtype)
         order = writer.sort()
@@ -34,26 +34,26 @@ def unique_kernel(items: int, width: int, dtype: str, ordered: bool) -> tirx.Pri
                 before = T.Bind(order[tirx.max(k - 1, long(0))])
                 writer.compare(before, order[k])
                 T.buffer_store(leader, tirx.Select(writer.sign[0] == 0, leader[before], order[k]), [order[k]])
-        found, item = counter(), counter()
+        distinct, item = counter(), counter()
         with loops([items]) as (k,):
-            T.buffer_store(often, long(0), [k])
+            T.buffer_store(counts, long(0), [k])
         with loops([items]) as (k,):
             assign(item, order[k] if ordered else k)
             with when(leader[item[0]] == item[0]):
-                T.buffer_store(first, item[0], [found[0]])
-                T.buffer_store(of, found[0], [item[0]])
+                T.buffer_store(first, item[0], [distinct[0]])
+                T.buffer_store(inverse, distinct[0], [item[0]])
                 with loops([width]) as (j,):
-                    T.buffer_store(rows, x[item[0], j], [found[0], j])
-                add_one(found)
+                    T.buffer_store(rows, x[item[0], j], [distinct[0], j])
+                add_one(distinct)
         with loops([items]) as (k,):
-            T.buffer_store(of, of[leader[k]], [k])
-            T.buffer_store(often, often[of[k]] + long(1), [of[k]])
-        T.buffer_store(count, found[0], [0])
+            T.buffer_store(inverse, inverse[leader[k]], [k])
+            T.buffer_store(counts, counts[inverse[k]] + long(1), [inverse[k]])
+        T.buffer_store(count, distinct[0], [0])
     return kernel.function
 
 
 class _Writer:
-    """Writes the sorting of items, as positions."""
+    """Writes the sorting of items as positions."""
 
     def __init__(self, x: Any, items: int, width: int, dtype: str) -> None:
         self.x, self.items, self.width = x, items, width
@@ -61,7 +61,7 @@ class _Writer:
         self.sign, self.column = counter(), counter()
 
     def compare(self, a: Any, b: Any) -> None:
-        """Leave -1, 0 or 1 in `sign`: the first of two items is less, equal or greater."""
+        """Set `sign` to -1, 0 or 1: the first of two items is less, equal or greater."""
         assign(self.sign, 0)
         assign(self.column, 0)
         with T.While(tirx.all(self.sign[0] == 0, self.column[0] < long(self.width))):
@@ -78,7 +78,7 @@ class _Writer:
         return tirx.any(a < b, tirx.all(a == a, b != b))  # NaN differs from itself
 
     def sort(self) -> Any:
-        """Positions in ascending order of their items, equal ones as they stood: a merge sort from small runs up."""
+        """Return the positions in ascending order of their items by a stable merge sort."""
         order, other = (T.alloc_buffer((self.items,), "int64") for _ in range(2))
         with loops([self.items]) as (k,):
             T.buffer_store(order, k, [k])
@@ -109,7 +109,7 @@ class _Writer:
                         add_one(right)
 
     def _choose(self, order: Any, left: Any, right: Any, middle: Any, end: Any) -> None:
-        """Leave 1 in `sign` where the next item comes from the right run."""
+        """Set `sign` to 1 if the next item comes from the right run."""
         with T.If(tirx.all(left < middle, right < end)):
             with T.Then():
                 self.compare(order[left], order[right])

@@ -1,4 +1,4 @@
-"""Shared helpers to write these kernels: the function's frame, arguments, counters, loops over many axes."""
+"""Helpers to write kernels: the function's frame, arguments, counters, loops over several axes."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 
 class Kernel:
-    """A function under construction; `function` holds the result."""
+    """A function under construction; `function` is the result."""
 
     function: tirx.PrimFunc
 
     @contextmanager
     def write(self, name: str) -> Iterator[None]:
-        """Write the function's body inside of this."""
+        """Write the function's body in this block."""
         with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
             T.func_name(name)
-            T.func_attr({"op_pattern": 8, "tirx.noalias": True})  # opaque: nothing is fused into it
+            T.func_attr({"op_pattern": 8, "tirx.noalias": True})  # opaque: no operator is fused into it
             yield
         self.function = builder.get()
 
     def argument(self, name: str, shape: Sequence[Any], dtype: str) -> Any:
-        """A tensor that the function takes or writes."""
+        """Add a tensor that the function reads or writes."""
         return T.arg(name, T.buffer(tuple(shape), dtype))
 
 
 def counter(start: int = 0) -> Any:
-    """A mutable integer variable."""
-    made = T.alloc_buffer((1,), "int64", scope="local")
-    assign(made, start)
-    return made
+    """Allocate a mutable integer variable."""
+    variable = T.alloc_buffer((1,), "int64", scope="local")
+    assign(variable, start)
+    return variable
 
 
 def assign(target: Any, value: Any) -> None:
-    """Give a counter a value."""
+    """Set a counter."""
     T.buffer_store(target, long(value), [0])
 
 
 def add_one(target: Any) -> None:
-    """Increase a counter."""
+    """Increase a counter by 1."""
     assign(target, target[0] + long(1))
 
 
 def long(value: Any) -> Any:
-    """A whole number as int64."""
+    """Return an integer as int64."""
     return tirx.const(value, "int64") if isinstance(value, int) else tirx.Cast("int64", value)
 
 
 @contextmanager
 def when(condition: Any) -> Iterator[None]:
-    """Do what follows only where the condition holds."""
+    """Execute the block only if the condition holds."""
     with T.If(condition), T.Then():
         yield
 
 
 @contextmanager
 def loops(extents: Sequence[Any]) -> Iterator[list[Any]]:
-    """A loop over each axis; one step where there is none."""
+    """Loop over each axis; without an axis, the body runs once."""
     if not extents:
         yield []
         return

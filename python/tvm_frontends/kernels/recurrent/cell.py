@@ -1,4 +1,4 @@
-"""What a recurrent layer computes, and how its weights lie in memory for the kernel."""
+"""The computation of a recurrent layer, and the layout of its weights for the kernel."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from .cell_activations import Activation
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
-"""Gates of each kind of cell; in the order of ONNX: LSTM input, output, forget, cell; GRU update, reset, hidden."""
+"""Number of gates of each kind of cell, in ONNX's order: LSTM input, output, forget, cell; GRU update, reset, hidden."""
 LANES = 64
-"""Sums that one pass over a piece of the recurrent weights makes: eight vectors of AVX, four of AVX-512."""
+"""Sums of one pass over a block of the recurrent weights: eight vectors of AVX, four of AVX-512."""
 ROWS = 4
-"""Most sequences of a batch that share a pass over the weights."""
+"""Most sequences of a batch that share one pass over the weights."""
 
 
 @dataclass(frozen=True)
@@ -24,15 +24,15 @@ class Cell:
     hidden: int
     """Length of the longest sequence, sequences, and hidden units."""
     activations: tuple[Activation, ...]
-    """Of the gates, in ONNX's order: LSTM f, g, h; GRU f, g; RNN f."""
+    """Activations in ONNX's order: LSTM f, g, h; GRU f, g; RNN f."""
     clip: float | None = None
-    """Bound of what the gates' activations take."""
+    """Bound of the arguments of the gates' activations."""
     reverse: bool = False
     """Whether the steps run from the last to the first."""
     lengths: bool = False
     """Whether each sequence has its own length."""
     peepholes: bool = False
-    """LSTM: whether gates see the cell's state."""
+    """LSTM: whether gates read the cell's state."""
     input_forget: bool = False
     """LSTM: whether the forget gate is one minus the input gate."""
     linear_before_reset: bool = False
@@ -46,12 +46,12 @@ class Cell:
 
     @property
     def gates(self) -> int:
-        """Gates of the cell."""
+        """Number of gates of the cell."""
         return GATES[self.kind]
 
     @property
     def rows(self) -> int:
-        """Sequences of the batch that share a pass over the weights."""
+        """Sequences of the batch that share one pass over the weights."""
         return max(rows for rows in range(1, ROWS + 1) if self.batch % rows == 0)
 
     @property
@@ -63,12 +63,12 @@ class Cell:
 
     @property
     def blocks(self) -> int:
-        """Blocks of hidden units; the last one may be filled up with units that nothing reads."""
+        """Blocks of hidden units; the last one may be padded with unused units."""
         return -(-self.hidden // self.units)
 
     @property
     def phases(self) -> tuple[tuple[int, int], ...]:
-        """Gates (from, to) that are computed from one state; a later phase needs the result of the one before."""
+        """Ranges of gates computed from one state; a later phase needs the result of the phase before."""
         if self.kind == "gru" and not self.linear_before_reset:
             return ((0, 2), (2, 3))
         return ((0, self.gates),)

@@ -17,7 +17,7 @@ _ALPHA = {
     "elu": 1.0,
 }
 _BETA = {"affine": None, "scaledtanh": None, "hardsigmoid": 0.5}
-"""Defaults of the functions that take a constant; None where ONNX has no default."""
+"""Defaults of the functions that take a constant; None if ONNX has no default."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +25,10 @@ class Activation:
     """A function of one number."""
 
     name: str
-    """As in ONNX, in lower case."""
+    """ONNX's name in lower case."""
     alpha: float = 0.0
     beta: float = 0.0
-    """Meaningless where the function takes none."""
+    """Unused if the function does not take it."""
 
     def __call__(self, x: Any) -> Any:
         """The function's value at an expression."""
@@ -36,16 +36,16 @@ class Activation:
 
 
 def make_activation(name: str, alpha: float | None = None, beta: float | None = None) -> Activation:
-    """An activation by its name in ONNX, whatever its case; alpha and beta default to those of ONNX's operator.
+    """Return an activation by its ONNX name in any case; alpha and beta default to those of ONNX's operator.
 
     Raises
     ------
     ValueError
-        ONNX has no such function, or no default for what is not given.
+        ONNX has no such function, or no default for a missing constant.
     """
     key = name.lower()
     if key not in _FUNCTIONS:
-        raise ValueError(f"the activation {name!r} is none of {', '.join(_FUNCTIONS)}")
+        raise ValueError(f"the activation {name!r} is unknown; allowed are {', '.join(_FUNCTIONS)}")
     alpha = _ALPHA.get(key, 0.0) if alpha is None else alpha
     beta = _BETA.get(key, 0.0) if beta is None else beta
     if alpha is None or beta is None:
@@ -54,12 +54,12 @@ def make_activation(name: str, alpha: float | None = None, beta: float | None = 
 
 
 def takes_alpha(name: str) -> bool:
-    """Whether a function has the constant alpha."""
+    """Whether a function takes alpha."""
     return name.lower() in _ALPHA
 
 
 def takes_beta(name: str) -> bool:
-    """Whether a function has the constant beta."""
+    """Whether a function takes beta."""
     return name.lower() in _BETA
 
 

@@ -1,8 +1,8 @@
-"""Write the kernel of a recurrent layer: all steps of one direction in one function.
+"""Kernels of recurrent layers: all steps of one direction in one function.
 
-What the inputs add to the gates is computed before, for all steps at once, by a matrix product. A step multiplies the
-state with the recurrent weights, block of hidden units by block: the weights of a block lie one after the other, its
-sums stay in registers, and its gates follow at once.
+The contribution of the inputs to the gates is computed before, for all steps at once, by a matrix product. A step
+multiplies the state by the recurrent weights in blocks of hidden units. The weights of a block are contiguous, its sums
+stay in registers, and its gates are computed at once.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .cell import Cell
 
 
 def recurrent_kernel(cell: Cell) -> tirx.PrimFunc:
-    """Make the kernel of a cell.
+    """Build the kernel of a cell.
 
     Its arguments, with ``J = cell.blocks``, ``U = cell.units``, ``G = cell.gates``, ``T`` steps, ``B`` sequences and
     ``H`` hidden units:
 
-    - inputs' part of the gates, ``(T * B, J * G * U)``, biases included,
+    - the inputs' contribution to the gates, ``(T * B, J * G * U)``, biases included,
     - recurrent weights, one tensor for each of `Cell.phases`, ``(J, H, gates of the phase * U)``; if they are integers,
       their factors, ``(J, G * U)``,
     - state before the first step ``(1, B, H)``; LSTM: the cell's state, too,
@@ -31,26 +31,26 @@ def recurrent_kernel(cell: Cell) -> tirx.PrimFunc:
     - lengths, if any: ``(B,)`` int32,
     - results: states of all steps ``(T, 1, B, H)``, the last state ``(1, B, H)``; LSTM: the last state of the cell.
 
-    The axis of one element is that of the directions in ONNX: nothing is copied to add it.
+    The axis of length 1 is ONNX's axis of directions, so that no copy is needed to add it.
     """
     return _function(cell, _Writer)
 
 
 CELL = "tvm_frontends.recurrent_cell"
-"""Attribute of the kernel: its `Cell` as JSON, from which a kernel for GPUs is made."""
+"""Attribute of the kernel: its `Cell` as JSON, from which `gpu_recurrent_kernel` builds a kernel for GPUs."""
 _MOST_THREADS, _SHARED_BYTES = 1024, 48 << 10
 
 
 def gpu_recurrent_kernel(kernel: tirx.PrimFunc) -> tirx.PrimFunc | None:
-    """Make a kernel for GPUs in place of one of `recurrent_kernel`, with the same arguments.
+    """Build the GPU kernel that replaces one of `recurrent_kernel`, with the same arguments.
 
-    A block computes one sequence and a thread one hidden unit, or every n-th. States are in the block's shared memory, so
-    that the steps need no further launch.
+    A block computes one sequence, and a thread one hidden unit, or every n-th. States are in shared memory, so that the
+    steps need no further launch.
 
     Returns
     -------
     PrimFunc or None
-        None if ``kernel`` is no recurrent layer, or has more hidden units than fit into shared memory.
+        None if ``kernel`` is not a recurrent layer, or has more hidden units than fit into shared memory.
     """
     text = kernel.attrs.get(CELL) if kernel.attrs else None
     if text is None:
@@ -64,14 +64,14 @@ def gpu_recurrent_kernel(kernel: tirx.PrimFunc) -> tirx.PrimFunc | None:
 def _function(cell: Cell, writer: type[_Writer]) -> tirx.PrimFunc:
     with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
         T.func_name(f"{cell.kind}_layer")
-        # Opaque: nothing is fused into it.
+        # Opaque: no operator is fused into it.
         T.func_attr({"op_pattern": 8, "tirx.noalias": True, CELL: msgspec.json.encode(cell).decode()})
         writer(cell).write()
     return builder.get()
 
 
 class _Writer:
-    """Writes the function's body; buffers are attributes."""
+    """Writes the function's body; its buffers are attributes."""
 
     def __init__(self, cell: Cell) -> None:
         c = self.cell = cell
@@ -91,7 +91,7 @@ class _Writer:
         self.last_c = self._arg("last_c", (1, c.batch, c.hidden)) if c.kind == "lstm" else None
 
     def _allocate(self, batch: int, padded: int, sums: tuple[int, int], scope: str) -> None:
-        """Make the memory of the states and sums."""
+        """Allocate the states and sums."""
         c = self.cell
         two_phases = len(c.phases) > 1
         self.h = T.alloc_buffer((2, batch, padded), c.dtype, scope=scope)
@@ -112,7 +112,7 @@ class _Writer:
         return self._number(0)
 
     def write(self) -> None:
-        """All steps, from the first state to the last."""
+        """Write all steps, from the first state to the last."""
         cell = self.cell
         columns = max(to - start for start, to in cell.phases) * cell.units
         self._allocate(cell.batch, cell.blocks * cell.units, (cell.rows, columns), "global")
@@ -144,10 +144,10 @@ class _Writer:
                 T.buffer_store(outer, inner[tuple(index)], [0, b, unit])
 
     def _multiply(self, phase: int, step: Any, block: Any, group: Any) -> None:
-        """Sums of the state times the weights of a block's gates, for a few sequences."""
+        """Multiply the states of a few sequences by the weights of a block's gates."""
         start, to = self.cell.phases[phase]
         rows, gates, units = self.cell.rows, to - start, self.cell.units
-        # A vector for each gate: LLVM makes one of 64 lanes of one of 48.
+        # A vector for each gate: LLVM pads a vector of 48 lanes to 64.
         with T.unroll(rows) as row, T.unroll(gates) as gate, T.vectorized(units) as lane:
             T.buffer_store(self.sums, self._zero(), [row, gate * units + lane])
         with (
@@ -170,22 +170,22 @@ class _Writer:
         return self.h[step % 2, own, k] if self.rounded is None else self.rounded[own, k]
 
     def _row(self, b: Any) -> Any:
-        """Where the states of a sequence lie."""
+        """Row of a sequence's states in the buffers."""
         return b
 
     def _column(self, gate: Any, u: Any) -> Any:
-        """Where the sum of a gate of a block's unit lies."""
+        """Column of the sum of a gate of a block's unit."""
         return gate * self.cell.units + u
 
     def _round_state(self, step: Any) -> None:
-        """Each sequence's state in 255 steps of its range, which holds 0, as ``DynamicQuantizeLinear`` makes them."""
+        """Round each sequence's state to 255 steps of its range, which contains 0, as ``DynamicQuantizeLinear`` does."""
         with T.serial(self.cell.batch) as b:
             scale, zero = self._range_of(step, b)
             with T.serial(self.cell.hidden) as k:
                 T.buffer_store(self.rounded, self._rounded_value(step, b, k, scale, zero), [b, k])
 
     def _range_of(self, step: Any, own: Any) -> tuple[Any, Any]:
-        """The size of a step and the number of the one that is 0."""
+        """Return the size of a step, and the step that is 0."""
         for end in range(2):
             T.buffer_store(self.range, self._zero(), [end])
         with T.serial(self.cell.hidden) as k:
@@ -200,7 +200,7 @@ class _Writer:
         return (tirx.min(tirx.max(whole, self._zero()), self._number(255)) - zero) * scale
 
     def _gates(self, phase: int, step: Any, block: Any, b: Any, row: Any) -> None:
-        """New states of a block's units; a sequence that has ended keeps its states."""
+        """Write the new states of a block's units; a sequence that has ended keeps its states."""
         if self.lengths is None:
             with T.vectorized(self.cell.units) as u:
                 self._new_state(phase, step, self._time(step, b), block, b, row, u)
@@ -216,7 +216,7 @@ class _Writer:
         return tirx.min(self.lengths[b], self.cell.steps)
 
     def _time(self, step: Any, b: Any) -> Any:
-        """Position in the sequence at which a step is."""
+        """Position in the sequence at a step."""
         if not self.cell.reverse:
             return step
         return (self.cell.steps if self.lengths is None else self._length(b)) - 1 - step
@@ -237,31 +237,33 @@ class _Writer:
         unit, own = block * self.cell.units + u, self._row(b)
         start = self.cell.phases[phase][0]
 
-        def given(gate: int) -> Any:
+        def input_part(gate: int) -> Any:
             return self.x[time * self.cell.batch + b, (block * self.cell.gates + gate) * self.cell.units + u]
 
-        def recurrent(gate: int) -> Any:
+        def recurrent_part(gate: int) -> Any:
             return self.sums[row, self._column(gate - start, u)]
 
         if self.cell.kind == "lstm":
-            new = self._lstm([given(g) + recurrent(g) for g in range(4)], block, b, u)
+            new = self._lstm([input_part(g) + recurrent_part(g) for g in range(4)], block, b, u)
         elif self.cell.kind == "rnn":
-            new = self.cell.activations[0](self._clip(given(0) + recurrent(0)))
+            new = self.cell.activations[0](self._clip(input_part(0) + recurrent_part(0)))
         elif self.cell.linear_before_reset:
-            update, reset = (self.cell.activations[0](self._clip(given(g) + recurrent(g))) for g in range(2))
+            update, reset = (self.cell.activations[0](self._clip(input_part(g) + recurrent_part(g))) for g in range(2))
             update, reset = T.Bind(update), T.Bind(reset)
-            new = self._mix(update, given(2) + reset * (recurrent(2) + self.bias[block, u]), step, own, unit)
+            new = self._mix(update, input_part(2) + reset * (recurrent_part(2) + self.bias[block, u]), step, own, unit)
         elif phase == 0:
-            T.buffer_store(self.update, self.cell.activations[0](self._clip(given(0) + recurrent(0))), [own, unit])
-            reset = self.cell.activations[0](self._clip(given(1) + recurrent(1)))
+            T.buffer_store(
+                self.update, self.cell.activations[0](self._clip(input_part(0) + recurrent_part(0))), [own, unit]
+            )
+            reset = self.cell.activations[0](self._clip(input_part(1) + recurrent_part(1)))
             T.buffer_store(self.reset, reset * self.h[step % 2, own, unit], [own, unit])
             return
         else:
-            new = self._mix(self.update[own, unit], given(2) + recurrent(2), step, own, unit)
+            new = self._mix(self.update[own, unit], input_part(2) + recurrent_part(2), step, own, unit)
         T.buffer_store(self.h, new, [(step + 1) % 2, own, unit])
 
     def _mix(self, update: Any, hidden: Any, step: Any, own: Any, unit: Any) -> Any:
-        """The GRU's state: the old one where the update gate is open, else the new one."""
+        """Return the GRU's state: the old one as far as the update gate is open, else the new one."""
         hidden = T.Bind(self.cell.activations[1](self._clip(hidden)))
         return hidden + update * (self.h[step % 2, own, unit] - hidden)
 
@@ -270,7 +272,7 @@ class _Writer:
         place = [self._row(b), block * self.cell.units + u]
         state = T.Bind(self.c[tuple(place)])
 
-        def peep(gate: int, value: Any) -> Any:  # peepholes of the input, output and forget gate
+        def peep(gate: int, value: Any) -> Any:  # gates: input, output, forget
             return gates[gate] + self.peepholes[block, gate, u] * value if self.peepholes is not None else gates[gate]
 
         taken = T.Bind(f(self._clip(peep(0, state))))
@@ -287,11 +289,11 @@ class _Writer:
 
 
 class _BlockWriter(_Writer):
-    """Writes the kernel for a GPU. Its threads divide the (filled up) hidden units, so that all meet at each barrier."""
+    """Writes the kernel for a GPU. The thread count divides the padded units, so that all threads reach each barrier."""
 
     @classmethod
     def shared_bytes(cls, cell: Cell) -> int:
-        """Bytes of shared memory of a block."""
+        """Return the shared memory of a block in bytes."""
         states = 2 + (cell.kind == "lstm") + 2 * (len(cell.phases) > 1) + cell.rounded_state
         return states * cell.blocks * cell.units * (8 if cell.dtype == "float64" else 4)
 
@@ -302,7 +304,7 @@ class _BlockWriter(_Writer):
         return gate
 
     def write(self) -> None:
-        """All steps of a block's sequence."""
+        """Write all steps of a block's sequence."""
         cell = self.cell
         padded = cell.blocks * cell.units
         threads = max(count for count in range(1, min(padded, _MOST_THREADS) + 1) if padded % count == 0)
@@ -337,7 +339,7 @@ class _BlockWriter(_Writer):
         T.evaluate(T.tvm_storage_sync("shared"))
 
     def _unit(self, phase: int, step: Any, b: Any, unit: Any) -> None:
-        """Sums and new state of a hidden unit."""
+        """Write the sums and the new state of a hidden unit."""
         start, to = self.cell.phases[phase]
         block, u = unit // self.cell.units, unit % self.cell.units
         for gate in range(to - start):
@@ -361,7 +363,7 @@ class _BlockWriter(_Writer):
                 T.buffer_store(self.h, self.h[step % 2, 0, unit], [(step + 1) % 2, 0, unit])
 
     def _round_units(self, step: Any, units: list[Any]) -> None:
-        """Each thread finds the range by itself and rounds its units."""
+        """Let each thread compute the range by itself and round its units."""
         scale, zero = self._range_of(step, 0)
         for unit in units:
             T.buffer_store(self.rounded, self._rounded_value(step, 0, unit, scale, zero), [0, unit])

@@ -1,4 +1,4 @@
-"""A recurrent layer in Relax: a matrix product for all steps, then one call of a kernel for each direction."""
+"""A recurrent layer in Relax: a matrix product for the inputs of all steps, then a kernel call for each direction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .cell import Cell
 from .kernel import recurrent_kernel
 
 _DTYPES = ("float32", "float64")
-"""Types in which kernels compute; others are computed in float32."""
+"""Types of the kernels; other types are computed in float32."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Weights:
     peepholes: relax.Expr | None = None
     """``(3 * H,)``: input, output, forget."""
     factors: relax.Expr | None = None
-    """``(G * H,)``: of recurrent weights that are integers (`Cell.weights`)."""
+    """``(G * H,)``: scale of each gate's recurrent weights, if they are integers (`Cell.weights`)."""
 
 
 def emit_direction(
@@ -47,7 +47,7 @@ def emit_direction(
     Parameters
     ----------
     cell : Cell
-        Its data type is that of the results.
+        The layer; its ``dtype`` is that of the results.
     x : relax.Expr
         ``(T, B, I)``.
     first_h, first_c : relax.Expr, optional
@@ -126,7 +126,7 @@ class _Emitter:
         return self._zeros(1, self.cell.batch, self.cell.hidden) if value is None else self._cast(value)
 
     def _blocks(self, value: relax.Expr, axis: int) -> relax.Expr:
-        """Split the axis of hidden units into blocks, the last one filled up with zeros."""
+        """Split the axis of hidden units into blocks, the last one padded with zeros."""
         cell = self.cell
         shape = [int(d) for d in value.ty.shape]
         missing = cell.blocks * cell.units - cell.hidden
@@ -137,7 +137,7 @@ class _Emitter:
         return self._reshape(value, [*shape[:axis], cell.blocks, cell.units, *shape[axis + 1 :]])
 
     def _pack_gates(self, weight: relax.Expr) -> relax.Expr:
-        """``(G * H, K)`` as ``(J, K, G, U)``."""
+        """Reorder ``(G * H, K)`` to ``(J, K, G, U)``."""
         cell = self.cell
         columns = int(weight.ty.shape[1])
         blocks = self._blocks(self._reshape(weight, (cell.gates, cell.hidden, columns)), 1)  # G, J, U, K
@@ -150,7 +150,7 @@ class _Emitter:
         return self._reshape(packed, (cell.blocks, cell.hidden, (to - start) * cell.units))
 
     def _inputs(self, weights: Weights, x: relax.Expr) -> relax.Expr:
-        """What the inputs and the biases add to the gates at all steps."""
+        """Emit the contribution of inputs and biases to the gates of all steps."""
         cell, op = self.cell, relax.op
         size = int(x.ty.shape[2])
         width = cell.blocks * cell.gates * cell.units
@@ -161,12 +161,12 @@ class _Emitter:
         return gates if bias is None else self._emit(op.add(gates, bias))
 
     def _bias(self, weights: Weights) -> relax.Expr | None:
-        """All biases that apply before the gates' activations, in the order of the packed gates."""
+        """Return all biases added before the gates' activations, in the order of the packed gates."""
         cell = self.cell
         parts = [self._reshape(b, (cell.gates, cell.hidden)) for b in (weights.input_bias,) if b is not None]
         if weights.recurrent_bias is not None:
             recurrent = self._reshape(weights.recurrent_bias, (cell.gates, cell.hidden))
-            if cell.linear_before_reset:  # that of the hidden gate is the kernel's
+            if cell.linear_before_reset:  # the kernel adds the bias of the hidden gate
                 mask = np.array([[1], [1], [0]], cell.dtype)
                 recurrent = self._emit(relax.op.multiply(recurrent, relax.const(mask)))
             parts.append(recurrent)

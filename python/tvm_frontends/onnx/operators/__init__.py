@@ -1,7 +1,7 @@
-"""Converters of ONNX operators to Relax, a family a file, which take precedence over those of TVM's frontend.
+"""Converters of ONNX operators to Relax, a family a file; they take precedence over those of TVM's frontend.
 
-A converter is a function from a `Node` to the value of its output, or to a list of values where it has several. It is
-registered by `converter`, and found by the operator's domain and name; nothing of TVM's frontend is changed.
+A converter takes a `Node` and returns the value of its output, or a list if it has several. `converter` registers it by
+domain and operator. `prepare` converts older models to opset 13 first: a converter meets older nodes only if that fails.
 """
 
 from .nodes import Node, constant_of, converter, find

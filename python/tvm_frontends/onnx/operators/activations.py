@@ -1,4 +1,4 @@
-"""Activations as Relax operators, which can be fused into products; TVM's frontend makes separate kernels of some.
+"""Converters of activations to Relax operators, which can be fused into products.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -20,7 +20,10 @@ from .upstream import convert_upstream
 
 @converter("Clip")
 def clip(node: Node) -> relax.Expr:
-    """Clip: bounds may be missing or NaN (none); NaN inputs stay NaN. From opset 11 bounds are inputs."""
+    """Convert Clip to ``maximum`` and ``minimum``; bounds are inputs from opset 11, attributes before.
+
+    A bound that is missing or NaN does not apply; NaN inputs stay NaN.
+    """
     x: Any = node.inputs[0]
     for name, position, bound in (("min", 1, relax.op.maximum), ("max", 2, relax.op.minimum)):
         limit = node.input(position)
@@ -40,13 +43,13 @@ def _bounded(node: Node, x: relax.Expr, limit: relax.Expr, bound: Callable[..., 
     if "float" in dtype_of(limit):
         none = relax.const(-np.inf if bound is relax.op.maximum else np.inf, limit.ty.dtype.dtype)
         limit = node.emit(relax.op.where(node.emit(relax.op.isnan(limit)), none, limit))
-        return node.emit(bound(limit, x))  # x where either is NaN; of constants, kernels see to it
+        return node.emit(bound(limit, x))  # the second operand if either is NaN
     return node.emit(bound(x, limit))
 
 
 @converter("Softmax")
 def softmax(node: Node) -> relax.Expr:
-    """Softmax, of half precision in float32: sums of many small terms lose most digits in 16 bits."""
+    """Convert Softmax; half precision is computed in float32, since sums of small terms lose most digits in 16 bits."""
     x = node.inputs[0]
     kind = dtype_of(x)
     if kind not in ("float16", "bfloat16"):

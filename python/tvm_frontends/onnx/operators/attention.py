@@ -1,4 +1,4 @@
-"""Attention as ONNX Runtime's optimiser fuses it (domain com.microsoft), written out as products and softmax."""
+"""Converters of attention of com.microsoft, as ONNX Runtime's optimiser fuses it, to products and softmax."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tvm import relax
 
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
-from .quantised_arithmetic import cast
 from .quantized import float_product
+from .quantized_arithmetic import cast
+from .transformers import split_heads
 
 _DOMAIN = "com.microsoft"
 _REFUSED = ("do_rotary", "past_present_share_buffer")
@@ -31,21 +32,26 @@ class _Heads:
 
 @converter("Attention", domain=_DOMAIN)
 def attention(node: Node) -> list[relax.Expr]:
-    """Inputs X, weights of q, k and v beside each other, their bias, a mask, past keys and values, a bias of scores."""
-    x, weights, bias, mask, past, added = (node.input(k) for k in range(6))
+    """Convert Attention: X, packed weights and bias of q, k and v, mask, past keys and values, bias of scores.
+
+    Rotary embeddings and shared past buffers are refused.
+    """
+    x, weights, bias, mask, past, score_bias = (node.input(k) for k in range(6))
     product = node.emit(relax.op.matmul(x, weights))
-    return _self_attention(node, product, bias, mask, past, added)
+    return _self_attention(node, product, bias, mask, past, score_bias)
 
 
 @converter("QAttention", domain=_DOMAIN)
 def quantized_attention(node: Node) -> list[relax.Expr]:
-    """Attention with quantised X and weights."""
+    """Convert QAttention: Attention with quantised X and weights, multiplied as integers."""
     x, weights, bias, x_scale, scale, mask, x_zero, zero, past = (node.input(k) for k in range(9))
     product = float_product(node, (x, x_scale, x_zero), (weights, scale, zero), None)
     return _self_attention(node, product, bias, mask, past, None)
 
 
-def _self_attention(node: Node, product: relax.Expr, bias: Any, mask: Any, past: Any, added: Any) -> list[relax.Expr]:
+def _self_attention(
+    node: Node, product: relax.Expr, bias: Any, mask: Any, past: Any, score_bias: Any
+) -> list[relax.Expr]:
     _check(node)
     if bias is not None:
         product = node.emit(relax.op.add(product, bias))
@@ -59,7 +65,7 @@ def _self_attention(node: Node, product: relax.Expr, bias: Any, mask: Any, past:
         length = node.shape(past, "its input past")[3]
         key, value = (_after_past(node, past, k, now) for k, now in enumerate((key, value)))
     heads = _Heads(query, key, value, length)
-    results = [_attend(node, heads, mask, added)]
+    results = [_attend(node, heads, mask, score_bias)]
     if node.wants(1):
         pair = [node.emit(relax.op.expand_dims(each, 0)) for each in (key, value)]
         results.append(node.emit(relax.op.concat(pair, 0)))
@@ -67,7 +73,7 @@ def _self_attention(node: Node, product: relax.Expr, bias: Any, mask: Any, past:
 
 
 def _after_past(node: Node, past: relax.Expr, which: int, now: relax.Expr) -> relax.Expr:
-    """Keys (0) or values (1) of the past, then those of now."""
+    """Append keys (0) or values (1) to those of the past."""
     shape = node.shape(past, "its input past")
     part = node.emit(relax.op.strided_slice(past, [0], [which], [which + 1]))
     return node.emit(relax.op.concat([node.emit(relax.op.reshape(part, shape[1:])), now], 2))
@@ -75,11 +81,14 @@ def _after_past(node: Node, past: relax.Expr, which: int, now: relax.Expr) -> re
 
 @converter("MultiHeadAttention", domain=_DOMAIN)
 def multi_head_attention(node: Node) -> list[relax.Expr]:
-    """Inputs q, k, v (k and v may stand packed in others), bias, a mask of keys, what is added to scores, past k and v."""
+    """Convert MultiHeadAttention: q, k and v or packed forms, bias, key mask, bias of scores, past k and v.
+
+    The output of scores and buffers shared with the past are refused.
+    """
     _check(node)
-    query, key, value, bias, mask, added, past_key, past_value = (node.input(k) for k in range(8))
+    query, key, value, bias, mask, score_bias, past_key, past_value = (node.input(k) for k in range(8))
     if node.input(8) is not None or node.input(9) is not None or node.wants(3):
-        raise node.unsupported("it shares a buffer with its past or gives its scores; export the model without that")
+        raise node.unsupported("it shares a buffer with its past or outputs its scores; export the model without that")
     query, key, value = _unpacked(node, query, key, value)
     if bias is not None:
         query, key, value = _with_bias(node, bias, [query, key, value])
@@ -89,7 +98,7 @@ def multi_head_attention(node: Node) -> list[relax.Expr]:
         length = node.shape(past_key, "its input past_key")[2]
         key = node.emit(relax.op.concat([past_key, key], 2))
         value = node.emit(relax.op.concat([past_value, value], 2))
-    result = _attend(node, _Heads(query, key, value, length), mask, added)
+    result = _attend(node, _Heads(query, key, value, length), mask, score_bias)
     return [result, key, value]
 
 
@@ -100,13 +109,13 @@ def _check(node: Node) -> None:
 
 
 def _unpacked(node: Node, query: Any, key: Any, value: Any) -> list[relax.Expr]:
-    """Q, k and v by themselves; packed are (batch, tokens, heads, 3, size) and (batch, tokens, heads, 2, size)."""
+    """Separate packed q, k and v: (batch, tokens, heads, 3, size), or k and v: (batch, tokens, heads, 2, size)."""
     packed = query if key is None else key
     if value is not None or packed is None:
         return [query, key, value]
     shape = node.shape(packed, "its packed input")
     if len(shape) != 5:
-        raise node.unsupported(f"its values are missing, and its keys of shape {shape} do not hold them")
+        raise node.unsupported(f"it has no values, and its keys have shape {shape}; packed keys and values have 5 axes")
     parts = []
     for k in range(shape[3]):
         part = node.emit(relax.op.strided_slice(packed, [3], [k], [k + 1]))
@@ -115,7 +124,7 @@ def _unpacked(node: Node, query: Any, key: Any, value: Any) -> list[relax.Expr]:
 
 
 def _with_bias(node: Node, bias: relax.Expr, tensors: Sequence[relax.Expr]) -> list[relax.Expr]:
-    """The biases of q, k and v are concatenated; keys and values by heads have none."""
+    """Add the concatenated biases of q, k and v; keys and values that are split by heads have none."""
     results, start = [], 0
     for tensor in tensors:
         shape = node.shape(tensor, "an input")
@@ -129,31 +138,30 @@ def _with_bias(node: Node, bias: relax.Expr, tensors: Sequence[relax.Expr]) -> l
 
 
 def _heads(node: Node, x: relax.Expr) -> relax.Expr:
-    """(batch, tokens, width) as (batch, heads, tokens, size); what has four axes has that form already."""
+    """Reshape (batch, tokens, width) to (batch, heads, tokens, size); a tensor of four axes has that form already."""
     shape = node.shape(x, "an input")
     if len(shape) == 4:
         return x
     heads = int(node.attribute("num_heads"))
     if shape[-1] % heads:
         raise node.unsupported(f"its width {shape[-1]} cannot be divided into {heads} heads")
-    split = node.emit(relax.op.reshape(x, (*shape[:2], heads, shape[-1] // heads)))
-    return node.emit(relax.op.permute_dims(split, [0, 2, 1, 3]))
+    return split_heads(node, x, (*shape[:2], heads, shape[-1] // heads))
 
 
-def _attend(node: Node, heads: _Heads, mask: Any, added: Any) -> relax.Expr:
-    """``softmax(scale * q @ k.T + masks) @ v`` as (batch, tokens, width)."""
+def _attend(node: Node, heads: _Heads, mask: Any, score_bias: Any) -> relax.Expr:
+    """Emit ``softmax(scale * q @ k.T + masks) @ v`` as (batch, tokens, width)."""
     batch, count, tokens, size = node.shape(heads.query, "its queries")
-    keys, wide = (node.shape(each, "its keys")[k] for each, k in ((heads.key, 2), (heads.value, 3)))
+    keys, value_size = (node.shape(each, "its keys")[k] for each, k in ((heads.key, 2), (heads.value, 3)))
     dtype = dtype_of(heads.query)
     scale = float(node.attribute("scale", 0.0)) or 1 / math.sqrt(size)
-    turned = node.emit(relax.op.permute_dims(heads.key, [0, 1, 3, 2]))
-    scores = node.emit(relax.op.matmul(heads.query, turned))
+    transposed_keys = node.emit(relax.op.permute_dims(heads.key, [0, 1, 3, 2]))
+    scores = node.emit(relax.op.matmul(heads.query, transposed_keys))
     scores = node.emit(relax.op.multiply(scores, relax.const(scale, dtype)))
     masks = [] if mask is None else _key_mask(node, mask, (batch, tokens, keys), dtype)
     if node.attribute("unidirectional", 0):
         masks.append(_causal(tokens, keys, heads.past, dtype))
-    if added is not None:
-        masks.append(added)
+    if score_bias is not None:
+        masks.append(score_bias)
     if masks:
         total = masks[0]
         for each in masks[1:]:
@@ -161,45 +169,45 @@ def _attend(node: Node, heads: _Heads, mask: Any, added: Any) -> relax.Expr:
         scores = node.emit(relax.op.add(scores, total))
     result = node.emit(relax.op.matmul(node.emit(relax.op.nn.softmax(scores, -1)), heads.value))
     result = node.emit(relax.op.permute_dims(result, [0, 2, 1, 3]))
-    return node.emit(relax.op.reshape(result, (batch, tokens, count * wide)))
+    return node.emit(relax.op.reshape(result, (batch, tokens, count * value_size)))
 
 
 def _causal(tokens: int, keys: int, past: int, dtype: str) -> relax.Expr:
-    """The least number where a key comes after its query."""
+    """Return a mask with the least number of the type for each key after its query."""
     later = np.arange(keys) > np.arange(tokens)[:, None] + past
     return relax.const(np.where(later, np.finfo(dtype).min, 0).astype(dtype).reshape(1, 1, tokens, keys))
 
 
 def _key_mask(node: Node, mask: relax.Expr, sizes: tuple[int, int, int], dtype: str) -> list[relax.Expr]:
-    """What is added to the scores (batch, heads, tokens, keys): mask_filter_value where the mask hides a key."""
+    """Return what is added to the scores: mask_filter_value for hidden keys."""
     batch, tokens, keys = sizes
     shape = node.shape(mask, "its mask")
     if shape in ((batch,), (2 * batch,)):
-        seen = _within(node, mask, shape, batch, keys)
+        visible = _visible_keys(node, mask, shape, batch, keys)
     elif shape in ((batch, keys), (batch, tokens, keys)):
-        seen = node.emit(relax.op.greater(mask, relax.const(0, dtype_of(mask))))
-        seen = node.emit(relax.op.reshape(seen, (batch, 1, *shape[1:-1], keys)))
+        visible = node.emit(relax.op.greater(mask, relax.const(0, dtype_of(mask))))
+        visible = node.emit(relax.op.reshape(visible, (batch, 1, *shape[1:-1], keys)))
         if len(shape) == 2:
-            seen = node.emit(relax.op.reshape(seen, (batch, 1, 1, keys)))
+            visible = node.emit(relax.op.reshape(visible, (batch, 1, 1, keys)))
     elif shape in ((1, 1), (batch, 1)):
-        return []  # a placeholder, says ONNX Runtime
+        return []  # ONNX Runtime's placeholder for no mask
     else:
         raise node.unsupported(
             f"its mask has shape {shape}; ({batch},), ({2 * batch},), ({batch}, {keys}) and ({batch}, {tokens}, {keys}) "
             "are allowed"
         )
     hidden = float(node.attribute("mask_filter_value", -10000.0))
-    return [node.emit(relax.op.where(seen, relax.const(0, dtype), relax.const(hidden, dtype)))]
+    return [node.emit(relax.op.where(visible, relax.const(0, dtype), relax.const(hidden, dtype)))]
 
 
-def _within(node: Node, mask: relax.Expr, shape: tuple[int, ...], batch: int, keys: int) -> relax.Expr:
-    """Keys before the ends that the mask gives, and not before the starts where it gives those, too."""
+def _visible_keys(node: Node, mask: relax.Expr, shape: tuple[int, ...], batch: int, keys: int) -> relax.Expr:
+    """Return which keys lie before the end of each sequence, and from its start on if the mask has starts."""
     bounds = node.emit(relax.op.reshape(cast(node, mask, "int32"), (shape[0] // batch, batch, 1, 1, 1)))
-    places = relax.const(np.arange(keys, dtype="int32"))
+    positions = relax.const(np.arange(keys, dtype="int32"))
     end = node.emit(relax.op.strided_slice(bounds, [0], [0], [1]))
-    seen = node.emit(relax.op.less(places, node.emit(relax.op.reshape(end, (batch, 1, 1, 1)))))
+    visible = node.emit(relax.op.less(positions, node.emit(relax.op.reshape(end, (batch, 1, 1, 1)))))
     if shape[0] == batch:
-        return seen
+        return visible
     start = node.emit(relax.op.strided_slice(bounds, [0], [1], [2]))
-    after = node.emit(relax.op.greater_equal(places, node.emit(relax.op.reshape(start, (batch, 1, 1, 1)))))
-    return node.emit(relax.op.logical_and(seen, after))
+    after = node.emit(relax.op.greater_equal(positions, node.emit(relax.op.reshape(start, (batch, 1, 1, 1)))))
+    return node.emit(relax.op.logical_and(visible, after))

@@ -1,7 +1,7 @@
-"""Operators whose result size depends on the values.
+"""Converters of operators whose result size depends on the values.
 
-A kernel fills a buffer of the largest possible size and counts the elements. Cutting the result out of the buffer, and all
-operators that follow, have shapes that are known only at run time.
+A kernel fills a buffer of the largest possible size and counts the elements. Cutting the result out of the buffer, and
+all operators that follow, have shapes that are known only when the model runs.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from .nodes import Node, converter
 
 @converter("NonZero")
 def nonzero(node: Node) -> relax.Expr:
-    """Positions as columns; a scalar counts as a tensor of one axis."""
+    """Convert NonZero: positions as columns; a scalar counts as a tensor of one axis."""
     x = node.input(0)
     shape = node.shape(x, "its input X")
     rank = max(len(shape), 1)
     if not math.prod(shape):
         return _empty((rank, 0), "int64")
     kernel = nonzero_kernel(shape, dtype_of(x))
-    places, count = _call(node, kernel, [x], [((rank, math.prod(shape)), "int64")])
-    return emit_leading(node.builder, places, 1, emit_count(node.builder, count))
+    positions, count = _call(node, kernel, [x], [((rank, math.prod(shape)), "int64")])
+    return emit_leading(node.builder, positions, 1, emit_count(node.builder, count))
 
 
 @converter("Compress")
 def compress(node: Node) -> relax.Expr:
-    """Slices along an axis, or elements of the flattened tensor, for which the condition holds."""
+    """Convert Compress; a constant condition gives a ``take`` of static size, another one a bounded kernel."""
     x, condition = node.input(0), node.input(1)
     shape = node.shape(x, "its input")
     axis = node.attribute("axis")
@@ -51,13 +51,13 @@ def compress(node: Node) -> relax.Expr:
         x = node.emit(relax.op.reshape(x, shape))
     axis %= len(shape)
     result = [min(conditions, d) if k == axis else d for k, d in enumerate(shape)]
-    known = node.constant(1)
-    if known is not None:
-        chosen = np.flatnonzero(known[: shape[axis]])
+    constant_condition = node.constant(1)
+    if constant_condition is not None:
+        chosen = np.flatnonzero(constant_condition[: shape[axis]])
         return relax.op.take(x, relax.const(chosen, "int64"), axis, mode="clip")
     if not math.prod(result):
         if result[axis]:
-            raise node.unsupported(f"its input {shape} is empty along another axis than {axis}")
+            raise node.unsupported(f"its input of shape {shape} may be empty along axis {axis} only")
         return _empty(result, dtype_of(x))
     kernel = compress_kernel(shape, dtype_of(x), axis, conditions)
     kept, count = _call(node, kernel, [x, condition], [(result, dtype_of(x))])
@@ -66,7 +66,7 @@ def compress(node: Node) -> relax.Expr:
 
 @converter("Unique")
 def unique(node: Node) -> list[relax.Expr]:
-    """Different elements, or different slices along an axis, with first positions, inverse and counts."""
+    """Convert Unique of elements or slices, with first positions, inverse and counts."""
     x = node.input(0)
     shape, axis, dtype = node.shape(x, "its input X"), node.attribute("axis"), dtype_of(x)
     if axis is None:
@@ -77,28 +77,28 @@ def unique(node: Node) -> list[relax.Expr]:
     width = math.prod(others)
     if not items * width:
         if items:
-            raise node.unsupported(f"its input {shape} is empty along another axis than {axis}")
+            raise node.unsupported(f"its input of shape {shape} may be empty along axis {axis} only")
         return [_empty(shape, dtype), *(_empty((0,), "int64") for _ in range(3))]
     front = [axis, *(k for k in range(len(shape)) if k != axis)]
     matrix = node.emit(relax.op.reshape(node.emit(relax.op.permute_dims(x, front)), (items, width)))
-    inner = "float32" if dtype in ("float16", "bfloat16") else dtype  # compilers have not all comparisons of these
+    inner = "float32" if dtype in ("float16", "bfloat16") else dtype  # compilers lack some comparisons of half types
     if inner != dtype:
         matrix = node.emit(relax.op.astype(matrix, inner))
     kernel = unique_kernel(items, width, inner, bool(node.attribute("sorted", 1)))
     vectors: list[Any] = [((items,), "int64")] * 3
-    rows, first, of, often, count = _call(node, kernel, [matrix], [((items, width), inner), *vectors])
+    rows, first, inverse, counts, count = _call(node, kernel, [matrix], [((items, width), inner), *vectors])
     if inner != dtype:
         rows = node.emit(relax.op.astype(rows, dtype))
     size = emit_count(node.builder, count)
     stacked = node.emit(relax.op.reshape(rows, (items, *others)))
     values = node.emit(relax.op.permute_dims(stacked, [front.index(k) for k in range(len(shape))]))
-    found = [emit_leading(node.builder, value, at, size) for value, at in ((values, axis), (first, 0), (often, 0))]
-    return [found[0], found[1], of, found[2]]
+    leading = [emit_leading(node.builder, value, at, size) for value, at in ((values, axis), (first, 0), (counts, 0))]
+    return [leading[0], leading[1], inverse, leading[2]]
 
 
 @converter("NonMaxSuppression")
 def non_max_suppression(node: Node) -> relax.Expr:
-    """Rows of batch, class and box; without a largest number of boxes none is selected."""
+    """Convert NonMaxSuppression: rows of batch, class and box; without a largest number of boxes it selects none."""
     boxes, scores = node.input(0), node.input(1)
     batch, count, _ = node.shape(boxes, "its boxes")
     _, classes, _ = node.shape(scores, "its scores")
@@ -112,12 +112,12 @@ def non_max_suppression(node: Node) -> relax.Expr:
     if not case.bound:
         return _empty((0, 3), "int64")
     numbers = [_number(node, 2, "int64"), _number(node, 3, "float32"), _number(node, 4, "float32")]
-    rows, found = _call(node, suppression_kernel(case), [boxes, scores, *numbers], [((case.bound, 3), "int64")])
-    return emit_leading(node.builder, rows, 0, emit_count(node.builder, found))
+    rows, selected = _call(node, suppression_kernel(case), [boxes, scores, *numbers], [((case.bound, 3), "int64")])
+    return emit_leading(node.builder, rows, 0, emit_count(node.builder, selected))
 
 
 def _number(node: Node, position: int, dtype: str) -> relax.Expr:
-    """An input of one number, a scalar or a vector; 0 where it is left out."""
+    """Return an optional input of one number as a vector; 0 if it is left out."""
     value = node.input(position)
     if value is None:
         return relax.const(np.zeros(1, dtype))
@@ -131,8 +131,8 @@ def _empty(shape: Sequence[int], dtype: str) -> relax.Expr:
 def _call(
     node: Node, kernel: tirx.PrimFunc, arguments: Sequence[relax.Expr], results: Sequence[tuple[Sequence[int], str]]
 ) -> list[relax.Expr]:
-    """Call a kernel that writes these results and a count."""
+    """Emit a kernel that writes these results and a count."""
     function = node.builder.add_func(kernel, node.operator.lower())
     types = [relax.TensorType(tuple(shape), dtype) for shape, dtype in (*results, ((1,), "int64"))]
-    made = node.emit(relax.call_tir(function, list(arguments), types))
-    return [node.emit(relax.TupleGetItem(made, k)) for k in range(len(types))]
+    buffers = node.emit(relax.call_tir(function, list(arguments), types))
+    return [node.emit(relax.TupleGetItem(buffers, k)) for k in range(len(types))]

@@ -1,4 +1,4 @@
-"""DeformConv: a convolution whose sampling positions are shifted by an input of offsets."""
+"""Converter of DeformConv: a convolution with shifted sampling positions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ from .nodes import Node, converter
 
 @converter("DeformConv")
 def deform_conv(node: Node) -> relax.Expr:
-    """Inputs X, W, offset, B, mask; taps between pixels are bilinear, those outside are 0."""
+    """Convert DeformConv of images in float32 or float64 to one kernel.
+
+    Taps between pixels are bilinear; taps outside of the image are 0.
+    """
     x, weights, offset, bias, mask = (node.input(i) for i in range(5))
     shape, kernel = node.shape(x, "its input X"), node.shape(weights, "its weights W")
     if len(shape) != 4 or dtype_of(x) not in ("float32", "float64"):
-        raise node.unsupported(f"its input has {len(shape)} axes of {dtype_of(x)}; 4 of float32 or float64 are allowed")
+        raise node.unsupported(
+            f"its input has {len(shape)} axes of {dtype_of(x)}; allowed are 4 axes of float32 or float64"
+        )
     arguments = [x, weights, offset] + ([mask] if mask is not None else [])
-    made = node.builder.emit_te(_Taps(node, shape, kernel), *arguments, primfunc_name_hint="deform_conv")
-    return made if bias is None else relax.op.add(made, relax.op.reshape(bias, (1, kernel[0], 1, 1)))
+    result = node.builder.emit_te(_Taps(node, shape, kernel), *arguments, primfunc_name_hint="deform_conv")
+    return result if bias is None else relax.op.add(result, relax.op.reshape(bias, (1, kernel[0], 1, 1)))
 
 
 class _Taps:
-    """The computation, once its attributes are read."""
+    """The tensor expression of DeformConv for a node's attributes."""
 
     def __init__(self, node: Node, shape: tuple[int, ...], kernel: tuple[int, ...]) -> None:
         self.shape, self.kernel = shape, kernel

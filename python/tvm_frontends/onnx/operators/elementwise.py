@@ -1,4 +1,4 @@
-"""Elementwise operators whose converters TVM lacks, or has for some attributes, types or ranges only.
+"""Converters of elementwise operators that TVM lacks, or converts for some attributes, types or ranges only.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -35,64 +35,54 @@ WHOLE = ("int", "uint")
 
 
 def scalar(value: float, like: relax.Expr) -> relax.Expr:
-    """A constant of the type of another value."""
+    """Return a constant in the type of another value."""
     return relax.const(value, dtype_of(like))
 
 
 @converter("IsInf")
 def is_inf(node: Node) -> relax.Expr:
-    """IsInf with the attributes that select infinities, which TVM's converter ignores."""
+    """Convert IsInf with ``detect_negative`` and ``detect_positive``."""
     x = node.input(0)
-    found = [
+    tests = [
         relax.op.equal(x, scalar(sign * np.inf, x))
         for name, sign in (("detect_negative", -1), ("detect_positive", 1))
         if node.attribute(name, 1)
     ]
-    if len(found) == 2:
-        return relax.op.logical_or(*found)
-    return found[0] if found else relax.op.zeros(node.shape(x, "its input"), "bool")
+    if len(tests) == 2:
+        return relax.op.logical_or(*tests)
+    return tests[0] if tests else relax.op.zeros(node.shape(x, "its input"), "bool")
 
 
 @converter("PRelu")
 def prelu(node: Node) -> relax.Expr:
-    """PRelu with a slope that broadcasts to the input; TVM's converter takes one per channel only."""
+    """Convert PRelu with a slope that broadcasts to the input; a vector may also have one value for each channel."""
     x, slope = node.input(0), node.input(1)
-    shape, given = node.shape(x, "its input X"), node.shape(slope, "its slope")
-    if len(given) == 1 and len(shape) > 1 and given[0] not in (1, shape[-1]) and given[0] == shape[1]:
-        slope = relax.op.reshape(slope, (given[0], *[1] * (len(shape) - 2)))
+    shape, slope_shape = node.shape(x, "its input X"), node.shape(slope, "its slope")
+    if len(slope_shape) == 1 and len(shape) > 1 and slope_shape[0] not in (1, shape[-1]) and slope_shape[0] == shape[1]:
+        slope = relax.op.reshape(slope, (slope_shape[0], *[1] * (len(shape) - 2)))
     return relax.op.where(relax.op.less(x, scalar(0, x)), relax.op.multiply(x, slope), x)
 
 
-@converter("Elu")
+@converter("Elu", "Selu")
 def elu(node: Node) -> relax.Expr:
-    """Elu of any floating-point type; TVM's converter takes float32 only."""
-    x = node.input(0)
-    below = relax.op.multiply(relax.op.subtract(relax.op.exp(x), scalar(1, x)), scalar(node.attribute("alpha", 1.0), x))
-    return relax.op.where(relax.op.less(x, scalar(0, x)), below, x)
-
-
-@converter("Selu")
-def selu(node: Node) -> relax.Expr:
-    """Selu of any floating-point type; TVM's converter takes float32 only."""
-    x = node.input(0)
-    alpha, gamma = (
-        node.attribute("alpha", 1.67326319217681884765625),
-        node.attribute("gamma", 1.05070102214813232421875),
-    )
-    below = relax.op.multiply(relax.op.subtract(relax.op.exp(x), scalar(1, x)), scalar(alpha, x))
-    return relax.op.multiply(scalar(gamma, x), relax.op.where(relax.op.less(x, scalar(0, x)), below, x))
+    """Convert Elu, and Selu with its factor gamma, of any floating-point type."""
+    x, selu = node.input(0), node.operator == "Selu"
+    alpha = scalar(node.attribute("alpha", 1.67326319217681884765625 if selu else 1.0), x)
+    below = relax.op.multiply(relax.op.subtract(relax.op.exp(x), scalar(1, x)), alpha)
+    result = relax.op.where(relax.op.less(x, scalar(0, x)), below, x)
+    return relax.op.multiply(scalar(node.attribute("gamma", 1.05070102214813232421875), x), result) if selu else result
 
 
 @converter("ThresholdedRelu")
 def thresholded_relu(node: Node) -> relax.Expr:
-    """ThresholdedRelu: 0 for what is not greater than alpha, infinities and NaN too."""
+    """Convert ThresholdedRelu: 0 for all that is not greater than alpha, NaN too."""
     x = node.input(0)
     return relax.op.where(relax.op.greater(x, scalar(node.attribute("alpha", 1.0), x)), x, scalar(0, x))
 
 
 @converter("Softplus")
 def softplus(node: Node) -> relax.Expr:
-    """``max(x, 0) + log(1 + exp(-|x|))``, which neither overflows nor loses small values."""
+    """Convert Softplus to ``max(x, 0) + log1p(exp(-|x|))``, which neither overflows nor loses small values."""
     x = node.input(0)
 
     def compute(a: te.Tensor) -> te.Tensor:
@@ -110,7 +100,7 @@ def softplus(node: Node) -> relax.Expr:
 
 @converter("Div")
 def divide(node: Node) -> relax.Expr:
-    """Div: integer division by zero has an undefined result, but must not trap, as processors do."""
+    """Convert Div; integer division by 0 has an undefined result, but does not trap."""
     x, y = node.input(0), node.input(1)
     if isinstance(x, relax.ShapeExpr) or isinstance(y, relax.ShapeExpr) or not dtype_of(y).startswith(WHOLE):
         return convert_upstream(node)
@@ -123,14 +113,16 @@ def divide(node: Node) -> relax.Expr:
 
 @converter("Mod")
 def mod(node: Node) -> relax.Expr:
-    """Mod with the sign of the divisor, or with ``fmod`` of the dividend; TVM's gives NaN for some floating point."""
+    """Convert Mod: with the sign of the divisor, or with ``fmod`` that of the dividend; bfloat16 is refused."""
     x, y = node.input(0), node.input(1)
     truncate = bool(node.attribute("fmod", 0))
     if dtype_of(x).startswith(WHOLE):
         by, _ = safe_divisor(node.emit, y)
         return relax.op.mod(x, by) if truncate else relax.op.floor_mod(x, by)
     if dtype_of(x) not in ("float16", "float32", "float64"):
-        raise node.unsupported(f"a remainder of {dtype_of(x)} is not supported; cast to float32 before it")
+        raise node.unsupported(
+            f"its type is {dtype_of(x)}; integers, float16, float32 and float64 are allowed, cast before it"
+        )
 
     shape = np.broadcast_shapes(node.shape(x, "its input A"), node.shape(y, "its input B"))
     x, y = (node.emit(relax.op.broadcast_to(value, shape)) for value in (x, y))
@@ -140,7 +132,7 @@ def mod(node: Node) -> relax.Expr:
 
 @converter("Gemm")
 def gemm(node: Node) -> relax.Expr:
-    """Gemm; integers with whole factors only, since the standard does not say how their product is rounded."""
+    """Convert Gemm; integers with fractional alpha or beta are refused, since the standard specifies no rounding."""
     x = node.input(0)
     factors = [float(node.attribute(name, 1.0)) for name in ("alpha", "beta")]
     if dtype_of(x).startswith(WHOLE) and not all(factor.is_integer() for factor in factors):
@@ -153,7 +145,7 @@ def gemm(node: Node) -> relax.Expr:
 
 @converter("BitShift")
 def bit_shift(node: Node) -> relax.Expr:
-    """A shift by the width or more, or by a negative number, leaves 0, or the sign of a signed number moved right."""
+    """Convert BitShift; a shift by the type's width or more gives 0, or the sign for signed numbers shifted right."""
     x, y = node.input(0), node.input(1)
     left = node.attribute("direction") == "LEFT"
     bits = int(dtype_of(x).lstrip("uint"))
@@ -170,7 +162,7 @@ def bit_shift(node: Node) -> relax.Expr:
 
 @converter("Pow")
 def power(node: Node) -> relax.Expr:
-    """Pow with the type of the base as that of the result; TVM's takes equal types and floating point only."""
+    """Convert Pow of any types to the type of the base; integer powers are exact."""
     base, exponent = node.input(0), node.input(1)
     if not dtype_of(base).startswith(WHOLE):
         return relax.op.power(base, relax.op.astype(exponent, dtype_of(base)))
@@ -181,12 +173,12 @@ def power(node: Node) -> relax.Expr:
 
 
 def _whole_power(node: Node, base: relax.Expr, exponent: relax.Expr) -> relax.Expr:
-    """Binary exponentiation, exact modulo the type's range; negative exponents round towards zero."""
+    """Emit exponentiation by squaring, modulo the type's range; negative exponents round towards zero."""
     op, one, zero = relax.op, scalar(1, base), scalar(0, base)
     signed = dtype_of(exponent).startswith("int")
     magnitude = node.emit(op.abs(exponent)) if signed else exponent
     result, square = one, base
-    for bit in range(7):  # 2**127 is beyond any integer type; what matters above is whether the base is -1, 0 or 1
+    for bit in range(7):  # bases other than -1, 0 and 1 exceed any integer type long before
         moved = op.right_shift(magnitude, scalar(bit, exponent)) if bit else magnitude
         taken = op.equal(op.bitwise_and(moved, scalar(1, exponent)), scalar(1, exponent))
         result = node.emit(op.where(taken, op.multiply(result, square), result))
@@ -204,15 +196,15 @@ def _whole_power(node: Node, base: relax.Expr, exponent: relax.Expr) -> relax.Ex
 
 @converter("Dropout")
 def dropout(node: Node) -> list[relax.Expr]:
-    """Dropout as identity: in inference, or where the ratio is 0."""
+    """Convert Dropout to the identity: in inference, or with the ratio 0. Training with another ratio is refused."""
     x = node.input(0)
     training = node.constant(2)
     if training is not None and bool(training):
         ratio = 0.5 if node.input(1) is None else node.constant(1)
-        if ratio is None or float(ratio) != 0.0:  # None: it is not known when the model is compiled
+        if ratio is None or float(ratio) != 0.0:  # None: known only when the model runs
             raise node.unsupported(
-                "it drops random elements in training mode, and what is compiled here is repeatable; export the model in "
-                "evaluation mode, or give training_mode as a constant false"
+                "it drops random elements in training mode, and compiled models must be repeatable; export the model in "
+                "evaluation mode, or make training_mode the constant false"
             )
     mask = relax.op.ones(node.shape(x, "its input"), "bool")
     return [x, mask]
@@ -220,7 +212,7 @@ def dropout(node: Node) -> list[relax.Expr]:
 
 @converter("BitCast")
 def bit_cast(node: Node) -> relax.Expr:
-    """The same bits as another type of the same width."""
+    """Convert BitCast (opset 26): the same bits as another type of equal width; not between bool and wider values."""
     from tvm.relax.frontend.onnx.onnx_frontend import get_type
 
     x, kind = node.input(0), get_type(node.attribute("to"))
@@ -229,7 +221,9 @@ def bit_cast(node: Node) -> relax.Expr:
     if dtype_of(x) == "bool" and kind in ("int8", "uint8"):
         return relax.op.astype(x, kind)  # one byte, 0 or 1
     if "bool" in (kind, dtype_of(x)):
-        raise node.unsupported(f"from {dtype_of(x)} to {kind}: not every value is one of the other type")
+        raise node.unsupported(
+            f"it casts {dtype_of(x)} to {kind}; between bool and others, bool to int8 or uint8 is allowed"
+        )
     return node.builder.emit_te(
         lambda a: te.compute(a.shape, lambda *i: tvm.tirx.reinterpret(kind, a(*i)), name="bit_cast"),
         x,
@@ -239,7 +233,7 @@ def bit_cast(node: Node) -> relax.Expr:
 
 @converter("Max", "Min", "Sum", "Mean")
 def variadic(node: Node) -> relax.Expr:
-    """Sum, Min, Max, Mean pair by pair, so that inputs broadcast; TVM's converter stacks all of them."""
+    """Convert Max, Min, Sum and Mean pair by pair, so that inputs broadcast."""
     function = {"Max": _extremum, "Min": _extremum}.get(node.operator, lambda _, a, b: relax.op.add(a, b))
     first, *others = node.inputs
     for other in others:
@@ -248,11 +242,14 @@ def variadic(node: Node) -> relax.Expr:
 
 
 def _extremum(node: Node, a: relax.Expr, b: relax.Expr) -> relax.Expr:
-    """NaN where either is; with a constant number, which goes second, the lowering of tvm_sched keeps the NaN."""
+    """Emit the larger or smaller of two tensors, NaN if either is.
+
+    A constant goes second: the lowering of tvm_sched then keeps the NaN.
+    """
     if constant_of(a) is not None:
         a, b = b, a
-    found = (relax.op.maximum if node.operator == "Max" else relax.op.minimum)(a, b)
+    result = (relax.op.maximum if node.operator == "Max" else relax.op.minimum)(a, b)
     known = constant_of(b)
     if "float" not in dtype_of(a) or (known is not None and known.ndim == 0 and not np.isnan(known)):
-        return found
-    return relax.op.where(relax.op.isnan(a), a, node.emit(found))  # TVM's is b where either is NaN
+        return result
+    return relax.op.where(relax.op.isnan(a), a, node.emit(result))  # TVM's result is b if either is NaN

@@ -1,4 +1,4 @@
-"""GroupQueryAttention of ONNX Runtime (domain com.microsoft): decoders whose keys and values are kept from call to call."""
+"""Converter of com.microsoft's GroupQueryAttention: decoders that keep keys and values between runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tvm import relax, te
 
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
-from .quantised_arithmetic import cast
+from .quantized_arithmetic import cast
 from .transformers import rotate, rows_of, split_heads
 
-_PLACES = 7
-"""Inputs: queries, keys, values, past keys and values, last places, total length; then tables of cosines and sines."""
+_FIRST_OPTIONAL = 7
+"""Number of the inputs queries, keys, values, past keys and values, last positions, total length."""
 _COSINE, _SINE, _POSITIONS = 7, 8, 9
 
 
@@ -31,37 +31,36 @@ class _Sizes:
 
     @property
     def present(self) -> int:
-        """Places of keys afterwards: as many as before where the buffer is large enough."""
+        """Length of the buffers of keys and values after the run."""
         return max(self.past, self.total)
 
 
 @converter("GroupQueryAttention", domain="com.microsoft")
 def group_query_attention(node: Node) -> list[relax.Expr]:
-    """Causal attention in which several heads share keys and values; results and the keys and values afterwards.
+    """Convert GroupQueryAttention; outputs are the result, and all keys and values including the new ones.
 
-    The new keys of a sequence stand behind its past ones, whose number is ``seqlens_k + 1 - tokens``. A first prompt, whose
-    tokens are as many as the total length, has no past.
+    New keys of a sequence follow its past ones, whose number is ``seqlens_k + 1 - tokens``. A first prompt, with as many
+    tokens as the total length, has no past. Refused: biases, sinks, scales, smooth_softmax, qk_output, and a total length
+    that is no constant.
     """
     for position in range(_POSITIONS + 1, len(node.inputs)):
         if node.input(position) is not None:
-            raise node.unsupported(
-                f"its input {position} (a bias, a sink or scales) is given; export the model without it"
-            )
+            raise node.unsupported(f"it has input {position} (a bias, a sink or scales); export the model without it")
     for name in ("smooth_softmax", "qk_output"):
         if node.attribute(name, 0):
             raise node.unsupported(f"its attribute {name} is set; export the model without it")
-    query, key, value, sizes = _given(node)
+    query, key, value, sizes = _operands(node)
     start = _start(node, sizes)
     steps = relax.const(np.arange(sizes.tokens, dtype="int32").reshape(1, -1))
     positions = node.emit(relax.op.add(start, steps))
     if node.attribute("do_rotary", 0):
-        query, key = (_turned(node, each, positions, sizes) for each in (query, key))
+        query, key = (_rotated(node, each, positions, sizes) for each in (query, key))
     keys, values = (_present(node, node.input(3 + k), new, start, sizes) for k, new in enumerate((key, value)))
     return [_attend(node, query, keys, values, positions, sizes), keys, values]
 
 
-def _given(node: Node) -> tuple[relax.Expr, relax.Expr, relax.Expr, _Sizes]:
-    """Queries, keys and values by heads; packed, they stand behind each other."""
+def _operands(node: Node) -> tuple[relax.Expr, relax.Expr, relax.Expr, _Sizes]:
+    """Return queries, keys and values by heads; packed ones are split first."""
     heads, groups = int(node.attribute("num_heads")), int(node.attribute("kv_num_heads"))
     query, key, value = (node.input(k) for k in range(3))
     batch, tokens, width = node.shape(query, "its queries")
@@ -71,7 +70,7 @@ def _given(node: Node) -> tuple[relax.Expr, relax.Expr, relax.Expr, _Sizes]:
         ends = [heads * size, (heads + groups) * size]
         parts = node.emit(relax.op.split(query, ends, axis=-1))
         query, key, value = (node.emit(relax.TupleGetItem(parts, k)) for k in range(3))
-    total = node.constant(_PLACES - 1)
+    total = node.constant(_FIRST_OPTIONAL - 1)
     if total is None:
         raise node.unsupported("its total_sequence_length is known only when the model runs; freeze its input shapes")
     past = 0 if node.input(3) is None else node.shape(node.input(3), "its past keys")[2]
@@ -89,18 +88,18 @@ def _given(node: Node) -> tuple[relax.Expr, relax.Expr, relax.Expr, _Sizes]:
 
 
 def _start(node: Node, sizes: _Sizes) -> relax.Expr:
-    """The number of past keys of each sequence, as (batch, 1)."""
+    """Return the number of past keys of each sequence, as (batch, 1)."""
     if sizes.tokens == sizes.total:
         return relax.const(np.zeros((sizes.batch, 1), "int32"))
-    last = node.emit(relax.op.reshape(cast(node, node.input(_PLACES - 2), "int32"), (sizes.batch, 1)))
+    last = node.emit(relax.op.reshape(cast(node, node.input(_FIRST_OPTIONAL - 2), "int32"), (sizes.batch, 1)))
     start = node.emit(relax.op.add(last, relax.const(1 - sizes.tokens, "int32")))
     limits = [relax.const(limit, "int32") for limit in (0, sizes.present - sizes.tokens)]
     return node.emit(relax.op.minimum(node.emit(relax.op.maximum(start, limits[0])), limits[1]))
 
 
-def _turned(node: Node, x: relax.Expr, positions: relax.Expr, sizes: _Sizes) -> relax.Expr:
-    given = node.input(_POSITIONS)
-    positions = positions if given is None else cast(node, given, "int32")
+def _rotated(node: Node, x: relax.Expr, positions: relax.Expr, sizes: _Sizes) -> relax.Expr:
+    explicit = node.input(_POSITIONS)
+    positions = positions if explicit is None else cast(node, explicit, "int32")
     tables = [node.input(_COSINE), node.input(_SINE)]
     width = node.shape(tables[0], "its cos_cache")[-1]
     shape = (sizes.batch, 1, sizes.tokens, width)
@@ -109,7 +108,7 @@ def _turned(node: Node, x: relax.Expr, positions: relax.Expr, sizes: _Sizes) -> 
 
 
 def _present(node: Node, past: relax.Expr | None, new: relax.Expr, start: relax.Expr, sizes: _Sizes) -> relax.Expr:
-    """The past with the new rows from ``start`` on."""
+    """Return the buffer of past keys or values with the new rows written from ``start`` on."""
     if past is None and sizes.present == sizes.tokens:
         return new
     shape = (sizes.batch, sizes.groups, sizes.present, sizes.size)
@@ -124,35 +123,35 @@ def _present(node: Node, past: relax.Expr | None, new: relax.Expr, start: relax.
 
         return te.compute(shape, element, name="present")
 
-    given = [new, start] if past is None else [new, start, past]
-    return node.builder.emit_te(compute, *given, primfunc_name_hint="keys_behind_past")
+    operands = [new, start] if past is None else [new, start, past]
+    return node.builder.emit_te(compute, *operands, primfunc_name_hint="keys_behind_past")
 
 
 def _attend(
     node: Node, query: relax.Expr, keys: relax.Expr, values: relax.Expr, positions: relax.Expr, sizes: _Sizes
 ) -> relax.Expr:
-    """Attention of each group of heads as one product, as (batch, tokens, width)."""
+    """Emit attention with one product for each group of heads, as (batch, tokens, width)."""
     op, dtype = relax.op, dtype_of(query)
     batch, heads, tokens, size = sizes.batch, sizes.heads, sizes.tokens, sizes.size
     shared = (batch, sizes.groups, heads // sizes.groups * tokens)
     scale = float(node.attribute("scale", 0.0)) or 1 / math.sqrt(size)
     scaled = node.emit(op.multiply(query, relax.const(scale, dtype)))
-    turned = node.emit(op.permute_dims(keys, [0, 1, 3, 2]))
-    scores = node.emit(op.matmul(node.emit(op.reshape(scaled, (*shared, size))), turned))
+    transposed_keys = node.emit(op.permute_dims(keys, [0, 1, 3, 2]))
+    scores = node.emit(op.matmul(node.emit(op.reshape(scaled, (*shared, size))), transposed_keys))
     scores = node.emit(op.reshape(scores, (batch, heads, tokens, sizes.present)))
     cap = float(node.attribute("softcap", 0.0))
     if cap:
         ratio = node.emit(op.divide(scores, relax.const(cap, dtype)))
         scores = node.emit(op.multiply(node.emit(op.tanh(ratio)), relax.const(cap, dtype)))
-    places = relax.const(np.arange(sizes.present, dtype="int32"))
+    key_positions = relax.const(np.arange(sizes.present, dtype="int32"))
     position = node.emit(op.reshape(positions, (batch, 1, tokens, 1)))
-    seen = node.emit(op.less_equal(places, position))
+    visible = node.emit(op.less_equal(key_positions, position))
     window = int(node.attribute("local_window_size", -1))
     if window > 0:
         first = node.emit(op.subtract(position, relax.const(window, "int32")))
-        seen = node.emit(op.logical_and(seen, node.emit(op.greater(places, first))))
+        visible = node.emit(op.logical_and(visible, node.emit(op.greater(key_positions, first))))
     hidden = relax.const(float(np.finfo(dtype).min), dtype)
-    scores = node.emit(op.where(seen, scores, hidden))
+    scores = node.emit(op.where(visible, scores, hidden))
     weights = node.emit(op.reshape(node.emit(op.nn.softmax(scores, -1)), (*shared, sizes.present)))
     result = node.emit(op.reshape(node.emit(op.matmul(weights, values)), (batch, heads, tokens, size)))
     return node.emit(op.reshape(node.emit(op.permute_dims(result, [0, 2, 1, 3])), (batch, tokens, heads * size)))

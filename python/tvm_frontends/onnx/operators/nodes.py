@@ -23,28 +23,28 @@ if TYPE_CHECKING:
 STANDARD = ("", "ai.onnx")
 """Names of the standard domain."""
 OPSET = 18
-"""Version of the standard domain's operators as which TVM's converters are called by ours."""
+"""Opset with which our converters call those of TVM."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """An ONNX node whose inputs are converted already."""
+    """An ONNX node whose inputs are already converted."""
 
     operator: str
     name: str
     inputs: tuple[relax.Expr | None, ...]
-    """None where the node leaves an optional input out. Inputs at the end may be missing altogether: use `input`."""
+    """None for optional inputs that are left out. Inputs at the end may be missing: use `input`."""
     attributes: Mapping[str, Any]
-    """As TVM's frontend parses them: numbers, bytes, tuples, ``TensorProto``, ``GraphProto``."""
+    """The attributes as TVM's frontend parses them: numbers, bytes, tuples, ``TensorProto``, ``GraphProto``."""
     outputs: tuple[str, ...]
-    """Names; an empty name is an output that nobody wants."""
+    """Names of the outputs; an empty name is an unused output."""
     opset: int
     """Version of the node's domain."""
     builder: relax.BlockBuilder
-    """Emit intermediate values with it."""
+    """Emits intermediate values."""
 
     def input(self, position: int) -> relax.Expr | None:
-        """An input, or None where it is left out."""
+        """Return an input, or None if it is left out."""
         return self.inputs[position] if position < len(self.inputs) else None
 
     def wants(self, position: int) -> bool:
@@ -62,13 +62,13 @@ class Node:
         attributes: Mapping[str, Any],
         opset: int | None = None,
     ) -> relax.Expr:
-        """The result of TVM's converter for a node of the standard domain with these inputs and attributes."""
+        """Return the result of TVM's converter for a node of the standard domain with these inputs and attributes."""
         from tvm.relax.frontend.onnx import onnx_frontend
 
         convert = onnx_frontend._get_convert_map()[operator].get_converter(opset or OPSET)
-        given = onnx_frontend.onnx_input()
-        given.extend(inputs)
-        return self.emit(convert(self.builder, given, dict(attributes), [{}, {}]))
+        operands = onnx_frontend.onnx_input()
+        operands.extend(inputs)
+        return self.emit(convert(self.builder, operands, dict(attributes), [{}, {}]))
 
     def unsupported(self, reason: str, missing: Missing | None = None) -> UnsupportedNode:
         """Return the error to raise if the node cannot be converted: operator, node and reason."""
@@ -76,31 +76,31 @@ class Node:
         return UnsupportedNode(f"operator {self.operator} (node {name!r}): {reason}", missing)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute, text as `str`."""
+        """Return an attribute, bytes as `str`."""
         value = self.attributes.get(name, default)
         if isinstance(value, tuple):
             return tuple(_text(item) for item in value)
         return _text(value)
 
     def constant(self, position: int) -> npt.NDArray[Any] | None:
-        """The value of a constant input; None where it is left out, or known only when the model runs."""
+        """Return the value of a constant input; None if it is left out, or known only when the model runs."""
         value = self.input(position)
         if isinstance(value, relax.ShapeExpr) and all(isinstance(d, tvm.tirx.IntImm) for d in value.values):
             return np.array([int(d) for d in value.values], np.int64)
         return constant_of(value)
 
     def shape(self, value: relax.Expr | None, what: str) -> tuple[int, ...]:
-        """The sizes of a tensor, which have to be known.
+        """Return the sizes of a tensor, which must be static.
 
         Parameters
         ----------
         what : str
-            The tensor, for the message: ``"its input X"``.
+            The tensor in the message: ``"its input X"``.
 
         Raises
         ------
         UnsupportedNode
-            It is left out, or a dimension is known only when the model runs.
+            The tensor is left out, or a dimension is known only when the model runs.
         """
         if value is None:
             raise self.unsupported(f"{what} is missing")
@@ -115,7 +115,7 @@ class Node:
 
 
 def node_text(node: onnx.NodeProto) -> str:
-    """A node in messages: its operator, and its name or else its outputs."""
+    """Return a node for messages: its operator, and its name or else its outputs."""
     kind = f"{node.domain}.{node.op_type}" if node.domain not in STANDARD else node.op_type
     return f"{kind} (node {node.name or '->'.join(node.output)!r})"
 
@@ -126,7 +126,7 @@ _converters: dict[tuple[str, str], Converter] = {}
 
 
 def converter(*names: str, domain: str = "") -> Callable[[Converter], Converter]:
-    """Register a function for operators of a domain."""
+    """Register a converter for operators of a domain."""
 
     def register(function: Converter) -> Converter:
         for name in names:
@@ -137,13 +137,13 @@ def converter(*names: str, domain: str = "") -> Callable[[Converter], Converter]
 
 
 def find(name: str, domain: str = "") -> Converter | None:
-    """Our converter for an operator, or None where TVM's is to be used."""
+    """Return our converter for an operator, or None if TVM's is used."""
     _load()
     return _converters.get(("" if domain in STANDARD else domain, name))
 
 
 def constant_of(value: relax.Expr | None) -> npt.NDArray[np.generic] | None:
-    """The value of a constant; None for what is known only when the model runs."""
+    """Return the value of a constant; None for values known only when the model runs."""
     if isinstance(value, tvm.ir.GenericConst) and isinstance(value.ty, relax.TensorType):
         return value.value.numpy()
     return None
@@ -155,7 +155,7 @@ def _text(value: Any) -> Any:
 
 @cache
 def _load() -> None:
-    """Import each module of this package, so that its converters are registered."""
+    """Import each module of this package, which registers its converters."""
     package = __package__ or ""
     for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
         importlib.import_module(f"{package}.{module.name}")

@@ -1,4 +1,4 @@
-"""Normalisations, by the standard's formulas, with all their outputs.
+"""Converters of normalisations by the standard's formulas, with all their outputs.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -22,7 +22,7 @@ from .nodes import Node, converter
 
 @converter("LayerNormalization")
 def layer_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
-    """LayerNormalization with mean and inverse deviation as outputs, which TVM's converter leaves empty."""
+    """Convert LayerNormalization to ``layer_norm``, or to the formula for its statistics and for types but float32."""
     x, scale, bias = node.input(0), node.input(1), node.input(2)
     shape = node.shape(x, "its input X")
     axis = node.attribute("axis", -1) % len(shape)
@@ -44,7 +44,7 @@ def layer_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
 
 @converter("RMSNormalization")
 def rms_normalization(node: Node) -> relax.Expr:
-    """RMSNormalization with a scale that broadcasts; TVM's converter needs the shape of the normalised axes."""
+    """Convert RMSNormalization to ``rms_norm``, or to the formula for other types than float32 and scales that broadcast."""
     x, scale = node.input(0), node.input(1)
     shape = node.shape(x, "its input X")
     axis = node.attribute("axis", -1) % len(shape)
@@ -59,7 +59,7 @@ def rms_normalization(node: Node) -> relax.Expr:
 
 @converter("LpNormalization")
 def lp_normalization(node: Node) -> relax.Expr:
-    """``x / |x|_p`` along an axis; 0 where the norm is 0."""
+    """Convert LpNormalization: ``x / |x|_p`` along an axis; 0 if the norm is 0."""
     x, axis, p = node.input(0), node.attribute("axis", -1), node.attribute("p", 2)
     size = relax.op.abs(x) if p == 1 else relax.op.multiply(x, x)
     norm = relax.op.sum(size, axis, keepdims=True)
@@ -70,14 +70,14 @@ def lp_normalization(node: Node) -> relax.Expr:
 
 @converter("MeanVarianceNormalization")
 def mean_variance_normalization(node: Node) -> relax.Expr:
-    """``(x - mean) / (deviation + 1e-9)``, the variance from centred values.
+    """Convert MeanVarianceNormalization: ``(x - mean) / (deviation + 1e-9)``, the variance from centred values.
 
-    The standard's definition subtracts the squared mean from the mean square, which loses digits around 1000.
+    The standard's formula subtracts the squared mean from the mean square, which loses digits around 1000.
     """
     x = node.input(0)
     axes = [int(axis) for axis in node.attribute("axes", (0, 2, 3))]
     centred = node.emit(_wide(node, x))
-    for _ in range(2):  # the second time the rounding of the first mean is taken out
+    for _ in range(2):  # the second pass removes the rounding error of the first mean
         centred = node.emit(relax.op.subtract(centred, relax.op.mean(centred, axes, keepdims=True)))
     variance = relax.op.mean(relax.op.multiply(centred, centred), axes, keepdims=True)
     deviation = relax.op.add(relax.op.sqrt(variance), scalar(1e-9, centred))
@@ -86,7 +86,7 @@ def mean_variance_normalization(node: Node) -> relax.Expr:
 
 @converter("GroupNormalization")
 def group_normalization(node: Node) -> relax.Expr:
-    """GroupNormalization: scale and bias are per group before opset 21, per channel from it."""
+    """Convert GroupNormalization; scale and bias have one value per group before opset 21, per channel from it on."""
     x, scale, bias = node.input(0), node.input(1), node.input(2)
     shape = node.shape(x, "its input X")
     groups, channels = int(node.attribute("num_groups")), shape[1]
@@ -110,7 +110,10 @@ def group_normalization(node: Node) -> relax.Expr:
 
 @converter("BatchNormalization")
 def batch_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
-    """BatchNormalization: training mode uses the population variance, where TVM's converter uses the sample variance."""
+    """Convert BatchNormalization to ``batch_norm``, or to the formula in training mode and for other types than float32.
+
+    Training mode uses the population variance, and updates the running statistics.
+    """
     x, scale, bias, mean, variance = (node.input(i) for i in range(5))
     shape = node.shape(x, "its input X")
     epsilon = node.attribute("epsilon", 1e-5)
@@ -118,8 +121,8 @@ def batch_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
     if not training:
         kinds = {dtype_of(value) for value in (x, scale, bias, mean, variance)}
         if kinds == {"float32"}:
-            made = relax.op.nn.batch_norm(x, scale, bias, mean, variance, axis=1, epsilon=epsilon)
-            return relax.TupleGetItem(node.emit(made), 0)
+            normalized = relax.op.nn.batch_norm(x, scale, bias, mean, variance, axis=1, epsilon=epsilon)
+            return relax.TupleGetItem(node.emit(normalized), 0)
     running, old = (mean, variance), (mean, variance)
     wide = node.emit(_wide(node, x))
     if training:
@@ -147,7 +150,7 @@ def batch_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
 
 
 def _wide(node: Node, x: relax.Expr) -> relax.Expr:
-    """In the type that the statistics are computed in."""
+    """Return x in the type in which statistics are computed (stash_type)."""
     stash = {1: "float32", 11: "float64"}.get(node.attribute("stash_type", 1))
     if stash is None:
         raise node.unsupported(f"stash_type is {node.attribute('stash_type')}; 1 (float32) is allowed")

@@ -1,4 +1,4 @@
-"""Operators of the domain com.microsoft that ONNX Runtime's quantisation and graph optimisation tools write."""
+"""Converters of com.microsoft's operators that ONNX Runtime's quantisation and graph optimisation tools write."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tvm import relax
 
 from ...tensor_types import dtype_of
 from .nodes import Node, constant_of, converter
-from .quantised_arithmetic import cast, dequantize, quantize
 from .quantized import dynamically_quantized, float_product, integer_matmul, per_matrix, requantize
+from .quantized_arithmetic import cast, dequantize, quantize
 
 _DOMAIN = "com.microsoft"
 _ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid")
@@ -19,7 +19,10 @@ _ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid")
 
 @converter("DynamicQuantizeMatMul", domain=_DOMAIN)
 def dynamic_quantize_matmul(node: Node) -> relax.Expr:
-    """Inputs A (float), B, its scale, its zero point, a bias: A is quantised by its range, the result is float."""
+    """Convert DynamicQuantizeMatMul: quantise A by its range, multiply integers, return floats.
+
+    Inputs: A (float), B, its scale, its zero point, a bias.
+    """
     a, b, b_scale, b_zero, bias = (node.input(k) for k in range(5))
     quantized, a_scale, a_zero = dynamically_quantized(node, a)
     return float_product(node, (quantized, a_scale, a_zero), (b, b_scale, b_zero), bias)
@@ -27,14 +30,20 @@ def dynamic_quantize_matmul(node: Node) -> relax.Expr:
 
 @converter("MatMulIntegerToFloat", domain=_DOMAIN)
 def matmul_integer_to_float(node: Node) -> relax.Expr:
-    """Inputs A, B, their scales, their zero points, a bias; the result is float."""
+    """Convert MatMulIntegerToFloat: multiply integers, return floats.
+
+    Inputs: A, B, their scales, their zero points, a bias.
+    """
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (node.input(k) for k in range(7))
     return float_product(node, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
 
 
 @converter("QLinearAdd", "QLinearMul", domain=_DOMAIN)
 def qlinear_binary(node: Node) -> relax.Expr:
-    """Inputs A, its scale and zero point, B, its scale and zero point, the scale and zero point of the result."""
+    """Convert QLinearAdd and QLinearMul: dequantise, compute in float32, quantise.
+
+    Inputs: A, its scale and zero point, B, its scale and zero point, scale and zero point of the result.
+    """
     a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (node.input(k) for k in range(8))
     operation = relax.op.add if node.operator == "QLinearAdd" else relax.op.multiply
     values = dequantize(node, a, a_scale, a_zero), dequantize(node, b, b_scale, b_zero)
@@ -43,7 +52,10 @@ def qlinear_binary(node: Node) -> relax.Expr:
 
 @converter("QLinearSigmoid", "QLinearLeakyRelu", domain=_DOMAIN)
 def qlinear_activation(node: Node) -> relax.Expr:
-    """Inputs X, its scale and zero point, the scale and zero point of the result."""
+    """Convert QLinearSigmoid and QLinearLeakyRelu: dequantise, compute in float32, quantise.
+
+    Inputs: X, its scale and zero point, scale and zero point of the result.
+    """
     x, x_scale, x_zero, scale, zero = (node.input(k) for k in range(5))
     value = dequantize(node, x, x_scale, x_zero)
     if node.operator == "QLinearSigmoid":
@@ -55,13 +67,16 @@ def qlinear_activation(node: Node) -> relax.Expr:
 
 @converter("QLinearSoftmax", domain=_DOMAIN)
 def qlinear_softmax(node: Node) -> relax.Expr:
-    """Inputs as of QLinearSigmoid; the attribute ``opset`` is that of the Softmax which it was."""
+    """Convert QLinearSoftmax; the attribute ``opset`` is that of the original Softmax, whose meaning changed in 13.
+
+    Inputs: as for QLinearSigmoid.
+    """
     x, x_scale, x_zero, scale, zero = (node.input(k) for k in range(5))
     opset = int(node.attribute("opset", 13))
     axis = int(node.attribute("axis", -1 if opset >= 13 else 1))
     value = dequantize(node, x, x_scale, x_zero)
     shape = node.shape(x, "its input X")
-    if opset < 13:  # all axes from this one on are one
+    if opset < 13:  # the axes from this one on are flattened
         start = axis % len(shape)
         value = node.emit(relax.op.reshape(value, (math.prod(shape[:start]), math.prod(shape[start:]))))
         axis = -1
@@ -71,7 +86,10 @@ def qlinear_softmax(node: Node) -> relax.Expr:
 
 @converter("QLinearConcat", domain=_DOMAIN)
 def qlinear_concat(node: Node) -> relax.Expr:
-    """Inputs: the scale and zero point of the result, then each tensor with its scale and zero point."""
+    """Convert QLinearConcat: dequantise, concatenate, quantise.
+
+    Inputs: scale and zero point of the result, then each tensor with its scale and zero point.
+    """
     scale, zero, *parts = node.inputs
     values = [dequantize(node, *parts[k : k + 3]) for k in range(0, len(parts), 3)]
     joined = node.emit(relax.op.concat(values, int(node.attributes["axis"])))
@@ -80,9 +98,12 @@ def qlinear_concat(node: Node) -> relax.Expr:
 
 @converter("QLinearGlobalAveragePool", "QLinearAveragePool", domain=_DOMAIN)
 def qlinear_pool(node: Node) -> relax.Expr:
-    """Inputs X, its scale and zero point, the scale and zero point of the result."""
+    """Convert QLinearAveragePool and QLinearGlobalAveragePool in float32; channels_last is refused.
+
+    Inputs: X, its scale and zero point, scale and zero point of the result.
+    """
     if node.attribute("channels_last", 0):
-        raise node.unsupported("its channels are the last axis; only channels before the image are supported")
+        raise node.unsupported("its attribute channels_last is set; only channels before the image are supported")
     x, x_scale, x_zero, scale, zero = (node.input(k) for k in range(5))
     attributes = {k: v for k, v in node.attributes.items() if k != "channels_last"}
     pooled = node.convert_as(node.operator.removeprefix("QLinear"), [dequantize(node, x, x_scale, x_zero)], attributes)
@@ -91,7 +112,10 @@ def qlinear_pool(node: Node) -> relax.Expr:
 
 @converter("QGemm", domain=_DOMAIN)
 def qgemm(node: Node) -> relax.Expr:
-    """Inputs A, its scale and zero point, B, its scale and zero point, C (int32), the result's scale and zero point."""
+    """Convert QGemm: an integer product plus C, scaled to floats or quantised again.
+
+    Inputs: A, its scale and zero point, B, its scale and zero point, C (int32), scale and zero point of the result.
+    """
     a, a_scale, a_zero, b, b_scale, b_zero, c, scale, zero = (node.input(k) for k in range(9))
     if node.attribute("transA", 0):
         a = node.emit(relax.op.permute_dims(a))
@@ -111,7 +135,7 @@ def qgemm(node: Node) -> relax.Expr:
 
 @converter("FusedMatMul", domain=_DOMAIN)
 def fused_matmul(node: Node) -> relax.Expr:
-    """``alpha * A @ B`` with either transposed in its last two axes, or with its batch axis before the last."""
+    """Convert FusedMatMul: ``alpha * A @ B``; either may be transposed, or have its batch axis before the last."""
     factors = []
     for name, value in zip("AB", node.inputs, strict=True):
         rank = len(node.shape(value, f"its input {name}"))
@@ -127,7 +151,7 @@ def fused_matmul(node: Node) -> relax.Expr:
 
 @converter("FusedConv", "FusedGemm", domain=_DOMAIN)
 def fused_activation(node: Node) -> relax.Expr:
-    """Convolution or Gemm, then an activation; a convolution's fourth input is added before that."""
+    """Convert FusedConv and FusedGemm: the operator, then an activation. A convolution's fourth input is added before it."""
     operator = node.operator.removeprefix("Fused")
     attributes = {k: v for k, v in node.attributes.items() if not k.startswith("activation")}
     value = node.convert_as(operator, [node.inputs[0], node.inputs[1], node.input(2)], attributes)
@@ -150,7 +174,7 @@ def _activated(node: Node, value: relax.Expr, name: str) -> relax.Expr:
 
 @converter("MatMulNBits", domain=_DOMAIN)
 def matmul_nbits(node: Node) -> relax.Expr:
-    """A product with a constant matrix of 4 or 8 bits, quantised in blocks along its rows; it becomes a float matrix."""
+    """Convert MatMulNBits of 4 or 8 bits: dequantise the constant matrix, then ``matmul``; g_idx is refused."""
     a, b, scales, zeros, groups, bias = (node.input(k) for k in range(6))
     bits, k, n, block = (int(node.attribute(name, 4)) for name in ("bits", "K", "N", "block_size"))
     packed, scale = constant_of(b), constant_of(scales)
@@ -174,7 +198,7 @@ def matmul_nbits(node: Node) -> relax.Expr:
 
 
 def _unpack(data: Any, bits: int) -> Any:
-    """Numbers of 4 bits, the lower half of a byte first."""
+    """Return the numbers in packed bytes, the lower 4 bits first."""
     data = np.asarray(data).view("uint8")
     if bits == 8:
         return data

@@ -1,4 +1,4 @@
-"""Pooling with indices, regions of interest, and transposed convolutions of a given size.
+"""Converters of pooling with positions, regions of interest, and transposed convolutions with a stated size.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -29,7 +29,7 @@ from .upstream import convert_upstream
 
 @converter("MaxPool")
 def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
-    """MaxPool with the flat index of each maximum if that output is used; TVM's has no second output."""
+    """Convert MaxPool; if its second output is used, a kernel computes the flat position of the first maximum."""
     if not node.wants(1):
         return convert_upstream(node)
     x = node.input(0)
@@ -57,7 +57,7 @@ def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
             flat = ((n * shape[1] + c) * math.prod(shape[2:]) + flat).astype("int64")
             one = a(n, c, *place)
             chosen = tvm.tirx.EQ(one, maximum(n, c, *at))
-            if floating:  # a window with NaN has the maximum NaN, which equals nothing
+            if floating:  # NaN is the maximum of a window with NaN, but equals nothing
                 chosen = tvm.tirx.any(chosen, _is_nan(one) == 1)
             return te.min(
                 tvm.tirx.if_then_else(inside, tvm.tirx.Select(chosen, flat, elsewhere), elsewhere), axis=inner
@@ -69,7 +69,7 @@ def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
 
 
 def _is_nan(value: tvm.tirx.Expr) -> tvm.tirx.Expr:
-    """1 for NaN, else 0: what is not at most infinity."""
+    """Return 1 for NaN, else 0: NaN is not at most infinity."""
     one, zero = tvm.tirx.const(1, "int32"), tvm.tirx.const(0, "int32")
     return tvm.tirx.Select(value <= tvm.tirx.infinity(value.ty.dtype), zero, one)
 
@@ -77,7 +77,7 @@ def _is_nan(value: tvm.tirx.Expr) -> tvm.tirx.Expr:
 def _windows(
     node: Node, shape: tuple[int, ...], kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
 ) -> tuple[list[int], list[int]]:
-    """Padding at the start and number of windows of each axis."""
+    """Return the padding at the start, and the number of windows, of each axis."""
     rank = len(kernel)
     pads = node.attribute("pads", (0,) * (2 * rank))
     automatic = node.attribute("auto_pad", "NOTSET")
@@ -95,7 +95,7 @@ def _windows(
         span = shape[d] + first + last - reach
         size = (-(-span // strides[d]) if round_up else span // strides[d]) + 1
         if round_up and (size - 1) * strides[d] >= shape[d] + first:
-            size -= 1  # a window must not begin in the padding behind
+            size -= 1  # no window may start in the padding at the end
         before.append(first)
         sizes.append(size)
     return before, sizes
@@ -103,7 +103,7 @@ def _windows(
 
 @converter("GlobalMaxPool")
 def global_max_pool(node: Node) -> relax.Expr:
-    """GlobalMaxPool: ReduceMax over all axes behind the channels."""
+    """Convert GlobalMaxPool to ReduceMax over the spatial axes."""
     x = node.input(0)
     rank = len(node.shape(x, "its input X"))
     if not dtype_of(x).startswith(("float", "bfloat")):
@@ -113,7 +113,7 @@ def global_max_pool(node: Node) -> relax.Expr:
 
 @converter("LpPool")
 def lp_pool(node: Node) -> relax.Expr:
-    """LpPool: the norm of what a window has inside; TVM's scales those beyond the padding up."""
+    """Convert LpPool; with ``ceil_mode`` the input is padded with zeros, so that all windows are whole."""
     if not node.attribute("ceil_mode", 0):
         return convert_upstream(node)
     x = node.input(0)
@@ -134,26 +134,28 @@ def lp_pool(node: Node) -> relax.Expr:
 
 @converter("MaxUnpool")
 def max_unpool(node: Node) -> relax.Expr:
-    """Indices count within the size that follows from the pooling; a greater one that is given is filled with 0."""
+    """Convert MaxUnpool; a larger ``output_shape`` is filled with zeros, a smaller one is refused."""
     wanted = node.constant(2)
-    made = convert_upstream(replace(node, inputs=node.inputs[:2]))
+    unpooled = convert_upstream(replace(node, inputs=node.inputs[:2]))
     if wanted is None:
-        return made
-    extra = [int(w) - size for w, size in zip(wanted, node.shape(made, "its result"), strict=True)]
+        return unpooled
+    extra = [int(w) - size for w, size in zip(wanted, node.shape(unpooled, "its result"), strict=True)]
     if min(extra) < 0:
-        raise node.unsupported(f"its output_shape {wanted.tolist()} is less than the pooling's attributes give")
-    return relax.op.nn.pad(made, [width for after in extra for width in (0, after)])
+        raise node.unsupported(
+            f"its output_shape {wanted.tolist()} is smaller than the result by its pooling attributes"
+        )
+    return relax.op.nn.pad(unpooled, [width for after in extra for width in (0, after)])
 
 
 @converter("RoiAlign")
 def roi_align(node: Node) -> relax.Expr:
-    """RoiAlign: the mean of the samples, or the maximum of their weighted corners, which TVM's maximum is not."""
+    """Convert RoiAlign: TVM's converter for the mean, `roi_maximum` for the maximum."""
     return convert_upstream(node) if node.attribute("mode", "avg") == "avg" else roi_maximum(node)
 
 
 @converter("GridSample")
 def grid_sample(node: Node) -> relax.Expr:
-    """GridSample: values between integers are rounded towards zero, as NumPy's cast is."""
+    """Convert GridSample; integer images are sampled in float32 and rounded towards zero, as NumPy casts."""
     x = node.input(0)
     kind = dtype_of(x)
     if kind.startswith(("float", "bfloat")):
@@ -164,7 +166,7 @@ def grid_sample(node: Node) -> relax.Expr:
 
 @converter("ConvTranspose")
 def conv_transpose(node: Node) -> relax.Expr:
-    """ConvTranspose: output_shape determines the padding, which TVM's converter ignores."""
+    """Convert ConvTranspose; ``output_shape`` determines the padding."""
     wanted = node.attribute("output_shape")
     if wanted is None:
         return convert_upstream(node)

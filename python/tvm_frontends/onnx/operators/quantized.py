@@ -1,4 +1,4 @@
-"""Quantised operators of the ONNX standard, in the integer arithmetic that it prescribes."""
+"""Converters of the standard's quantised operators, in the integer arithmetic that it prescribes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tvm import relax
 
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
-from .quantised_arithmetic import along, cast, centred, dequantize, quantize, range_of, saturate, scalar, sum_dtype
+from .quantized_arithmetic import along, cast, centred, dequantize, quantize, range_of, saturate, sum_dtype
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
 
 _UINT8 = onnx.TensorProto.UINT8
@@ -19,12 +19,12 @@ _UINT8 = onnx.TensorProto.UINT8
 @converter("QuantizeLinear")
 @converter("QuantizeLinear", domain="com.microsoft")
 def quantize_linear(node: Node) -> relax.Expr:
-    """Quantise a tensor as a whole, along an axis, or in blocks along an axis."""
+    """Convert QuantizeLinear per tensor, per axis or in blocks, to integers up to 16 bits and small floats."""
     x, zero = node.inputs[0], node.input(2)
     dtype = _output_dtype(node) if zero is None or node.attribute("output_dtype", 0) else dtype_of(zero)
     scale, zero = (_spread(node, x, value) for value in (node.inputs[1], zero))
     if dtype in SMALL_FLOATS or dtype == FLOAT4:
-        # Zero points of floating point are 0.
+        # Zero points of small floats are 0.
         quotient = node.emit(relax.op.divide(cast(node, x, "float32"), cast(node, scale, "float32")))
         return (
             round_to_float4(node, quotient)
@@ -37,7 +37,7 @@ def quantize_linear(node: Node) -> relax.Expr:
 @converter("DequantizeLinear")
 @converter("DequantizeLinear", domain="com.microsoft")
 def dequantize_linear(node: Node) -> relax.Expr:
-    """DequantizeLinear: the values of a quantised tensor in the type of the scale."""
+    """Convert DequantizeLinear to the type of the scale, from integers up to 32 bits and small floats."""
     x, scale = node.inputs[0], node.inputs[1]
     if dtype_of(x) in SMALL_FLOATS:
         factor = cast(node, _spread(node, x, scale), "float32")
@@ -53,19 +53,19 @@ def dequantize_linear(node: Node) -> relax.Expr:
 
 @converter("DynamicQuantizeLinear")
 def dynamic_quantize_linear(node: Node) -> list[relax.Expr]:
-    """Quantise to uint8 with the range that the data have; outputs are the data, the scale and the zero point."""
+    """Convert DynamicQuantizeLinear: quantise to uint8 by the data's range; outputs are data, scale and zero point."""
     return list(dynamically_quantized(node, node.inputs[0]))
 
 
 def dynamically_quantized(node: Node, x: relax.Expr) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
-    """A float32 tensor as uint8, its scale and its zero point; the range always holds 0."""
-    op, zero = relax.op, scalar(0, "float32")
+    """Return a float32 tensor as uint8, its scale and its zero point; the range always contains 0."""
+    op, zero = relax.op, relax.const(0.0, "float32")
     least = node.emit(op.minimum(node.emit(op.min(x)), zero))
     greatest = node.emit(op.maximum(node.emit(op.max(x)), zero))
     width = node.emit(op.subtract(greatest, least))
-    scale = node.emit(op.divide(width, scalar(255, "float32")))
+    scale = node.emit(op.divide(width, relax.const(255.0, "float32")))
     empty = node.emit(op.equal(width, zero))
-    scale = node.emit(op.where(empty, scalar(1, "float32"), scale))
+    scale = node.emit(op.where(empty, relax.const(1.0, "float32"), scale))
     start = node.emit(op.divide(node.emit(op.negative(least)), scale))
     point = saturate(node, start, None, "uint8")
     return quantize(node, x, scale, point, "uint8"), scale, point
@@ -73,7 +73,7 @@ def dynamically_quantized(node: Node, x: relax.Expr) -> tuple[relax.Expr, relax.
 
 @converter("MatMulInteger")
 def matmul_integer(node: Node) -> relax.Expr:
-    """A product of 8-bit matrices, in int32."""
+    """Convert MatMulInteger: the product of 8-bit matrices, as int32."""
     a, b, *zeros = (node.input(k) for k in range(4))
     return cast(node, integer_matmul(node, a, b, *zeros), "int32")
 
@@ -81,9 +81,9 @@ def matmul_integer(node: Node) -> relax.Expr:
 def integer_matmul(
     node: Node, a: relax.Expr, b: relax.Expr, a_zero: relax.Expr | None, b_zero: relax.Expr | None
 ) -> relax.Expr:
-    """The exact product of quantised matrices less their zero points; float32 where that holds it, else int32.
+    """Emit the exact product of quantised matrices minus their zero points: float32 if that holds it, else int32.
 
-    A zero point is a scalar, one for each row of ``a``, or one for each column of ``b``.
+    A zero point is a scalar, one number for each row of ``a``, or one for each column of ``b``.
     """
     terms = node.shape(a, "its first matrix")[-1]
     dtype = sum_dtype(node, a, b, b_zero, terms)
@@ -93,7 +93,7 @@ def integer_matmul(
 
 
 def float_product(node: Node, left: tuple[Any, ...], right: tuple[Any, ...], bias: relax.Expr | None) -> relax.Expr:
-    """The product of two quantised matrices, each with its scale and zero point, as floats."""
+    """Emit the product of two quantised matrices, each with its scale and zero point, as floats."""
     (a, a_scale, a_zero), (b, b_scale, b_zero) = left, right
     product = cast(node, integer_matmul(node, a, b, a_zero, b_zero), "float32")
     scale = node.emit(relax.op.multiply(per_matrix(node, a_scale, a, -2), per_matrix(node, b_scale, b, -1)))
@@ -103,7 +103,7 @@ def float_product(node: Node, left: tuple[Any, ...], right: tuple[Any, ...], bia
 
 @converter("QLinearMatMul")
 def qlinear_matmul(node: Node) -> relax.Expr:
-    """A product of quantised matrices, quantised."""
+    """Convert QLinearMatMul: an integer product, quantised."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs
     product = cast(node, integer_matmul(node, a, b, a_zero, b_zero), "float32")
     factor = node.emit(relax.op.multiply(per_matrix(node, a_scale, a, -2), per_matrix(node, b_scale, b, -1)))
@@ -113,20 +113,20 @@ def qlinear_matmul(node: Node) -> relax.Expr:
 def requantize(
     node: Node, value: relax.Expr, factor: relax.Expr, y_scale: relax.Expr, y_zero: relax.Expr
 ) -> relax.Expr:
-    """Quantise ``value * factor``; factor and scale are put together first, as ONNX Runtime does."""
+    """Quantise ``value * factor``; factor and scale are combined first, as in ONNX Runtime."""
     ratio = node.emit(relax.op.divide(cast(node, factor, "float32"), cast(node, y_scale, "float32")))
     return saturate(node, node.emit(relax.op.multiply(value, ratio)), y_zero, dtype_of(y_zero))
 
 
 @converter("ConvInteger")
 def conv_integer(node: Node) -> relax.Expr:
-    """A convolution of 8-bit tensors, in int32."""
+    """Convert ConvInteger: a convolution of 8-bit tensors, as int32."""
     return cast(node, _integer_conv(node, node.inputs[0], node.inputs[1], node.input(2), node.input(3)), "int32")
 
 
 @converter("QLinearConv")
 def qlinear_conv(node: Node) -> relax.Expr:
-    """A convolution of quantised tensors, quantised; the bias is int32 in units of both scales' product."""
+    """Convert QLinearConv: an integer convolution, quantised; the int32 bias has the scale x_scale * w_scale."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.inputs[:8]
     rank = len(node.shape(x, "its input x"))
     value = _integer_conv(node, x, w, x_zero, w_zero)
@@ -140,7 +140,7 @@ def qlinear_conv(node: Node) -> relax.Expr:
 def _integer_conv(
     node: Node, x: relax.Expr, w: relax.Expr, x_zero: relax.Expr | None, w_zero: relax.Expr | None
 ) -> relax.Expr:
-    """The exact convolution less the zero points; padding stands for the number 0, which is the zero point."""
+    """Emit the exact convolution of integers minus their zero points; padding has the value of the zero point."""
     shape = node.shape(w, "its weights")
     dtype = sum_dtype(node, x, w, w_zero, math.prod(shape[1:]))
     weights = centred(node, w, None if w_zero is None else along(node, w_zero, 0, len(shape)), dtype)
@@ -159,27 +159,29 @@ def _output_dtype(node: Node) -> str:
 
 
 def _spread(node: Node, x: relax.Expr, value: relax.Expr | None) -> relax.Expr | None:
-    """A scale or zero point in a shape that broadcasts against the tensor it is for."""
+    """Return a scale or zero point in a shape that broadcasts against its tensor."""
     if value is None:
         return None
-    shape, given = node.shape(x, "its input x"), node.shape(value, "a scale or zero point")
+    shape, parameter_shape = node.shape(x, "its input x"), node.shape(value, "a scale or zero point")
     rank = len(shape)
     axis = int(node.attribute("axis", 1)) % max(rank, 1)
     block = int(node.attribute("block_size", 0))
     if not block:
-        if math.prod(given) > 1 and shape[axis] != math.prod(given):
-            raise node.unsupported(f"a scale or zero point has shape {given}, and axis {axis} of x has {shape[axis]}")
+        if math.prod(parameter_shape) > 1 and shape[axis] != math.prod(parameter_shape):
+            raise node.unsupported(
+                f"a scale or zero point has shape {parameter_shape}, and axis {axis} of x has {shape[axis]}"
+            )
         return along(node, value, axis, rank)
     repeated = node.emit(relax.op.repeat(value, block, axis))
     return node.emit(relax.op.strided_slice(repeated, [axis], [0], [shape[axis]]))
 
 
 def per_matrix(node: Node, value: relax.Expr, matrix: relax.Expr, axis: int) -> relax.Expr:
-    """A scale or zero point in a shape that broadcasts to a matrix: scalar, vector along an axis, or full tensor."""
-    given = node.shape(value, "a scale or zero point")
+    """Reshape a scale or zero point (scalar, vector along an axis, or full tensor) to broadcast against a matrix."""
+    shape = node.shape(value, "a scale or zero point")
     rank = len(node.shape(matrix, "its matrix"))
-    if math.prod(given) == 1:
+    if math.prod(shape) == 1:
         return node.emit(relax.op.reshape(value, ()))
-    if len(given) == 1:
+    if len(shape) == 1:
         return along(node, value, axis % rank, rank) if rank > 1 else value
     return value

@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN, by the kernels of `tvm_frontends.kernels.recurrent`."""
+"""Converters of LSTM, GRU and RNN to the kernels of `tvm_frontends.kernels.recurrent`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ...kernels.recurrent import (
 )
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
-from .quantised_arithmetic import dequantize
 from .quantized import dynamically_quantized
+from .quantized_arithmetic import dequantize
 
 _DEFAULTS = {"lstm": ("Sigmoid", "Tanh", "Tanh"), "gru": ("Sigmoid", "Tanh"), "rnn": ("Tanh",)}
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
@@ -29,12 +29,15 @@ _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False,
 
 @converter("LSTM", "GRU", "RNN")
 def recurrent(node: Node) -> list[relax.Expr]:
-    """Inputs X, W, R, B, sequence_lens, initial_h, initial_c, P; outputs Y, Y_h, Y_c."""
+    """Convert LSTM, GRU and RNN with all attributes: one kernel for each direction.
+
+    Inputs: X, W, R, B, sequence_lens, initial_h, initial_c, P; outputs: Y, Y_h, Y_c.
+    """
     return _layer(node)
 
 
 def _layer(node: Node, factors: Any = None) -> list[relax.Expr]:
-    """The layer of a node; with ``factors`` of the gates, recurrent weights are integers and states rounded to 8 bits."""
+    """Convert a layer; with ``factors`` of the gates, recurrent weights are integers and states are rounded to 8 bits."""
     kind = node.operator.lower()
     swapped = bool(node.attributes.get("layout", 0))
     directions = _directions(node)
@@ -56,10 +59,11 @@ def _layer(node: Node, factors: Any = None) -> list[relax.Expr]:
 
 @converter("DynamicQuantizeLSTM", domain="com.microsoft")
 def dynamic_quantize_lstm(node: Node) -> list[relax.Expr]:
-    """Inputs of LSTM, then scale and zero point of W and of R, which are 8-bit and transposed.
+    """Convert com.microsoft's DynamicQuantizeLSTM, whose W and R are constants of 8 bits.
 
-    X as a whole, and each sequence's state before each step, are rounded to 8 bits of their range. ONNX Runtime does so,
-    too, but takes the states of those sequences together which one of its threads computes.
+    Inputs: those of LSTM, then scale and zero point of W and of R; W and R are transposed. X as a whole, and each
+    sequence's state before each step, are rounded to 8 bits of their range. ONNX Runtime uses one range for all sequences
+    of one of its threads.
     """
     x = node.input(0)
     inputs = [dequantize(node, *dynamically_quantized(node, x)), *(node.input(k) for k in range(1, 8))]
@@ -71,7 +75,7 @@ def dynamic_quantize_lstm(node: Node) -> list[relax.Expr]:
 
 
 def _integer_weights(node: Node, position: int, scale: int) -> tuple[Any, Any]:
-    """8-bit weights (directions, inputs, gates) less their zero points as (directions, gates, inputs); each gate's scale."""
+    """Return 8-bit weights minus their zero points as (directions, gates, inputs), and each gate's scale."""
     name = "WR"[position - 1]
     whole, scales, zeros = (node.constant(k) for k in (position, scale, scale + 1))
     if whole is None or scales is None or (zeros is None and node.input(scale + 1) is not None):
@@ -87,7 +91,7 @@ def _integer_weights(node: Node, position: int, scale: int) -> tuple[Any, Any]:
 
 
 def _directions(node: Node) -> tuple[bool, ...]:
-    """For each direction, whether it goes backwards."""
+    """Return for each direction whether it runs backwards."""
     name = node.attribute("direction", "forward")
     if name not in _DIRECTIONS:
         raise node.unsupported(f"direction is {name!r}; allowed are {', '.join(_DIRECTIONS)}")
@@ -115,24 +119,24 @@ def _cell(node: Node, kind: str, x: Any, d: int, reverse: bool) -> Cell:
 
 
 def _activations(node: Node, kind: str, d: int) -> tuple[Activation, ...]:
-    """The functions of a direction; alphas and betas are consumed by the functions that take one, in order."""
+    """Return the functions of a direction; functions that take alpha or beta consume them in order."""
     default = _DEFAULTS[kind]
     wanted = len(default) * len(_directions(node))
     names = node.attribute("activations") or default * len(_directions(node))
     if len(names) != wanted:
         raise node.unsupported(
-            f"{len(names)} activations are given; the standard wants {wanted}, {len(default)} for each direction"
+            f"it has {len(names)} activations; the standard requires {wanted}, {len(default)} for each direction"
         )
     alphas, betas = (list(node.attributes.get(f"activation_{n}", ())) for n in ("alpha", "beta"))
-    made = []
+    activations = []
     for name in names:
         alpha = alphas.pop(0) if alphas and takes_alpha(name) else None
         beta = betas.pop(0) if betas and takes_beta(name) else None
         try:
-            made.append(make_activation(name, alpha, beta))
+            activations.append(make_activation(name, alpha, beta))
         except ValueError as error:
             raise node.unsupported(str(error)) from None
-    return tuple(made[d * len(default) : (d + 1) * len(default)])
+    return tuple(activations[d * len(default) : (d + 1) * len(default)])
 
 
 def _weights(node: Node, cell: Cell, d: int, factors: Any) -> Weights:
@@ -146,14 +150,14 @@ def _weights(node: Node, cell: Cell, d: int, factors: Any) -> Weights:
 
 
 def _slice(node: Node, value: Any, d: int) -> Any:
-    """Item d along the first axis, which stays."""
+    """Return item d along the first axis, which keeps length 1."""
     if value is None or node.shape(value, "an input")[0] == 1:
         return value
     return node.emit(relax.op.strided_slice(value, [0], [d], [d + 1]))
 
 
 def _part(node: Node, value: Any, d: int) -> Any:
-    """Item d along the first axis."""
+    """Return item d along the first axis."""
     return node.emit(relax.op.reshape(_slice(node, value, d), node.shape(value, "an input")[1:]))
 
 

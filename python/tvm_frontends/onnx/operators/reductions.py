@@ -1,4 +1,4 @@
-"""Reductions along axes, also of infinities and NaN.
+"""Converters of reductions that handle infinities, NaN and integers by the standard.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -21,7 +21,7 @@ from .upstream import convert_upstream
 
 @converter("ReduceMax", "ReduceMin")
 def extremum(node: Node) -> relax.Expr:
-    """ReduceMax and ReduceMin, also of rows of infinities, as attention masks have them."""
+    """Convert ReduceMax and ReduceMin; the result is NaN if an element is."""
     x = node.input(0)
     kind = dtype_of(x)
     shape = node.shape(x, "its input")
@@ -31,7 +31,7 @@ def extremum(node: Node) -> relax.Expr:
     keep = bool(node.attribute("keepdims", 1))
     if not kind.startswith(("float", "bfloat")):
         if kind == "bool":
-            if not all(shape[axis] for axis in axes):  # the extremum of nothing
+            if not all(shape[axis] for axis in axes):  # no elements
                 return relax.const(np.full(reduced(shape, axes, keep), node.operator == "ReduceMin"))
             wide = relax.op.astype(x, "int8")
             function = relax.op.max if node.operator == "ReduceMax" else relax.op.min
@@ -43,9 +43,9 @@ def extremum(node: Node) -> relax.Expr:
 
 
 def largest_or_least(node: Node, x: relax.Expr, axes: list[int], keep: bool, largest: bool) -> relax.Expr:
-    """The extremum of floating-point numbers along axes, NaN if one of them is.
+    """Emit the extremum of floating-point numbers along axes, NaN if one of them is.
 
-    Comparisons leave NaN out, so a second sum counts them: what is not at most infinity.
+    Comparisons ignore NaN, so a second sum counts the elements that are not at most infinity.
     """
     shape = node.shape(x, "its input")
 
@@ -67,19 +67,24 @@ def largest_or_least(node: Node, x: relax.Expr, axes: list[int], keep: bool, lar
                 index.append(inner.get(axis, place))
             value = a(*index)
             number = value.astype(wide) <= tvm.tirx.const(np.inf, wide)
-            lost = tvm.tirx.Select(number, tvm.tirx.const(0, wide), tvm.tirx.const(1, wide))
-            return reducer((value, lost), axis=list(inner.values()))
+            nan_count = tvm.tirx.Select(number, tvm.tirx.const(0, wide), tvm.tirx.const(1, wide))
+            return reducer((value, nan_count), axis=list(inner.values()))
 
-        best, lost = te.compute(reduced(shape, axes, keep), element, name="extremum")
+        best, nan_count = te.compute(reduced(shape, axes, keep), element, name="extremum")
         nan = tvm.tirx.const(np.nan, a.dtype)
-        return te.compute(best.shape, lambda *i: tvm.tirx.Select(lost(*i) > 0, nan, best(*i)), name="extremum_or_nan")
+        return te.compute(
+            best.shape, lambda *i: tvm.tirx.Select(nan_count(*i) > 0, nan, best(*i)), name="extremum_or_nan"
+        )
 
     return node.builder.emit_te(compute, x, primfunc_name_hint="reduce_max" if largest else "reduce_min")
 
 
 @converter("ReduceMean")
 def mean(node: Node) -> relax.Expr:
-    """ReduceMean; of integers in their own type, rounded towards zero as NumPy's cast is."""
+    """Convert ReduceMean; the mean of integers has their type, rounded towards zero as NumPy casts.
+
+    The mean of no integers is refused.
+    """
     x = node.input(0)
     kind = dtype_of(x)
     if not kind.startswith(("int", "uint")):
@@ -90,7 +95,7 @@ def mean(node: Node) -> relax.Expr:
         return x
     count = int(np.prod([shape[axis] for axis in axes], dtype=np.int64))
     if count == 0:
-        raise node.unsupported("the mean of no integers is not defined")
+        raise node.unsupported("it is the mean of no integers, which is not defined; remove the node")
     wide = "int64" if kind.startswith("int") else "uint64"
     total = node.emit(relax.op.sum(relax.op.astype(x, wide), axes, bool(node.attribute("keepdims", 1))))
     return relax.op.astype(node.convert_as("Div", [total, relax.const(count, wide)], {}), kind)
@@ -98,7 +103,7 @@ def mean(node: Node) -> relax.Expr:
 
 @converter("ReduceLogSumExp")
 def log_sum_exp(node: Node) -> relax.Expr:
-    """``log(sum(exp(x)))`` without overflow; an infinite maximum is not subtracted, since that would make NaN."""
+    """Convert ReduceLogSumExp without overflow; an infinite maximum is not subtracted, since that would give NaN."""
     x = node.input(0)
     kind = dtype_of(x)
     axes = _axes(node, len(node.shape(x, "its input")))
@@ -115,13 +120,13 @@ def log_sum_exp(node: Node) -> relax.Expr:
 
 
 def reduced(shape: tuple[int, ...], axes: list[int], keep: bool) -> list[int]:
-    """The shape of a reduced tensor."""
+    """Return the shape of a reduced tensor."""
     return [1 if axis in axes else size for axis, size in enumerate(shape) if keep or axis not in axes]
 
 
 def _axes(node: Node, rank: int) -> list[int] | None:
-    """The axes; None where nothing is to be reduced."""
-    given = node.constant(1) if node.opset >= 18 else node.attribute("axes")
-    if given is None or len(given) == 0:
+    """Return the axes, from opset 18 on an input; None if nothing is reduced."""
+    axes = node.constant(1) if node.opset >= 18 else node.attribute("axes")
+    if axes is None or len(axes) == 0:
         return None if node.attribute("noop_with_empty_axes", 0) else list(range(rank))
-    return sorted(int(axis) % rank for axis in given)
+    return sorted(int(axis) % rank for axis in axes)

@@ -1,9 +1,8 @@
-"""Resize and Upsample in all modes: an axis at a time, by weights and positions that are constants.
+"""Converter of Resize and Upsample in all modes: one axis at a time, with constant positions and weights.
 
-Interpolation is separable, and all but the values is known when the model is compiled; how positions and weights follow
-from the attributes is written down once. Positions are exact fractions. The nearest input, and what lies outside of a
-region, follow from positions rounded once to float32, the type of scales and regions: 0.2 in float32 times 5 is 1, and
-not a little more, which ``ceil`` would make 2.
+Positions are exact fractions. The nearest input, and the border of a cropped region, are decided after one rounding to
+float32, the type of scales and regions: 0.2 in float32 times 5 is then 1, and not a little more, which ``ceil`` would
+round to 2.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -28,7 +27,7 @@ from .nodes import Node, converter
 
 @dataclass(frozen=True)
 class _Axis:
-    """How one axis is resized: from ``size`` to ``length`` by ``scale``, within a region given by fractions."""
+    """The resizing of one axis: from ``size`` to ``length`` by ``scale``, within a region in fractions of the axis."""
 
     size: int
     length: int
@@ -38,7 +37,10 @@ class _Axis:
 
 @converter("Resize", "Upsample")
 def resize(node: Node) -> relax.Expr:
-    """Inputs X, roi, scales, sizes; before opset 11 and for Upsample X, scales."""
+    """Convert Resize (inputs X, roi, scales, sizes; before opset 11 X, scales) and Upsample (X, scales).
+
+    Images enlarged by whole factors use ``resize2d``. Scales or sizes must be constants.
+    """
     x = node.input(0)
     shape = node.shape(x, "its input X")
     mode = node.attribute("mode", "nearest")
@@ -54,9 +56,9 @@ def resize(node: Node) -> relax.Expr:
         exact = _positions(node, axis)
         rounded = np.array([float(place) for place in exact], np.float32)
         if _is_cropped(node, axis):
-            beyond = (rounded < 0) | (rounded > axis.size - 1)
-            beyond = beyond.reshape([-1 if i == position else 1 for i in range(len(shape))])
-            outside = beyond if outside is None else outside | beyond
+            outside_axis = (rounded < 0) | (rounded > axis.size - 1)
+            outside_axis = outside_axis.reshape([-1 if i == position else 1 for i in range(len(shape))])
+            outside = outside_axis if outside is None else outside | outside_axis
         indices, weights = _taps(node, mode, axis, rounded if mode == "nearest" else np.array(exact, np.float64))
         value = interpolate(node.builder, value, position, indices, weights)
     if outside is not None and outside.any():
@@ -66,12 +68,12 @@ def resize(node: Node) -> relax.Expr:
 
 
 def _axes(node: Node, shape: tuple[int, ...]) -> list[_Axis]:
-    """The standard's sizes and scales; ``roi`` holds all starts, then all ends, of the axes named."""
+    """Return the resizing of each axis; ``roi`` holds all starts, then all ends, of the named axes."""
     old = node.operator == "Upsample" or node.opset < 11
     roi, scales, sizes = (None, node.constant(1), None) if old else tuple(node.constant(i) for i in (1, 2, 3))
     if node.operator == "Upsample" and scales is None:
-        given = node.attribute("scales")
-        scales = None if given is None else np.array(given, np.float32)
+        attribute = node.attribute("scales")
+        scales = None if attribute is None else np.array(attribute, np.float32)
     scales = None if scales is None or scales.size == 0 else scales
     sizes = None if sizes is None or sizes.size == 0 else sizes
     if scales is None and sizes is None:
@@ -110,7 +112,7 @@ def _lengths(
 
 
 def _scaled(size: int, scale: float) -> tuple[int, Fraction]:
-    """The length of a scaled axis, and the scale: a quotient of lengths where that is the same float32 number."""
+    """Return the length of a scaled axis, and the scale: the quotient of lengths if that is the same float32 number."""
     length, near = floor(size * Fraction(scale)), round(size * scale)
     same = size and near and np.float32(near / size) == np.float32(scale)
     return length, Fraction(near, size) if same else Fraction(scale)
@@ -121,12 +123,12 @@ def _is_cropped(node: Node, axis: _Axis) -> bool:
 
 
 def _positions(node: Node, axis: _Axis) -> list[Fraction]:
-    """Where each output lies in the input, exactly."""
+    """Return the exact position in the input of each output."""
     at = [Fraction(k) for k in range(axis.length)]
     half, size, scale = Fraction(1, 2), axis.size, axis.scale
     default = "half_pixel" if node.opset >= 11 and node.operator == "Resize" else "asymmetric"
     mode = node.attribute("coordinate_transformation_mode", default)
-    exact = scale * size  # the length before it is rounded down
+    exact = scale * size  # the length before rounding down
     if mode == "align_corners":
         return [k * (size - 1) / (exact - 1) if exact != 1 else Fraction(0) for k in at]
     if mode == "asymmetric":
@@ -148,19 +150,19 @@ def _positions(node: Node, axis: _Axis) -> list[Fraction]:
 
 
 def _taps(
-    node: Node, mode: str, axis: _Axis, places: npt.NDArray[np.floating]
+    node: Node, mode: str, axis: _Axis, positions: npt.NDArray[np.floating]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """The inputs that each output takes, and with what weights: two arrays of shape (length, taps)."""
+    """Return inputs and weights of each output, two arrays of shape (length, taps)."""
     if mode == "nearest":
-        return _nearest(node, places, axis.size)[:, None], np.ones((len(places), 1))
+        return _nearest(node, positions, axis.size)[:, None], np.ones((len(positions), 1))
     if mode not in ("linear", "bilinear", "cubic"):
         raise node.unsupported(f"mode is {mode!r}; 'nearest', 'linear' and 'cubic' are allowed")
     stretch = min(float(axis.scale), 1.0) if node.attribute("antialias", 0) else 1.0
     reach = (2 if mode == "cubic" else 1) / stretch
     count = 2 * int(np.ceil(reach))
-    first = np.floor(places).astype(np.int64) - count // 2 + 1
+    first = np.floor(positions).astype(np.int64) - count // 2 + 1
     indices = first[:, None] + np.arange(count)
-    distance = (indices - places[:, None]) * stretch
+    distance = (indices - positions[:, None]) * stretch
     coefficient = node.attribute("cubic_coeff_a", -0.75)
     weights = cubic(distance, coefficient) if mode == "cubic" else np.maximum(0, 1 - np.abs(distance))
     if node.attribute("exclude_outside", 0):
@@ -170,14 +172,14 @@ def _taps(
     return np.clip(indices, 0, axis.size - 1), weights
 
 
-def _nearest(node: Node, places: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.int64]:
+def _nearest(node: Node, positions: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.int64]:
     default = "round_prefer_floor" if node.opset >= 11 and node.operator == "Resize" else "floor"
     mode = node.attribute("nearest_mode", default)
     rounded = {
-        "round_prefer_floor": np.ceil(places - 0.5),
-        "round_prefer_ceil": np.floor(places + 0.5),
-        "floor": np.floor(places),
-        "ceil": np.ceil(places),
+        "round_prefer_floor": np.ceil(positions - 0.5),
+        "round_prefer_ceil": np.floor(positions + 0.5),
+        "floor": np.floor(positions),
+        "ceil": np.ceil(positions),
     }.get(mode)
     if rounded is None:
         raise node.unsupported(f"nearest_mode is {mode!r}, which the standard does not know")
@@ -185,7 +187,7 @@ def _nearest(node: Node, places: npt.NDArray[np.floating], size: int) -> npt.NDA
 
 
 def _usual(node: Node, x: relax.Expr, shape: tuple[int, ...], axes: list[_Axis], mode: str) -> relax.Expr | None:
-    """TVM's own operator for what pictures are usually resized by: one kernel for both axes."""
+    """Return TVM's ``resize2d``, one kernel for both axes, if it computes the node's mode, else None."""
     coordinates = node.attribute("coordinate_transformation_mode", "half_pixel" if node.opset >= 11 else "asymmetric")
     rounding = node.attribute("nearest_mode", "round_prefer_floor" if node.opset >= 11 else "floor")
     exact = all(axis.scale * axis.size == axis.length for axis in axes)

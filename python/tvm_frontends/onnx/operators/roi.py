@@ -1,4 +1,4 @@
-"""RoiAlign with the maximum over its samples."""
+"""Kernel of RoiAlign with the maximum over its samples."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from .nodes import Node
 
 
 def roi_maximum(node: Node) -> relax.Expr:
-    """The largest of all corners around all samples of a bin, each times its bilinear weight, as ONNX defines it."""
+    """Emit RoiAlign in mode ``max``: the largest corner of all samples of a bin, each times its bilinear weight.
+
+    ``sampling_ratio`` 0, where each region decides, is refused.
+    """
     x, regions, batch = node.inputs
     samples = int(node.attribute("sampling_ratio", 0))
     if samples <= 0:
-        raise node.unsupported("mode 'max' with sampling_ratio 0, where each region decides; give a number of samples")
+        raise node.unsupported(
+            "it has mode 'max' and sampling_ratio 0, where each region decides; set a number of samples"
+        )
     channels, height, width = node.shape(x, "its input X")[1:]
     bins = int(node.attribute("output_height", 1)), int(node.attribute("output_width", 1))
     count = node.shape(regions, "its regions")[0]
@@ -38,10 +43,10 @@ def roi_maximum(node: Node) -> relax.Expr:
             inside = tvm.tirx.all(at >= number(-1.0), at <= number(size))
             at = tvm.tirx.max(at, number(0.0))
             low = tvm.tirx.min(at.astype("int64"), tvm.tirx.const(size - 1, "int64"))
-            rest = tvm.tirx.if_then_else(low >= size - 1, number(0.0), at - low.astype(kind))
+            fraction = tvm.tirx.if_then_else(low >= size - 1, number(0.0), at - low.astype(kind))
             high = tvm.tirx.min(low + 1, tvm.tirx.const(size - 1, "int64"))
             low = tvm.tirx.max(low, tvm.tirx.const(0, "int64"))
-            return [(low, number(1.0) - rest), (high, rest)], inside
+            return [(low, number(1.0) - fraction), (high, fraction)], inside
 
         inner = [te.reduce_axis((0, samples), name) for name in ("sy", "sx")]
 

@@ -1,4 +1,4 @@
-"""Shared parts of classifiers and regressors of the domain ai.onnx.ml: functions of scores, labels of classes."""
+"""Scores and class labels, shared by classifiers and regressors of ai.onnx.ml."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .nodes import Node
 DOMAIN = "ai.onnx.ml"
 POST_TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _ERF = 0.147
-"""Of the approximation to the inverse error function that ONNX's reference and ONNX Runtime have."""
+"""Constant of the approximation to the inverse error function in ONNX's reference and in ONNX Runtime."""
 _ZERO = 1e-7
-"""Scores up to this count as 0 for SOFTMAX_ZERO."""
+"""Scores up to this magnitude count as 0 for SOFTMAX_ZERO."""
 
 
 def post_transform(node: Node, scores: relax.Expr, kind: str) -> relax.Expr:
-    """A function of the scores (rows, outputs), by ONNX's name for it."""
+    """Apply a post_transform, by its ONNX name, to scores (rows, outputs)."""
     if kind == "NONE":
         return scores
     if kind == "LOGISTIC":
@@ -35,12 +35,12 @@ def post_transform(node: Node, scores: relax.Expr, kind: str) -> relax.Expr:
 
 
 def class_labels(node: Node, name: str) -> npt.NDArray[np.int64]:
-    """The whole numbers that name the classes.
+    """Return the integers that name the classes.
 
     Raises
     ------
     UnsupportedNode
-        The classes have names of text.
+        The names of the classes are text.
     """
     if node.attribute("classlabels_strings"):
         raise node.unsupported(
@@ -56,43 +56,45 @@ def class_labels(node: Node, name: str) -> npt.NDArray[np.int64]:
 def one_class(
     node: Node, score: relax.Expr, labels: npt.NDArray[np.int64], kind: str, probability: bool
 ) -> list[relax.Expr]:
-    """Label and scores of two classes, of which one score is known: that of the second class, as (rows, 1).
+    """Return label and scores of two classes from the score of the second class, shape (rows, 1).
+
+    The rule is ONNX Runtime's; the standard specifies none.
 
     Parameters
     ----------
     probability : bool
-        Whether the score is one: the second class wins above 1/2 and the first has the rest, else above 0 and the first
-        has the negative. As in ONNX Runtime; the standard does not say.
+        Whether the score is a probability p: the second class wins above 1/2, and the first class has the score 1 - p.
+        Otherwise the second class wins above 0, and the first class has the negative score.
     """
     if kind not in ("NONE", "LOGISTIC"):
         raise node.unsupported(
-            f"its post_transform is {kind}, and its leaves refer to one of two classes: what the scores are then differs "
-            "between ONNX Runtime and ONNX's reference; NONE and LOGISTIC are allowed"
+            f"its post_transform is {kind}, and its leaves refer to one of two classes: the scores then differ between "
+            "ONNX Runtime and ONNX's reference; NONE and LOGISTIC are allowed"
         )
     score = node.emit(score)
     wins = relax.op.greater(score, scalar(0.5 if probability else 0.0, score))
     first, second = (relax.const(label, "int64") for label in labels)
     chosen = node.emit(relax.op.where(wins, second, first))
     label = node.emit(relax.op.reshape(chosen, (-1,)))
-    rest = probability and kind == "NONE"
-    other = relax.op.subtract(scalar(1.0, score), score) if rest else relax.op.negative(score)
+    sums_to_one = probability and kind == "NONE"
+    other = relax.op.subtract(scalar(1.0, score), score) if sums_to_one else relax.op.negative(score)
     both = node.emit(relax.op.concat([node.emit(other), score], 1))
     return [label, relax.op.astype(post_transform(node, both, kind), "float32")]
 
 
 def _softmax_zero(node: Node, scores: relax.Expr) -> relax.Expr:
-    """Softmax of the scores that are not 0; the others stay (nearly) 0."""
+    """Emit the softmax of the scores that are not 0; the others stay close to 0."""
     largest = node.emit(relax.op.max(scores, -1, keepdims=True))
     counts = relax.op.greater(relax.op.abs(scores), scalar(_ZERO, scores))
     kept = relax.op.exp(relax.op.subtract(scores, largest))
-    rest = relax.op.multiply(scores, relax.op.exp(relax.op.negative(largest)))
-    powers = node.emit(relax.op.where(counts, kept, rest))
+    near_zero = relax.op.multiply(scores, relax.op.exp(relax.op.negative(largest)))
+    powers = node.emit(relax.op.where(counts, kept, near_zero))
     total = relax.op.sum(relax.op.where(counts, powers, scalar(0.0, scores)), -1, keepdims=True)
     return node.emit(relax.op.divide(powers, total))
 
 
 def _probit(node: Node, scores: relax.Expr) -> relax.Expr:
-    """``sqrt(2) * erfinv(2 * scores - 1)``."""
+    """Emit ``sqrt(2) * erfinv(2 * scores - 1)``."""
     x = node.emit(relax.op.subtract(relax.op.multiply(scores, scalar(2.0, scores)), scalar(1.0, scores)))
     one = scalar(1.0, scores)
     log = node.emit(relax.op.log(relax.op.multiply(relax.op.subtract(one, x), relax.op.add(one, x))))

@@ -1,4 +1,4 @@
-"""Operators on sequences of different lengths within a batch."""
+"""Converters of operators on lists of tensors, and of ReverseSequence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .nodes import Node, converter
 
 @converter("ReverseSequence")
 def reverse_sequence(node: Node) -> relax.Expr:
-    """Turn the first elements of each sequence round, as many as its length says; the others stay."""
+    """Convert ReverseSequence: reverse the first elements of each sequence, as many as its length; others are unchanged."""
     x, lengths = node.inputs
     shape = node.shape(x, "its input")
     axes = int(node.attribute("batch_axis", 1)), int(node.attribute("time_axis", 0))
@@ -33,24 +33,24 @@ def reverse_sequence(node: Node) -> relax.Expr:
 
 @converter("SequenceInsert")
 def sequence_insert(node: Node) -> relax.Expr:
-    """Before the element at a position, negative ones counted from the end; TVM's counts these one too far."""
-    sequence, value, given = node.input(0), node.input(1), node.constant(2)
+    """Convert SequenceInsert at a constant position; negative ones count from the end, where TVM is off by one."""
+    sequence, value, index = node.input(0), node.input(1), node.constant(2)
     if not isinstance(sequence, relax.Tuple):
-        raise node.unsupported("its sequence is not a list of tensors that is known when the model is compiled")
-    if node.input(2) is not None and given is None:
+        raise node.unsupported("its sequence is known only when the model runs; export the model without it")
+    if node.input(2) is not None and index is None:
         raise node.unsupported("its position is not a constant", MissingConstant())
     items = list(sequence.fields)
-    position = len(items) if given is None else int(given)
+    position = len(items) if index is None else int(index)
     if not -len(items) <= position <= len(items):
-        raise node.unsupported(f"position {position} lies outside of its sequence of {len(items)}")
+        raise node.unsupported(f"its position {position} is outside of its sequence of {len(items)} tensors")
     items.insert(position, value)
     return relax.Tuple(items)
 
 
 @converter("SequenceLength")
 def sequence_length(node: Node) -> relax.Expr:
-    """Length of a list of tensors that is known when the model is compiled."""
+    """Convert SequenceLength of a list of tensors to a constant."""
     sequence = node.input(0)
     if sequence is None or not isinstance(sequence.ty, relax.TupleType):
-        raise node.unsupported("its sequence is not a list of tensors that is known when the model is compiled")
+        raise node.unsupported("its sequence is known only when the model runs; export the model without it")
     return relax.const(len(sequence.ty.fields), "int64")

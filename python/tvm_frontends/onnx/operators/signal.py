@@ -1,4 +1,4 @@
-"""Running sums and products along an axis, and discrete Fourier transforms."""
+"""Converters of running sums and products, discrete Fourier transforms and MelWeightMatrix."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import numpy as np
 from tvm import relax
 
 from ...errors import MissingConstant
-from ...fourier import dft_matrix
+from ...fourier import dft_matrix, transform
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
 
 
 @converter("CumSum", "CumProd")
 def cumulative(node: Node) -> relax.Expr:
-    """CumSum and CumProd, optionally backwards, optionally without the element itself."""
+    """Convert CumSum and CumProd along a constant axis, with ``reverse`` and ``exclusive``."""
     x = node.input(0)
     shape = node.shape(x, "its input x")
-    given = node.constant(1)
-    if given is None:
+    axis_value = node.constant(1)
+    if axis_value is None:
         raise node.unsupported("its axis is not a constant", MissingConstant())
-    axis = int(np.asarray(given).reshape(())) % len(shape)
+    axis = int(np.asarray(axis_value).reshape(())) % len(shape)
     function = relax.op.cumsum if node.operator == "CumSum" else relax.op.cumprod
     value = relax.op.flip(x, axis) if node.attribute("reverse", 0) else x
     result = function(value, axis, dtype_of(x), exclusive=bool(node.attribute("exclusive", 0)))
@@ -28,15 +28,22 @@ def cumulative(node: Node) -> relax.Expr:
 
 @converter("DFT")
 def dft(node: Node) -> relax.Expr:
-    """A product with the matrix of the transform; real and imaginary parts lie along the last axis."""
+    """Convert DFT to a product with the transform's matrix; real and imaginary parts are the last axis.
+
+    The length must be a constant. The axis is an attribute before opset 20, from then on an input.
+    """
     x = node.input(0)
     shape = node.shape(x, "its input")
     inverse, onesided = bool(node.attribute("inverse", 0)), bool(node.attribute("onesided", 0))
     axis = _dft_axis(node, len(shape))
-    given = node.constant(1)
+    explicit = node.constant(1)
     size = shape[axis]
     length = (
-        int(np.asarray(given).reshape(())) if given is not None else 2 * (size - 1) if inverse and onesided else size
+        int(np.asarray(explicit).reshape(()))
+        if explicit is not None
+        else 2 * (size - 1)
+        if inverse and onesided
+        else size
     )
     matrix = dft_matrix(min(size, length if not (inverse and onesided) else length // 2 + 1), length, inverse, onesided)
     return _transform(node, x, axis, matrix, real=inverse and onesided)
@@ -45,40 +52,26 @@ def dft(node: Node) -> relax.Expr:
 def _dft_axis(node: Node, rank: int) -> int:
     if node.opset < 20:
         return int(node.attribute("axis", 1)) % rank
-    given = node.constant(2)
-    return (int(np.asarray(given).reshape(())) if given is not None else -2) % rank
+    explicit = node.constant(2)
+    return (int(np.asarray(explicit).reshape(())) if explicit is not None else -2) % rank
 
 
 def _transform(node: Node, x: relax.Expr, axis: int, matrix: np.ndarray, real: bool) -> relax.Expr:
-    """Multiply along an axis. The parts of a complex input lie in the last axis, and so do those of the result."""
-    shape, kind = node.shape(x, "its input"), dtype_of(x)
-    last = len(shape) - 1
-    order = [a for a in range(last) if a != axis] + [axis]
-    size, made = matrix.shape
-    parts = []
-    for part in range(shape[-1]):
-        piece = relax.op.strided_slice(x, [last, axis], [part, 0], [part + 1, size])
-        piece = relax.op.squeeze(node.emit(piece), [last])
-        parts.append(node.emit(relax.op.permute_dims(node.emit(piece), order)))
-    cosine, sine = (relax.const(np.ascontiguousarray(m).astype(kind), kind) for m in (matrix.real, matrix.imag))
-    re, im = relax.op.matmul(parts[0], cosine), relax.op.matmul(parts[0], sine)
-    if len(parts) == 2:
-        re = relax.op.subtract(re, relax.op.matmul(parts[1], sine))
-        im = relax.op.add(im, relax.op.matmul(parts[1], cosine))
-    back = [0] * last
-    for position, a in enumerate(order):
-        back[a] = position
-    results = [node.emit(relax.op.permute_dims(node.emit(value), back)) for value in ([re] if real else [re, im])]
-    whole = (*shape[:axis], made, *shape[axis + 1 : last], 1)
-    results = [relax.op.reshape(value, whole) for value in results]
-    return results[0] if real else relax.op.concat([node.emit(value) for value in results], last)
+    """Multiply along an axis by a complex matrix; the last axis holds the parts of input and result."""
+    *sizes, count = node.shape(x, "its input")
+    last = len(sizes)
+    slices = (node.emit(relax.op.strided_slice(x, [last], [k], [k + 1])) for k in range(count))
+    parts = [node.emit(relax.op.squeeze(part, [last])) for part in slices]
+    imaginary = parts[1] if count == 2 else None
+    results = transform(node.emit, parts[0], imaginary, axis, matrix, to_real=real)
+    return relax.op.stack([value for value in results if value is not None], last)
 
 
 @converter("STFT")
 def stft(node: Node) -> relax.Expr:
-    """Windows of the signal, each transformed: inputs signal (batch, length, parts), step, window, frame length.
+    """Convert STFT: cut the signal (batch, length, parts) into frames, multiply by the window, transform.
 
-    A real signal may come without its last dimension, as torch.onnx writes it and ONNX Runtime takes it.
+    Frame step and length must be constants. A real signal may lack its last axis, as torch.onnx writes it.
     """
     x = node.input(0)
     shape = node.shape(x, "its signal")
@@ -105,13 +98,13 @@ def stft(node: Node) -> relax.Expr:
 
 @converter("MelWeightMatrix")
 def mel_weight_matrix(node: Node) -> relax.Expr:
-    """A constant: bins, length of the transform, sampling rate and the edges have to be known."""
+    """Convert MelWeightMatrix to a constant; all inputs must be constants."""
     from onnx.helper import tensor_dtype_to_np_dtype
     from onnx.reference.ops.op_mel_weight_matrix import MelWeightMatrix
 
-    given = [node.constant(i) for i in range(5)]
-    if any(value is None for value in given):
+    arguments = [node.constant(i) for i in range(5)]
+    if any(value is None for value in arguments):
         raise node.unsupported("an input is not a constant", MissingConstant())
     kind = node.attribute("output_datatype", 1)
-    matrix = MelWeightMatrix.eval(*(np.asarray(v).reshape(()) for v in given), output_datatype=kind)
+    matrix = MelWeightMatrix.eval(*(np.asarray(v).reshape(()) for v in arguments), output_datatype=kind)
     return relax.const(np.asarray(matrix, tensor_dtype_to_np_dtype(kind)))

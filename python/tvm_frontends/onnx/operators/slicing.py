@@ -1,4 +1,4 @@
-"""Slices at constant positions.
+"""Converter of Slice.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -18,7 +18,7 @@ from .nodes import Node, constant_of, converter
 
 @converter("Slice")
 def slice_(node: Node) -> relax.Expr:
-    """Parts of a tensor along axes; TVM makes shapes with negative sizes of those that are empty."""
+    """Convert Slice; constant bounds become ``strided_slice``, other bounds are TVM's."""
     value, *positions = node.inputs
     known = [None if position is None else constant_of(position) for position in positions]
     computed = any(k is None and p is not None for k, p in zip(known, positions, strict=True))
@@ -43,7 +43,7 @@ def slice_(node: Node) -> relax.Expr:
 
 
 def _positions(start: int, end: int, step: int, size: int) -> range:
-    """What a slice takes; ONNX's bounds are kept inside as Python's are, but a start before the first element."""
+    """Return the positions of a slice; ONNX clamps bounds as Python does, except for a start before the first element."""
     start, end = (bound + size if bound < 0 else bound for bound in (start, end))
     if step > 0:
         return range(min(max(start, 0), size), min(max(end, 0), size), step)
@@ -51,13 +51,13 @@ def _positions(start: int, end: int, step: int, size: int) -> range:
 
 
 def _end(taken: range, size: int) -> int:
-    """One beyond the last position; before the first element it must not count from the end."""
+    """Return the bound behind the last position; before the first element it must not count from the end."""
     beyond = taken[-1] + (1 if taken.step > 0 else -1)
     return beyond if beyond >= 0 else -size - 1
 
 
 def _numbers(known: list[Any], rank: int) -> tuple[list[int], ...]:
-    """Starts, ends, axes and steps, with what is left out."""
+    """Return starts, ends, axes and steps, with the defaults of missing inputs."""
     count = known[0].size
     axes, steps = [*known[2:], None, None][:2]
     axes = range(count) if axes is None else axes.reshape(-1)

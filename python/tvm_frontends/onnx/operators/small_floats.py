@@ -1,4 +1,4 @@
-"""Casts of 8-bit and smaller floating point through float32: TVM's own do not saturate and round by the standard."""
+"""Casts between float32 and floating point of 8 or 4 bits, with the standard's rounding and saturation."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Layout:
 
     mantissa: int
     bias: int
-    """Bits behind the point, and what is added to exponents."""
+    """Bits of the mantissa, and the bias of exponents."""
     largest: int
     """Code of the largest finite number."""
     infinite: int | None
-    """Code of infinity, where the format has it."""
+    """Code of infinity, if the format has one."""
     nan: int
     negative_zero: bool
 
@@ -37,14 +37,14 @@ LAYOUTS = {
 }
 """Formats with sign and mantissa, as in the standard's page on float8."""
 EXPONENTS = "float8_e8m0fnu"
-"""Powers of two without sign."""
+"""The format of powers of two, without sign."""
 SMALL_FLOATS = {*LAYOUTS, EXPONENTS}
 FLOAT4 = "float4_e2m1fn"
-"""0, 1/2, 1, 3/2, 2, 3, 4, 6 and their negatives; a graph holds them in float32 (`widen`)."""
+"""The format with the values 0, 1/2, 1, 3/2, 2, 3, 4, 6 and their negatives; float32 holds them (`widen`)."""
 
 
 def decode(node: Node, x: relax.Expr) -> relax.Expr:
-    """A tensor of 8-bit floating point in float32, which holds each of its values."""
+    """Return a tensor of 8-bit floating point as float32, which holds each of its values."""
     codes = node.builder.emit_te(
         lambda a: te.compute(a.shape, lambda *i: tvm.tirx.reinterpret("uint8", a(*i)).astype("int32"), name="codes"),
         x,
@@ -57,14 +57,14 @@ def decode(node: Node, x: relax.Expr) -> relax.Expr:
 
 
 def encode(node: Node, x: relax.Expr, dtype: str, saturate: bool = True, rounding: str = "up") -> relax.Expr:
-    """A float32 tensor in 8-bit floating point.
+    """Return a float32 tensor in 8-bit floating point.
 
     Parameters
     ----------
     saturate : bool
-        What is too large becomes the largest finite number, else infinity or NaN.
+        Whether too large values become the largest finite number, else infinity or NaN.
     rounding : {"up", "down", "nearest"}
-        Of powers of two only (`EXPONENTS`); other formats round half to even.
+        Rounding to powers of two (`EXPONENTS`); other formats round half to even.
     """
 
     def compute(a: te.Tensor) -> te.Tensor:
@@ -83,7 +83,7 @@ def encode(node: Node, x: relax.Expr, dtype: str, saturate: bool = True, roundin
 
 
 def round_to_float4(node: Node, x: relax.Expr) -> relax.Expr:
-    """A float32 tensor rounded half to even to the nearest value of `FLOAT4`; what is too large becomes 6.
+    """Round a float32 tensor half to even to values of `FLOAT4`; too large values become 6.
 
     NaN becomes -0, as in ml_dtypes.
     """
@@ -110,15 +110,15 @@ def round_to_float4(node: Node, x: relax.Expr) -> relax.Expr:
 
 
 def _rounded(bits: tvm.tirx.Expr, layout: Layout, saturate: bool) -> tvm.tirx.Expr:
-    """The code of a float32 number, given by its bits, rounded half to even."""
+    """Return the code of a float32 number, passed as bits, rounded half to even."""
     sign, size = bits >> _u(31), bits & _u(0x7FFFFFFF)
     dropped = 23 - layout.mantissa
     half = _u((1 << (dropped - 1)) - 1)
     even = (size >> _u(dropped)) & _u(1)
-    # What rounds up across a power of two carries into the exponent, which stands right above the mantissa.
+    # Rounding up to a power of two carries into the exponent, whose bits follow the mantissa's.
     normal = ((size + half + even) >> _u(dropped)) - _u((127 - layout.bias) << layout.mantissa)
-    # Below the smallest normal number codes count multiples of the smallest one: float32's own addition rounds to these.
-    step = 24 - layout.bias - layout.mantissa  # exponent of a number whose last place is the smallest number
+    # Codes of subnormal numbers count multiples of the smallest number: adding `magic` in float32 rounds to these.
+    step = 24 - layout.bias - layout.mantissa  # exponent of the number whose last place is the smallest number
     magic = tvm.tirx.const(2.0**step, "float32")
     moved = tvm.tirx.reinterpret("uint32", tvm.tirx.reinterpret("float32", size) + magic)
     below = moved - _u((127 + step) << 23)
@@ -133,7 +133,7 @@ def _rounded(bits: tvm.tirx.Expr, layout: Layout, saturate: bool) -> tvm.tirx.Ex
 
 
 def _power_of_two(bits: tvm.tirx.Expr, saturate: bool, rounding: str) -> tvm.tirx.Expr:
-    """The exponent of a float32 number, given by its bits, whatever its sign."""
+    """Return the exponent of a float32 number, passed as bits, whatever its sign."""
     exponent, fraction = (bits >> _u(23)) & _u(0xFF), bits & _u(0x7FFFFF)
     if rounding == "down":
         return exponent
@@ -147,7 +147,7 @@ def _power_of_two(bits: tvm.tirx.Expr, saturate: bool, rounding: str) -> tvm.tir
 
 @cache
 def _values(dtype: str) -> npt.NDArray[np.float32]:
-    """The value of each code."""
+    """Return the value of each code."""
     import ml_dtypes
 
     return np.arange(256, dtype="uint8").view(getattr(ml_dtypes, dtype)).astype("float32")

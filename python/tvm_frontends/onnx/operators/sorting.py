@@ -1,4 +1,4 @@
-"""TopK in all types: TVM sorts some, and 16-bit floating point of one kind as if it were integers.
+"""Converter of TopK for all types; TVM sorts some of them only.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -18,29 +18,29 @@ from .nodes import Node, converter
 from .upstream import convert_upstream
 
 SORTED = {"bool": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "bfloat16": "float32"}
-"""Types that are sorted as another one, which holds all of their values."""
+"""Types that are sorted as a wider type with all of their values."""
 
 
 @converter("TopK")
 def top_k(node: Node) -> list[relax.Expr]:
-    """TopK: the largest or smallest elements and their positions, in order even with ``sorted=0``."""
+    """Convert TopK: the largest or smallest elements and their positions, sorted even with ``sorted=0``."""
     x = node.input(0)
     kind = dtype_of(x)
     keys = relax.op.astype(x, SORTED[kind]) if kind in SORTED else x
     if kind == "uint64":
         keys = _flipped(node, x, "int64")
     attributes = {name: value for name, value in node.attributes.items() if name != "sorted"}
-    made = convert_upstream(replace(node, inputs=(node.emit(keys), *node.inputs[1:])), attributes)
-    values, places = (node.emit(relax.TupleGetItem(made, position)) for position in (0, 1))
+    pair = convert_upstream(replace(node, inputs=(node.emit(keys), *node.inputs[1:])), attributes)
+    values, positions = (node.emit(relax.TupleGetItem(pair, position)) for position in (0, 1))
     if kind == "uint64":
         values = _flipped(node, values, "uint64")
     elif kind in SORTED:
         values = relax.op.astype(values, kind)
-    return [node.emit(values), places]
+    return [node.emit(values), positions]
 
 
 def _flipped(node: Node, x: relax.Expr, kind: str) -> relax.Expr:
-    """64-bit integers with the other sign bit: the order of signed numbers is then that of unsigned ones."""
+    """Flip the sign bit of 64-bit integers, which maps the order of unsigned numbers to that of signed ones."""
 
     def compute(a: te.Tensor) -> te.Tensor:
         def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:

@@ -1,4 +1,4 @@
-"""Types, and the rearranging of tensors.
+"""Converters of casts, and of operators that create, index or rearrange tensors.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -31,12 +31,12 @@ NUMBERS = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32",
     "float64",
 }  # fmt: skip
-"""Types between which values are converted as C does it."""
+"""Types between which casts have C's semantics."""
 
 
 @converter("Cast")
 def cast(node: Node) -> relax.Expr:
-    """Cast between the types that kernels compute in and smaller ones; TVM's neither saturates nor unpacks."""
+    """Convert Cast between all numeric types; values of types below a byte are kept in a wider type."""
     to = _type(node.attribute("to"))
     x = node.input(0)
     if isinstance(x, relax.ShapeExpr):
@@ -45,7 +45,7 @@ def cast(node: Node) -> relax.Expr:
     for kind in (to, known):
         if kind not in (allowed := NUMBERS | SMALL_FLOATS | WIDER.keys()):
             raise node.unsupported(
-                f"a cast from {known} to {to}; types are {', '.join(sorted(allowed))}: export the model with one of these"
+                f"it casts {known} to {to}; types are {', '.join(sorted(allowed))}: export the model with one of these"
             )
     if to in WIDER:
         return _narrow(node, decode(node, x) if known in SMALL_FLOATS else x, to)
@@ -60,12 +60,12 @@ def cast(node: Node) -> relax.Expr:
 
 
 def _type(number: int) -> str:
-    """ONNX's number of a type as numpy's name."""
+    """Return NumPy's name of an ONNX type number."""
     return str(np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number)).name)
 
 
 def _narrow(node: Node, x: relax.Expr, to: str) -> relax.Expr:
-    """Values of a type below a byte, in the type that stands for it: integers keep their lowest bits, as ml_dtypes does."""
+    """Return values of a type below a byte, in the wider type: integers keep their lowest bits, as in ml_dtypes."""
     if to == FLOAT4:
         return round_to_float4(node, node.emit(relax.op.astype(x, "float32")))
     bits = int(to.lstrip("uint"))
@@ -80,7 +80,7 @@ def _narrow(node: Node, x: relax.Expr, to: str) -> relax.Expr:
 
 @converter("Unsqueeze")
 def unsqueeze(node: Node) -> relax.Expr:
-    """Unsqueeze with axes that may be a single number, as in function bodies of the standard."""
+    """Convert Unsqueeze; its axes may be a scalar, as in function bodies of the standard."""
     axes = node.constant(1)
     if axes is None or isinstance(node.input(0), relax.ShapeExpr):
         return convert_upstream(node)
@@ -89,7 +89,7 @@ def unsqueeze(node: Node) -> relax.Expr:
 
 @converter("EyeLike")
 def eye_like(node: Node) -> relax.Expr:
-    """EyeLike of any type, independent of the input's type."""
+    """Convert EyeLike of any type to a constant."""
     from tvm.relax.frontend.onnx.onnx_frontend import get_type
 
     x = node.input(0)
@@ -101,7 +101,7 @@ def eye_like(node: Node) -> relax.Expr:
 
 @converter("SpaceToDepth")
 def space_to_depth(node: Node) -> relax.Expr:
-    """Blocks become channels, in the order of ``mode``."""
+    """Convert SpaceToDepth: blocks become channels, in the order of ``mode`` (DCR or CRD)."""
     x, block = node.input(0), int(node.attribute("blocksize"))
     n, c, h, w = node.shape(x, "its input")
     if h % block or w % block:
@@ -114,36 +114,36 @@ def space_to_depth(node: Node) -> relax.Expr:
 
 @converter("TensorScatter")
 def tensor_scatter(node: Node) -> relax.Expr:
-    """Write an update into a cache, at a place of each sequence of the batch; ``circular`` begins anew at the end."""
-    cache, update, places = node.input(0), node.input(1), node.input(2)
+    """Convert TensorScatter: write an update into a cache at a position for each sequence; ``circular`` wraps around."""
+    cache, update, write_indices = node.input(0), node.input(1), node.input(2)
     shape, new = node.shape(cache, "its past cache"), node.shape(update, "its update")
     axis = node.attribute("axis", -2) % len(shape)
     circular = node.attribute("mode", "linear") == "circular"
-    if places is None:
-        places = relax.op.zeros((shape[0],), "int64")
+    if write_indices is None:
+        write_indices = relax.op.zeros((shape[0],), "int64")
 
-    def compute(old: te.Tensor, fresh: te.Tensor, at: te.Tensor) -> te.Tensor:
+    def compute(cache_tensor: te.Tensor, update_tensor: te.Tensor, starts: te.Tensor) -> te.Tensor:
         def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
-            distance = i[axis] - at[i[0]].astype("int64")
+            distance = i[axis] - starts[i[0]].astype("int64")
             if circular:
                 distance = tvm.tirx.floormod(distance, shape[axis])
             inside = tvm.tirx.all(distance >= 0, distance < new[axis])
             source = tuple(distance if k == axis else i[k] for k in range(len(shape)))
-            return tvm.tirx.if_then_else(inside, fresh[source], old(*i))
+            return tvm.tirx.if_then_else(inside, update_tensor[source], cache_tensor(*i))
 
         return te.compute(shape, element, name="tensor_scatter")
 
-    return node.builder.emit_te(compute, cache, update, node.emit(places), primfunc_name_hint="tensor_scatter")
+    return node.builder.emit_te(compute, cache, update, node.emit(write_indices), primfunc_name_hint="tensor_scatter")
 
 
 @converter("Col2Im")
 def col2im(node: Node) -> relax.Expr:
-    """Overlapping blocks are summed where they lie in the picture."""
+    """Convert Col2Im with constant sizes: sum overlapping blocks at their positions in the image."""
     x = node.input(0)
-    given = [node.constant(i) for i in (1, 2)]
-    if given[0] is None or given[1] is None:
-        raise node.unsupported("the sizes of the picture and of the blocks are not constants", MissingConstant())
-    image, block = (tuple(int(v) for v in sizes) for sizes in given if sizes is not None)
+    constants = [node.constant(i) for i in (1, 2)]
+    if constants[0] is None or constants[1] is None:
+        raise node.unsupported("the sizes of the image and of the blocks are not constants", MissingConstant())
+    image, block = (tuple(int(v) for v in sizes) for sizes in constants if sizes is not None)
     batch, rows, _ = node.shape(x, "its input")
     rank = len(image)
     pads = node.attribute("pads", (0,) * (2 * rank))
@@ -175,12 +175,12 @@ def col2im(node: Node) -> relax.Expr:
 
 @converter("Det")
 def determinant(node: Node) -> relax.Expr:
-    """The sum over all permutations: up to 4 rows, as ONNX models of geometry have them."""
+    """Convert Det of up to 4 rows to the sum over all permutations."""
     x = node.input(0)
     shape = node.shape(x, "its input X")
     n = shape[-1]
     if n > 4:
-        raise node.unsupported(f"a determinant of {n} rows; up to 4 are supported")
+        raise node.unsupported(f"its matrices have {n} rows; up to 4 are supported")
 
     def compute(a: te.Tensor) -> te.Tensor:
         def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
@@ -200,7 +200,7 @@ def determinant(node: Node) -> relax.Expr:
 
 @converter("Gather")
 def gather(node: Node) -> relax.Expr:
-    """Gather with negative indices counted from the end, with a static size; TVM's reads the size at run time."""
+    """Convert Gather to ``take``, with negative indices counted from the end of a static size."""
     x, indices = node.input(0), node.input(1)
     if x is None or isinstance(x, relax.ShapeExpr) or isinstance(indices, relax.ShapeExpr):
         return convert_upstream(node)
@@ -212,18 +212,18 @@ def gather(node: Node) -> relax.Expr:
         return convert_upstream(node)
     if known is not None:
         values = known.astype(np.int64)
-        counted = relax.const(np.where(values < 0, values + int(size), values).astype(known.dtype))
+        nonnegative = relax.const(np.where(values < 0, values + int(size), values).astype(known.dtype))
     else:
         from_end = relax.op.add(indices, relax.const(int(size), dtype_of(indices)))
-        counted = node.emit(
+        nonnegative = node.emit(
             relax.op.where(relax.op.less(indices, relax.const(0, dtype_of(indices))), from_end, indices)
         )
-    return relax.op.take(x, counted, axis)
+    return relax.op.take(x, nonnegative, axis)
 
 
 @converter("GatherND")
 def gather_nd(node: Node) -> relax.Expr:
-    """TVM's takes 64-bit indices only, and its own converters make 32-bit ones on the way."""
+    """Convert GatherND; indices are cast to int64, the only type that TVM's converter takes."""
     indices = node.input(1)
     if isinstance(indices, relax.ShapeExpr) or dtype_of(indices) == "int64":
         return convert_upstream(node)
@@ -233,33 +233,33 @@ def gather_nd(node: Node) -> relax.Expr:
 
 @converter("OneHot")
 def one_hot(node: Node) -> relax.Expr:
-    """Indices outside of the depth give a row of nothing but the first value."""
+    """Convert OneHot of a constant depth; indices outside of it give a row of the off value."""
     indices, depth, values = node.input(0), node.constant(1), node.input(2)
     shape, count = node.shape(indices, "its indices"), int(np.asarray(depth).reshape(-1)[0])
     axis = int(node.attribute("axis", -1)) % (len(shape) + 1)
-    whole = node.emit(relax.op.astype(indices, "int64"))
-    counted = relax.op.add(whole, relax.const(count, "int64"))
-    whole = node.emit(relax.op.where(relax.op.less(whole, relax.const(0, "int64")), counted, whole))
-    places = np.arange(count, dtype="int64").reshape([count if d == axis else 1 for d in range(len(shape) + 1)])
-    chosen = node.emit(relax.op.equal(node.emit(relax.op.expand_dims(whole, axis)), relax.const(places)))
+    nonnegative = node.emit(relax.op.astype(indices, "int64"))
+    counted = relax.op.add(nonnegative, relax.const(count, "int64"))
+    nonnegative = node.emit(relax.op.where(relax.op.less(nonnegative, relax.const(0, "int64")), counted, nonnegative))
+    positions = np.arange(count, dtype="int64").reshape([count if d == axis else 1 for d in range(len(shape) + 1)])
+    chosen = node.emit(relax.op.equal(node.emit(relax.op.expand_dims(nonnegative, axis)), relax.const(positions)))
     off, on = (node.emit(relax.op.take(values, relax.const(position, "int64"), 0)) for position in (0, 1))
     return relax.op.where(chosen, on, off)
 
 
 @converter("Trilu")
 def trilu(node: Node) -> relax.Expr:
-    """Trilu, also of empty matrices, on which TVM's converter fails."""
+    """Convert Trilu, also of empty matrices, on which TVM's converter fails."""
     x = node.input(0)
     return convert_upstream(node) if all(node.shape(x, "its input")) else x
 
 
 @converter("Flatten")
 def flatten(node: Node) -> relax.Expr:
-    """Flatten, also with a size of 0, which TVM's converter takes for unknown."""
+    """Convert Flatten, also with a size of 0, which TVM's converter reads as unknown."""
     x = node.input(0)
     shape = node.shape(x, "its input")
     axis = int(node.attribute("axis", 1))
     if not -len(shape) <= axis <= len(shape):
-        raise node.unsupported(f"axis {axis} is outside of a tensor of rank {len(shape)}")
+        raise node.unsupported(f"its axis {axis} is outside of a tensor of rank {len(shape)}")
     axis += len(shape) if axis < 0 else 0
     return relax.op.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))

@@ -1,4 +1,4 @@
-"""Layers of transformers and diffusion models as ONNX Runtime's optimiser fuses them (domain com.microsoft)."""
+"""Converters of com.microsoft's layers of transformers and diffusion models, as ONNX Runtime's optimiser fuses them."""
 
 from __future__ import annotations
 
@@ -12,29 +12,32 @@ from tvm import relax
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
 from .normalization import group_normalization, layer_normalization, rms_normalization
-from .quantised_arithmetic import cast
+from .quantized_arithmetic import cast
 
 _DOMAIN = "com.microsoft"
-_UNWANTED = "gives mean and deviation, which only training reads"
+_UNWANTED = "its outputs mean and deviation are used, which only training does; export the model for inference"
 
 
 @converter("SkipLayerNormalization", domain=_DOMAIN)
 def skip_layer_normalization(node: Node) -> list[relax.Expr]:
-    """Inputs x, skip, scale, shift, bias; outputs the normalised sum, mean and deviation (for training), the sum."""
+    """Convert SkipLayerNormalization: outputs the normalised sum, mean, deviation, and the sum.
+
+    Inputs: x, skip, scale, shift, bias. Refused if mean or deviation is used.
+    """
     scale, shift = node.input(2), node.input(3)
     return _skip(node, [node.input(1), node.input(4)], layer_normalization, (scale, shift), 1e-12)
 
 
 @converter("SkipSimplifiedLayerNormalization", domain=_DOMAIN)
 def skip_rms_normalization(node: Node) -> list[relax.Expr]:
-    """As SkipLayerNormalization, by the root of the mean square; there is no shift."""
+    """Convert SkipSimplifiedLayerNormalization: as SkipLayerNormalization, by the root mean square, without a shift."""
     return _skip(node, [node.input(1), node.input(3)], rms_normalization, (node.input(2),), 1e-6)
 
 
 @converter("SimplifiedLayerNormalization")
 @converter("SimplifiedLayerNormalization", domain=_DOMAIN)
 def simplified_layer_normalization(node: Node) -> relax.Expr:
-    """RMSNormalization under the name that ONNX Runtime gave it before the standard had it."""
+    """Convert SimplifiedLayerNormalization, ONNX Runtime's name of RMSNormalization."""
     if node.wants(1):
         raise node.unsupported(_UNWANTED)
     return rms_normalization(node)
@@ -49,25 +52,30 @@ def _skip(
     for value in added:
         total = total if value is None else node.emit(relax.op.add(total, value))
     normal = _normalized(node, normalize, total, scales, epsilon)
-    return [normal, total, total, total]  # the second and third have no reader
+    return [normal, total, total, total]  # nothing reads the second and third
 
 
 def _normalized(node: Node, normalize: Any, x: relax.Expr, scales: tuple[Any, ...], epsilon: float) -> relax.Expr:
     attributes = {"axis": -1, "epsilon": float(node.attribute("epsilon", epsilon))}
-    made = normalize(replace(node, inputs=(x, *scales), attributes=attributes, outputs=node.outputs[:1]))
-    return node.emit(made if isinstance(made, relax.Expr) else made[0])
+    normalized = normalize(replace(node, inputs=(x, *scales), attributes=attributes, outputs=node.outputs[:1]))
+    return node.emit(normalized if isinstance(normalized, relax.Expr) else normalized[0])
 
 
 @converter("EmbedLayerNormalization", domain=_DOMAIN)
 def embed_layer_normalization(node: Node) -> list[relax.Expr]:
-    """Inputs tokens, segments, embeddings of words, positions and segments, scale, shift, mask, positions."""
-    tokens, segments, words, places, parts, scale, shift, mask, positions = (node.input(k) for k in range(9))
+    """Convert EmbedLayerNormalization: add embeddings of words, positions and segments, and normalise the sum.
+
+    Inputs: tokens, segments, tables of words, positions and segments, scale, shift, mask, positions.
+    """
+    tokens, segments, word_table, position_table, segment_table, scale, shift, mask, positions = (
+        node.input(k) for k in range(9)
+    )
     batch, length = node.shape(tokens, "its input input_ids")
     if positions is None:
         positions = relax.const(np.arange(length).reshape(1, length), "int64")
-    total = node.emit(relax.op.add(rows_of(node, words, tokens), rows_of(node, places, positions)))
+    total = node.emit(relax.op.add(rows_of(node, word_table, tokens), rows_of(node, position_table, positions)))
     if segments is not None:
-        total = node.emit(relax.op.add(total, rows_of(node, parts, segments)))
+        total = node.emit(relax.op.add(total, rows_of(node, segment_table, segments)))
     counts: relax.Expr = relax.const(np.zeros(batch, "int32"))
     if mask is not None:
         counts = node.emit(relax.op.sum(cast(node, mask, "int32"), 1))
@@ -75,7 +83,7 @@ def embed_layer_normalization(node: Node) -> list[relax.Expr]:
 
 
 def rows_of(node: Node, table: relax.Expr, numbers: relax.Expr) -> relax.Expr:
-    """The rows of a table for each number."""
+    """Return the row of a table for each index."""
     shape = (*node.shape(numbers, "an input of numbers"), node.shape(table, "an embedding")[-1])
     flat = node.emit(relax.op.take(table, node.emit(relax.op.reshape(numbers, (-1,))), axis=0))
     return node.emit(relax.op.reshape(flat, shape))
@@ -83,19 +91,19 @@ def rows_of(node: Node, table: relax.Expr, numbers: relax.Expr) -> relax.Expr:
 
 @converter("Gelu", "BiasGelu", domain=_DOMAIN)
 def gelu(node: Node) -> relax.Expr:
-    """``x * Phi(x)``, of the input and a bias where there is one."""
+    """Convert Gelu and BiasGelu to ``gelu``, after adding the bias if there is one."""
     return node.emit(relax.op.nn.gelu(_with_bias(node)))
 
 
 @converter("FastGelu", domain=_DOMAIN)
 def fast_gelu(node: Node) -> relax.Expr:
-    """Gelu's approximation by tanh, of the input and a bias where there is one."""
+    """Convert FastGelu to ``gelu_tanh``, after adding the bias if there is one."""
     return node.emit(relax.op.nn.gelu_tanh(_with_bias(node)))
 
 
 @converter("QuickGelu", domain=_DOMAIN)
 def quick_gelu(node: Node) -> relax.Expr:
-    """``x * sigmoid(alpha * x)``."""
+    """Convert QuickGelu: ``x * sigmoid(alpha * x)``."""
     x = node.inputs[0]
     alpha = relax.const(float(node.attribute("alpha", 1.702)), dtype_of(x))
     gate = node.emit(relax.op.sigmoid(node.emit(relax.op.multiply(x, alpha))))
@@ -104,7 +112,7 @@ def quick_gelu(node: Node) -> relax.Expr:
 
 @converter("BiasSplitGelu", domain=_DOMAIN)
 def bias_split_gelu(node: Node) -> relax.Expr:
-    """The first half of the last axis, times the Gelu of the second; a bias is added before."""
+    """Convert BiasSplitGelu: add the bias, multiply the first half of the last axis by the Gelu of the second."""
     x = _with_bias(node)
     halves = node.emit(relax.op.split(x, 2, axis=-1))
     first, second = (node.emit(relax.TupleGetItem(halves, k)) for k in range(2))
@@ -113,7 +121,7 @@ def bias_split_gelu(node: Node) -> relax.Expr:
 
 @converter("BiasAdd", domain=_DOMAIN)
 def bias_add(node: Node) -> relax.Expr:
-    """The sum of input, bias and skip."""
+    """Convert BiasAdd: the sum of input, bias and skip."""
     return node.emit(relax.op.add(_with_bias(node), node.inputs[2]))
 
 
@@ -124,7 +132,7 @@ def _with_bias(node: Node) -> relax.Expr:
 
 @converter("GroupNorm", domain=_DOMAIN)
 def group_norm(node: Node) -> relax.Expr:
-    """GroupNormalization with channels last by default, and SiLU behind it where ``activation`` is 1."""
+    """Convert GroupNorm: GroupNormalization, channels last by default, and then SiLU if ``activation`` is 1."""
     last = bool(node.attribute("channels_last", 1))
     x = node.emit(relax.op.permute_dims(node.inputs[0], [0, 3, 1, 2])) if last else node.inputs[0]
     attributes = {"num_groups": node.attribute("groups"), "epsilon": float(node.attribute("epsilon", 1e-5))}
@@ -138,7 +146,7 @@ def group_norm(node: Node) -> relax.Expr:
 
 @converter("RotaryEmbedding", domain=_DOMAIN)
 def rotary_embedding(node: Node) -> relax.Expr:
-    """The standard's operator of this name, with its positions before its tables."""
+    """Convert RotaryEmbedding, whose positions precede its tables; packed batches and a scale are refused."""
     x, positions, cosine, sine = node.inputs[:4]
     if node.attribute("is_packed_batching", 0) or float(node.attribute("scale", 1.0)) != 1:
         raise node.unsupported("it is packed or scaled; export the model without that")
@@ -156,21 +164,21 @@ def rotary_embedding(node: Node) -> relax.Expr:
         node.emit(relax.op.reshape(rows_of(node, table, positions), (batch, 1, length, width)))
         for table in (cosine, sine)
     )
-    turned = rotate(node, by_head, (cosine, sine), rotated, bool(node.attribute("interleaved", 0)))
+    result = rotate(node, by_head, (cosine, sine), rotated, bool(node.attribute("interleaved", 0)))
     if len(shape) == 4:
-        return turned
-    return node.emit(relax.op.reshape(node.emit(relax.op.permute_dims(turned, [0, 2, 1, 3])), shape))
+        return result
+    return node.emit(relax.op.reshape(node.emit(relax.op.permute_dims(result, [0, 2, 1, 3])), shape))
 
 
 def split_heads(node: Node, x: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
-    """(batch, tokens, width) as (batch, heads, tokens, size), given (batch, tokens, heads, size)."""
+    """Reshape (batch, tokens, width) to (batch, heads, tokens, size); ``shape`` is (batch, tokens, heads, size)."""
     return node.emit(relax.op.permute_dims(node.emit(relax.op.reshape(x, shape)), [0, 2, 1, 3]))
 
 
 def rotate(
     node: Node, x: relax.Expr, tables: tuple[relax.Expr, relax.Expr], rotated: int, interleaved: bool
 ) -> relax.Expr:
-    """Turn pairs of numbers by the angles whose cosine and sine are given; what lies behind ``rotated`` stays."""
+    """Rotate pairs of numbers by the angles in ``tables`` (cosine, sine); elements behind ``rotated`` are unchanged."""
     cosine, sine = tables
     size = node.shape(x, "its input")[-1]
 
@@ -186,7 +194,7 @@ def rotate(
     if interleaved:
         pairs = [node.emit(op.expand_dims(each, -1)) for each in (real, imaginary)]
         shape = (*node.shape(real, "a half")[:3], rotated)
-        turned = node.emit(op.reshape(node.emit(op.concat(pairs, -1)), shape))
+        rotated_part = node.emit(op.reshape(node.emit(op.concat(pairs, -1)), shape))
     else:
-        turned = node.emit(op.concat([real, imaginary], -1))
-    return turned if rotated == size else node.emit(op.concat([turned, part(rotated, size)], -1))
+        rotated_part = node.emit(op.concat([real, imaginary], -1))
+    return rotated_part if rotated == size else node.emit(op.concat([rotated_part, part(rotated, size)], -1))

@@ -1,4 +1,4 @@
-"""Ensembles of decision trees, as LightGBM, XGBoost and scikit-learn are exported, by the kernel of `kernels.trees`."""
+"""Converters of decision tree ensembles (LightGBM, XGBoost, scikit-learn) to the kernel of `kernels.trees`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEUTRAL = {MIN: np.inf, MAX: -np.inf}
 
 @converter("TreeEnsemble", domain=DOMAIN)
 def tree_ensemble(node: Node) -> relax.Expr:
-    """Nodes and leaves in tables of their own; a leaf has one target."""
+    """Convert TreeEnsemble: nodes and leaves in separate tables, one target for each leaf."""
     x = node.input(0)
     scores = _walk(node, _forest_of_nodes(node, _kind(x)))
     scores = post_transform(node, scores, POST_TRANSFORMS[node.attribute("post_transform", 0)])
@@ -30,7 +30,7 @@ def tree_ensemble(node: Node) -> relax.Expr:
 
 @converter("TreeEnsembleRegressor", domain=DOMAIN)
 def tree_ensemble_regressor(node: Node) -> relax.Expr:
-    """Nodes with the numbers of their trees; a leaf may have several targets."""
+    """Convert TreeEnsembleRegressor: nodes with tree numbers, and several targets for each leaf."""
     aggregate = _AGGREGATES[node.attribute("aggregate_function", "SUM")]
     forest = _forest_of_trees(node, "target", int(node.attribute("n_targets", 1)), aggregate)
     scores = _add_base(node, _walk(node, forest), forest)
@@ -39,7 +39,10 @@ def tree_ensemble_regressor(node: Node) -> relax.Expr:
 
 @converter("TreeEnsembleClassifier", domain=DOMAIN)
 def tree_ensemble_classifier(node: Node) -> list[relax.Expr]:
-    """Labels and scores. Leaves that all speak of one of two classes give the score of the second class."""
+    """Convert TreeEnsembleClassifier with integer labels; outputs are labels and scores.
+
+    If all leaves refer to one of two classes, their sum is the score of the second class.
+    """
     labels = class_labels(node, "classlabels_int64s")
     ids, kind = set(node.attribute("class_ids", ())), node.attribute("post_transform", "NONE")
     alone = len(labels) == 2 and ids == {0}
@@ -51,38 +54,38 @@ def tree_ensemble_classifier(node: Node) -> list[relax.Expr]:
         return one_class(node, _add_base(node, scores, forest), labels, kind, bool((weights >= 0).all()))
     scores = node.emit(_add_base(node, scores, forest))
     best = relax.op.argmax(scores, axis=1)
-    made = relax.op.astype(post_transform(node, scores, kind), "float32")
-    return [relax.op.take(relax.const(labels, "int64"), node.emit(best), 0), made]
+    transformed = relax.op.astype(post_transform(node, scores, kind), "float32")
+    return [relax.op.take(relax.const(labels, "int64"), node.emit(best), 0), transformed]
 
 
 def _check_classes(node: Node, classes: int, ids: set[int]) -> None:
-    """Refuse most of what ONNX Runtime and ONNX's reference take for different things, where the standard says nothing.
+    """Refuse the classifiers on which ONNX Runtime and ONNX's reference differ, and the standard is silent.
 
-    Where leaves speak of both of two classes, or of two or more of several classes, it is as in the reference: the class
-    with the largest sum, which is 0 for a class of which no leaf speaks.
+    If leaves refer to both of two classes, or to several of more classes, the reference's rule applies: the class with
+    the largest sum wins, and the sum of a class without leaves is 0.
     """
     base = len(_base(node))
     if classes < 2 or (classes == 2 and ids == {1}) or (classes > 2 and len(ids) == 1):
         raise node.unsupported(
-            f"it has {classes} classes, and its leaves refer to the classes {sorted(ids)}: what it gives then differs "
-            "between ONNX Runtime and ONNX's reference; with two classes, leaves may refer to both or to the first, with "
-            "more classes to at least two"
+            f"it has {classes} classes, and its leaves refer to the classes {sorted(ids)}: results then differ between "
+            "ONNX Runtime and ONNX's reference; with two classes, leaves may refer to both or to the first, with more "
+            "classes to at least two"
         )
     allowed = classes if classes > 2 else 1 if ids == {0} else 0
     if base not in (0, allowed):
         raise node.unsupported(
-            f"it has {base} base values for {classes} classes; {allowed} are allowed, of others ONNX Runtime and ONNX's "
-            "reference make different things: add them to the leaves of a tree"
+            f"it has {base} base values for {classes} classes; {allowed} are allowed, since ONNX Runtime and ONNX's "
+            "reference differ on others: add them to the leaves of a tree"
         )
 
 
 def _kind(x: relax.Expr) -> str:
-    """The type in which features are compared and leaves are added."""
+    """Return the type in which features are compared and leaves are summed."""
     return "float64" if dtype_of(x) == "float64" else "float32"
 
 
 def _walk(node: Node, forest: Forest) -> relax.Expr:
-    """Emit the kernel: (rows, outputs) of the type of the splits."""
+    """Emit the kernel; its result has the shape (rows, outputs) and the type of the splits."""
     x, dtype = node.input(0), str(forest.splits.dtype)
     shape = node.shape(x, "its input X")
     if len(shape) == 1:
@@ -90,9 +93,9 @@ def _walk(node: Node, forest: Forest) -> relax.Expr:
     if len(shape) != 2:
         raise node.unsupported(f"its input X has {len(shape)} dimensions; (rows, features) is allowed")
     if forest.inner and not 0 <= forest.features.min() <= forest.features.max() < shape[1]:
-        raise node.unsupported(f"its trees read feature {forest.features.max()}, and its input has {shape[1]}")
+        raise node.unsupported(f"its trees read feature {forest.features.max()}, but its input has {shape[1]} features")
     if not 0 <= forest.targets.min(initial=0) <= forest.targets.max(initial=0) < forest.outputs:
-        raise node.unsupported(f"its leaves name target {forest.targets.max()}, and it has {forest.outputs}")
+        raise node.unsupported(f"its leaves name target {forest.targets.max()}, but it has {forest.outputs} targets")
     if not shape[0]:
         return relax.op.zeros((0, forest.outputs), dtype)
     if dtype_of(x) != dtype:
@@ -107,7 +110,7 @@ def _walk(node: Node, forest: Forest) -> relax.Expr:
 
 
 def _forest_of_nodes(node: Node, dtype: str) -> Forest:
-    """Of TreeEnsemble."""
+    """Return the forest of a TreeEnsemble."""
     modes, splits = (_values(node, name) for name in ("nodes_modes", "nodes_splits"))
     inner = len(modes)
     features = _ints(node.attribute("nodes_featureids"))
@@ -136,9 +139,9 @@ def _forest_of_nodes(node: Node, dtype: str) -> Forest:
 
 
 def _without_sets(node: Node, forest: Forest) -> Forest:
-    """Write ``x in {a, b, c}`` as nodes ``x == a``, else ``x == b``, else ``x == c``, which all lead to one node.
+    """Replace ``x in {a, b, c}`` by the nodes ``x == a``, else ``x == b``, else ``x == c``, which lead to the same node.
 
-    The first stands where the set stood, the others behind all inner nodes: leaves move.
+    The first takes the place of the set; the others follow all inner nodes, so the numbers of leaves move.
     """
     members = _values(node, "membership_values")
     ends = np.flatnonzero(np.isnan(members))
@@ -155,7 +158,7 @@ def _without_sets(node: Node, forest: Forest) -> Forest:
     added: list[Any] = []
     behind: list[list[int]] = []
     for at, part in zip(asks, sets, strict=True):
-        splits[at] = part[0] if len(part) else np.nan  # nothing equals NaN
+        splits[at] = part[0] if len(part) else np.nan  # an empty set: nothing equals NaN
         last, (no, yes) = int(at), links[at].tolist()
         for value in part[1:]:
             new = inner + len(added)
@@ -173,7 +176,7 @@ def _without_sets(node: Node, forest: Forest) -> Forest:
 
 
 def _forest_of_trees(node: Node, what: str, outputs: int, aggregate: int, fold: bool = False) -> Forest:
-    """Of TreeEnsembleRegressor and TreeEnsembleClassifier; ``fold`` makes all targets one."""
+    """Return the forest of a TreeEnsembleRegressor or TreeEnsembleClassifier; ``fold`` merges all targets into one."""
     dtype = _kind(node.input(0))
     modes = np.array(node.attribute("nodes_modes"))
     keys = list(zip(node.attribute("nodes_treeids"), node.attribute("nodes_nodeids"), strict=True))
@@ -205,7 +208,7 @@ def _forest_of_trees(node: Node, what: str, outputs: int, aggregate: int, fold: 
     roots = [number[key] for key in keys if number[key] not in children]
     if len(roots) != len(set(node.attribute("nodes_treeids"))):
         raise node.unsupported("its trees are broken: each needs one node that no other leads to")
-    entries = [entry for entry in entries if entry[0] >= 0]  # what is said of an inner node means nothing
+    entries = [entry for entry in entries if entry[0] >= 0]  # entries of inner nodes have no meaning
     targets, weights = _entries(entries, int(is_leaf.sum()), dtype, _NEUTRAL.get(aggregate, 0.0))
     missing = node.attribute("nodes_missing_value_tracks_true") or (0,) * len(modes)
     return Forest(
@@ -225,7 +228,7 @@ def _forest_of_trees(node: Node, what: str, outputs: int, aggregate: int, fold: 
 def _entries(
     entries: Sequence[tuple[int, int, float]], leaves: int, dtype: str, neutral: float
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[Any]]:
-    """What leaves contribute, as tables (leaves, entries of the leaf that has most)."""
+    """Return the contributions of leaves as tables (leaves, most entries of a leaf)."""
     counts = np.bincount([leaf for leaf, _, _ in entries], minlength=leaves) if entries else np.zeros(leaves, int)
     width = max(int(counts.max(initial=0)), 1)
     targets, weights = np.zeros((leaves, width), np.int32), np.full((leaves, width), neutral, dtype)
@@ -254,7 +257,7 @@ def _has(node: Node, name: str) -> bool:
 
 
 def _values(node: Node, name: str) -> npt.NDArray[Any]:
-    """Numbers that may be given as a list, or as a tensor of the same name or with ``_as_tensor`` behind it."""
+    """Return numbers from a list, or from a tensor of the same name or with the suffix ``_as_tensor``."""
     from onnx import TensorProto, numpy_helper
 
     value = node.attributes.get(f"{name}_as_tensor")

@@ -1,4 +1,4 @@
-"""Which of TVM's converters are used, and checks of a node before that, since they were written for common models.
+"""Use of TVM's converters: for which operators, and checks before and after them.
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
@@ -23,23 +23,16 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 EXPANDED = {
-    "AffineGrid": "sizes as run-time values only where TVM's own operator takes them",
+    "AffineGrid": "TVM's takes constant sizes only",
     "Attention": "TVM's is com.microsoft's operator of the same name",
-    "CastLike": "the type is known: a Cast",
-    "Mish": "loses digits below -8",
+    "CastLike": "it is a Cast, since the type is known",
+    "Mish": "TVM's loses digits below -8",
 }
-"""Operators whose definition in the standard is used although TVM has a converter, and why."""
+"""Operators converted by the standard's definition although TVM has a converter, and the reason."""
 
 _AXES = (
-    "ReduceL1",
-    "ReduceL2",
-    "ReduceLogSum",
-    "ReduceLogSumExp",
-    "ReduceMax",
-    "ReduceMean",
-    "ReduceMin",
-    "ReduceProd",
-)
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+)  # fmt: skip
 CONSTANTS: dict[str, tuple[int, ...]] = {
     **dict.fromkeys((*_AXES, "ReduceSum", "ReduceSumSquare"), (1,)),
     "AffineGrid": (1,),
@@ -69,15 +62,15 @@ CONSTANTS: dict[str, tuple[int, ...]] = {
     "Upsample": (1,),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), (0,)),
 }
-"""Inputs that decide shapes, axes or modes: they have to be known when the model is compiled."""
+"""Inputs that decide shapes, axes or modes, and therefore must be constants."""
 
 
-INFERENCE_ERRS = {"STFT": "onnx takes onesided for 0 where nothing is said, against its own definition"}
-"""Operators whose shapes ONNX's inference does not get right, and how."""
+INFERENCE_ERRS = {"STFT": "the default of onesided is 1, and inference assumes 0"}
+"""Operators whose shapes ONNX infers wrongly, and the reason."""
 
 
 def is_known(node: ir.Node | onnx.NodeProto) -> bool:
-    """Whether a node of the standard domain is converted as it is, and not by the standard's definition of it."""
+    """Whether a node of the standard domain is converted directly, and not by the standard's definition."""
     from tvm.relax.frontend.onnx import onnx_frontend
 
     if find(node.op_type, node.domain) is not None:
@@ -86,7 +79,7 @@ def is_known(node: ir.Node | onnx.NodeProto) -> bool:
 
 
 def convert_upstream(node: Node, attributes: Mapping[str, Any] | None = None) -> relax.Expr:
-    """The result of TVM's converter for a node, for our converters that only change its attributes."""
+    """Return the result of TVM's converter for a node, possibly with other attributes."""
     return node.convert_as(
         node.operator, node.inputs, node.attributes if attributes is None else attributes, node.opset
     )
@@ -95,12 +88,12 @@ def convert_upstream(node: Node, attributes: Mapping[str, Any] | None = None) ->
 def check_constants(
     node: onnx.NodeProto, inputs: Sequence[relax.Expr | None], graph: onnx.GraphProto | None = None
 ) -> None:
-    """Refuse a node one of whose shapes or axes is known only when the model runs.
+    """Refuse a node that needs a constant input for shapes or axes, and has none.
 
     Raises
     ------
     UnsupportedNode
-        It says how to freeze the input, where the value is an input of the model.
+        It names the inputs of the model that would have to become constants.
     """
     for position in _decisive(node, inputs):
         value = inputs[position] if position < len(inputs) else None
@@ -109,7 +102,7 @@ def check_constants(
         name = node.input[position]
         sources = _sources(graph, name) if graph is not None else [name]
         problem = (
-            f"{node_text(node)}: its input {position} ({name!r}) decides shapes, axes or modes, which have to be known when "
+            f"{node_text(node)}: its input {position} ({name!r}) decides shapes, axes or modes, which must be known when "
             "the model is compiled"
         )
         if sources:
@@ -118,8 +111,8 @@ def check_constants(
 
 
 def _decisive(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> tuple[int, ...]:
-    """Positions of the inputs that have to be known."""
-    if node.op_type == "Dropout":  # without training its ratio says nothing
+    """Return the positions of the inputs that must be constants."""
+    if node.op_type == "Dropout":  # the ratio matters in training only
         training = constant_of(inputs[2]) if len(inputs) > 2 and inputs[2] is not None else False
         if training is not None and not training:
             return ()
@@ -127,24 +120,24 @@ def _decisive(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> tupl
 
 
 def _sources(graph: onnx.GraphProto, name: str) -> list[str]:
-    """The inputs of the model from which a value is computed."""
+    """Return the inputs of the model from which a value is computed."""
     producers = {output: node for node in graph.node for output in node.output}
     inputs = {item.name for item in graph.input}
-    seen, left, found = set(), [name], []
+    seen, left, names = set(), [name], []
     while left:
         value = left.pop()
         if value in seen:
             continue
         seen.add(value)
         if value in inputs:
-            found.append(value)
+            names.append(value)
         elif value in producers:
             left.extend(producers[value].input)
-    return sorted(found)
+    return sorted(names)
 
 
 def check_results(node: onnx.NodeProto, values: Sequence[Any], inferred: dict[str, onnx.ValueInfoProto]) -> None:
-    """Refuse a node whose converted outputs have other types or shapes than ONNX's shape inference says.
+    """Refuse a node whose converted outputs differ in type or shape from ONNX's shape inference.
 
     Raises
     ------
@@ -164,11 +157,11 @@ def check_results(node: onnx.NodeProto, values: Sequence[Any], inferred: dict[st
         kind = expected.type.tensor_type
         if not isinstance(value.ty, relax.TensorType):
             continue
-        found = str(value.ty.dtype.dtype) if value.ty.dtype is not None else ""
-        wanted = np.dtype(tensor_dtype_to_np_dtype(kind.elem_type)).name if kind.elem_type else found
-        if found and found != wanted:
+        dtype = str(value.ty.dtype.dtype) if value.ty.dtype is not None else ""
+        wanted = np.dtype(tensor_dtype_to_np_dtype(kind.elem_type)).name if kind.elem_type else dtype
+        if dtype and dtype != wanted:
             raise UnsupportedNode(
-                f"{node_text(node)}: its converter gives output {name!r} the type {found}, not {wanted}"
+                f"{node_text(node)}: its converter returned output {name!r} as {dtype}, the standard requires {wanted}"
             )
         known = known_sizes(value)
         if known is None or not kind.HasField("shape"):
@@ -178,5 +171,5 @@ def check_results(node: onnx.NodeProto, values: Sequence[Any], inferred: dict[st
             a is not None and b is not None and a != b for a, b in zip(known, sizes, strict=True)
         ):
             raise UnsupportedNode(
-                f"{node_text(node)}: its converter gives output {name!r} the shape {known}, not {sizes} as the standard says"
+                f"{node_text(node)}: its converter returned output {name!r} in shape {known}, the standard requires {sizes}"
             )

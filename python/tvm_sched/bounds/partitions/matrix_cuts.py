@@ -27,7 +27,7 @@ class Cuts:
 
     @staticmethod
     def none() -> Cuts:
-        """No inequality."""
+        """Return cuts without an inequality."""
         return Cuts(np.zeros((0, 3), dtype=np.int64), np.zeros((0, 3)), np.zeros(0))
 
     def __len__(self) -> int:
@@ -77,13 +77,13 @@ def separate(matrix: Floats, before: npt.NDArray[np.bool_], most: int) -> Cuts:
         ``[u, v]``: whether a path leads from u to v.
     """
     n = len(matrix)
-    found: list[Integers] = []  # kind, three nodes
+    violated: list[Integers] = []  # kind, three nodes
     amounts: list[Floats] = []
 
     def keep(violation: Floats, kind: int, first: Integers, middle: Integers, last: Integers) -> None:
         worst = np.argpartition(-violation, most)[:most] if len(violation) > most else np.arange(len(violation))
         triples = np.stack([np.full_like(first, kind), first, middle, last], axis=1)
-        found.append(triples[worst])
+        violated.append(triples[worst])
         amounts.append(violation[worst])
 
     for b in range(n):
@@ -95,7 +95,7 @@ def separate(matrix: Floats, before: npt.NDArray[np.bool_], most: int) -> Cuts:
             over = (matrix[b] - shared) * before[between]
             middle, last = np.nonzero(over > _LEAST_VIOLATION)
             keep(over[middle, last], kind, np.full_like(middle, b), between[middle], last)
-    amount, triples = np.concatenate(amounts), np.concatenate(found)
+    amount, triples = np.concatenate(amounts), np.concatenate(violated)
     worst = triples[np.argsort(-amount, kind="stable")[:most]]
     return _cuts(worst, n)
 

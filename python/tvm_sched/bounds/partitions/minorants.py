@@ -1,7 +1,7 @@
 """Bound transfers and costs of stages from below by linear functions of the partition matrix.
 
 Proof that the bounds hold for every partition: Lemmas 2 and 3 of ``docs/proofs/partition_semidefinite.md``. Of all such
-bounds these are chosen to be tight near a given matrix.
+bounds these are chosen to be tight near one matrix.
 """
 
 from __future__ import annotations

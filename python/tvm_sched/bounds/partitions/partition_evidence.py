@@ -25,7 +25,7 @@ class PartitionEvidence(NamedTuple):
     fields: dict[str, Any]
 
     def to_json(self, instance: str) -> bytes:
-        """The document, of an instance of this digest."""
+        """Return the evidence as a JSON document for the instance with this digest."""
         body = {"instance": instance, "rule": self.rule, "bound": float(self.bound), **self.fields}
         return encode_document(body, FORMAT, VERSION)
 
@@ -54,11 +54,11 @@ def partition_evidence(
     exact = sum(map(Fraction, problem.work.tolist()), Fraction(0)) / stages
     average = PartitionEvidence("average", _not_above(exact), {})
     around, node = dearest_node(problem)
-    found = [average, PartitionEvidence("operator", around * (1 - _SAFETY), {"operator": node})]
+    candidates = [average, PartitionEvidence("operator", around * (1 - _SAFETY), {"operator": node})]
     if ideals > 0:
         # Sums of fractions in floating point may be above the exact ones, which the checker compares.
-        found.append(PartitionEvidence("ideals", ideals if ideals == int(ideals) else ideals * (1 - _SAFETY), {}))
-    best = max(found, key=lambda each: each.bound)
+        candidates.append(PartitionEvidence("ideals", ideals if ideals == int(ideals) else ideals * (1 - _SAFETY), {}))
+    best = max(candidates, key=lambda each: each.bound)
     if multipliers is None or best.bound >= cost * (1 - 2 * _SAFETY):
         return best
     stored = semidefinite_evidence(problem, stages, cost, multipliers)

@@ -70,10 +70,10 @@ class PriceBound:
             if value <= self.stages * (1 + 1e-9):
                 return False
             self.prices = prices if self.prices is None else (1 - _MIX) * self.prices + _MIX * prices
-            found = self._worth_more(whole(self.prices), limit, end, seconds)
-            if not found:
-                return None if found is None else True
-            self._add(found, limit)
+            stages = self._worth_more(whole(self.prices), limit, end, seconds)
+            if not stages:
+                return None if stages is None else True
+            self._add(stages, limit)
 
     def _worth_more(
         self, values: Integers, limit: float, end: int, seconds: Callable[[], float]
@@ -82,16 +82,16 @@ class PriceBound:
         if not values.any():
             return None
         target = (int(values.sum()) - 1) // self.stages
-        looked, found = 0, list[Integers]()
-        while looked < self.problem.size and len(found) < _MOST_FOUND:
+        looked, valuable = 0, list[Integers]()
+        while looked < self.problem.size and len(valuable) < _MOST_FOUND:
             if self.steps >= end or (left := seconds()) <= 0:
-                return found or None
+                return valuable or None
             looked, taken, more = self.problem.valuable_stages(
                 values, target, limit, first=looked, steps=_STEPS, most=end - self.steps, seconds=left
             )
             self.steps += taken
-            found += more
-        return found
+            valuable += more
+        return valuable
 
     def _program(self, limit: float) -> tuple[float, Floats]:
         """Return the fewest stages within the limit that cover all nodes, in fractions, and the dual prices."""
@@ -101,16 +101,16 @@ class PriceBound:
         count, size = self.chosen.shape
         # A stage above the limit fills more than all stages together, so the program is feasible from the start.
         fills = np.where(self.costs > limit, float(size + self.stages), 1.0)
-        found = linprog(fills, A_ub=csc_matrix(-self.chosen.T.astype(float)), b_ub=-np.ones(size), method="highs")
-        if found.status != 0:  # nothing is known of this limit
+        result = linprog(fills, A_ub=csc_matrix(-self.chosen.T.astype(float)), b_ub=-np.ones(size), method="highs")
+        if result.status != 0:  # nothing is known of this limit
             return math.inf, np.zeros(size)
-        prices = np.maximum(-found.ineqlin.marginals, 0)
+        prices = np.maximum(-result.ineqlin.marginals, 0)
         if count > _MOST_STAGES:
             worth = np.where(self.costs > limit, 0, self.chosen @ prices)
             worth[:size] = np.inf  # a stage for each node alone stays
             kept = np.sort(np.argsort(-worth, kind="stable")[: _MOST_STAGES // 2])
             self.chosen, self.costs = self.chosen[kept], self.costs[kept]
-        return float(found.fun), prices
+        return float(result.fun), prices
 
     def _add(self, stages: list[Integers], limit: float) -> None:
         rows = np.zeros((len(stages), self.problem.size), dtype=bool)

@@ -68,7 +68,7 @@ def semidefinite_bound(
     stop : callable
         Asked after each iteration; the search ends where it returns true.
     order : array of int, optional
-        A topological order: parts are made of neighbours in it.
+        A topological order: parts consist of neighbours in it.
     """
     total = float(problem.work.sum()) + sum(tensor.transfer for tensor in problem.tensors)
     if total == 0 or stages < 2:
@@ -225,17 +225,17 @@ class Search:
         relaxation, penalty = self.relaxation, self.penalty
         even, cost, operator = relaxation.even, relaxation.cost, relaxation.operator
         known = self.cone + self.entries - cost
-        # The diagonal of the inequalities is 0, so that both groups of multipliers are found independently.
+        # The diagonal of the inequalities is 0, so both groups of multipliers are independent.
         self.diagonal = (1 - even[0, 0] - np.diag(self.matrix)) / penalty - np.diag(known)
         missing = (self.limits - self.room) / penalty - operator @ (self.matrix / penalty + known).ravel()
         self.multipliers = self._solve(missing - self.free)
-        rest = cost - np.diag(self.diagonal) - relaxation.combine(self.multipliers)
-        self.cone = _positive_part(rest - self.entries - self.matrix / penalty)
-        entries = rest - self.cone - (self.matrix + even) / penalty
+        remainder = cost - np.diag(self.diagonal) - relaxation.combine(self.multipliers)
+        self.cone = _positive_part(remainder - self.entries - self.matrix / penalty)
+        entries = remainder - self.cone - (self.matrix + even) / penalty
         self.entries = np.where(relaxation.apart, entries, np.maximum(entries, 0))
         np.fill_diagonal(self.entries, 0)
         self.free = np.maximum(-self.multipliers - self.room / penalty, 0)
-        residual = self.cone + self.entries - rest
+        residual = self.cone + self.entries - remainder
         self.matrix = self.matrix + _STEP * penalty * residual
         self.room = self.room + _STEP * penalty * (self.multipliers + self.free)
         self.done += 1
@@ -245,9 +245,9 @@ class Search:
     def _solve(self, right: Floats) -> Floats:
         """Solve the linear system of the multipliers, with one step of refinement."""
         operator = self.relaxation.operator
-        found = (self.inverse @ right.astype(np.float32)).astype(np.float64)
-        missing = right - found - operator @ (operator.T @ found)
-        return found + self.inverse @ missing.astype(np.float32)
+        solution = (self.inverse @ right.astype(np.float32)).astype(np.float64)
+        missing = right - solution - operator @ (operator.T @ solution)
+        return solution + self.inverse @ missing.astype(np.float32)
 
     def _balance(self, residual: Floats) -> None:
         """Move the penalty towards equal infeasibility of primal and dual."""

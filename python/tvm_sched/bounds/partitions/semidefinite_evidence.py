@@ -109,7 +109,7 @@ def semidefinite_evidence(
 
 
 def _over(end: float) -> Callable[[], bool]:
-    """Whether it is that late."""
+    """Return whether the time limit or the work is used up."""
     return lambda: time.monotonic() >= end
 
 
@@ -127,7 +127,7 @@ class _Storing:
 
         ``looks`` rounds for each of the two, at most until ``settled`` and ``end`` (`time.monotonic`).
         """
-        found: list[SemidefiniteEvidence] = []
+        candidates: list[SemidefiniteEvidence] = []
         with suppress(np.linalg.LinAlgError):
             for look in range(looks):
                 self._settle(max(_MIX, 1 / (look + 1)), _over(settled))
@@ -139,10 +139,10 @@ class _Storing:
             self.search.prepare(self.aim, anew=True)
             for _ in range(looks):
                 self.search.run(_LOOK_EVERY, _over(end))
-                found.append(self._rounded(near))
+                candidates.append(self._rounded(near))
                 if _over(end)():
                     break
-        return max(found, key=lambda each: each.bound, default=None)
+        return max(candidates, key=lambda each: each.bound, default=None)
 
     def _settle(self, share: float, over: Callable[[], bool]) -> None:
         """Mix in the linear bounds that are tight at the present matrix, with this share, and run some iterations."""
@@ -172,8 +172,10 @@ class _Storing:
             amount = weight * tensor.transfer
             constant += amount * (least_stages(first, slope / ONE, always) + len(nodes) - first)
             later, earlier = np.tril_indices(len(nodes), -1)
-            found = np.array(nodes)
-            np.add.at(matrix, (found[earlier], found[later]), -0.5 * amount * np.where(later < first, slope / ONE, 1.0))
+            members = np.array(nodes)
+            np.add.at(
+                matrix, (members[earlier], members[later]), -0.5 * amount * np.where(later < first, slope / ONE, 1.0)
+            )
         return Minorant(constant, matrix + matrix.T)
 
     def _rounded(self, near: Integers) -> SemidefiniteEvidence:
@@ -253,19 +255,19 @@ def least_stages(first: int, slope: float, always: bool) -> float:
 
 def _terms(problem: PartitionProblem, near: Floats) -> list[Term]:
     """Return a lower bound of each tensor that is tight near a matrix."""
-    found: list[Term] = []
+    terms: list[Term] = []
     for t, tensor in enumerate(problem.tensors):
         nodes = members(tensor)
         always = tensor.producer < 0 or tensor.leaves
         if tensor.transfer == 0 or len(nodes) < 2 - always:
             continue
         if len(nodes) == 1:
-            found.append((t, 0, 1, (int(nodes[0]),)))
+            terms.append((t, 0, 1, (int(nodes[0]),)))
             continue
         minorant = tensor_minorant(near[np.ix_(nodes, nodes)], not always)
         chosen = tuple(int(v) for v in nodes[minorant.order])
-        found.append((t, round(minorant.slope * ONE), minorant.base, chosen))
-    return found
+        terms.append((t, round(minorant.slope * ONE), minorant.base, chosen))
+    return terms
 
 
 def _fewer(terms: dict[Term, float]) -> dict[Term, float]:

@@ -1,4 +1,4 @@
-"""Decoder-only language models made from their configurations: shapes only, no weights are allocated."""
+"""Decoder-only language models from their configurations: shapes only, without memory for weights."""
 
 from ...problem.decoder_config import PRESETS, DecoderConfig, read_config
 from .decoder_graph import PHASES, decoder_graph, decoder_module, decoder_variants

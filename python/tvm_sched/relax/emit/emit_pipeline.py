@@ -13,7 +13,7 @@ from tvm import relax
 from ...errors import InputError
 from ...execution_plan import KernelCall
 from ...pipeline import verify
-from ...pipeline.compiled import describe_stage
+from ...pipeline.compiled_pipeline import describe_stage
 from ...pipeline.stage_problem import stage_problem
 from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule

@@ -57,7 +57,7 @@ class Variant:
 
     @property
     def result(self) -> Any:
-        """What ``main`` returns, as names of tensors in nested tuples; states are left out."""
+        """The results of ``main``, as names of tensors in nested tuples, without states."""
         return _without_names(self.extraction.result, set(self.states.values()))
 
 
@@ -262,7 +262,7 @@ def _metadata(
     entries = []
     for variant, plan in zip(variants, plans, strict=True):
         certificate = variant.schedule.certificate
-        # What the kernels of operators take of a GPU, by operator.
+        # The resources of a GPU that each operator's kernels occupy.
         demands = {operator.name: operator.demand for operator in variant.problem.graph.operators if operator.demand}
         entries.append(
             {
@@ -295,15 +295,17 @@ def _metadata(
 
 
 def _output_names(variant: Variant, has_tail: bool) -> list[str]:
-    """Return the model's names of its results; each is different, also where the model returns a tensor twice.
+    """Return the model's names of its results; each is unique, even if the model returns a tensor twice.
 
-    The results of a schedule with a tail are the tail's arguments, so these get no names if the model names none.
+    With a tail, the results of the schedule are the tail's arguments, and get the model's names only if it names as many.
     """
     attributes = variant.mod.attrs
-    given = list(map(str, attributes[OUTPUT_NAMES])) if attributes and OUTPUT_NAMES in attributes else []
-    count = len(given) if has_tail else sum(1 for _ in _leaves(variant.result))
+    model_names = list(map(str, attributes[OUTPUT_NAMES])) if attributes and OUTPUT_NAMES in attributes else []
+    count = len(model_names) if has_tail else sum(1 for _ in _leaves(variant.result))
     names: list[str] = []
-    for position, name in enumerate(given if len(given) == count else [f"output_{k}" for k in range(count)]):
+    for position, name in enumerate(
+        model_names if len(model_names) == count else [f"output_{k}" for k in range(count)]
+    ):
         names.append(name if name and name not in names else f"{name}:{position}")
     return names
 

@@ -53,7 +53,7 @@ def export(executable: Any, parameters: Mapping[str, Any], path: str | os.PathLi
 
 
 def _in_order(executable: Any) -> list[str]:
-    """Return the parameters in the order in which the first plan's steps load them, those of each queue together."""
+    """Return the parameters in the order in which the first plan's steps load them, queue by queue."""
     queues: dict[int, list[str]] = {}
     plan = ScheduledModule(scheduled_modules(executable)[0]).plans()[0]
     for step in plan["steps"]:

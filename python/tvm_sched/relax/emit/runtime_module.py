@@ -1,4 +1,4 @@
-"""`make_runtime_module`: the one place where runtime modules that execute plans are made."""
+"""`make_runtime_module`: make the runtime modules that execute plans."""
 
 from __future__ import annotations
 

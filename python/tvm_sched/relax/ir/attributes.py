@@ -18,7 +18,7 @@ from ..toolchain.compile_target import CompileTarget
 from .json_document import Document
 
 COMPILE_TARGET = "tvm_sched.compile_target"
-"""What kernels are compiled for (`CompileTarget`), as JSON; left by SetCompileTarget."""
+"""The `CompileTarget` of kernels, as JSON; left by SetCompileTarget."""
 PROBLEM = "tvm_sched.problem"
 """The problem (docs/formats/problem.md), left by EstimateLatencies."""
 LAUNCHES = "tvm_sched.launches"

@@ -1,7 +1,7 @@
 """Comparisons that are right for NaN.
 
 TVM compiles ``!=`` to an ordered comparison, which is false if an operand is NaN. Its simplifier rewrites ``not <`` to
-``>=``, and ``==`` of two expressions that fusion made equal to true. The forms here avoid these rewrites: ``==`` becomes
+``>=``, and ``==`` of two expressions to true if fusion makes them equal. The forms here avoid these rewrites: ``==`` becomes
 ``<=`` and ``>=``, which LLVM merges to one comparison, and a negation tests whether an integer is 0.
 """
 
@@ -11,7 +11,7 @@ import tvm
 from tvm import relax, te, topi
 
 from ..ir.tensor_types import dtype_of
-from .half import Legalize
+from .half_precision import Legalize
 
 
 def legalizations() -> dict[str, Legalize]:

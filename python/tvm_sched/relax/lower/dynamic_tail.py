@@ -26,7 +26,7 @@ def tail_operators(mod: tvm.IRModule) -> dict[str, int]:
 
 
 def refuse_tail(mods: Sequence[tvm.IRModule], what: str) -> None:
-    """Raise `InputError` if a module has a tail; ``what`` names what cannot run one (``"a pipeline"``)."""
+    """Raise `InputError` if a module has a tail; ``what`` cannot run one (``"a pipeline"``)."""
     for mod in mods:
         kinds = tail_operators(mod)
         if kinds:

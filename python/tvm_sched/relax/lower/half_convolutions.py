@@ -24,7 +24,7 @@ def prepare_half_convolutions(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRMo
 
     A convolution whose operands are cast from half precision to float32 and whose result is cast back is one of half
     precision with sums in float32. cuDNN's kernels for tensor cores read channels last; for tensors in NCHW it transposes
-    them through a workspace. In float32 it is the other way round, so these convolutions stay in NCHW.
+    them through a workspace. In float32, cuDNN's kernels read NCHW, so these convolutions keep it.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def prepare_half_convolutions(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRMo
 class _PositiveAxes(Rewriter):
     """Counts the axes of ``squeeze`` from the front: TVM's ConvertLayout (0.27) fails on negative ones."""
 
-    wanted = ("squeeze",)
+    operators = ("squeeze",)
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite a squeeze that names its axes."""
@@ -70,7 +70,7 @@ class _PositiveAxes(Rewriter):
 class _Narrow(Rewriter):
     """Computes ``astype(conv2d(astype(x), weights) + bias, half)`` in half precision, if weights and bias are of it."""
 
-    wanted = ("nn.conv2d",)
+    operators = ("nn.conv2d",)
 
     def __init__(self, mod: tvm.IRModule, names: Names) -> None:
         super().__init__(mod)
@@ -129,9 +129,9 @@ class _Narrow(Rewriter):
 
 
 def _has_half_convolutions(mod: tvm.IRModule) -> bool:
-    found: list[Any] = []
-    relax.analysis.post_order_visit(mod["main"], lambda expr: found.append(expr) if _converts(expr) else None)
-    return bool(found)
+    calls: list[Any] = []
+    relax.analysis.post_order_visit(mod["main"], lambda expr: calls.append(expr) if _converts(expr) else None)
+    return bool(calls)
 
 
 def _converts(call: Any) -> bool:

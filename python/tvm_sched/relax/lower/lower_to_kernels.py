@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...progress import report_progress
 from ..ir.attributes import DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
-from . import comparisons, half, max_pools
+from . import comparisons, half_precision, max_pools
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .half_convolutions import prepare_half_convolutions
@@ -128,7 +128,7 @@ class LowerToKernels:
                     relax.backend.DispatchSampling(),
                     relax.backend.DispatchSortScan(),
                     transform.LegalizeOps(
-                        {**half.legalizations(), **comparisons.legalizations(), **max_pools.legalizations()}
+                        {**half_precision.legalizations(), **comparisons.legalizations(), **max_pools.legalizations()}
                     ),
                 ]
             )(widen_scans(mod))
@@ -156,9 +156,9 @@ def _warn_of_tail(mod: tvm.IRModule) -> None:
 def _warn_of_missing_library(mod: tvm.IRModule, libraries: Sequence[str]) -> None:
     """Warn if only the machine lacks NVIDIA's libraries, and the model has operators that they compute."""
     reason = get_library("nvidia").why_not()
-    found: list[str] = []
-    relax.analysis.post_order_visit(mod["main"], lambda expr: found.append(operation(expr)))
-    count = sum(name in ("matmul", "nn.conv2d") for name in found)
+    operators: list[str] = []
+    relax.analysis.post_order_visit(mod["main"], lambda expr: operators.append(operation(expr)))
+    count = sum(name in ("matmul", "nn.conv2d") for name in operators)
     if reason is None or not count or VARIABLE in os.environ or "nvidia" in libraries:
         return
     warnings.warn(
@@ -194,17 +194,17 @@ def _claim(
 
 def _lift(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
     """Make the constants of ``main`` its last arguments; return the module and their values by name."""
-    taken = {variable.name for variable in mod["main"].params}
+    used_names = {variable.name for variable in mod["main"].params}
     variables: dict[int, relax.Var] = {}
     values: dict[str, tvm.runtime.Tensor] = {}
     for constant in main_constants(mod):
         address = data_address(constant)
         name = base = names.get(address, "constant")
         count = 1
-        while name in taken:
+        while name in used_names:
             count += 1
             name = f"{base}.{count}"
-        taken.add(name)
+        used_names.add(name)
         variables[address] = relax.Var(name, constant.ty)
         values[name] = constant.value
     return lift_constants(mod, variables), values

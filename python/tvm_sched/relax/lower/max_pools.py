@@ -9,7 +9,7 @@ import tvm
 from tvm import relax, te
 
 from ..ir.tensor_types import dtype_of, static_shape
-from .half import Legalize
+from .half_precision import Legalize
 
 
 def legalizations() -> dict[str, Legalize]:

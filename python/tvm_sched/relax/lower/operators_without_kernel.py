@@ -7,7 +7,7 @@ import tvm
 from tvm import relax
 
 from ..ir.tensor_types import dtype_of
-from .empty import rewrite_empty
+from .empty_tensors import rewrite_empty
 
 _ALIASES = {
     "relax.to_vdevice",

@@ -13,7 +13,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from ..ir.tensor_types import dtype_of
-from .half import HALF
+from .half_precision import HALF
 
 _SORTED = {"bfloat16": "float32", **dict.fromkeys(("int8", "uint8", "int16", "uint16", "bool"), "int32")}
 """Types to widen before a sort, and the wider type."""

@@ -148,7 +148,7 @@ def _check(binding: relax.Binding) -> None:
     if isinstance(value, relax.If):
         raise InputError(
             f"binding {binding.var.name!r}: an if, whose branch is known only when the model runs; a schedule needs to "
-            "know all operators"
+            "know all operators: compute both branches and select with where"
         )
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return

@@ -29,7 +29,7 @@ class PartitionPipeline:
     devices, latency_ceiling, throughput_floor
         As for `tvm_sched.pipeline.plan_pipeline`.
     plan : PipelinePlan, optional
-        Use this plan, made for the same problem, instead of calling the partitioner.
+        Plan of the same problem to use instead of calling the partitioner.
     progress : callable, optional
         Called with the current task, the number of finished parts, and the number of parts.
     """

@@ -19,11 +19,11 @@ from ..problem.operator_graph import extract
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.Place")
 class Place:
-    """Choose the device of each operator, how each parameter gets there, and the order of everything.
+    """Choose the device and position of each operator, and the route of each parameter to its device.
 
     Reads the attribute ``tvm_sched.problem``, and the submodels of `SplitByDominators` if the scheduler solves submodels.
-    Leaves the schedule as a JSON document in ``tvm_sched.schedule``. If the problem has variants, the pass also leaves the
-    schedule's choice in ``tvm_sched.choice``, and resolves problem and schedule by it.
+    Leaves the schedule as a JSON document in ``tvm_sched.schedule``. If the problem has variants, the pass also leaves
+    the schedule's choice in ``tvm_sched.choice``, and resolves problem and schedule by it.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Place:
     progress : callable, optional
         Called with the current task, the number of finished parts, and the number of parts.
     schedule : Schedule, optional
-        Use this schedule, made for the same problem, instead of calling the scheduler.
+        Schedule of the same problem to use instead of calling the scheduler.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ def _check_problem(schedule: Schedule, problem: Problem) -> Schedule:
     if schedule.problem != problem.digest:
         raise InputError(
             f"the schedule is for problem {schedule.problem}, but model and topology give problem {problem.digest}; "
-            "schedule them again, or give the model, shapes, topology and cost model it was made with"
+            "schedule them again, or pass the model, shapes, topology and cost model of the schedule"
         )
     verify(problem, schedule)
     return schedule

@@ -8,7 +8,7 @@ import msgspec
 
 from ...cost_model.occupancy_model import BY_LAUNCHES
 from ...problem import Costs, OpGraph, Topology
-from ..lower.half import HALF
+from ..lower.half_precision import HALF
 from ..toolchain.compile_target import TF32
 
 CostModel = Callable[[OpGraph, Topology], Costs]

@@ -60,7 +60,7 @@ class Extraction:
     parameters: dict[str, relax.Var]
     """For each parameter tensor, the argument of ``main``."""
     result: Any
-    """What ``main`` returns, as names of tensors."""
+    """The results of ``main``, as names of tensors."""
     groups: tuple[Group, ...] = ()
     """Groups of operators that have alternatives."""
     alternative_calls: tuple[KernelCall, ...] = ()

@@ -13,7 +13,7 @@ from tvm import s_tir, tirx
 from ..ir.statements import intrinsic, map_expression
 
 
-@lru_cache(maxsize=1000)  # a model's graph is made several times, of the same kernels
+@lru_cache(maxsize=1000)  # the graph of the same kernels is extracted several times
 def count_read_bytes(function: tirx.PrimFunc) -> Mapping[int, int]:
     """Bound the bytes that a kernel reads of arguments that it reads in part; return them by the argument's position.
 

@@ -204,9 +204,9 @@ class RunTimes(NamedTuple):
 
     kernels: npt.NDArray[np.float64]
     calls: npt.NDArray[np.float64]
-    """The rest of each call of the model, in which no kernel runs."""
+    """Seconds of each call in which no kernel runs."""
     busy: npt.NDArray[np.float64]
-    """Processor time of each call; of one thread, the time that is left without interruptions by other processes."""
+    """Processor time of each call. With one thread, this is its time without interruptions by other processes."""
 
     def undisturbed(self, loads: npt.NDArray[np.float64]) -> RunTimes:
         """Return the runs that no other process slowed down; ``loads`` as in `undisturbed`."""
@@ -216,8 +216,9 @@ class RunTimes(NamedTuple):
     def without_interruptions(self) -> npt.NDArray[np.float64]:
         """Return the time of each kernel on one thread as if no other process had interrupted it.
 
-        The least times are changed so that with the call they add up to the processor time of the median run. Kernels that
-        are shorter than a `SLICE` ran without interruption in some run; what longer kernels take beyond it is scaled.
+        The least times are scaled so that, with the call, they add up to the processor time of the median run. Kernels
+        shorter than a `SLICE` ran without interruption in some run, so only the time of longer kernels beyond it is
+        scaled.
         """
         least = self.kernels.min(axis=0)
         total = max(float(np.median(self.busy) - self.calls.min()), 1e-9)

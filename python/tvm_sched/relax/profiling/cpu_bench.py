@@ -60,7 +60,7 @@ class CpuBench:
             result[text] = msgspec.structs.replace(measured[text], warm=warm, cold=cold)
         return result
 
-    def beside(self, mod: tvm.IRModule, extraction: Extraction, wanted: Sequence[tuple[str, str]]) -> list[Pair]:
+    def beside(self, mod: tvm.IRModule, extraction: Extraction, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
         """Measure pairs of kernels, each on its own cores; return none if there are too few cores.
 
         Two streams share the threads of a device. A device with one thread is measured beside another device.
@@ -68,9 +68,9 @@ class CpuBench:
         each = max(self.threads // 2, 1)
         if cores() < 2 * each:
             return []
-        names = {name for pair in wanted for name in pair}
+        names = {name for pair in pairs for name in pair}
         first, second = (single_kernels(mod, extraction, names, cores() // each) for _ in range(2))
-        return measure_pairs(wanted, first, second, each)
+        return measure_pairs(pairs, first, second, each)
 
     def copies(self) -> tuple[Copies, ...]:
         """Time copies from memory to memory, by one core and by two at once."""

@@ -98,13 +98,13 @@ class CudaBench:
             )  # fmt: skip
         return result
 
-    def beside(self, mod: tvm.IRModule, extraction: Extraction, wanted: Sequence[tuple[str, str]]) -> list[Pair]:
+    def beside(self, mod: tvm.IRModule, extraction: Extraction, pairs: Sequence[tuple[str, str]]) -> list[Pair]:
         """Measure pairs of kernels on two streams, each launched often enough to run for a millisecond."""
-        names = {name for pair in wanted for name in pair}
+        names = {name for pair in pairs for name in pair}
         first, second = (self._kernels(mod, extraction, names) for _ in range(2))
         other = self.cupy.cuda.Stream(non_blocking=True)
         result = []
-        for a, b in wanted:
+        for a, b in pairs:
             if a not in first or b not in second:
                 continue
             alone = self._warm(first[a]), self._warm(second[b])
@@ -129,13 +129,13 @@ class CudaBench:
         return tuple(result)
 
     def _kernels(
-        self, mod: tvm.IRModule, extraction: Extraction, wanted: Mapping[str, Any] | set[str], direct: bool = False
+        self, mod: tvm.IRModule, extraction: Extraction, texts: Mapping[str, Any] | set[str], direct: bool = False
     ) -> dict[str, GpuKernel]:
         """Compile kernels by signature; ``direct``: only kernels that read host tensors, which stay in host memory."""
         calls = {
             text: call
             for text, call in zip(signatures(extraction.graph), extraction.calls, strict=True)
-            if text in wanted and not call.external
+            if text in texts and not call.external
         }
         if not calls:
             return {}

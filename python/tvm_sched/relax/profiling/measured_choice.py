@@ -109,7 +109,7 @@ def choose_fastest(
     more than noise and `MARGIN`. While other processes disturb the machine, only a far faster candidate replaces one
     stream, and one core never replaces all.
 
-    A choice that was made on a quiet machine is kept on disk, by the graph and the content of its kernels.
+    A choice on a quiet machine is cached on disk, by the graph and the content of its kernels.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def choose_fastest(
 
 
 def _restore(known: bytes, problem: Problem) -> tuple[Problem, Schedule]:
-    """A stored choice, for the same graph under its present name."""
+    """Return a cached choice, for the same graph under its present name."""
     old_problem, old_schedule = msgspec.json.decode(known, type=tuple[str, str])
     stored = Problem.from_json(old_problem)
     now = Problem(problem.graph, stored.topology, stored.costs)
@@ -160,7 +160,7 @@ def _restore(known: bytes, problem: Problem) -> tuple[Problem, Schedule]:
 
 
 def _key(mod: tvm.IRModule, problem: Problem, schedule: Schedule, asked: tuple[Any, ...]) -> str:
-    """Digest all that the choice depends on: graph, kernels, given schedule, options, cores and processor."""
+    """Digest the inputs of the choice: graph, kernels, the module's schedule, options, cores and processor."""
     graph = msgspec.structs.replace(problem.graph, name="")
     documents = (graph, problem.topology, schedule.placements, schedule.transfers)
     keys = kernel_keys(mod, extract(mod))
@@ -189,7 +189,7 @@ class MeasuredChoice:
         self.tried: list[Candidate] = []
 
     def run(
-        self, problem: Problem, given: Schedule, streams: str | None = None, launch_order: str | None = None
+        self, problem: Problem, own: Schedule, streams: str | None = None, launch_order: str | None = None
     ) -> tuple[Problem, Schedule]:
         """Return the result of `choose_fastest` without the cache on disk."""
         best = first = self._one_stream(problem)
@@ -197,7 +197,7 @@ class MeasuredChoice:
         if streams not in (None, BEST):
             best = _with_streams(first, str(streams), launch_order)
         else:
-            candidates += self._candidates(first, problem, given)
+            candidates += self._candidates(first, problem, own)
             candidates += _allocated(first, launch_order) if streams == BEST and self.cores > 1 else []
         self.tried = [first, *candidates]
         incumbent = Runner(self.module(best)) if candidates else None
@@ -215,7 +215,9 @@ class MeasuredChoice:
             if comparison.faster and (comparison.quiet or not candidate.spares_cores):
                 best, incumbent = candidate, challenger
         incumbent = None  # frees its parameters
-        best = self._look_again(best, {name: ratio / ratios.get(best.name, np.inf) for name, ratio in ratios.items()})
+        best = self._compare_again(
+            best, {name: ratio / ratios.get(best.name, np.inf) for name, ratio in ratios.items()}
+        )
         notes = {"chosen": best.name, "cores": self.cores, "margin": MARGIN, "measured": self.rows}
         schedule = best.schedule.replace(notes={**best.schedule.notes, "measured": notes})
         return best.problem, schedule
@@ -230,9 +232,9 @@ class MeasuredChoice:
             return self.seconds
         return min(max(RUNS * _total(first), LEAST_SECONDS), SECONDS)
 
-    def _look_again(self, best: Candidate, looks: dict[str, float]) -> Candidate:
-        """Compare the close candidates a second time and return the fastest; ``looks``: times over that of the best."""
-        close = [each for each in self.tried if each.name != best.name and 0 < looks.get(each.name, np.inf) <= CLOSE]
+    def _compare_again(self, best: Candidate, ratios: dict[str, float]) -> Candidate:
+        """Compare the close candidates a second time and return the fastest; ``ratios``: times over that of the best."""
+        close = [each for each in self.tried if each.name != best.name and 0 < ratios.get(each.name, np.inf) <= CLOSE]
         again: dict[str, tuple[float, float]] = {}
         incumbent = Runner(self.module(best)) if close else None
         for position, candidate in enumerate(close):
@@ -241,7 +243,7 @@ class MeasuredChoice:
             comparison = compare(incumbent, Runner(self.module(candidate)), self._turns(self.tried[0]))
             self._add_row(candidate, comparison, f"{best.name}, again")
             if comparison.quiet:
-                again[candidate.name] = (looks[candidate.name], comparison.second / comparison.first)
+                again[candidate.name] = (ratios[candidate.name], comparison.second / comparison.first)
         chosen = settle(best.name, self.tried[0].name, again)
         return next(each for each in self.tried if each.name == chosen) if again else best
 
@@ -263,7 +265,7 @@ class MeasuredChoice:
         return Candidate("one stream", measured, solve(measured, method="single"))
 
     def _kernel_times(self, problem: Problem, schedule: Schedule, share: tuple[int, int]) -> tuple[np.ndarray, float]:
-        """Return the median nanoseconds of each operator, and of the rest of a call, in the runs that nothing disturbed."""
+        """Return the median nanoseconds of each operator, and of a call without its kernels, in undisturbed runs."""
         shares = {call.function: share for call in self.calls.calls}
         module = make_runnable(self.mod, self.calls, problem, schedule, self.kernels, shares)
         seconds = (SECONDS if self.seconds is None else self.seconds) / 2
@@ -271,12 +273,12 @@ class MeasuredChoice:
         runs = runs.undisturbed(np.zeros(len(runs.calls)))
         return np.maximum(runs.medians() * 1e9, 1.0), float(np.median(runs.calls)) * 1e9
 
-    def _candidates(self, first: Candidate, problem: Problem, given: Schedule) -> Iterator[Candidate]:
+    def _candidates(self, first: Candidate, problem: Problem, own: Schedule) -> Iterator[Candidate]:
         if self.cores > 1:
             yield from self._parallel_streams(first)
             yield from self._logical_devices(first)
-        if len(problem.topology.devices) > 1 or any(placement.stage for placement in given.placements):
-            yield Candidate(f"{given.scheduler} on {problem.topology.name}", problem, given)
+        if len(problem.topology.devices) > 1 or any(placement.stage for placement in own.placements):
+            yield Candidate(f"{own.scheduler} on {problem.topology.name}", problem, own)
 
     def _parallel_streams(self, first: Candidate) -> Iterator[Candidate]:
         for block in _BLOCKS:
@@ -326,7 +328,7 @@ def _with_streams(first: Candidate, method: str, launch_order: str | None) -> Ca
 
 
 def _allocated(first: Candidate, launch_order: str | None) -> Iterator[Candidate]:
-    """Yield the streams of each allocator that differ from those of all before."""
+    """Yield the streams of each allocator that differ from all earlier ones."""
     seen: list[list[int]] = []
     for method in ALLOCATORS:
         candidate = _with_streams(first, method, launch_order)

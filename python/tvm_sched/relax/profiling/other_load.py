@@ -49,7 +49,7 @@ def undisturbed(latencies: npt.NDArray[np.float64], loads: npt.NDArray[np.float6
 
 
 def _read() -> tuple[float, float, float]:
-    """Return the busy seconds of all cores, those of this process, and the time."""
+    """Return the busy seconds of all cores, the busy seconds of this process, and the time."""
     own, now = time.process_time(), time.perf_counter()
     if _STAT.is_file():
         user, nice, system, _, _, *interrupts = map(int, _STAT.read_text().split("\n", 1)[0].split()[1:9])

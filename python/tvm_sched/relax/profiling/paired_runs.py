@@ -71,7 +71,7 @@ def _decided(pairs: list[tuple[float, float, bool]]) -> bool:
     return len(pairs) >= _PAIRS and not ratios and any(after >= before for before, after, _ in pairs)
 
 
-def settle(chosen: str, held: str, looks: Mapping[str, tuple[float, float]]) -> str:
+def settle(chosen: str, held: str, ratios: Mapping[str, tuple[float, float]]) -> str:
     """Choose the fastest schedule after a second comparison of the close ones.
 
     Both comparisons count alike, by the mean of the logarithms. The schedule ``chosen`` first is replaced only by one that
@@ -79,10 +79,10 @@ def settle(chosen: str, held: str, looks: Mapping[str, tuple[float, float]]) -> 
 
     Parameters
     ----------
-    looks : mapping of str to (float, float)
+    ratios : mapping of str to (float, float)
         For each schedule that was compared twice, both ratios of its time to that of the chosen one.
     """
-    ratio = {chosen: 1.0} | {name: math.sqrt(first * second) for name, (first, second) in looks.items()}
+    ratio = {chosen: 1.0} | {name: math.sqrt(first * second) for name, (first, second) in ratios.items()}
     best = min(ratio, key=lambda name: ratio[name])
     best = best if ratio[best] < 1 - MARGIN else chosen
     return held if held in ratio and ratio[best] >= ratio[held] * (1 - MARGIN) else best

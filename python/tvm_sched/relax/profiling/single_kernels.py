@@ -32,13 +32,13 @@ class SingleKernel:
 
 
 def single_kernels(
-    mod: tvm.IRModule, extraction: Extraction, wanted: Collection[str], devices: int
+    mod: tvm.IRModule, extraction: Extraction, texts: Collection[str], devices: int
 ) -> dict[str, SingleKernel]:
-    """Compile the kernels of given signatures for one of ``devices`` devices on this machine's cores.
+    """Compile the kernels with the signatures ``texts`` for one of ``devices`` devices on this machine's cores.
 
     Kernels that need an executor have no entry.
     """
-    first = {text: o for o, text in reversed(list(enumerate(signatures(extraction.graph)))) if text in wanted}
+    first = {text: o for o, text in reversed(list(enumerate(signatures(extraction.graph)))) if text in texts}
     calls = {text: extraction.calls[o] for text, o in first.items() if not extraction.calls[o].packed}
     claimed = claimed_functions(mod)
     libraries = {call.function: call.function for call in calls.values() if call.function in claimed}

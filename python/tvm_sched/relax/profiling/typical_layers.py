@@ -22,7 +22,7 @@ from ..ir.tensor_types import known_shape
 from .random_networks import Attention, Network, attend, convolve, normalise, project, random_networks
 
 Layer = tuple[tuple[int, ...], Callable[[Network, relax.Var], relax.Expr]]
-"""The shape of a layer's input, and what emits the layer."""
+"""The shape of a layer's input, and the function that emits the layer."""
 Shapes = Sequence[tuple[int, ...]]
 
 _ACTIVATIONS: tuple[Callable[[Network, relax.Var], relax.Expr], ...] = (
@@ -34,7 +34,7 @@ _ACTIVATIONS: tuple[Callable[[Network, relax.Var], relax.Expr], ...] = (
     lambda net, x: times(x, net.emit(sigmoid(x))),
 )
 
-# Side of the image, channels read and made, size of the window; 0 channels made: one filter for each channel.
+# Side of the image, input and output channels, size of the window; 0 output channels: one filter for each channel.
 _CONVOLUTIONS: dict[str, Shapes] = {
     "small images": (
         (14, 256, 256, 3), (14, 112, 672, 1), (14, 672, 0, 5), (14, 672, 112, 1), (14, 512, 128, 1), (14, 96, 24, 3),
@@ -49,7 +49,7 @@ _PRODUCTS: Shapes = (
     (128, 512, 512), (128, 512, 2048), (128, 2048, 512), (196, 192, 576), (197, 768, 192), (1024, 144, 288), (49, 448, 1344),
     (20, 512, 2048), (100, 256, 1024), (1, 512, 1000), (1, 1024, 4096), (8, 256, 1024), (128, 512, 8000), (32, 128, 512),
 )  # fmt: skip
-"""Rows, columns read and columns made."""
+"""Rows, input columns and output columns."""
 _RECURRENT: Shapes = ((20, 256, 256), (100, 128, 128), (1, 128, 128))
 """Steps, inputs, and the size of the state."""
 _ATTENTION = (
@@ -101,8 +101,8 @@ def _convolution(sizes: tuple[int, ...], act: Any) -> Layer:
 
 
 def _product(sizes: tuple[int, ...], act: Any) -> Layer:
-    rows, read, made = sizes
-    return (1, rows, read), lambda net, x: mean(net.emit(act(net, project(net, x, made))), axis=[1])
+    rows, read, columns = sizes
+    return (1, rows, read), lambda net, x: mean(net.emit(act(net, project(net, x, columns))), axis=[1])
 
 
 def _attention(form: Attention) -> Layer:

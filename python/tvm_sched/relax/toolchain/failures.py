@@ -13,7 +13,7 @@ import tvm_ffi
 from ...errors import TvmSchedError, UnsupportedModelError
 
 _ADVICE = (
-    "change that part of the model (its data type, layout or operator), export it in another way, or compile the rest "
+    "change that part of the model (its data type, layout or operator), export it differently, or compile the model "
     "without it"
 )
 _OF_TVM = tuple(str(Path(package.__file__).parent) for package in (tvm, tvm_ffi))

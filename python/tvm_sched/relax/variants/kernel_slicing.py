@@ -48,7 +48,7 @@ class Slice:
 
 
 def slice_result(function: tirx.PrimFunc, axis: int, count: int) -> Slice | None:
-    """Cut a kernel's result into ``count`` parts along an axis; return None if no proof is found.
+    """Cut a kernel's result into ``count`` parts along an axis; return None without a proof.
 
     The kernel has blocks, as TVM makes them from operators, fused or alone; its last argument is its result.
     """

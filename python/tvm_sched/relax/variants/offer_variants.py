@@ -142,8 +142,8 @@ class _Offers(Rewriter):
         others = search.others({each for members in self.groups.values() for each in members})
         self.rows |= others
         self.groups |= {last: region.variables for last, region in others.items()}
-        taken = {each for members in self.groups.values() for each in members}
-        self.groups |= {variable: (variable,) for variable in self.splits if variable not in taken}
+        grouped = {each for members in self.groups.values() for each in members}
+        self.groups |= {variable: (variable,) for variable in self.splits if variable not in grouped}
 
     def _is_heavy(self, value: Any) -> bool:
         """Whether a value calls a heavy kernel: alone, fused, or of a kernel library."""
@@ -286,9 +286,11 @@ class _Offers(Rewriter):
         for part in parts:
             env: dict[relax.Var, Any] = {}
             for call in part:
-                key = call.called.variable, call.rows, call.given
-                kernel = self._kernel(str(call.called.variable.name_hint), partial(call.window.kernel, call.given), key)
-                env[call.variable] = self._part_call(kernel, call.called.arguments, call.given, call.type, env, cut)
+                key = call.called.variable, call.rows, call.available
+                kernel = self._kernel(
+                    str(call.called.variable.name_hint), partial(call.window.kernel, call.available), key
+                )
+                env[call.variable] = self._part_call(kernel, call.called.arguments, call.available, call.type, env, cut)
             results.append(env[part[-1].variable])
         self.values.update(before)
         join = self._concatenation([part[-1].type for part in parts], parts[0][-1].rows.axis)
@@ -338,7 +340,7 @@ class _Offers(Rewriter):
         return self._call([joined, *core.epilogue], core.epilogue[-1].var, arguments)
 
     def _kernel(self, name: str, make: Callable[[], tvm.tirx.PrimFunc], key: Any) -> tvm.ir.GlobalVar:
-        """Return a kernel, made once for each key; equal kernels are one function of the module."""
+        """Return the kernel of a key; equal kernels are one function of the module."""
         if key not in self._functions:
             function = make()
             same = str(name), tvm_ffi.structural_hash(function, map_free_vars=True)
@@ -348,8 +350,8 @@ class _Offers(Rewriter):
         return self._functions[key]
 
     def _add(self, name: str, function: Any) -> tvm.ir.GlobalVar:
-        taken, unique, count = {v.name_hint for v in self.mod.get_global_vars()}, name, 0
-        while unique in taken:
+        used_names, unique, count = {v.name_hint for v in self.mod.get_global_vars()}, name, 0
+        while unique in used_names:
             count += 1
             unique = f"{name}{count}"
         variable = tvm.ir.GlobalVar(unique)
@@ -384,8 +386,8 @@ def _cut(function: relax.Function, needs: dict[Any, set[Any]], late: set[Any], h
     head = [b for b in bindings if b.var.same_as(joint) or b.var in needs[joint]]
     inside = {b.var for b in head}
     tail = [b for b in bindings if b.var not in inside]
-    taken = {v for b in tail for v in relax.analysis.free_vars(b.value) if v in inside}
-    return _Split(tuple(head), tuple(tail), joint) if tail and taken == {joint} else None
+    read_by_tail = {v for b in tail for v in relax.analysis.free_vars(b.value) if v in inside}
+    return _Split(tuple(head), tuple(tail), joint) if tail and read_by_tail == {joint} else None
 
 
 def _union(sets: Iterable[int]) -> int:

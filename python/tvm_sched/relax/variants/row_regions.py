@@ -49,7 +49,7 @@ class PartCall:
     variable: relax.Var  # whose rows it computes
     called: Called
     rows: Interval  # of the result
-    given: tuple[Interval | None, ...]  # available interval of each argument; None: all
+    available: tuple[Interval | None, ...]  # available interval of each argument; None: all
     window: Window
 
     @property
@@ -91,17 +91,17 @@ class RowSearch:
         self._flops: dict[Any, int] = {}
 
     def within(self, variables: Sequence[relax.Var]) -> RowRegion | None:
-        """Cut given calls by rows of the last one's result, as far as possible; return None if that does not pay."""
+        """Cut these calls by rows of the last one's result, as far as possible; return None if that does not pay."""
         return self._region(variables[-1], frozenset(variables))
 
-    def others(self, taken: Collection[relax.Var]) -> dict[relax.Var, RowRegion]:
+    def others(self, claimed: Collection[relax.Var]) -> dict[relax.Var, RowRegion]:
         """Find regions of the other calls; return them by the variable of the last call.
 
         No two regions have a call in common. Each ends with a heavy call and grows backwards over calls whose results
         only the region reads.
         """
         regions: dict[relax.Var, RowRegion] = {}
-        free = {variable for variable in self.calls.variables if variable not in taken}
+        free = {variable for variable in self.calls.variables if variable not in claimed}
         for variable in reversed(self.calls.variables):
             if variable in free and self.calls.is_heavy(variable):
                 region = self._region(variable, free)
@@ -182,11 +182,11 @@ class RowSearch:
             called, windows = inside[variable]
             rows = needed[variable]
             assert rows is not None
-            given = [
+            available = [
                 needed[argument] if argument in inside else self._cut_off(argument, interval)
                 for argument, interval in zip(called.arguments, windows[part].needs, strict=True)
             ]
-            yield PartCall(variable, called, rows, tuple(given), windows[part])
+            yield PartCall(variable, called, rows, tuple(available), windows[part])
 
     def _cut_off(self, argument: Any, interval: Interval | None) -> Interval | None:
         """Return the interval of an argument to cut off for a part; None: the part gets the whole argument."""
@@ -204,7 +204,7 @@ class RowSearch:
         for k, part in enumerate(parts):
             copied[k] = tensor_bytes(part[-1].type)
             for call in part:
-                for argument, interval in zip(call.called.arguments, call.given, strict=True):
+                for argument, interval in zip(call.called.arguments, call.available, strict=True):
                     if self.is_weights(argument):
                         weights[argument] = tensor_bytes(argument.ty)
                     elif isinstance(argument, relax.Var) and argument not in inside and static_shape(argument):

@@ -27,20 +27,20 @@ class Window:
     _variables: dict[Any, Values]
     _tensors: dict[Any, Interval]
 
-    def kernel(self, given: tuple[Interval | None, ...]) -> tirx.PrimFunc:
-        """Make the part's kernel for inputs of which ``given`` intervals are available (None: all).
+    def kernel(self, available: tuple[Interval | None, ...]) -> tirx.PrimFunc:
+        """Make the part's kernel for inputs of which only the intervals ``available`` exist (None: all).
 
         Each interval contains the one that the part needs.
         """
         inputs = self._function.params[:-1]
         tensors = {t: interval for t, interval in self._tensors.items() if not any(t.same_as(p) for p in inputs)}
-        for parameter, needed, here in zip(inputs, self.needs, given, strict=True):
-            if here is not None:
+        for parameter, needed, interval in zip(inputs, self.needs, available, strict=True):
+            if interval is not None:
                 assert needed is not None  # else the part needs all of it
-                assert here.axis == needed.axis
-                assert here.begin <= needed.begin
-                assert needed.end <= here.end
-                tensors[parameter] = here
+                assert interval.axis == needed.axis
+                assert interval.begin <= needed.begin
+                assert needed.end <= interval.end
+                tensors[parameter] = interval
         return shrunk(self._function, self._blocks, self._variables, tensors)
 
 

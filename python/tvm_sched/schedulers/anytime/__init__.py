@@ -1,4 +1,4 @@
-"""Scheduler `anytime`: the default method for schedules."""
+"""The scheduler `anytime`: the default method for schedules."""
 
 from .scheduler import AnytimeOptions, anytime
 

@@ -1,7 +1,7 @@
 """Start schedules for chosen sets of operators that read host memory directly.
 
-List scheduling and local search decide one operator at a time, and each direct read alone only takes longer. So neither
-finds the large sets of direct reads that unload the buses.
+List scheduling and local search decide one operator at a time, and a single direct read only takes longer. So neither
+finds the large sets of direct reads that relieve the buses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EVENTS = 400_000
 
 
 class DirectReads:
-    """Try schedules for several sets of operators that read directly, those with the best ratio of gain to loss first."""
+    """Try schedules for several sets of operators that read directly, the best ratio of gain to loss first."""
 
     name = "direct reads"
 

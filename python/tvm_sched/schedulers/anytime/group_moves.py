@@ -12,15 +12,15 @@ from ..common.search import PlacementChoice, Searches
 from .list_rules import Rule, device_groups
 
 HISTORY = 20
-"""A change is accepted if it is no worse than the schedule this many tries ago."""
+"""A change is accepted if it is no worse than the schedule of this many tries before."""
 
 LONGEST = (1, 2, 4, 8, 16, 32)
-"""Most operators by which a block's end moves, or in a new block; each is equally likely."""
+"""Largest numbers of operators by which a block's end moves, or in a new block; each is equally likely."""
 
 
 @dataclass
 class RuleSchedule:
-    """A list schedule and the rule that made it."""
+    """A list schedule and its rule."""
 
     latency_ns: int
     sequence: Array

@@ -9,7 +9,7 @@ from ...errors import InfeasibleError
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...search_budget import Budget
-from ..common.compiled_methods import Effort, anneal_several, fit_into_memory
+from ..common.native_methods import Effort, anneal_several, fit_into_memory
 from ..common.search import Improvement
 from .group_moves import BlockSearch
 from .search_state import ScheduleState, Start
@@ -27,14 +27,14 @@ STARTS = 4
 """Schedules from which annealing and local search start."""
 
 RACE = 0.3
-"""Share of the local search that is a race of its starts; then the leader goes on alone."""
+"""Fraction of the local search that is a race of its starts; then the leader continues alone."""
 
 
 class Annealing:
     """Simulated annealing over devices and order (``cpp/search/annealing.h``).
 
-    From several starts by successive halving. With ``stage`` above 1 from the best alone, and operators move into stages,
-    too, where the costs have concurrency.
+    It begins from several starts and eliminates them by successive halving. With ``stage`` above 1 it begins from the best
+    schedule alone, and operators also move into stages if the costs have concurrency.
     """
 
     def __init__(self, stage: int = 1) -> None:
@@ -54,14 +54,14 @@ class Annealing:
         return True
 
     def _starts(self, state: ScheduleState) -> list[ScheduleIndex]:
-        """The best alone for stages; otherwise schedules without evictions, of which there may be none."""
+        """Return a search's starts: for stages only the best, otherwise schedules without evictions, if any."""
         if self._stage > 1 and state.best is not None:
             return [state.best]
         return [ScheduleIndex.of_sequence(state.scenario, start.sequence) for start in state.diverse_starts(STARTS)]
 
 
 class Blocks:
-    """Blocks of operators move between groups of devices that are far from each other (`BlockSearch`)."""
+    """Moves of blocks of operators between distant groups of devices (`BlockSearch`)."""
 
     name = "blocks"
 
@@ -85,7 +85,8 @@ class Blocks:
 class LocalSearch:
     """Local search over sequences of events (``cpp/search/local_search.h``).
 
-    A race from the best starts, then the leader alone; where it is stuck, with another seed from the best that is known.
+    First the best starts race, then the leader continues alone. If it is stuck, it begins again from the best known schedule
+    with another seed.
     """
 
     name = "local search"
@@ -105,7 +106,7 @@ class LocalSearch:
         for i, start in enumerate(starts):
             racer = self._search(state, start, state.seed + i)
             yield from self._run(state, budget, racer, start, max(budget.left - share, 0.0))
-            if len(racer.best):  # by the order of its events a start may seem to need more memory than it does
+            if len(racer.best):  # counted by the order of events, a start may seem to need too much memory
                 racers.append((racer.latency_ns, i, racer, start))
         if not racers:
             return
@@ -115,7 +116,7 @@ class LocalSearch:
             yield from self._run(state, budget, leader, start, 0.0)
             start = state.starts()[0]
             leader, seed = self._search(state, start, seed), seed + 1
-            # For its making, so that this ends where a search is stuck at once.
+            # Counts the construction, so that the loop ends even if every search is stuck at once.
             budget.spend(len(start.sequence) / EVENTS_PER_SECOND)
             yield True
 
@@ -126,7 +127,7 @@ class LocalSearch:
     def _run(
         self, state: ScheduleState, budget: Budget, search: Improvement, start: Start, until: float
     ) -> Iterator[bool]:
-        """Go on until so much of the budget is left, or the search is stuck."""
+        """Continue until only ``until`` of the budget is left, or the search is stuck."""
         best = start.latency_ns
         while budget.left > until:
             report_progress(self.name, int(budget.spent * 1000), int(budget.work * 1000))

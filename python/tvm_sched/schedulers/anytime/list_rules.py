@@ -1,7 +1,7 @@
-"""Start schedules: list scheduling under different rules about which devices each operator may use.
+"""Start schedules: list scheduling under different rules for the devices that each operator may use.
 
-List scheduling does not look ahead. So the rules vary whether direct host access pays on a busy bus, and whether and for
-which parts of the model distant devices pay. A part is a range of operators by the bytes of parameters read before them.
+List scheduling does not look ahead. So the rules vary direct host access, which may not pay on a busy bus, and the parts of
+the model that run on distant devices. A part is a range of operators by the bytes of parameters read before them.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of rounds in which the model's parts alternate between the groups of devices."""
 
 SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.5)
-"""Share of a round that the smaller of two groups has."""
+"""Fractions of a round for the smaller of two groups."""
 
 MOST_PLACES = 4_000_000
-"""Operators times devices that are tried in all."""
+"""Largest number of operators times devices over all rules."""
 
 FEW_PLACES = MOST_PLACES // 20
 """Limit of `MOST_PLACES` for one of several problems."""
@@ -37,7 +37,7 @@ class Rule:
 
 
 def device_groups(scenario: Scenario) -> list[list[int]]:
-    """Groups of devices that reach each other without a PCIe bus: their copies do not delay loads."""
+    """Group the devices that reach each other without a PCIe bus: their copies do not delay loads."""
     topology = scenario.topology
     devices = range(len(topology.devices))
     to_host = [route for d in devices for route in (topology.route(HOST, d), topology.route(d, HOST)) if route]
@@ -53,7 +53,7 @@ def device_groups(scenario: Scenario) -> list[list[int]]:
 
 
 def rules(scenario: Scenario) -> Iterator[Rule]:
-    """The rules to try, the most promising first."""
+    """Yield the rules to try, the most promising first."""
     everywhere, count = list(range(len(scenario.topology.devices))), len(scenario.graph.operators)
     together = device_groups(scenario)
     fast = _fastest(scenario)
@@ -68,7 +68,7 @@ def rules(scenario: Scenario) -> Iterator[Rule]:
 
 
 def _fastest(scenario: Scenario) -> set[int]:
-    """Devices on which the whole model takes at most 1.5 times as long as on the fastest."""
+    """Return the devices on which the whole model takes at most 1.5 times as long as on the fastest."""
     best = scenario.costs.operator_ns.astype(float).sum(axis=0)
     return {d for d, ns in enumerate(best.tolist()) if ns <= 1.5 * best.min()}
 

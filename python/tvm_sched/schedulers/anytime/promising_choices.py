@@ -1,4 +1,4 @@
-"""`anytime` on problems with variants: select the choices that are worth a search, by quick schedules of each."""
+"""`anytime` on problems with variants: quick schedules select the choices that are worth a search."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from ...problem import Scenario
 from ...progress import report_progress
 from ...search_budget import Budget
 from ..common.choice_search import AlternativeChoice, ChoiceSearch
-from ..common.compiled_methods import fit_into_memory, list_order
+from ..common.native_methods import fit_into_memory, list_order
 from ..common.search import Searches
 from .improvers import PLACES_PER_SECOND
 from .list_rules import rules
 
 SHARE = 0.2
-"""Share of the work for choosing."""
+"""Fraction of the work for the selection."""
 
 MOST_FAILED = 40
-"""Changes in a row that gain nothing, after which choosing ends."""
+"""Successive changes without a gain, after which the selection ends."""
 
 RULES = 3
 """Rules by which each choice is list-scheduled, beside HEFT and PEFT."""
 
 OPERATORS_PER_SECOND = 40_000
-"""Operators of which problems are made in a second, roughly, on one core of a server."""
+"""Approximate number of operators for which problems are made in a second on one core of a server."""
 
 MOST_CHOICES = 6
-"""Choices to search with."""
+"""Largest number of selected choices."""
 
 APART = 0.1
-"""Least share of the groups in which two selected choices differ."""
+"""Least fraction of the groups in which two selected choices differ."""
 
 
 @dataclass
@@ -45,7 +45,7 @@ class _ChoicePrices:
     known: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
 
     def of(self, choice: AlternativeChoice) -> float:
-        """Latency in nanoseconds of the best quick schedule: by the first rules of list scheduling, HEFT and PEFT."""
+        """Return the nanoseconds of the best quick schedule: by the first list-scheduling rules, HEFT and PEFT."""
         key = tuple(sorted(choice.items()))
         if key not in self.known:
             report_progress("variants", int(self.budget.spent * 1000), int(self.budget.work * 1000))
@@ -63,7 +63,7 @@ class _ChoicePrices:
         return self.known[key]
 
     def best(self) -> list[AlternativeChoice]:
-        """The choices of least price that differ from each other, the graph's own among them; at least one."""
+        """Return distinct choices of least price, the graph's own among them; at least one."""
         groups = self.scenario.variants.groups if self.scenario.variants else ()
         ranked = sorted(self.known, key=lambda key: self.known[key])
         best: list[AlternativeChoice] = []

@@ -1,4 +1,4 @@
-"""Successive halving over choices: all get a short search, the better half a longer one, the best what is left."""
+"""Successive halving over choices: all get a short search, the better half a longer one, the best the remaining work."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..common.choice_search import AlternativeChoice
 from .search_state import ScheduleState
 
 RACE = 0.4
-"""Share of the work for the race; then the best goes on alone."""
+"""Fraction of the work for the race; then the best continues alone."""
 
 LEAST_WORK = 0.02
 """Least seconds of work of a choice in the first round; with less work, fewer choices take part."""
@@ -26,7 +26,7 @@ class Racer:
 
     @property
     def cost(self) -> float:
-        """Cost of the best schedule; infinite where there is none."""
+        """Cost of the best schedule; infinite if there is none."""
         return self.state.cost
 
 
@@ -35,19 +35,19 @@ def race(
     budget: Budget,
     turns: Callable[[Racer, float, int], list[Turn[ScheduleState]]],
 ) -> tuple[Racer, Status]:
-    """Find the choice with the best schedule by successive halving (of equal ones the first), and how its search ended.
+    """Return the choice with the best schedule by successive halving, the first of equal ones, and how its search ended.
 
     Parameters
     ----------
     racers : sequence of Racer
-        The most promising first, one at least.
+        The most promising first; at least one.
     turns : callable
-        The improvers of a racer's search with so much work, in a round from 0 on; in round -1 it goes on alone.
+        Returns the improvers of a racer's search with this much work in a round (from 0; -1: it continues alone).
 
     Raises
     ------
     KeyboardInterrupt
-        Ctrl-C came before there was any answer.
+        Ctrl-C came before the first answer.
     """
     entries = int(RACE * budget.left / LEAST_WORK / max(1, _rounds(len(racers))))
     left = list(racers[: max(1, entries)])

@@ -1,4 +1,4 @@
-"""Scheduler `anytime`: improvers take turns at the best schedule so far until it is proved or the budget is used up."""
+"""The scheduler `anytime`: improvers take turns on the incumbent until it is proved optimal or the budget is used up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...checks import require_at_least
 from ...problem import FORBIDDEN, Problem, Request, Scenario, Workload
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
 from ...search_budget import Budget, SearchLimits, TimedOptions, Turn, budget_of, improve
-from ..common.compiled_methods import is_contention_free
+from ..common.native_methods import is_contention_free
 from ..common.requests import best_schedule, schedule_each_request
 from ..scheduler_registry import register
 from .direct_reads import DirectReads
@@ -24,10 +24,10 @@ from .search_state import ScheduleState
 from .starts import ALWAYS, SUBMODEL_SHARE, ListScheduling, LowerBound, QuickMethods, quick_methods, submodel_start
 
 TIME_LIMIT = 20.0
-"""Seconds, where neither time nor work is limited."""
+"""Default time limit in seconds, if neither time nor work is limited."""
 
 WORK_SHARE = 0.8
-"""Work as a share of the time limit, so that the clock seldom decides."""
+"""Work as a fraction of the time limit, so that the clock seldom ends the search."""
 
 SHARES = {"annealing": 0.35, "blocks": 0.45, "local search": 0.2}
 """Shares of the work; without groups of devices, local search also gets the share of blocks."""
@@ -42,8 +42,8 @@ FREE_SHARES = {"annealing": 1.0}
 """Shares if nothing is loaded and no copy waits for another; annealing is much faster then."""
 
 STAGED_SHARE, STAGED_SHARE_WITH_LOADS = 0.9, 0.4
-"""Shares of all work for annealing into stages if the costs have concurrency: without loads, and with loads, where the
-search without stages knows more moves."""
+"""Fractions of the work for annealing into stages if the costs have concurrency: without loads, and with loads, for which
+the search without stages has more kinds of moves."""
 
 
 class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
@@ -52,12 +52,12 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     time_limit : float, optional
-        Seconds by the clock, after which the best so far is the answer; 20, or no limit where ``work`` is given.
+        Seconds by the clock, after which the incumbent is the answer. Default: 20, or no limit with ``work``.
     work : float, optional
-        Seconds of work on an idle core; four fifths of the time limit where it is not given. With the same work and seed
-        the same schedule comes out on every machine, unless the time limit ends the search first.
+        Seconds of work on an idle core. Default: four fifths of the time limit. The same work and seed give the same
+        schedule on every machine, unless the time limit ends the search first.
     stage : int
-        Most operators that start together, where the costs know how long they take; 1: none.
+        Largest number of operators that start together, if the costs have concurrency; 1: no stages.
     seed : int
     """
 
@@ -71,17 +71,17 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
         self.budget()
 
     def within(self, limits: SearchLimits) -> AnytimeOptions:
-        """The options with these limits."""
+        """Return the options with these limits."""
         return msgspec.structs.replace(self, time_limit=limits.time_limit, work=limits.work)
 
     def part(self, count: int) -> AnytimeOptions:
-        """The options of one of several searches that share time and work."""
+        """Return the options of one of several searches that share time and work."""
         limit = TIME_LIMIT if self.time_limit is None and self.work is None else self.time_limit
         changed = {"time_limit": limit, "work": self.work}
         return msgspec.structs.replace(self, **{k: v / count for k, v in changed.items() if v is not None})
 
     def budget(self) -> Budget:
-        """The budget, counted from now."""
+        """Return the budget, counted from now."""
         return budget_of(self.time_limit, self.work, TIME_LIMIT, WORK_SHARE)
 
 
@@ -99,12 +99,13 @@ def anytime(problem: Problem, workload: Workload, options: AnytimeOptions) -> Sc
 
     If the problem has variants, quick schedules first choose among the alternatives, with a fifth of the work
     (`tvm_sched.schedulers.anytime.promising_choices`). A race of the most promising choices
-    (`tvm_sched.schedulers.anytime.race`) then gets four tenths of the rest, and the best of them gets what is left.
+    (`tvm_sched.schedulers.anytime.race`) then gets four tenths of the remaining work, and its winner
+    gets the other six tenths.
 
     Raises
     ------
     InfeasibleError
-        No schedule within the devices' memory was found.
+        No schedule of the search fits into the devices' memory.
     """
     mix = workload.requests
     if len(mix) < 2:
@@ -130,7 +131,7 @@ def _search_variants(scenario: Scenario, mix: Sequence[Request], options: Anytim
     """Search with the choices that quick schedules select; if they have no schedule, with the graph as it is."""
     choosing = budget.part(SHARE * budget.work)
     now = time.monotonic()
-    choosing.deadline = now + SHARE * (budget.deadline - now)  # without a time limit the clock decides nothing
+    choosing.deadline = now + SHARE * (budget.deadline - now)  # no limit by the clock without a time limit
     choices, interrupted = promising_choices(scenario, choosing, options.seed)
     if interrupted:
         budget, choices = Budget(0.0, time.monotonic()), choices[:1]

@@ -1,4 +1,4 @@
-"""State of a search: the best schedule so far, and a pool of sequences from which improvers start."""
+"""State of a search: the incumbent, and a pool of sequences from which improvers start."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ...problem import Request, Scenario
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.schedule import weighted_mean
 from ...search_budget import Incumbent
-from ..common.compiled_methods import shortfall
 from ..common.events import MOVE, Array, sequence_of
+from ..common.native_methods import shortfall
 from ..common.search import Searches
 from .group_moves import RuleSchedule
 
@@ -22,12 +22,12 @@ MOST_STARTS = 64
 """Number of sequences in the pool."""
 
 APART = 0.02
-"""Least share of operators on different devices in two different starts."""
+"""Least fraction of operators on different devices in two diverse starts."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """A sequence of events of a whole schedule, and the share of the memory with which it was made."""
+    """The sequence of events of a whole schedule, and the fraction of the memory that its search could use."""
 
     latency_ns: int
     sequence: Array
@@ -42,16 +42,16 @@ class ScheduleState(Incumbent[ScheduleIndex]):
     scenario : Scenario
     seed : int
     mix : sequence of Request
-        Kinds of runs over which the mean latency counts; none: the scenario's run alone.
+        Kinds of runs whose mean latency is the objective; none: the scenario's run alone.
 
     Attributes
     ----------
     memory_scale : float
-        Share of each device's memory with which list scheduling found a schedule.
+        Fraction of each device's memory with which list scheduling succeeded.
     listed : RuleSchedule or None
         The best list schedule, with its rule.
     refusal : InfeasibleError or None
-        Error of the first method that found no schedule.
+        Error of the first method without a schedule.
     """
 
     def __init__(self, scenario: Scenario, seed: int, mix: Sequence[Request] = ()) -> None:
@@ -84,7 +84,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         return [(run, request.weight / total) for run, request in runs if run != self.scenario]
 
     def _evaluate(self, index: ScheduleIndex) -> tuple[int, tuple[int, str]]:
-        """The latency that counts; the shortfall (see `shortfall`) in the worst of the runs that count."""
+        """Return the objective's latency, and the shortfall (see `shortfall`) in the worst run."""
         if not self.mix:
             return index.objective_ns, shortfall(index)
         runs = [index.when_warm(run.resident) for run in self._runs]
@@ -116,15 +116,15 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         return latency
 
     def refuse(self, error: InfeasibleError) -> None:
-        """Keep the first error of a method that found no schedule."""
+        """Keep the error of the first method without a schedule."""
         self.refusal = self.refusal or error
 
     def starts(self) -> list[Start]:
-        """The pool, the best first."""
+        """Return the pool, the best first."""
         return sorted(self._pool.values(), key=lambda start: start.latency_ns)
 
     def diverse_starts(self, most: int) -> list[Start]:
-        """The best starts, no two of which put nearly all operators on the same devices."""
+        """Return the best starts, no two of which put nearly all operators on the same devices."""
         chosen: list[Start] = []
         mappings: list[Array] = []
         for start in self.starts():
@@ -153,7 +153,7 @@ class ScheduleState(Incumbent[ScheduleIndex]):
         if self._shortfalls:
             short, device = min(self._shortfalls)
             raise InfeasibleError(
-                f"memory does not suffice: device {device!r} is short of {short} bytes in the best schedule found; use "
+                f"memory does not suffice: device {device!r} is short of {short} bytes in the best schedule; use "
                 "devices with more memory, or more of them"
             )
-        raise self.refusal or InfeasibleError("no schedule was found")
+        raise self.refusal or InfeasibleError("the search has no schedule")

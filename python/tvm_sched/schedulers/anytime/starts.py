@@ -15,8 +15,8 @@ from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule.schedule import weighted_mean
 from ...search_budget import Budget
-from ..common.compiled_methods import SCALES
 from ..common.greedy import list_schedule, priorities
+from ..common.native_methods import SCALES
 from ..common.partial import PartialSchedule
 from ..common.submodels import submodels_of
 from ..scheduler_registry import get
@@ -26,39 +26,39 @@ from .list_rules import MOST_PLACES, list_schedules
 from .search_state import ScheduleState
 
 BOLD_SCALES = (1.2, 1.6, 2.5)
-"""Shares above 1 to try if `SCALES` give no schedule: counting by events overestimates memory."""
+"""Factors above 1 on the memory to try if `SCALES` give no schedule: counting by events overestimates memory."""
 
 ALWAYS = ("single", "heft", "peft")
-"""Methods that take milliseconds and are tried whatever the clock says."""
+"""Methods that take milliseconds and always run."""
 
 QUICK = ("pipelined", "deepplan", "hios-lp", "hios-mr")
 """Methods that take milliseconds on small problems, in the order in which they are tried."""
 
 QUICK_SECONDS, QUICK_SHARE = 0.2, 0.1
-"""A method is left out where it would take more than these seconds and more than this share of the work."""
+"""A method is left out if it would take more than these seconds and more than this fraction of the work."""
 
 HIOS_PLACES_SQUARED_PER_SECOND, DEEPPLAN_PAIRS_PER_SECOND = 1.6e10, 1.2e5
-"""On one core of a server. HIOS looks at each operator and device again for each other one; DeepPlan makes a whole schedule
-for each operator that can read host memory, roughly."""
+"""Approximate speeds on one core of a server. HIOS considers all pairs of (operator, device); DeepPlan makes about one whole
+schedule for each operator that can read host memory."""
 
 
 SUBMODEL_SHARE, SUBMODEL_PLACES_PER_SECOND = 0.125, 1e5
-"""The start from submodels is left out where it would take more than this share of the work. It looks at the devices for
-each pair of operators of a submodel, and at pairs of devices for each operator."""
+"""The start from submodels is left out if it would take more than this fraction of the work. It considers each device for
+each pair of operators of a submodel, and each pair of devices for each operator."""
 
 LEAST_OPERATORS = 256
-"""Of a graph for which there is a start from submodels."""
+"""Least number of operators of a graph for a start from submodels."""
 
 
 class ListScheduling:
-    """List schedules by one rule after another; with a smaller and smaller share of the memory where it does not suffice.
+    """List schedules by one rule after another; if memory does not suffice, again with smaller fractions of it.
 
-    Where memory suffices for none, a frugal list schedule is tried.
+    If no rule fits into memory, a frugal list schedule is tried.
 
     Parameters
     ----------
     most_places : int
-        Operators times devices that are tried in all, but for the first rules.
+        Largest number of operators times devices over all rules but the first four.
     """
 
     name = "list scheduling"
@@ -102,9 +102,9 @@ class QuickMethods:
     Parameters
     ----------
     methods : sequence of str
-        In the order in which they are tried.
+        Methods in the order of their runs.
     stage : int
-        Most operators that start together.
+        Largest number of operators that start together.
     """
 
     name = "quick methods"
@@ -114,7 +114,7 @@ class QuickMethods:
         self._stage = stage
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """Run one method; first all of `ALWAYS`, whatever the clock says."""
+        """Run one method; first all of `ALWAYS`."""
         always = [name for name in self._left if name in ALWAYS]
         for name in always or self._left[:1]:
             self._left.remove(name)
@@ -135,16 +135,16 @@ class QuickMethods:
         else:
             state.tried[name] = state.offer_index(index)
             if schedule.certificate is not None and schedule.certificate.status == "interrupted":
-                raise KeyboardInterrupt  # the method took it and gave what it had
+                raise KeyboardInterrupt  # the method handled Ctrl-C and returned its incumbent
 
 
 class SubmodelStart:
-    """Schedule submodels between dominators with the heuristic of `sortinghat`, which places all operators of one together.
+    """Start from submodels between dominators: `sortinghat`'s heuristic places all operators of a submodel together.
 
     Parameters
     ----------
     seconds : float
-        Work that it counts as.
+        Work that the start counts as.
     """
 
     name = "submodels"
@@ -163,7 +163,7 @@ class SubmodelStart:
 
 
 class LowerBound:
-    """Compute the lower bound, after the first schedules, since it takes seconds for thousands of operators.
+    """The lower bound. It follows the first schedules, since it takes seconds for thousands of operators.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def quick_methods(scenario: Scenario, work: float) -> list[str]:
 def submodel_start(scenario: Scenario, work: float) -> SubmodelStart | None:
     """Return the start from submodels if the model is large and it takes a small share of ``work`` seconds.
 
-    It gains on models of hundreds of operators, whose schedules the other searches cannot change everywhere.
+    It pays for models of hundreds of operators, whose schedules the other searches cannot change in all parts.
     """
     operators, devices = len(scenario.graph.operators), len(scenario.topology.devices)
     most = SUBMODEL_SHARE * work * SUBMODEL_PLACES_PER_SECOND

@@ -19,14 +19,14 @@ class ChoiceSearch:
     """Local search over choices; a step prices one and keeps it if it is better.
 
     1. All groups as in the graph.
-    2. Each alternative, the last named first, in all groups that have it; other groups get one with as many pieces.
+    2. Each alternative, from the last to the first, in all groups that have it; other groups get one with as many pieces.
     3. For each class of groups (same kind of operator, same alternatives): each alternative in the whole class.
     4. Without end (`vary`): another alternative in some successive groups of a class.
 
     Parameters
     ----------
     scenario : Scenario
-        With variants.
+        A problem with variants.
     price : callable
     seed : int
     """

@@ -17,7 +17,7 @@ RUN, DIRECT, MOVE = range(3)
 
 
 class Run(NamedTuple):
-    """Operator ``operator`` runs on ``device``, with its host tensors there or (``direct``) read over the bus."""
+    """Run of ``operator`` on ``device``, with its host tensors loaded or (``direct``) read over the bus."""
 
     operator: int
     device: int
@@ -25,7 +25,7 @@ class Run(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Tensor ``tensor`` goes from ``source`` (`HOST`: it is loaded) to ``device``."""
+    """Transfer of ``tensor`` from ``source`` (`HOST`: a load) to ``device``."""
 
     tensor: int
     source: int
@@ -36,7 +36,7 @@ Event = Run | Move
 
 
 def events_of(sequence: Array) -> list[Event]:
-    """Events of the rows of a sequence."""
+    """Convert the rows of a sequence to events."""
     return [
         Move(item, source, device) if kind == MOVE else Run(item, device, kind == DIRECT)
         for kind, item, source, device in sequence.tolist()
@@ -44,12 +44,12 @@ def events_of(sequence: Array) -> list[Event]:
 
 
 def sequence_of(index: ScheduleIndex) -> Array:
-    """A schedule as rows, in the order in which its events start; evictions, streams and stages are not in them."""
+    """Convert a schedule to rows in the order of its events' starts, without evictions, streams and stages."""
     graph, times = index.scenario.graph.index, index.times
     position = {o: i for i, o in enumerate(graph.order)}
     read_end = {}
     keyed = []
-    # Events that start together and take no time stand first, in the order in which the graph needs them.
+    # Among events that start together, those without duration come first, in the order of the graph.
     transfers = zip(
         times.transfer_start_ns.tolist(),
         times.transfer_end_ns.tolist(),
@@ -68,7 +68,7 @@ def sequence_of(index: ScheduleIndex) -> Array:
     kernels = zip(
         times.start_ns.tolist(), times.end_ns.tolist(), index.operator, index.device, index.direct, strict=True
     )
-    for start, end, o, device, direct in kernels:  # a direct run has its place on the bus by its read
+    for start, end, o, device, direct in kernels:  # a direct run has the place of its read on the bus
         key = (start, read_end.get(o, end), 2 * position[o])
         keyed.append((key, (DIRECT if direct else RUN, o, HOST, device)))
     keyed.sort(key=lambda entry: entry[0])

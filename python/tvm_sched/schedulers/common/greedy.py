@@ -1,4 +1,4 @@
-"""List scheduling: operators by priority, each where it ends first. Better schedulers start from it and fall back on it."""
+"""List scheduling: operators by priority, each on the device where it ends first; other schedulers start from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def priorities(scenario: Scenario) -> list[int]:
 
 
 def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[int], frugal: bool = False) -> None:
-    """Append ``operators`` to ``state``: the free one of highest rank first, where and how it ends first.
+    """Append ``operators`` to ``state``: the free one of highest rank first, on the device where it ends first.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def list_schedule(state: PartialSchedule, operators: Iterable[int], rank: list[i
     rank : list of int
         Priority of each operator of the problem.
     frugal : bool
-        Place each operator where the fewest bytes must be moved, then where it ends first: for devices with little memory.
+        Place each operator where the fewest bytes must be moved, then where it ends first; for devices with little memory.
 
     Raises
     ------

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from ...errors import InfeasibleError
 from ...problem import HOST, Scenario
 from ...schedule import Schedule, ScheduleIndex
-from .compiled_methods import SCALES, shortfall
 from .events import Event, Run
 from .greedy import list_schedule, priorities
+from .native_methods import SCALES, shortfall
 from .partial import PartialSchedule
 
 LIMITLESS = 1e6
-"""Share of the memory that disables memory limits while a schedule is built."""
+"""Factor on the memory that disables memory limits while a schedule is built."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def merge_events(scenario: Scenario, events: Sequence[Event]) -> PricedSchedule:
     Parameters
     ----------
     events : sequence of Event
-        A run for each operator, in topological order; memory is not looked at.
+        A run for each operator, in topological order; memory is ignored.
 
     Raises
     ------
@@ -79,24 +79,24 @@ def _needed(state: PartialSchedule, events: Sequence[Event]) -> set[tuple[int, i
 
 
 class ListedSchedule:
-    """Fall back on list scheduling if a scheduler found nothing that fits; raise the error if that fails, too."""
+    """Fallback on list scheduling for a scheduler whose schedules do not fit; raises the error if it fails, too."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
         self.refused: PricedSchedule | None = None
 
     def refuse(self, priced: PricedSchedule) -> None:
-        """Remember a schedule that does not fit, the nearest to fitting."""
+        """Remember the schedule that lacks the least memory."""
         if self.refused is None or priced.shortfall < self.refused.shortfall:
             self.refused = priced
 
     def schedule(self) -> Schedule:
-        """A list schedule that fits.
+        """Return a list schedule that fits.
 
         Raises
         ------
         InfeasibleError
-            With the least shortfall of all that was tried.
+            No schedule fits; the message has the least shortfall.
         """
         rank = priorities(self.scenario)
         refusal: InfeasibleError | None = None
@@ -110,12 +110,12 @@ class ListedSchedule:
                     continue
                 priced = PricedSchedule.of(state.to_index())
                 if priced.fits:
-                    notes = {"instead": "a list schedule: what the method found does not fit into memory"}
+                    notes = {"instead": "a list schedule: the schedule of the method does not fit into memory"}
                     return priced.index.to_schedule(notes=notes)
                 self.refuse(priced)
         if self.refused is None:
-            raise refusal or InfeasibleError("no schedule was found")
+            raise refusal or InfeasibleError("the search has no schedule")
         raise InfeasibleError(
             f"memory does not suffice: device {self.refused.device!r} is short of {self.refused.shortfall} bytes in the "
-            "best schedule found; use devices with more memory, or more of them"
+            "best schedule; use devices with more memory, or more of them"
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -14,20 +13,20 @@ import msgspec
 from ...checks import require_at_least
 from ...errors import InputError
 from ...search_budget import SearchLimits, TimedOptions
-from .console import stdout_aside
+from .solver_runs import solve_in_thread, stdout_aside
 
 if TYPE_CHECKING:
     from ortools.math_opt.python import mathopt
 
 SOLVERS = {"highs": "HIGHS", "scip": "GSCIP", "gurobi": "GUROBI"}
-"""Names of solvers, here and in MathOpt; Gurobi is used where its library and a licence are found."""
+"""Names of solvers, here and in MathOpt; Gurobi needs its library and a licence."""
 
 GAP = 1e-4
 """Relative gap at which an answer counts as optimal."""
 
 
 ENOUGH = 0.5
-"""Share of a solver's seconds from which an unproved answer to an equal program is reused."""
+"""Least fraction of a solver's seconds for which an unproved answer to an equal program is reused."""
 
 
 class Effort(NamedTuple):
@@ -36,9 +35,9 @@ class Effort(NamedTuple):
     solver: str
     """One of `SOLVERS`."""
     time_limit: float
-    """Seconds by the clock; an answer that it cuts off may differ from run to run."""
+    """Seconds by the clock; if it ends the search, the answer may differ from run to run."""
     node_limit: int
-    """Nodes of the search tree: a limit that does not depend on the machine. 0 is none."""
+    """Nodes of the search tree: a limit that does not depend on the machine. 0: no limit."""
     seed: int
 
 
@@ -46,7 +45,7 @@ class Answer(NamedTuple):
     """Result of a solver."""
 
     values: Mapping[Any, float] | None
-    """Best solution; None if none was found within the limits."""
+    """Best solution; None if the limits ended the search before the first one."""
     objective: float | None
     """Objective of that solution."""
     bound: float | None
@@ -74,15 +73,15 @@ class SubmodelOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     dominators : int
         Dominators in a submodel.
     operators : int
-        Most operators in a submodel; a larger region between two dominators is cut in consecutive pieces of its order.
+        Largest number of operators in a submodel; larger regions between dominators are cut into pieces of their order.
     time_limit : float
         Seconds of the solver for one submodel, by the clock.
     total_time_limit : float
-        Seconds in all, by the clock; the submodels that are left then are scheduled by the heuristic alone.
+        Seconds in all, by the clock; the heuristic alone schedules the submodels that remain then.
     seed : int
     weights : str
-        For several models, separated by commas: models of greater weight end earlier. With ``2,1`` the first one's submodels
-        come twice as fast as the second one's. Default: all models end at about the same time.
+        For several models, separated by commas: models of greater weight end earlier. With ``2,1`` the first model's
+        submodels follow each other twice as fast as the second model's. Default: all models end at about the same time.
     """
 
     q: int = 6
@@ -106,28 +105,28 @@ class SubmodelOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
             raise InputError(f"weights are {self.weights!r}; numbers separated by commas are allowed") from None
 
     def within(self: OptionsT, limits: SearchLimits) -> OptionsT:
-        """The options with this time in all; work is not counted here."""
+        """Return the options with this time in all; work is not counted here."""
         if limits.work is not None:
             raise InputError(f"work is {limits.work}; methods that solve programs take a time_limit, and no work")
         return self if limits.time_limit is None else msgspec.structs.replace(self, total_time_limit=limits.time_limit)
 
     def part(self: OptionsT, count: int) -> OptionsT:
-        """The options of one of several searches that share the time."""
+        """Return the options of one of several searches that share the time."""
         return msgspec.structs.replace(self, total_time_limit=self.total_time_limit / count)
 
     def effort(self, seconds: float) -> Effort:
-        """Solver and limits for a solver that has this many seconds."""
+        """Return the solver and limits for a solver that has this many seconds."""
         return Effort("", min(self.time_limit, seconds), 0, self.seed)
 
 
 class ProgramOptions(SubmodelOptions, frozen=True, forbid_unknown_fields=True):
-    """Options of schedulers whose programs are mixed-integer ones.
+    """Options of schedulers that solve mixed-integer programs.
 
     Parameters
     ----------
     node_limit : int
-        Nodes of the solver's search tree for one submodel, 0 for no limit. Where it strikes before the time limit, the
-        same seed gives the same schedule on any machine.
+        Nodes of the solver's search tree for one submodel, 0 for no limit. If it ends the search before the time limit,
+        the same seed gives the same schedule on any machine.
     solver : str
         ``highs``, ``scip`` or ``gurobi``.
     """
@@ -140,7 +139,7 @@ class ProgramOptions(SubmodelOptions, frozen=True, forbid_unknown_fields=True):
         check_solver(self.solver, self.node_limit)
 
     def effort(self, seconds: float) -> Effort:
-        """Solver and limits for a solver that has this many seconds."""
+        """Return the solver and limits for a solver that has this many seconds."""
         return Effort(self.solver, min(self.time_limit, seconds), self.node_limit, self.seed)
 
 
@@ -153,7 +152,7 @@ def check_solver(name: str, node_limit: int) -> None:
 
 
 def solver_type(name: str) -> mathopt.SolverType:
-    """MathOpt's value for one of `SOLVERS`; raises `InputError` for other names."""
+    """Return MathOpt's value for one of `SOLVERS`; raises `InputError` for other names."""
     from ortools.math_opt.python import mathopt
 
     check_solver(name, 0)
@@ -195,7 +194,7 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
     Parameters
     ----------
     program : mathopt.Model
-        With its objective, to be minimised.
+        The program with its objective, which is minimised.
     start : mapping of variable to float
         A known solution as a hint for the solver; it may leave variables out.
 
@@ -216,7 +215,7 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
     )
     hints = mathopt.ModelSolveParameters(solution_hints=[mathopt.SolutionHint(variable_values=dict(start))])
     begin = time.monotonic()
-    result = _in_thread(program, parameters, hints, effort.solver)
+    result = _solved(program, parameters, hints, effort.solver)
     if result is None:
         return None
     reason, bound = result.termination.reason, result.termination.objective_bounds.dual_bound
@@ -237,37 +236,23 @@ def argmax(values: Sequence[float]) -> int:
     return max(range(len(values)), key=values.__getitem__)
 
 
-def _in_thread(
-    program: mathopt.Model,
-    parameters: mathopt.SolveParameters,
-    hints: mathopt.ModelSolveParameters,
-    name: str,
+def _solved(
+    program: mathopt.Model, parameters: mathopt.SolveParameters, hints: mathopt.ModelSolveParameters, name: str
 ) -> mathopt.SolveResult | None:
-    """Solve in a thread, so that Ctrl-C reaches Python at once; the thread of a solver left behind ends at its limit.
-
-    Return None after an internal error of the solver, which HiGHS has now and then.
-    """
+    """Return a solver's result; None after an internal error of the solver, which HiGHS has occasionally."""
     from ortools.math_opt.python import mathopt
 
     solver = solver_type(name)
-    results: list[mathopt.SolveResult] = []
-    failed: list[Exception] = []
 
-    def work() -> None:
-        try:
-            with stdout_aside():
-                results.append(mathopt.solve(program, solver, params=parameters, model_params=hints))
-        except Exception as error:
-            failed.append(error)
+    def solve() -> mathopt.SolveResult:
+        with stdout_aside():
+            return mathopt.solve(program, solver, params=parameters, model_params=hints)
 
-    thread = threading.Thread(target=work, name=f"solver {name}", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.1)  # a wait without end would not be woken by Ctrl-C of another thread
-    if failed:
-        # MathOpt's own translation of a solver's refusal can fail; what the solver said is the context then.
-        reason = failed[0].__context__ or failed[0]
+    try:
+        return solve_in_thread(solve)
+    except Exception as error:
+        # MathOpt's own translation of a solver's refusal can fail; the solver's error is the context then.
+        reason = error.__context__ or error
         if "[INTERNAL]" in str(reason):
             return None
-        raise InputError(f"solver {name!r} cannot be used here ({reason}); use one of {', '.join(SOLVERS)}")
-    return results[0]
+        raise InputError(f"solver {name!r} cannot be used here ({reason}); use one of {', '.join(SOLVERS)}") from None

@@ -1,4 +1,4 @@
-"""The option ``device`` of schedulers that let one device compute everything."""
+"""The option ``device`` of schedulers that use one device."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, Problem, Scenario, as_scenario
 from ...schedule import ScheduleIndex
-from ...schedule._compiled import compiled
+from ...schedule.native_objects import native_problem
 from .events import Array, Event, Move, Run, events_of
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class PartialSchedule:
     problem : Problem or Scenario
         The problem in a run (`Workload.scenario`); a `Problem` is a cold run.
     memory_scale : float
-        Share of each device's memory that may be used. Below 1 after an attempt that held too much at some moment: memory
-        is counted in the order of events here, not by time.
+        Fraction of each device's memory that may be used. It is below 1 after an attempt that needed too much at some
+        moment: here memory is counted in the order of events, not by time.
     """
 
     def __init__(self, problem: Problem | Scenario, memory_scale: float = 1.0) -> None:
         self.scenario = as_scenario(problem)
-        self._native: NativePartialSchedule = compiled(self.scenario).partial_schedule(memory_scale)
+        self._native: NativePartialSchedule = native_problem(self.scenario).partial_schedule(memory_scale)
 
     @property
     def latency(self) -> int:
@@ -85,34 +85,34 @@ class PartialSchedule:
     """When each event ends, in nanoseconds."""
 
     def at(self, tensor: int, device: int) -> int | None:
-        """When a tensor arrives on a device, in nanoseconds; None if it was not moved there."""
+        """Return when a tensor arrives on a device, in nanoseconds; None if it was not moved there."""
         when = self._native.at(tensor, device)
         return None if when < 0 else when
 
     def holders(self, tensor: int) -> list[int]:
-        """Devices to which a tensor was moved, in order of arrival."""
+        """Return the devices to which a tensor was moved, in order of arrival."""
         return _numbers(self._native.holders(tensor))
 
     def transits(self, device: int) -> list[int]:
-        """Neighbours through which a parameter may be loaded into a device (parallel transmission)."""
+        """Return the neighbours through which a parameter may be loaded into a device (parallel transmission)."""
         return _numbers(self._native.transits(device))
 
     def reads(self, run: Run) -> list[int]:
-        """Tensors that a run reads from its device."""
+        """Return the tensors that a run reads from its device."""
         index = self.scenario.graph.index
         in_place = run.direct or self.scenario.reads_host_in_place(run.device)
         return [t for t in index.inputs[run.operator] if not (in_place and index.producer[t] < 0)]
 
     def needs(self, operator: int, device: int, direct: bool) -> list[int]:
-        """Tensors that ``device`` still lacks before ``operator`` can run there."""
+        """Return the tensors that ``device`` still lacks before ``operator`` can run there."""
         return [t for t in self.reads(Run(operator, device, direct)) if self._native.at(t, device) < 0]
 
     def can_move(self, move: Move) -> bool:
-        """Whether a move's tensor is at its source and not yet at its device."""
+        """Return whether a move's tensor is at its source and not yet at its device."""
         return self._native.can_move(*move)
 
     def fits(self) -> bool:
-        """Whether every device has room for its tensors, by the order of events."""
+        """Return whether every device has room for its tensors, by the order of events."""
         return self._native.fits()
 
     def extension(self, operator: int, device: int, direct: bool) -> Extension | None:
@@ -165,7 +165,7 @@ class PartialSchedule:
         )
 
     def to_index(self) -> ScheduleIndex:
-        """The schedule in integers; transfers and placements in the order of the events."""
+        """Return the schedule in integers; transfers and placements in the order of the events."""
         return ScheduleIndex.of_native(self.scenario, self._native.schedule())
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from ...errors import InfeasibleError, SchedulerError
 from ...problem import Problem, Scenario, Workload
 from ...schedule import INTERRUPTED, Schedule, ScheduleIndex, in_scenarios, objective_ns
-from .compiled_methods import shortfall
+from .native_methods import shortfall
 
 
 @dataclass
 class _Attempts:
-    """Schedules found for the requests of a workload, and why there were none."""
+    """Schedules for the requests of a workload, and the errors of requests without one."""
 
     schedules: list[Schedule] = field(default_factory=list)
     refusals: list[InfeasibleError] = field(default_factory=list)
@@ -35,12 +35,12 @@ class _Attempts:
 def schedule_each_request(
     problem: Problem, workload: Workload, method: Callable[[Scenario], Schedule]
 ) -> list[Schedule]:
-    """The schedules that a method finds for the run of each request; after Ctrl-C no more of them.
+    """Return a method's schedules for the run of each request; Ctrl-C skips the remaining requests.
 
     Raises
     ------
     InfeasibleError
-        The method found none for any request.
+        The method has no schedule for any request.
     """
     attempts = _Attempts()
     for scenario in workload.scenarios(problem):
@@ -52,7 +52,7 @@ def schedule_each_request(
 
 
 def best_schedule(problem: Problem, workload: Workload, schedules: Sequence[Schedule]) -> Schedule | None:
-    """The schedule of least objective among those that have memory for the runs of all requests and a cold one."""
+    """Return the schedule of least objective that has memory for the runs of all requests and for a cold run."""
     fitting = [each for each in schedules if _fits(problem, each, workload)]
     return min(fitting, key=lambda schedule: objective_ns(problem, schedule, workload), default=None)
 
@@ -63,10 +63,10 @@ def schedule_for_requests(
     methods: Callable[[], Sequence[Schedule]],
     one_device: Callable[[Scenario], Schedule],
 ) -> Schedule:
-    """The best for all requests of a method's schedules and those of one device.
+    """Return the best schedule for all requests, among a method's schedules and those of one device.
 
-    One device is the one to beat: if nothing is left to load, several devices only have copies to add, which a method that
-    was made for cold runs need not see.
+    One device is the baseline: if nothing has to be loaded, several devices may only add copies, which a method for cold
+    runs does not consider.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def schedule_for_requests(
     Raises
     ------
     InfeasibleError
-        As ``methods``; or no schedule that was found has memory for the runs of all requests.
+        As ``methods``; or no schedule has memory for the runs of all requests.
     """
     schedules = list(methods())
     interrupted = any(each.certificate == INTERRUPTED for each in schedules)
@@ -90,8 +90,8 @@ def schedule_for_requests(
     best = best_schedule(problem, workload, [*schedules, *alone.schedules])
     if best is None:
         raise InfeasibleError(
-            "memory does not suffice for the runs of all requests in any schedule that was found; use devices with more "
-            "memory, or leave parameters out of what is resident"
+            "memory does not suffice for the runs of all requests in any schedule of the search; use devices with more "
+            "memory, or make fewer parameters resident"
         )
     if not any(best is each for each in schedules):
         best = best.replace(notes={**best.notes, "instead": "one device, which is faster for these requests"})
@@ -99,6 +99,6 @@ def schedule_for_requests(
 
 
 def _fits(problem: Problem, schedule: Schedule, workload: Workload) -> bool:
-    """Whether the memory suffices in a run of each request, and in a cold one."""
+    """Return whether the memory suffices in a run of each request, and in a cold one."""
     runs: list[ScheduleIndex] = in_scenarios(workload.scenarios(problem), schedule)
     return all(shortfall(run)[0] <= 0 for run in runs)

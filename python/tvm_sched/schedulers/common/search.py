@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...problem import Scenario, as_scenario
-from ...schedule._compiled import compiled
+from ...problem import Problem, Scenario, as_scenario
+from ...schedule.native_objects import native_problem
 from .events import Array
 
 if TYPE_CHECKING:
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 class PlacementChoice:
-    """Where and how operators may be placed.
+    """Devices and kinds of access that operators may use.
 
     Parameters
     ----------
     devices : iterable of int
     direct : bool
-        Direct host access too.
+        Whether direct host access is allowed, too.
     """
 
     def __init__(self, devices: Iterable[int], direct: bool = True) -> None:
@@ -31,16 +31,16 @@ class PlacementChoice:
 
 
 class Searches:
-    """The searches of a problem; what they return are sequences, rows of kind, item, source, device."""
+    """The searches of a problem; they return sequences: rows of kind, item, source, device."""
 
-    def __init__(self, scenario: Scenario | Scenario) -> None:
+    def __init__(self, scenario: Problem | Scenario) -> None:
         self.scenario = as_scenario(scenario)
-        self._native = compiled(self.scenario)
+        self._native = native_problem(self.scenario)
 
     def construct(
         self, choices: Sequence[PlacementChoice], choice: Sequence[int], memory_scale: float = 1.0
     ) -> tuple[Array, int] | None:
-        """List scheduling: the operator of highest rank first, where it ends first.
+        """Schedule by list scheduling: the operator of highest rank first, on the device where it ends first.
 
         Loads may take gaps that earlier decisions left on a bus.
 
@@ -54,7 +54,7 @@ class Searches:
         Returns
         -------
         (sequence, latency in nanoseconds) or None
-            None where memory does not suffice.
+            None if memory does not suffice.
         """
         devices = len(self.scenario.topology.devices)
         result = self._native.construct(
@@ -71,15 +71,15 @@ class Searches:
         memory_scale: float,
         seed: int,
         goal: int,
-        others: Sequence[tuple[Scenario | Scenario, float]] = (),
+        others: Sequence[tuple[Scenario, float]] = (),
     ) -> Improvement:
-        """Local search from the sequence of a whole schedule until a latency of ``goal`` nanoseconds.
+        """Improve the sequence of a whole schedule by local search until its latency is ``goal`` nanoseconds.
 
         With ``others``, the problem in other runs and their shares, the latency is the mean over all runs.
         """
         from ...schedule.native_problem import LocalSearchSettings, WeightedRun  # loads the library
 
-        runs = [WeightedRun(problem=compiled(other), share=share) for other, share in others]
+        runs = [WeightedRun(problem=native_problem(other), share=share) for other, share in others]
         settings = LocalSearchSettings(memory_scale=memory_scale, seed=seed, goal_ns=goal, other_runs=runs)
         return Improvement(self._native.improve(np.ascontiguousarray(start), settings))
 
@@ -91,7 +91,7 @@ class Improvement:
         self._native = native
 
     def step(self, events: int) -> bool:
-        """Replay about that many more events; False when further steps cannot help."""
+        """Replay about this many more events; return False if further steps cannot help."""
         return bool(self._native.step(events))
 
     @property

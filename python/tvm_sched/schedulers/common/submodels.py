@@ -75,7 +75,7 @@ def submodels_of(scenario: Scenario, dominators: int, operators: int, weights: S
 def split(
     problem: Problem | Scenario, dominators: int = 0, operators: int = 24, weights: Sequence[float] = ()
 ) -> list[list[int]]:
-    """Operators of each submodel, in topological order; every operator is in one, after its predecessors.
+    """Divide the operators into submodels in topological order; every operator is in one, after its predecessors.
 
     Several models are split separately, and their submodels joined (SortingHat, Section 6), at most one of each model. The
     order is by the share of its model's load and run time before each submodel, so that all models end together. Submodels
@@ -86,10 +86,10 @@ def split(
     problem : Problem or Scenario
         In a run; a `Problem` is a cold run.
     dominators : int
-        Dominators in a submodel, as in SortingHat (its default is 1). 0 puts regions together up to ``operators``: in a
-        chain every operator is a dominator, and one operator alone leaves nothing to decide.
+        Dominators in a submodel, as in SortingHat (its default is 1). 0 joins regions up to ``operators``: in a
+        chain every operator is a dominator, and a submodel of one operator leaves nothing to decide.
     operators : int
-        Most operators of a submodel; a larger region is cut into consecutive pieces of its topological order.
+        Largest number of operators of a submodel; a larger region is cut into consecutive pieces of its topological order.
     weights : sequence of float
         Progress of each of several models: weight 2 schedules submodels twice as fast as weight 1. None: all equal.
 

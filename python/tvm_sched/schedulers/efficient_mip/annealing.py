@@ -1,4 +1,4 @@
-"""Simulated annealing of placements (not in the paper): it leaves local optima that improving moves cannot leave."""
+"""Simulated annealing of placements (not in the paper), to leave local optima."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from random import Random
 from .instance import Instance, evaluate
 
 FOLLOWERS = (0, 0, 0, 1, 2, 4, 8, 16)
-"""How many neighbours, one after another, may follow an operator to its new place."""
+"""Largest numbers of neighbours that follow an operator to its new place; one is drawn for each move."""
 
 
 def anneal(
     instance: Instance, groups: list[list[int]], start: list[int], evaluations: int, random: Random, hot: float = 0.05
 ) -> list[int]:
-    """The best placement of simulated annealing: worse placements are accepted less and less often.
+    """Return the best placement of simulated annealing, which accepts worse placements less and less often.
 
     Parameters
     ----------
     groups : list of list of int
-        Operators that must move together; each is in one.
+        Operators that must move together; each operator is in one group.
     start : list of int
-        By operator, its subgraph; an allowed placement.
+        Subgraph of each operator; a valid placement.
     evaluations : int
-        Placements to look at: a limit that does not depend on the machine.
+        Placements to evaluate. Unlike a time limit, this does not depend on the machine.
     hot : float
-        First temperature, as a part of the latency at the start; it falls with the square of what is left.
+        First temperature, as a fraction of the start's latency; it falls with the square of the remaining evaluations.
     """
     neighbours = _neighbours(instance, groups)
     ends = evaluate(instance, start)
@@ -63,7 +63,7 @@ def _neighbours(instance: Instance, groups: list[list[int]]) -> list[list[int]]:
 
 
 def _random_move(instance: Instance, placement: list[int], neighbours: list[list[int]], random: Random) -> list[int]:
-    """A placement, by group, that differs: a group goes, mostly to where a neighbour is, and others follow it."""
+    """Move a group, mostly to where a neighbour is, and let others follow it; return the changed placement by group."""
     result = list(placement)
     g, kind = random.randrange(len(result)), random.random()
     near = [result[n] for n in neighbours[g]]

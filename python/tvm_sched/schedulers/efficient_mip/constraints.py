@@ -1,4 +1,4 @@
-"""The integer program for latency of Tarnawski et al. (NeurIPS 2020), a function for each group of constraints."""
+"""The integer program of Tarnawski et al. (NeurIPS 2020) for latency: a function for each group of constraints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..common.milp import contiguous
 from .instance import Instance
 
 SPAN = 1000.0
-"""Length of the longest time on the program's own clock, so that the solver's tolerances mean the same everywhere."""
+"""Longest time on the program's own clock. It scales all instances alike, so the solver's tolerances mean the same."""
 
 
 @dataclass
@@ -25,8 +25,8 @@ class Variables:
     leads: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
     come_in: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
     go_out: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
-    """Whether one gets from the operator to the subgraph; whether its result is taken into, or put out of it.
-    Fractions, since whole values do as well where ``within`` is whole."""
+    """Whether a path leads from the operator to the subgraph; whether the subgraph receives, or sends, its result. They may
+    be fractional, because with integer ``within`` integer values are as good."""
     start: dict[int, mathopt.Variable] = field(default_factory=dict)
     end: dict[int, mathopt.Variable] = field(default_factory=dict)
     ready: dict[int, mathopt.Variable] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Variables:
 
     @staticmethod
     def of(program: mathopt.Model, instance: Instance, latest: float) -> Variables:
-        """All variables of a placement that must end by ``latest``."""
+        """Create all variables of a placement that must end by ``latest``."""
         v = Variables(max(latest, 1e-9) / SPAN)
         for o in instance.operators:
             for j in (0, *instance.subgraphs):
@@ -56,13 +56,13 @@ class Variables:
 
 
 def each_operator_once(program: mathopt.Model, instance: Instance, v: Variables) -> None:
-    """An operator is in one subgraph or on a CPU."""
+    """Require that each operator is in one subgraph or on a CPU."""
     for o in instance.operators:
         program.add_linear_constraint(mathopt.fast_sum(v.within[o, j] for j in (0, *instance.subgraphs)) == 1)
 
 
 def equal_numbers_stay_together(program: mathopt.Model, instance: Instance, v: Variables) -> None:
-    """Operators of equal number are in the same place."""
+    """Require that operators of equal number are in the same place."""
     first: dict[int, int] = {}
     for o, number in enumerate(instance.together):
         other = first.setdefault(number, o)
@@ -72,12 +72,12 @@ def equal_numbers_stay_together(program: mathopt.Model, instance: Instance, v: V
 
 
 def subgraphs_are_contiguous(program: mathopt.Model, instance: Instance, v: Variables) -> None:
-    """No path leaves a subgraph and comes back."""
+    """Forbid that a path leaves a subgraph and comes back."""
     contiguous(program, instance.operators, instance.edges, instance.subgraphs, v.within, v.leads)
 
 
 def results_cross(program: mathopt.Model, instance: Instance, v: Variables) -> None:
-    """A result is taken into each subgraph that reads it from elsewhere, and put out of one that is read elsewhere."""
+    """Move a result into each subgraph that reads it from elsewhere, and out of one that is read elsewhere."""
     for a, b in instance.edges:
         for j in instance.subgraphs:
             program.add_linear_constraint(v.come_in[a, j] >= v.within[b, j] - v.within[a, j])
@@ -85,7 +85,7 @@ def results_cross(program: mathopt.Model, instance: Instance, v: Variables) -> N
 
 
 def memory_suffices(program: mathopt.Model, instance: Instance, v: Variables) -> None:
-    """All operators of an accelerator fit into its memory."""
+    """Require that all operators of an accelerator fit into its memory."""
     for i, capacity in enumerate(instance.capacity):
         own = [j for j in instance.subgraphs if instance.accelerator_of(j) == i]
         held = mathopt.fast_sum(instance.size[o] * v.within[o, j] for o in instance.operators for j in own)
@@ -93,7 +93,7 @@ def memory_suffices(program: mathopt.Model, instance: Instance, v: Variables) ->
 
 
 def subgraphs_wait(program: mathopt.Model, instance: Instance, v: Variables) -> None:
-    """A subgraph starts after the one before on its accelerator, and after what it reads is in host memory."""
+    """Start a subgraph after the preceding one on its accelerator, when all that it reads is in host memory."""
     for j in instance.subgraphs:
         if (j - 1) % instance.q:
             program.add_linear_constraint(v.start[j] >= v.end[j - 1])
@@ -102,7 +102,7 @@ def subgraphs_wait(program: mathopt.Model, instance: Instance, v: Variables) -> 
 
 
 def subgraphs_take_time(program: mathopt.Model, instance: Instance, v: Variables) -> None:
-    """A subgraph takes results in, runs its operators one after another, and puts results out."""
+    """Let a subgraph take results in, run its operators one after another, and put results out."""
     for j in instance.subgraphs:
         busy = [v.start[j]]
         for o in instance.operators:
@@ -114,7 +114,7 @@ def subgraphs_take_time(program: mathopt.Model, instance: Instance, v: Variables
 
 
 def operators_are_ready(program: mathopt.Model, instance: Instance, v: Variables) -> None:
-    """An operator is done with its subgraph; on a CPU, its own time after what it reads."""
+    """End an operator with its subgraph; on a CPU, its own time after the operators that it reads."""
     for o in instance.operators:
         program.add_linear_constraint(v.total >= v.ready[o])
         for j in instance.subgraphs:

@@ -1,4 +1,4 @@
-"""Placements without a solver: topological orders cut by dynamic programming, then improved by moving operators."""
+"""The heuristic for placements: dynamic programming cuts topological orders, then moves of operators improve the best."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .annealing import anneal
 from .instance import Instance, evaluate
 
 WALK = 20_000
-"""Placements on one walk of annealing: on the published workloads several walks were better than one long one."""
+"""Placements of one walk of annealing; on the published workloads several walks are better than a long one."""
 
 HOT, COOL = 0.05, 0.025
-"""Temperatures at which walks begin, as a share of the latency at their start."""
+"""First temperatures of walks, as a fraction of the latency at their start."""
 
 STEADY = 0.8
 """Probability that a random order continues its branch."""
@@ -77,7 +77,7 @@ def _annealed(
 def improve(
     instance: Instance, groups: list[list[int]], placement: list[int], evaluations: int, deadline: float
 ) -> list[int]:
-    """Improve a placement by moving one group of operators at a time; the first better move is taken."""
+    """Improve a placement by moving one group of operators at a time; the first move that improves it is taken."""
     latency = _latency(instance, placement)
     moved = True
     while moved and evaluations > 0:
@@ -128,7 +128,7 @@ def _groups(instance: Instance) -> list[list[int]]:
 
 
 def _simple_placements(instance: Instance) -> Iterator[list[int]]:
-    """All on CPUs; all in the first subgraph of one accelerator."""
+    """Yield the simplest placements: all on CPUs, or all in the first subgraph of one accelerator."""
     for j in (0, *instance.subgraphs[:: instance.q]):
         yield [j] * len(instance.operators)
 
@@ -148,7 +148,7 @@ def _stretches(
 
 
 def _topological_order(after: list[set[int]], number: int, random: Random) -> list[int]:
-    """A topological order that ends a branch before it begins the next.
+    """Return a topological order that ends a branch before it begins the next.
 
     Number 0 takes the first branch first, number 1 the last; others take branches in random order, and sometimes switch to
     another open branch.

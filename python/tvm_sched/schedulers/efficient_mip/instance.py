@@ -1,9 +1,9 @@
 """The placement problem of Tarnawski et al. (NeurIPS 2020) for one sample's latency, and the price of a placement.
 
-Accelerators of equal speed of transfer and unlimited CPUs share a host memory. An accelerator runs contiguous subgraphs,
-one after another; a subgraph first takes in each result that it reads from elsewhere, runs, and then puts out each result
-that is read elsewhere; all three take the accelerator's time. CPUs run operators as soon as their inputs are there and
-transfer nothing.
+Accelerators with equal transfer speed and unlimited CPUs share a host memory. An accelerator runs contiguous subgraphs, one
+after another. A subgraph first receives each result that it reads from other places, then runs, then sends each result
+that other places read; the accelerator is busy during all three. CPUs run operators as soon as their inputs are available
+and transfer nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ...problem.graph import neighbours
 
 @dataclass(frozen=True)
 class Instance:
-    """A placement problem; times in any one unit, sizes in any one unit.
+    """A placement problem, with all times in one unit and all sizes in one unit.
 
-    Subgraphs are numbered from 1; accelerator ``i`` (from 0) has the subgraphs ``i q + 1`` to ``(i + 1) q``; 0 is a CPU.
+    Subgraph 0 stands for the CPUs. Accelerator ``i`` (from 0) has the subgraphs ``i q + 1`` to ``(i + 1) q``.
 
     Raises
     ------
@@ -30,20 +30,20 @@ class Instance:
     """
 
     accelerator: list[list[float]]
-    """By operator and accelerator; infinite where it cannot run."""
+    """Time by operator and accelerator; infinite if the operator cannot run there."""
     cpu: list[float]
-    """By operator; infinite where there is none."""
+    """Time on a CPU by operator; infinite if no CPU runs it."""
     size: list[float]
     """Memory that an operator takes on an accelerator."""
     transfer: list[float]
-    """Time in which an operator's result gets from an accelerator to host memory, or back."""
+    """Time to move an operator's result from an accelerator to host memory, or back."""
     edges: list[tuple[int, int]]
     capacity: list[float]
     """Memory of each accelerator."""
     q: int = 1
     """Contiguous subgraphs of an accelerator."""
     together: list[int] = field(default_factory=list)
-    """Operators of equal number are placed together; empty: no two are."""
+    """A number for each operator; operators of equal number are placed together. Empty: no two are."""
 
     def __post_init__(self) -> None:
         lengths = {len(self.accelerator), len(self.cpu), len(self.size), len(self.transfer)}
@@ -65,26 +65,26 @@ class Instance:
         return range(1, len(self.capacity) * self.q + 1)
 
     def accelerator_of(self, j: int) -> int:
-        """Accelerator of subgraph ``j``."""
+        """Return the accelerator of subgraph ``j``."""
         return (j - 1) // self.q
 
     def time(self, v: int, j: int) -> float:
-        """Time of an operator in subgraph ``j``, or on a CPU (0)."""
+        """Return the time of an operator in subgraph ``j``, or on a CPU (0)."""
         return self.accelerator[v][self.accelerator_of(j)] if j else self.cpu[v]
 
     @cached_property
     def before(self) -> list[list[int]]:
-        """By operator, those that it reads."""
+        """The operators that each operator reads."""
         return neighbours(len(self.operators), ((v, u) for u, v in self.edges))
 
     @cached_property
     def after(self) -> list[list[int]]:
-        """By operator, those that read it."""
+        """The readers of each operator."""
         return neighbours(len(self.operators), self.edges)
 
     @cached_property
     def order(self) -> list[int]:
-        """A topological order; shorter than the operators where the edges make a cycle."""
+        """A topological order; incomplete if the edges form a cycle."""
         waiting = [len(before) for before in self.before]
         order = [v for v in self.operators if not waiting[v]]
         for v in order:
@@ -96,7 +96,7 @@ class Instance:
 
     @cached_property
     def tied(self) -> list[tuple[int, int]]:
-        """Each operator that is placed together with an earlier one, after the first such."""
+        """Pairs of operators that are placed together: the first of equal number, and each later one."""
         first: dict[int, int] = {}
         pairs = [(first.setdefault(number, v), v) for v, number in enumerate(self.together)]
         return [(u, v) for u, v in pairs if u != v]
@@ -125,12 +125,12 @@ class PlacementTimes:
 
 
 def evaluate(instance: Instance, subgraph: Sequence[int]) -> PlacementTimes | None:
-    """Times of a placement; None where memory does not suffice, operators are torn apart, or subgraphs not contiguous.
+    """Return a placement's times; None if memory is short, equal numbers are apart, or subgraphs are not contiguous.
 
     Parameters
     ----------
     subgraph : sequence of int
-        By operator, its subgraph, 0 for a CPU. O(operators + edges + subgraphs).
+        Subgraph of each operator; 0 for a CPU. O(operators + edges + subgraphs).
     """
     count, transfer = len(instance.subgraphs) + 1, instance.transfer
     busy = _compute(instance, subgraph)
@@ -173,7 +173,7 @@ def evaluate(instance: Instance, subgraph: Sequence[int]) -> PlacementTimes | No
 
 
 def _compute(instance: Instance, subgraph: Sequence[int]) -> list[float] | None:
-    """Times without transfers, by subgraph and then by operator on a CPU; None where a placement is not allowed."""
+    """Return the times without transfers, by subgraph, then by operator on a CPU; None for an invalid placement."""
     q, count = instance.q, len(instance.subgraphs) + 1
     held = [0.0] * len(instance.capacity)
     busy = [0.0] * (count + len(subgraph))

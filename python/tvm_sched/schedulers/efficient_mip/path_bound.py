@@ -1,4 +1,4 @@
-"""A lower bound for placements: the cheapest way to cut a path into stretches, each on one accelerator."""
+"""A lower bound for placements: the cheapest cut of a path into stretches, each on one accelerator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import inf
 from .instance import Instance
 
 SHARES = (0.0, 0.3, 1.0, 3.0, 100.0)
-"""Weights of memory against time, as parts of their sums, by which paths are chosen."""
+"""Weights of memory relative to time, each as a fraction of its sum, in the length by which paths are chosen."""
 
 
 def lower_bound(instance: Instance) -> float:
@@ -22,7 +22,7 @@ def lower_bound(instance: Instance) -> float:
 
 
 def _paths(instance: Instance) -> Iterator[list[int]]:
-    """Paths that are long by time, memory, and both."""
+    """Yield paths that are long by time, by memory, and by both."""
     fastest = [min(instance.cpu[v], *instance.accelerator[v]) for v in instance.operators]
     time, memory = sum(fastest) or 1.0, sum(instance.size) or 1.0
     for share in SHARES:
@@ -39,7 +39,7 @@ def _paths(instance: Instance) -> Iterator[list[int]]:
 
 
 def _between(instance: Instance) -> tuple[list[int], list[int]]:
-    """By operator, itself with all that are before it, and with all behind it: sets as bits of an integer."""
+    """Return each operator's ancestors and descendants, with itself: sets as bits of an integer."""
     before, behind = [1 << v for v in instance.operators], [1 << v for v in instance.operators]
     for v in instance.order:
         for u in instance.before[v]:
@@ -51,7 +51,7 @@ def _between(instance: Instance) -> tuple[list[int], list[int]]:
 
 
 def _cheapest_cut(instance: Instance, path: Sequence[int], inside: tuple[list[int], list[int]]) -> float:
-    """The cheapest way to cut a path into stretches on accelerators and operators on CPUs."""
+    """Cut a path into stretches on accelerators and operators on CPUs at the least cost."""
     before, behind = inside
     room = max(instance.capacity, default=0.0) * (1 + _ROUNDING)
     reads, readers = ([sum(1 << v for v in near) for near in beside] for beside in (instance.before, instance.after))
@@ -77,11 +77,11 @@ def _cheapest_cut(instance: Instance, path: Sequence[int], inside: tuple[list[in
 
 
 _ROUNDING = 1e-9
-"""By which sums of sizes in another order may be above a capacity that they keep to."""
+"""Relative rounding error of a sum of sizes, which may lift it above the capacity."""
 
 
 def _members(bits: int) -> Iterator[int]:
-    """The numbers whose bits are set."""
+    """Yield the numbers whose bits are set."""
     while bits:
         low = bits & -bits
         yield low.bit_length() - 1

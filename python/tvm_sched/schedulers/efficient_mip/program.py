@@ -1,4 +1,4 @@
-"""Place an instance's operators: the heuristic's placement, then the solver's where it is better."""
+"""Place an instance's operators: the heuristic's placement, then the solver's if that is better."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .constraints import Variables
 
 ROUNDS, EVALUATIONS = 50, 10_000
-"""Effort of the heuristic: topological orders, and placements in the improvement of the best."""
+"""Effort of the heuristic: topological orders to cut, and placements to evaluate while the best are improved."""
 
 _ROUNDING = 1e-9
 """Relative difference of sums of times in different orders."""
@@ -29,13 +29,13 @@ _TOLERANCE = 1e-5
 
 @dataclass(frozen=True)
 class SolvedPlacement:
-    """Where the operators of an instance run."""
+    """A placement with its latency and a lower bound."""
 
     subgraph: list[int]
-    """By operator; 0 is a CPU."""
+    """Subgraph of each operator; 0 is a CPU."""
     latency: float
     bound: float
-    """In the instance's unit of time; no placement has a latency below the bound."""
+    """Lower bound of the latency of every placement, in the instance's unit of time."""
     optimal: bool
 
 
@@ -53,13 +53,13 @@ def place(
     Parameters
     ----------
     effort : Effort or None
-        Effort of the solver, without the heuristic's time; None: no solver.
+        Effort of the solver, in addition to the heuristic's time; None: no solver.
     rounds, evaluations, seed : int
         See `best_placement`.
     annealing : int
-        Placements to evaluate in simulated annealing (`annealing.anneal`), which is ours; 0: none.
+        Placements to evaluate in simulated annealing (`annealing.anneal`), which the paper does not have; 0: none.
     seconds : float
-        Time after which the heuristic begins nothing new.
+        Seconds after which the heuristic begins no further step.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def place(
     ends = evaluate(instance, start) if start is not None else None
     if start is None or ends is None:
         raise InfeasibleError(
-            "no placement was found: the operators that no CPU runs do not fit into the accelerators' memory"
+            "the heuristic has no placement: the operators that no CPU runs do not fit into the accelerators' memory"
         )
     bound = _checked(lower_bound(instance), ends.latency, _ROUNDING)
     known = SolvedPlacement(start, ends.latency, bound, ends.latency <= bound * (1 + _ROUNDING))

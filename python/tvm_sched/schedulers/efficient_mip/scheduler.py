@@ -1,4 +1,4 @@
-"""Scheduler `efficient-mip`: pure model parallelism, in the form that SortingHat's Section 4.2 compares with."""
+"""The scheduler `efficient-mip`: model parallelism alone, as SortingHat's Section 4.2 compares with it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ from .program import SolvedPlacement, place
 ROUNDS, EVALUATIONS = 3, 1000
 """Effort of the heuristic in one submodel."""
 
-HASTE = 0.5
-"""Out of a device and into another is two transfers; each at twice the speed, they take the time of one copy."""
+TRANSFER_FACTOR = 0.5
+"""Factor on transfer times. A copy between devices is two transfers through host memory; with both at twice the speed it
+takes as long as one copy."""
 
 
 class EfficientMipOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True):
@@ -34,18 +35,18 @@ class EfficientMipOptions(ProgramOptions, frozen=True, forbid_unknown_fields=Tru
 def efficient_mip(problem: Problem, workload: Workload, options: EfficientMipOptions) -> Schedule:
     """Tarnawski et al. (NeurIPS 2020): model parallelism; submodels apart, all copies at one speed through host memory.
 
-    As SortingHat's Section 4.2 describes the comparison: submodels as there, each placed by the latency program of
-    Tarnawski et al. with ``q`` contiguous subgraphs a device, from time 0 with idle devices, at twice the transfer
-    speed. The program knows one latency for each operator, the mean over devices, and one bandwidth, the mean of the
-    buses; it does not know when parameters arrive. Each parameter is then loaded straight into each device that reads it, in
-    the order of use, and copies take the machine's own routes. What one submodel leaves to the next is memory alone.
+    The comparison follows SortingHat's Section 4.2. The submodels are SortingHat's. The latency program of Tarnawski et al.
+    places each with ``q`` contiguous subgraphs a device, from time 0 on idle devices, at twice the transfer speed. The
+    program has one latency for each operator, the mean over devices, and one bandwidth, the mean of the buses. It does not
+    model when parameters arrive. The schedule then loads each parameter directly into each device that reads it, in the
+    order of use, and copies take the machine's routes. A submodel affects the next one only by the memory that it takes.
 
-    Ctrl-C and ``total_time_limit`` leave the rest to the heuristic.
+    After Ctrl-C or ``total_time_limit`` the heuristic places the remaining submodels.
 
     Raises
     ------
     InfeasibleError
-        No schedule within the devices' memory was found.
+        The search ended without a schedule that fits into the devices' memory.
     """
     scenario = workload.scenario(problem)
     deadline, status = time.monotonic() + options.total_time_limit, ENDED
@@ -57,10 +58,10 @@ def efficient_mip(problem: Problem, workload: Workload, options: EfficientMipOpt
     try:
         for i, operators in enumerate(groups):
             report_progress("submodels", i, len(groups))
-            rest = (deadline - time.monotonic()) / (len(groups) - i)
-            effort = options.effort(rest)
+            seconds = (deadline - time.monotonic()) / (len(groups) - i)
+            effort = options.effort(seconds)
             try:
-                runs = _place_submodel(scenario, operators, room, options.q, effort if rest > 0 else None, known)
+                runs = _place_submodel(scenario, operators, room, options.q, effort if seconds > 0 else None, known)
             except KeyboardInterrupt:
                 deadline, status = 0.0, INTERRUPTED
                 runs = _place_submodel(scenario, operators, room, options.q, None, known)
@@ -69,12 +70,12 @@ def efficient_mip(problem: Problem, workload: Workload, options: EfficientMipOpt
     except InfeasibleError:
         return listed.schedule()
     report_progress("submodels", len(groups), len(groups))
-    found = merge_events(scenario, events)
-    if not found.fits:
-        listed.refuse(found)
+    merged = merge_events(scenario, events)
+    if not merged.fits:
+        listed.refuse(merged)
         return listed.schedule()
     submodel = {o: i for i, group in enumerate(groups) for o in group}
-    return found.index.to_schedule([submodel[o] for o in range(len(submodel))], certificate=status)
+    return merged.index.to_schedule([submodel[o] for o in range(len(submodel))], certificate=status)
 
 
 def _place_submodel(
@@ -85,7 +86,7 @@ def _place_submodel(
     effort: Effort | None,
     known: dict[bytes, tuple[float, SolvedPlacement]],
 ) -> list[Run]:
-    """Where the operators of a submodel run, in the order of the program's times; takes their memory from ``room``."""
+    """Place the operators of a submodel, in the order of the program's times, and take their memory from ``room``."""
     if not operators:
         return []
     index, devices = scenario.graph.index, range(len(room))
@@ -118,9 +119,9 @@ def _place_submodel(
 def _place_cached(
     instance: Instance, effort: Effort | None, known: dict[bytes, tuple[float, SolvedPlacement]]
 ) -> SolvedPlacement:
-    """The placement of an instance; that of an equal one before, which ``known`` has with its seconds, where there is one.
+    """Place an instance; ``known`` has the placements of equal instances with their seconds.
 
-    Equal layers make equal instances; how much memory is left counts where it can be short.
+    Equal layers have equal instances; the free memory is part of an instance only if it may be short.
     """
     ample = sum(instance.size) <= min(instance.capacity)
     memory = None if ample else (instance.size, instance.capacity)
@@ -135,7 +136,7 @@ def _place_cached(
 
 
 def _finite_mean_ns(scenario: Scenario, o: int) -> list[float]:
-    """The mean of an operator's latencies on every device that can run it; with direct host access where only so."""
+    """Return the mean latency of an operator over all devices that run it, with direct host access only if needed."""
     rows = zip(scenario.costs.operator_ns[o].tolist(), scenario.costs.direct_ns[o].tolist(), strict=True)
     times = [loaded if loaded != FORBIDDEN else direct for loaded, direct in rows]
     finite = [time for time in times if time != FORBIDDEN]
@@ -143,14 +144,14 @@ def _finite_mean_ns(scenario: Scenario, o: int) -> list[float]:
 
 
 def _transfer(scenario: Scenario, size: int) -> float:
-    """Time of a transfer between any device and host memory, at twice the mean speed of the buses."""
+    """Return the time of a transfer between any device and host memory, at twice the mean speed of the buses."""
     topology = scenario.topology
     routes = [route for d in range(len(topology.devices)) if (route := topology.route(HOST, d))]
-    return sum(route.nanoseconds(size) for route in routes) / len(routes) * HASTE if routes else 0.0
+    return sum(route.nanoseconds(size) for route in routes) / len(routes) * TRANSFER_FACTOR if routes else 0.0
 
 
 def _loads(scenario: Scenario, run: Run) -> list[Move]:
-    """The loads of an operator's host tensors; those that come twice are dropped when the schedule is merged."""
+    """Return the loads of an operator's host tensors; merging the schedule drops repeated loads."""
     if run.direct or scenario.reads_host_in_place(run.device):
         return []
     return [Move(t, HOST, run.device) for t in scenario.graph.index.host_inputs[run.operator]]

@@ -1,4 +1,4 @@
-"""Workloads in the format of the repository of Tarnawski et al. (msr-fiddle/dnn-partitioning), latency minimisation."""
+"""Read workloads for latency minimisation in the format of Tarnawski et al. (msr-fiddle/dnn-partitioning)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_workload(path: str | os.PathLike[str], q: int = 1) -> Instance:
     Parameters
     ----------
     q : int
-        Contiguous subgraphs of an accelerator; the file does not say.
+        Contiguous subgraphs of an accelerator, which the file does not contain.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def read_workload(path: str | os.PathLike[str], q: int = 1) -> Instance:
 
 
 def _together(nodes: list[_Node]) -> list[int]:
-    """A number for each colour, and one of its own for each node without."""
+    """Return a number for each node: equal colours have equal numbers, nodes without a colour their own."""
     numbers: dict[tuple[str, int], int] = {}
     keys = [("node", v) if n.color_class is None else ("colour", n.color_class) for v, n in enumerate(nodes)]
     return [numbers.setdefault(key, len(numbers)) for key in keys]

@@ -8,33 +8,33 @@ from math import inf
 from ...problem import FORBIDDEN, HOST, Scenario
 
 LINK_FACTOR = 1.5
-"""A link is slowed by copies the other way, but seldom by the full factor of 2."""
+"""Factor by which opposite copies slow a link; seldom the full 2."""
 
 
 @dataclass(frozen=True)
 class Adjustments:
-    """Which of the paper's adjustments and ablations apply."""
+    """Switches of the paper's adjustments and ablations."""
 
     direct_contention: bool = True
-    """Latencies with direct host access times twice the devices on the bus."""
+    """Multiply latencies with direct host access by twice the number of devices on the bus."""
     link_contention: bool = True
-    """Copies over a link or switch times 1.5."""
+    """Multiply copies over a link or switch by 1.5."""
     path_contention: bool = True
-    """Copies over buses times the number of devices."""
+    """Multiply copies over buses by the number of devices."""
     contention: bool = True
-    """Without it (first ablation of Section 4.4), each device has a bus of its own."""
+    """False: each device has a separate bus (first ablation of Section 4.4)."""
     topology_aware: bool = True
-    """Without it (the second one), speeds of transfers and devices are their averages."""
+    """False: all speeds of transfers and devices are their averages (second ablation)."""
 
 
 class Latencies:
-    """Times in nanoseconds as the program sees them.
+    """Times of the program in nanoseconds.
 
     Attributes
     ----------
     kernel, direct : list of list of float
-        By operator and device; infinite where it cannot run so. An operator that reads nothing from host memory takes
-        the same time in both modes.
+        Time by operator and device; infinite if it cannot run in that mode. An operator that reads nothing from host
+        memory takes the same time in both modes.
     buses : list of list of int
         Devices that share a bus; one without a bus is alone.
     """
@@ -52,11 +52,11 @@ class Latencies:
         self._copies: dict[int, float] = {}
 
     def reads_directly(self, o: int, d: int) -> bool:
-        """Whether an operator in a subgraph with direct host access reads anything over the bus."""
+        """Return whether an operator in a subgraph with direct host access reads anything over the bus."""
         return bool(self.scenario.costs.direct_ns[o, d] != FORBIDDEN)
 
     def load(self, t: int, d: int) -> float:
-        """Time of loading a host tensor; nothing where it is resident, or the device shares host memory."""
+        """Return the time of loading a host tensor; 0 if it is resident or the device shares host memory."""
         if self.scenario.reads_host_in_place(d) or self.scenario.is_resident(t):
             return 0.0
         if self.adjustments.topology_aware:
@@ -67,7 +67,7 @@ class Latencies:
         return self._loads[t]
 
     def copy(self, t: int, source: int, target: int) -> float:
-        """Time of a copy between two devices; infinite where nothing joins them."""
+        """Return the time of a copy between two devices; infinite if nothing joins them."""
         time = self._copy(t, source, target)
         if self.adjustments.topology_aware or time == inf:
             return time
@@ -97,7 +97,7 @@ class Latencies:
         return time * LINK_FACTOR if self.adjustments.link_contention else time
 
     def _over_bus(self, channels: tuple[int, ...]) -> bool:
-        """Whether a route shares a channel with transfers between the host and some device."""
+        """Return whether a route shares a channel with transfers between the host and some device."""
         topology = self.scenario.topology
         ends = [(HOST, d) for d in self._devices] + [(d, HOST) for d in self._devices]
         on_bus = {c for a, b in ends if (route := topology.route(a, b)) for c in route.channels}
@@ -112,7 +112,7 @@ class Latencies:
         return list(groups.values())
 
     def _slow_direct(self) -> None:
-        """Direct host access in the worst case: all devices of the bus read directly and load at the same time."""
+        """Slow direct host access to the worst case: all devices of the bus read directly and load at the same time."""
         sharing: dict[object, int] = {}
         routes = [self.scenario.topology.route(HOST, d) for d in self._devices]
         for route in routes:

@@ -1,7 +1,7 @@
 """The constraints of SortingHat's program, Section 3.3: one function for each group, named with its equations.
 
-Table 1 writes times of transfers as bytes times a time per size; here `Submodel` gives each transfer's time, so that a
-route's latency counts too. Where the paper's text, as it can be had, cannot be meant as printed, the function says so.
+Table 1 has times of transfers as bytes times a time per size. Here `Submodel` has each transfer's time, so that a route's
+latency counts, too. If an equation cannot be meant as printed, the function's docstring says so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def each_node_in_one_subgraph(program: mathopt.Model, s: Submodel, v: Variables)
 
 
 def only_where_it_can_be(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """Equations (3) and (4), and no node where its latency is infinite (the paper's devices can run everything).
+    """Equations (3) and (4); a node is nowhere where its latency is infinite (the paper's devices run everything).
 
     Nodes placed before are in the first subgraph of their device; operators are not in subgraph 0.
     """
@@ -36,7 +36,7 @@ def only_where_it_can_be(program: mathopt.Model, s: Submodel, v: Variables) -> N
 def parameters_follow_the_mode(program: mathopt.Model, s: Submodel, v: Variables) -> None:
     """Equation (5): a parameter stays in host memory exactly if its reader runs with direct host access.
 
-    It holds for each edge, so that all readers of a shared parameter have one mode.
+    It holds for each edge, so that all readers of a shared parameter have the same mode.
     """
     for w in s.parameter_nodes:
         for reader in s.readers[w]:
@@ -59,7 +59,7 @@ def edges_come_in(program: mathopt.Model, s: Submodel, v: Variables) -> None:
 def copies_come_in(program: mathopt.Model, s: Submodel, v: Variables) -> None:
     """Equation (10): an edge from a node on another device is a copy; the sum runs over that device's subgraphs.
 
-    The sum's upper end is ``iq`` (its subscript is lost in print). Where nothing joins two devices there is no copy.
+    The sum's upper end is ``iq`` (its subscript is lost in print). Without a route between two devices there is no copy.
     """
     for (node, d, j), copy in v.copy_in.items():
         program.add_linear_constraint(copy >= v.inside(s, node, d) + v.edge_in[node, j] - 1)
@@ -68,10 +68,10 @@ def copies_come_in(program: mathopt.Model, s: Submodel, v: Variables) -> None:
 
 
 def memory_suffices(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """Equation (11): what a device held, what is placed on it and what is copied to it; nothing is freed in between.
+    """Equation (11): the bytes that a device held, that are placed on it and copied to it; nothing is freed in between.
 
-    A node placed before takes nothing again on the device where it is: it is in ``PrevM`` already. Bytes are parts of the
-    device's memory here, since solvers count with tolerances.
+    A node placed before takes no further memory on its device, since ``PrevM`` contains it. Bytes are fractions of the
+    device's memory here, since solvers have tolerances.
     """
     for d in s.devices:
         memory = max(s.memory[d], 1)
@@ -109,9 +109,9 @@ def loads_take_turns(program: mathopt.Model, s: Submodel, v: Variables) -> None:
 
 
 def nodes_are_ready(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """Equations (15) and (16): results with the end of their subgraph, parameters when all of theirs are loaded.
+    """Equations (15) and (16): results are ready at their subgraph's end, parameters when all of their subgraph are loaded.
 
-    In (16), as for operators, ``j`` is at least 1: what stays in host memory is ready at once.
+    In (16), as for operators, ``j`` is at least 1: parameters that stay in host memory are ready at once.
     """
     for node in s.nodes:
         ends = v.load_end if node in s.parameter_nodes else v.end
@@ -135,7 +135,7 @@ def subgraphs_wait(program: mathopt.Model, s: Submodel, v: Variables) -> None:
 
 
 def subgraphs_take_time(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """Equations (21) and (22): copies, then kernels, with direct host access where the subgraph's number is odd."""
+    """Equations (21) and (22): copies, then kernels, with direct host access if the subgraph's number is odd."""
     for j in s.subgraphs:
         d = s.device_of(j)
         busy = [v.start[j]]

@@ -1,4 +1,4 @@
-"""State that a submodel hands to the next one, and the events of assignments."""
+"""State after a submodel, from which the next one starts, and the events of assignments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .submodel import Submodel, Times
 
 
 class Planned(NamedTuple):
-    """An event and its time in the program; sorted, they are the merged schedule."""
+    """An event with its time in the program; sorted events give the merged schedule."""
 
     when: float
     kind: int
@@ -38,10 +38,10 @@ class Nodes:
 
 
 class State:
-    """PrevM, PrevDTFin, PrevSGFin and FixedNodes of the next submodel, and the events planned so far.
+    """PrevM, PrevDTFin, PrevSGFin and FixedNodes of the next submodel, and the events so far.
 
-    As in the paper, times are the program's, not the simulator's. A device that shares host memory is alone on a bus that
-    takes no time.
+    As in the paper, times are the program's, not the simulator's. A device that shares host memory has a bus without
+    transfer times.
     """
 
     def __init__(self, scenario: Scenario, latencies: Latencies, q: int, memory_scale: float = 1.0) -> None:

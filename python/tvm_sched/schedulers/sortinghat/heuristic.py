@@ -1,4 +1,4 @@
-"""Assignments without a solver, improved by moving one node at a time; the solver starts from the best."""
+"""Find assignments without a solver, and improve them by moves of one node; the solver starts from the best."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from math import inf
 from .submodel import Submodel, Times, evaluate
 
 EVALUATIONS = 3000
-"""Most assignments to evaluate in one submodel."""
+"""Largest number of evaluated assignments in one submodel."""
 
 
 def best_assignment(s: Submodel, evaluations: int) -> list[int] | None:
     """Improve the best of some simple assignments: the subgraph of each node; None if none is feasible.
 
     - Everything on one device, in one subgraph or spread over several, so that loads and kernels overlap; with and without
-      parameters that come through a neighbour.
-    - Each operator, in topological order, where the submodel then ends first.
+      loads of parameters through a neighbour.
+    - Each operator, in topological order, in the subgraph with which the submodel ends first.
     """
     solutions = [(times.rank, a) for a in (*_on_one_device(s), *_where_it_ends_first(s)) if (times := evaluate(s, a))]
     return improve(s, min(solutions)[1], evaluations) if solutions else None
@@ -26,7 +26,7 @@ def best_assignment(s: Submodel, evaluations: int) -> list[int] | None:
 def improve(s: Submodel, assignment: list[int], evaluations: int) -> list[int]:
     """Improve an assignment by moving one node at a time: an operator with its parameters, or one parameter.
 
-    Takes the first better move by `Times.rank`. Deterministic.
+    It takes the first move that is better by `Times.rank`. The result is deterministic.
     """
     best, times = assignment, evaluate(s, assignment)
     if times is None:
@@ -142,7 +142,7 @@ def _where_it_ends_first(s: Submodel) -> Iterator[list[int]]:
 
 
 def _nodes_of_first(s: Submodel, count: int) -> list[int]:
-    """Nodes of the first ``count`` operators' part of a submodel."""
+    """Return the nodes of the first ``count`` operators' part of a submodel."""
     held = {u for v in range(count) for u in s.read[v]}
     return [node for node in s.nodes if node < count or (node >= s.operators and (node in held or node in s.fixed))]
 

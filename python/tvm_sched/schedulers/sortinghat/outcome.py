@@ -1,4 +1,4 @@
-"""How each submodel was decided (start, solver, bound, status), for the schedule's notes."""
+"""Outcome of each submodel's program (start, solver, bound, status), for the schedule's notes."""
 
 from __future__ import annotations
 
@@ -11,38 +11,37 @@ from ...schedule import ScheduleIndex
 
 
 class Outcome(msgspec.Struct):
-    """How a submodel's program went; times are nanoseconds from the start of the run, by the program's equations."""
+    """Outcome of a submodel's program; times are nanoseconds from the start of the run, by the program's equations."""
 
     operators: int
     start_ns: int
-    """TotalLatency (equation 23) of the assignment from which the solver started: the heuristic's, or that of an equal
-    submodel before."""
+    """TotalLatency (equation 23) of the solver's start: the heuristic's assignment, or that of an equal earlier submodel."""
     objective_ns: int | None = None
     bound_ns: int | None = None
-    """The solver's best solution, and below what no solution is; None where it has none."""
+    """Objective of the solver's best solution, and its lower bound; None without one."""
     status: str = "not asked"
     """``optimal``, ``limit`` (a solution, not proved within the limits), ``no solution`` (none within them), ``alike``
-    (the optimum of a program that is not quite this one), what else the solver said, ``failed`` (by a fault of its
-    own), ``interrupted``, or ``not asked`` (no time was left)."""
+    (the optimum of a similar program), another status of the solver, ``failed`` (an internal error of the solver),
+    ``interrupted``, or ``not asked`` (no time was left)."""
     seconds: float = 0.0
-    """Of the solver."""
+    """Seconds of the solver."""
     decided_by: str = "start"
-    """``solver`` where its solution was better than the start and is taken, else ``start``."""
+    """``solver`` if its solution was better than the start, else ``start``."""
     same_as: int | None = None
-    """The submodel before, counted from 0 among those that have operators, whose program is alike (`Repeats`): its
-    answer is taken and the solver is not asked again. Start and bound are those of there, later by what devices and
-    buses are free later, and the objective is that of its answer here."""
+    """The earlier submodel, counted from 0 among the non-empty ones, with a similar program (`Repeats`), whose answer is
+    reused without the solver. Start and bound are shifted by the delay of devices and buses; the objective is that of
+    the reused answer here."""
     total_ns: int = 0
-    """TotalLatency of what was taken, after the improvement of a solver's solution by single moves."""
+    """TotalLatency of the final assignment, after single moves improved a solver's solution."""
     simulated_ns: int = 0
     """The end of the submodel's last kernel by the simulator, in the merged schedule."""
 
 
 def notes_of(outcomes: Sequence[Outcome], groups: Sequence[Sequence[int]], index: ScheduleIndex) -> dict[str, Any]:
-    """The notes of a schedule whose submodels are ``groups``: an outcome for each that has operators.
+    """Return the notes of a schedule whose submodels are ``groups``: an outcome for each that has operators.
 
-    ``total_latency_ns`` is TotalLatency of the last program: what the method itself takes for the latency; ``programs`` are
-    those that differ, each solved once.
+    ``total_latency_ns`` is TotalLatency of the last program, the method's own estimate of the latency; ``programs`` is the
+    number of different programs, each solved once.
     """
     end = dict(zip(index.operator, index.times.end_ns.tolist(), strict=True))
     filled = [group for group in groups if group]

@@ -1,7 +1,7 @@
-"""Tighten the times from which a submodel starts to what matters for its program.
+"""Tighten the times at which a submodel's devices and buses are free, without changing its program's solutions.
 
-A bus that was free long ago, or a device that had nothing to do, constrains nothing; where the program counts from is then
-later, its clock finer, and submodels that only seem to differ are equal.
+A bus or device that is free long before its first use constrains nothing. With later times the program's clock is finer, and
+more submodels have equal programs.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from .submodel import Submodel
 
 
 def tightened(s: Submodel) -> Submodel:
-    """The submodel with its devices and buses free as late as possible without changing the total of any assignment.
+    """Return the submodel with its devices and buses free as late as possible without changing any assignment's total.
 
-    No operator starts before the earlier results that it reads, or that those before it read (equations 15, 17 and 19), so
-    that no device is needed before the first of all does; and a bus is not needed before the time from which all of its
-    loads, in a row, end by then (12 to 14).
+    No operator starts before the earlier results that it or its predecessors read (equations 15, 17 and 19), so no device
+    is needed before the first operator can start. A bus is not needed before the latest time from which all of its loads,
+    one after another, end by then (12 to 14).
     """
     first = _first_start(s)
     device_end = [max(end, first) for end in s.device_end]
@@ -28,7 +28,7 @@ def tightened(s: Submodel) -> Submodel:
 
 
 def _first_start(s: Submodel) -> float:
-    """Before which no operator starts."""
+    """Return the moment before which no operator starts."""
     start: list[float] = []
     for v in range(s.operators):
         after = [start[u] for u in s.read[v] if u < s.operators]
@@ -38,6 +38,6 @@ def _first_start(s: Submodel) -> float:
 
 
 def _all_loads(s: Submodel, devices: list[int]) -> float:
-    """The longest that a bus can be busy, with each parameter on the device of it that takes longest."""
+    """Bound the time that a bus is busy from above: each parameter is loaded into the bus's slowest device for it."""
     coming = (w for w in s.parameter_nodes if w not in s.fixed)
     return sum(max((s.load[w][d] for d in devices if s.load[w][d] < inf), default=0.0) for w in coming)

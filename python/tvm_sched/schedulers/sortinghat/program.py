@@ -15,28 +15,28 @@ from .variables import Variables
 
 
 class ProgramResult(NamedTuple):
-    """What the solver found."""
+    """Result of the solver."""
 
     assignment: list[int] | None
-    """By node, its subgraph; None where nothing better than the start was found."""
+    """Subgraph of each node; None if nothing is better than the start."""
     objective_ns: int | None = None
     bound_ns: int | None = None
-    """Of the solver's best solution, and of any; None where it has none."""
+    """Objective of the solver's best solution, and its lower bound; None without one."""
     status: str = "failed"
     """As `Answer.status`, or ``failed``."""
     seconds: float = 0.0
 
 
 def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = True) -> ProgramResult:
-    """The best solution of the program that the solver finds within its limits.
+    """Solve the program; return the best solution within the solver's limits.
 
     Parameters
     ----------
     start : list of int
         An assignment for which `evaluate` gives times: the solver's hint, and a bound on the objective.
     strengthened : bool
-        With the inequalities of `strengthening`, which change no solution, and of `symmetry`, which leave one of solutions
-        that differ only in which of equal buses is which.
+        Add the inequalities of `strengthening`, which change no solution, and of `symmetry`, which keep one of the solutions
+        that differ only by an exchange of equal buses.
     """
     start = relabelled(s, start) if strengthened else start
     known = evaluate(s, start)
@@ -58,7 +58,7 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
 
 
 def build(program: mathopt.Model, s: Submodel, latest: float, strengthened: bool = True) -> Variables:
-    """The whole program of a submodel that shall end at ``latest`` nanoseconds, or before."""
+    """Build the whole program of a submodel that must end by ``latest`` nanoseconds."""
     v = Variables.of(program, s, latest)
     more = (*strengthening.ALL, equal_buses_are_used_in_order) if strengthened else ()
     for constraint in (*constraints.ALL, *more):
@@ -68,7 +68,7 @@ def build(program: mathopt.Model, s: Submodel, latest: float, strengthened: bool
 
 
 def hint(s: Submodel, v: Variables, assignment: list[int], times: Times) -> dict[Any, float]:
-    """The values of all variables in an assignment."""
+    """Return the values of all variables in an assignment."""
     values: dict[Any, float] = dict.fromkeys((*v.within.values(), *v.edge_in.values(), *v.copy_in.values()), 0.0)
     values |= {v.leads[key]: float(leads) for key, leads in leads_to(s, assignment).items()}
     for node in s.nodes:
@@ -95,7 +95,7 @@ def hint(s: Submodel, v: Variables, assignment: list[int], times: Times) -> dict
 
 
 def leads_to(s: Submodel, assignment: list[int]) -> dict[tuple[int, int], bool]:
-    """By node and subgraph, whether one gets from the node to the subgraph, or it is in it."""
+    """Return by node and subgraph whether a path leads from the node to the subgraph, or the node is in it."""
     leads: dict[tuple[int, int], bool] = {}
     for node in sorted(s.nodes, key=_depth(s), reverse=True):
         for j in s.subgraphs:
@@ -104,8 +104,8 @@ def leads_to(s: Submodel, assignment: list[int]) -> dict[tuple[int, int], bool]:
 
 
 def _depth(s: Submodel) -> Any:
-    """Key that sorts nodes so that each comes before its readers."""
+    """Return a key that sorts nodes before their readers."""
     depth = [0] * len(s.nodes)
-    for v in range(s.operators):  # operators are in topological order, and nothing else reads
+    for v in range(s.operators):  # operators are in topological order; only operators read
         depth[v] = 1 + max((depth[u] for u in s.read[v]), default=0)
     return depth.__getitem__

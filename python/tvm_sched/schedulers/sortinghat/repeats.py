@@ -18,7 +18,7 @@ class SolvedProgram:
     number: int
     """Number of its submodel among the non-empty ones, from 0."""
     times: list[float]
-    """When its buses and devices are free."""
+    """Times at which its buses and devices are free."""
     assignment: list[int]
     outcome: Outcome
     seconds: float
@@ -34,14 +34,14 @@ class SolvedProgram:
 class Repeats:
     """Answers to the programs of one run, by the constants of the programs.
 
-    Two programs are alike if their constants are equal, and the times from which buses and devices are free differ by
-    nearly one amount. Memory counts only if it can be short. If buses and devices are free later by at most some amount,
-    no assignment ends later by more than that, and none ends earlier. So the bound plus the least difference is a bound,
-    and a reused answer is worse than the best by at most the spread of the differences.
+    Two programs are alike if their constants are equal, and the times at which buses and devices are free differ by nearly
+    the same amount. Memory counts only if it can be short. If buses and devices are free later by at most some amount, no
+    assignment ends later by more than this amount, and none ends earlier. So the old bound plus the least difference is a
+    bound, and a reused answer is worse than the best by at most the spread of the differences.
     """
 
     alike: float
-    """Largest spread of the differences, as a share of the submodel's duration; at least `GAP`."""
+    """Largest spread of the differences, as a fraction of the submodel's duration; at least `GAP`."""
     known: dict[bytes, list[SolvedProgram]] = field(default_factory=dict)
 
     def find(self, s: Submodel, effort: Effort | None) -> tuple[list[int], Outcome] | None:
@@ -102,5 +102,5 @@ def _constants(s: Submodel) -> bytes:
 
 
 def _memory_is_ample(s: Submodel) -> bool:
-    """Whether equation (11) always holds: each device has room for all nodes in all of its subgraphs."""
+    """Return whether equation (11) always holds: each device has room for all nodes in all of its subgraphs."""
     return all(s.memory_used[d] + s.q * sum(size[d] for size in s.size) <= s.memory[d] for d in s.devices)

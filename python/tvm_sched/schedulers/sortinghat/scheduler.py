@@ -1,4 +1,4 @@
-"""Schedulers `sortinghat` and `sortinghat-cpsat`: submodels at dominators, a program for each, merged (ICS 2025)."""
+"""The schedulers `sortinghat` and `sortinghat-cpsat`: submodels at dominators, a program for each, merged (ICS 2025)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ...problem import Problem, Scenario, Workload
 from ...progress import report_progress
 from ...registry import NoOptions
 from ...schedule import ENDED, INTERRUPTED, Schedule, ScheduleIndex, with_choice
-from ..common.compiled_methods import SCALES
 from ..common.merging import ListedSchedule, merge_events
 from ..common.milp import Effort, SubmodelOptions, check_solver
+from ..common.native_methods import SCALES
 from ..common.submodels import submodels_of
 from ..heft import heft
 from ..scheduler_registry import register
@@ -38,7 +38,7 @@ class SortingHatCpSatOptions(SubmodelOptions, frozen=True, forbid_unknown_fields
     Parameters
     ----------
     q : int
-        Subgraphs of a device in a submodel, an even number: each second one has direct host access.
+        Subgraphs of a device in a submodel, an even number; every second one has direct host access.
     direct_contention : bool
         Latencies with direct host access count times twice the devices on the bus.
     link_contention : bool
@@ -50,11 +50,11 @@ class SortingHatCpSatOptions(SubmodelOptions, frozen=True, forbid_unknown_fields
     topology_aware : bool
         False is an ablation: all speeds of devices and transfers are their averages.
     strengthened : bool
-        Whether the programs have inequalities that change no solution and make the solver's bound stronger
-        (`strengthening`, `symmetry`); false: as printed.
+        Whether the programs have inequalities that change no solution and strengthen the solver's bound (`strengthening`,
+        `symmetry`); false: as in the paper.
     alike : float
-        Submodels with equal constants whose buses and devices are free at times that differ by one amount, up to this part
-        of the time that the submodel takes, are solved once (`Repeats`); 0: up to the solvers' own tolerance.
+        Submodels with equal constants are solved once (`Repeats`) if the times at which their buses and devices are free
+        differ by one amount, up to this fraction of the submodel's duration; 0: up to the solvers' own tolerance.
     """
 
     direct_contention: bool = True
@@ -83,7 +83,7 @@ class SortingHatOptions(SortingHatCpSatOptions, frozen=True, forbid_unknown_fiel
         check_solver(self.solver, self.node_limit)
 
     def effort(self, seconds: float) -> Effort:
-        """What a solver may spend that has this many seconds."""
+        """Return the effort of a solver that has this many seconds."""
         return super().effort(seconds)._replace(solver=self.solver, node_limit=self.node_limit)
 
 
@@ -93,21 +93,20 @@ def sortinghat(problem: Problem, workload: Workload, options: SortingHatOptions)
 
     Each program (Section 3.3, equations 1 to 23, in `constraints`) decides the subgraph of each operator, and of each
     parameter, which may be loaded through another device (parallel transmission) or stay in host memory (direct host
-    access); it starts from the times and places that the program before it ended with. The solver starts from the best
-    assignment of a heuristic, and its answer is taken where it is better. The merged schedule is all of their kernels and
-    transfers in the order of the programs' times. Of variants it takes those that list scheduling chooses (`heft`); the
-    programs are of these.
+    access). It starts from the times and places at the end of the preceding program. The solver starts from the best
+    assignment of a heuristic, and its answer is used if it is better. The merged schedule has all kernels and transfers in
+    the order of the programs' times. If the problem has variants, list scheduling chooses among them first (`heft`).
 
-    The latency is the simulator's. The program lets a direct read use the bus for free and stops a device while copies
-    come in; a run does neither (`docs/model.md`). The schedule's notes say for each submodel what decided it, with the
-    solver's bound and both latencies (`Outcome`).
+    The latency is the simulator's. In the program a direct read uses the bus for free, and a device waits while copies
+    arrive; a run does neither (`docs/model.md`). The schedule's notes have for each submodel the source of its assignment,
+    the solver's bound and both latencies (`Outcome`).
 
-    Ctrl-C and ``total_time_limit`` leave the rest to the heuristic.
+    After Ctrl-C or ``total_time_limit`` the heuristic places the remaining submodels.
 
     Raises
     ------
     InfeasibleError
-        No schedule within the devices' memory was found.
+        No schedule of the search fits into the devices' memory.
     """
     from .program import solve
 
@@ -123,7 +122,7 @@ def sortinghat_cpsat(problem: Problem, workload: Workload, options: SortingHatCp
     Raises
     ------
     InfeasibleError
-        No schedule within the devices' memory was found.
+        No schedule of the search fits into the devices' memory.
     """
     from .cpsat import solve
 
@@ -143,7 +142,7 @@ def _schedule(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver
     try:
         choice = heft(scenario.problem, scenario.workload, NoOptions()).choice
     except InfeasibleError:
-        pass  # the programs look at memory, and may find room
+        pass  # the programs consider memory, and may have a solution
     except KeyboardInterrupt:
         status = INTERRUPTED
     left = 0.0 if status else options.total_time_limit - (time.monotonic() - begin)
@@ -153,7 +152,7 @@ def _schedule(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver
 
 
 def _schedule_without_variants(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
-    """The schedule of a problem without variants."""
+    """Return the schedule of a problem without variants."""
     adjustments = Adjustments(
         options.direct_contention,
         options.link_contention,
@@ -187,9 +186,9 @@ def heuristic_schedule(
     Parameters
     ----------
     scenario : Scenario
-        Without variants.
+        A scenario without variants.
     memory_scale : float
-        Share of each device's memory that submodels may use. The schedule may need more than there is.
+        Fraction of each device's memory that submodels may use. The schedule may need more than the memory.
     late : callable
         Called before each submodel; if it returns true, the result is None.
     """
@@ -258,7 +257,7 @@ def _place_submodels(state: State, groups: list[list[int]], clock: _Clock, outco
 def _assignment(
     s: Submodel, clock: _Clock, effort: Effort | None, before: list[int] | None
 ) -> tuple[list[int], Outcome] | None:
-    """Return the better assignment of the heuristic and the solver, and how it was found.
+    """Return the better assignment of the heuristic and the solver, and its source.
 
     The heuristic starts from ``before``, the answer to a program that differs in times alone.
     """

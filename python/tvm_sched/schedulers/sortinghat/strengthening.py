@@ -1,7 +1,7 @@
-"""Inequalities that every solution of SortingHat's program satisfies, and that its linear relaxation lacks.
+"""Inequalities that every solution of SortingHat's program satisfies, and that tighten its linear relaxation.
 
-For each solution of the program of `constraints` there are starts of the operators (added variables) that satisfy them. So
-the optimum is the same, and the solver's bound is higher.
+For each solution of the program of `constraints`, some starts of the operators (added variables) satisfy them. So the
+optimum is the same, and the solver's bound is higher.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .variables import SPAN, Variables
 
 
 def operators_run_in_their_subgraphs(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """Each operator starts and ends within its subgraph, and the run ends after it."""
+    """Let each operator start and end within its subgraph, and the run end after it."""
     for node in range(s.operators):
         begin = v.begin[node] = program.add_variable(lb=v.clock.at(min(s.device_end)), ub=SPAN)
         for j in s.subgraphs:
@@ -30,7 +30,7 @@ def operators_run_in_their_subgraphs(program: mathopt.Model, s: Submodel, v: Var
 
 
 def operators_follow_what_they_read(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """Operators start after the operators that they read, and after their loads."""
+    """Start operators after the operators that they read, and after their loads."""
     for a, b in s.edges:
         if a < s.operators:
             program.add_linear_constraint(v.begin[b] >= v.begin[a] + _time(s, v, a))
@@ -39,9 +39,9 @@ def operators_follow_what_they_read(program: mathopt.Model, s: Submodel, v: Vari
 
 
 def something_follows_the_loads(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """The reader of a bus's last parameter runs after all of the bus's loads.
+    """Run the reader of a bus's last parameter after all of the bus's loads.
 
-    From there to the end it takes at least the shortest path from any reader of a parameter.
+    The time from there to the end is at least the shortest path from any reader of a parameter.
     """
     loaded = [w for w in s.parameter_nodes if w not in s.fixed and s.readers[w]]
     shortest = shortest_end(s, loaded)
@@ -67,18 +67,18 @@ def start_times(s: Submodel, assignment: Sequence[int], times: Times) -> dict[in
 
 
 ALL = (operators_run_in_their_subgraphs, operators_follow_what_they_read, something_follows_the_loads)
-"""The families, in the order in which they are added."""
+"""The families of inequalities, in the order of their addition."""
 
 
 def _time(s: Submodel, v: Variables, node: int) -> mathopt.LinearSum:
-    """Time of an operator in its subgraph."""
+    """Return the time of an operator in its subgraph."""
     return mathopt.fast_sum(
         v.clock.long(s.time(node, j)) * v.within[node, j] for j in s.subgraphs if s.time(node, j) < inf
     )
 
 
 def _load_end(s: Submodel, v: Variables, w: int) -> mathopt.LinearSum:
-    """Earliest end of a parameter's load into its device; the start of the clock if it stays in host memory."""
+    """Return the earliest end of a parameter's load into its device; the start of the clock if it stays in host memory."""
     return mathopt.fast_sum(
         v.clock.at(s.transfers_end[bus] + s.load[w][d]) * v.within[w, j]
         for bus, devices in enumerate(s.buses)
@@ -89,7 +89,7 @@ def _load_end(s: Submodel, v: Variables, w: int) -> mathopt.LinearSum:
 
 
 def shortest_end(s: Submodel, nodes: Sequence[int]) -> float:
-    """Least time from the start of a reader of one of the nodes to the end, on the fastest devices."""
+    """Return the least time from the start of a reader of one of the nodes to the end, on the fastest devices."""
     tail = [0.0] * s.operators
     for node in reversed(range(s.operators)):
         fastest = min(s.time(node, j) for j in s.subgraphs)

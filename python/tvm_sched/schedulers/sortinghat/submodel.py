@@ -16,7 +16,7 @@ class Submodel:
 
     Nodes are numbered: operators in topological order, then placeholders (operators of earlier submodels whose results
     are read here), then parameters (graph inputs and parameters that are read here). Devices are numbered from 0,
-    subgraphs from 1; device ``d`` has the subgraphs ``d q + 1`` to ``(d + 1) q``. Those of odd number run with direct
+    subgraphs from 1; device ``d`` has the subgraphs ``d q + 1`` to ``(d + 1) q``. Subgraphs of odd number run with direct
     host access. Subgraph 0 holds the parameters that stay in host memory.
     """
 
@@ -30,24 +30,24 @@ class Submodel:
     buses: list[list[int]]
     """Devices that take turns on a bus, in order. Each device is in one; one that shares host memory is alone."""
     memory: list[int]
-    """By device (``M``)."""
+    """Memory of each device (``M``)."""
     size: list[list[int]]
-    """By node and device: bytes of the node where it is new (``m``)."""
+    """By node and device: bytes of the node if it is new there (``m``)."""
     kernel: list[list[float]]
     direct: list[list[float]]
-    """By node and device: without and with direct host access (``P^GPU``, ``P^DHA``); 0 for nodes that do not run."""
+    """Latency by node and device, without and with direct host access (``P^GPU``, ``P^DHA``); 0 for other nodes."""
     load: list[list[float]]
-    """By node and device: of a parameter from host memory (``m T_0``); 0 for others and for what is there already."""
+    """Load time by node and device (``m T_0``); 0 for nodes that are no parameters or are there already."""
     copy: list[list[list[float]]]
-    """By node, source and target (``m T``); 0 where the target has the node already."""
+    """Copy time by node, source and target (``m T``); 0 if the target has the node already."""
     fixed: dict[int, int]
     """Nodes whose device is known (``FixedNodes``)."""
     memory_used: list[int]
-    """By device (``PrevM``)."""
+    """Bytes in use on each device (``PrevM``)."""
     transfers_end: list[float]
-    """By bus (``PrevDTFin``)."""
+    """Time at which each bus is free (``PrevDTFin``)."""
     device_end: list[float]
-    """By device (``PrevSGFin``)."""
+    """Time at which each device is free (``PrevSGFin``)."""
 
     @property
     def devices(self) -> range:
@@ -70,15 +70,15 @@ class Submodel:
         return range(1, len(self.devices) * self.q + 1)
 
     def device_of(self, j: int) -> int:
-        """Device of subgraph ``j``."""
+        """Return the device of subgraph ``j``."""
         return (j - 1) // self.q
 
     def of_device(self, d: int) -> range:
-        """Subgraphs of a device."""
+        """Return the subgraphs of a device."""
         return range(d * self.q + 1, (d + 1) * self.q + 1)
 
     def time(self, node: int, j: int) -> float:
-        """Time of a node in subgraph ``j``; infinite where it cannot be."""
+        """Return the time of a node in subgraph ``j``; infinite if it cannot be there."""
         return (self.direct if j % 2 else self.kernel)[node][self.device_of(j)]
 
     @cached_property
@@ -88,12 +88,12 @@ class Submodel:
 
     @cached_property
     def readers(self) -> list[list[int]]:
-        """By node, the nodes that read it."""
+        """The readers of each node."""
         return neighbours(len(self.nodes), self.edges)
 
     @cached_property
     def read(self) -> list[list[int]]:
-        """By node, the nodes that it reads."""
+        """The nodes that each node reads."""
         return neighbours(len(self.nodes), ((v, u) for u, v in self.edges))
 
     @cached_property
@@ -112,7 +112,7 @@ class Submodel:
 
 @dataclass(frozen=True)
 class Times:
-    """When the subgraphs of an assignment load and run (equations (12) to (23)); lists by subgraph, 0 unused."""
+    """Times of loads and runs of an assignment's subgraphs (equations (12) to (23)); lists by subgraph, 0 unused."""
 
     load_start: list[float]
     load_end: list[float]
@@ -127,7 +127,7 @@ class Times:
 
 
 def copies_into(s: Submodel, subgraph: Sequence[int], j: int, members: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(node, source) for each node that subgraph ``j`` reads from another device: ``CopyIn`` of equation (10)."""
+    """Yield (node, source) for each node that subgraph ``j`` reads from another device: ``CopyIn`` of equation (10)."""
     seen = set()
     for v in members:
         for u in s.read[v]:
@@ -143,7 +143,7 @@ def evaluate(s: Submodel, subgraph: Sequence[int]) -> Times | None:
     Parameters
     ----------
     subgraph : sequence of int
-        By node, its subgraph. O(subgraphs + edges).
+        Subgraph of each node. O(subgraphs + edges).
     """
     if not (_modes_agree(s, subgraph) and _memory_suffices(s, subgraph) and _nothing_comes_back(s, subgraph)):
         return None
@@ -224,7 +224,7 @@ def _modes_agree(s: Submodel, subgraph: Sequence[int]) -> bool:
 
 
 def _nothing_comes_back(s: Submodel, subgraph: Sequence[int]) -> bool:
-    """Equations (6) to (8) for parameters, which they take as members of their subgraphs; for operators see `_order`."""
+    """Equations (6) to (8) for parameters, which count as members of their subgraphs; for operators see `_order`."""
     for w in s.parameter_nodes:
         if subgraph[w]:
             stack = [v for v in s.readers[w] if subgraph[v] != subgraph[w]]

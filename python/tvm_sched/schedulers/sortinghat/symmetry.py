@@ -1,4 +1,4 @@
-"""Break the symmetry of equal buses: of assignments that differ only by exchanged buses, keep one."""
+"""Break the symmetry of equal buses: keep one of the assignments that differ only by an exchange of buses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def equal_buses(s: Submodel) -> list[list[int]]:
 
 
 def _exchangeable(s: Submodel, one: int, other: int) -> bool:
-    """Whether exchanging two buses leaves the constants of a submodel unchanged."""
+    """Return whether exchanging two buses leaves the constants of a submodel unchanged."""
     a, b = s.buses[one], s.buses[other]
     if len(a) != len(b) or s.transfers_end[one] != s.transfers_end[other] or {*a, *b} & set(s.fixed.values()):
         return False
@@ -58,7 +58,7 @@ def _first_use(s: Submodel, assignment: Sequence[int], bus: int) -> int:
 
 
 def equal_buses_are_used_in_order(program: mathopt.Model, s: Submodel, v: Variables) -> None:
-    """An operator may use a bus only if an earlier operator uses the preceding equal bus.
+    """Allow an operator on a bus only if an earlier operator uses the preceding equal bus.
 
     Each assignment has an equivalent one that obeys this (`relabelled`).
     """
@@ -77,5 +77,5 @@ def _on_bus(s: Submodel, v: Variables, node: int, bus: int) -> mathopt.LinearSum
 
 
 def used_so_far(s: Submodel, assignment: Sequence[int], bus: int, node: int) -> bool:
-    """Whether an operator up to a node is on the devices of a bus."""
+    """Return whether an operator up to a node is on the devices of a bus."""
     return _first_use(s, assignment, bus) <= node

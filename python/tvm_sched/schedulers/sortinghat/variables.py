@@ -9,12 +9,12 @@ from ortools.math_opt.python import mathopt
 from .submodel import Submodel
 
 SPAN = 1000.0
-"""Length of the longest time of a program on its own clock, so that the solver's tolerances mean the same everywhere."""
+"""Longest time of a program on its own clock. It scales all programs alike, so the solver's tolerances mean the same."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """Times of the solver: nothing is before 0, nothing that matters after `SPAN`, which is the ``H`` of the equations."""
+    """The solver's clock: relevant times are from 0 to `SPAN`, the ``H`` of the equations."""
 
     base: float
     """Nanoseconds at 0."""
@@ -23,37 +23,37 @@ class Clock:
 
     @staticmethod
     def until(s: Submodel, latest: float) -> Clock:
-        """The clock of a submodel that must end by ``latest`` nanoseconds."""
+        """Return the clock of a submodel that must end by ``latest`` nanoseconds."""
         latest = max([latest, *s.transfers_end, *s.device_end])
         return Clock(s.base, max(latest - s.base, 1.0) / SPAN)
 
     def at(self, when: float) -> float:
-        """A moment on this clock."""
+        """Convert nanoseconds to a moment on this clock."""
         return (when - self.base) / self.tick
 
     def when(self, at: float) -> float:
-        """Nanoseconds at a moment of this clock."""
+        """Convert a moment of this clock to nanoseconds."""
         return self.base + at * self.tick
 
     def long(self, duration: float) -> float:
-        """A duration on this clock."""
+        """Convert a duration in nanoseconds to this clock."""
         return duration / self.tick
 
 
 @dataclass
 class Variables:
-    """Variables by the numbers of `Submodel`; the names in the paper stand behind."""
+    """Variables by the numbers of `Submodel`, with their names in the paper."""
 
     clock: Clock
     within: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
-    """``x``, binary; only for places where the node can be."""
+    """``x``, binary; only for allowed places of the node."""
     leads: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
-    """``z``: from the node one gets to the subgraph. It and the next two are fractions here: where all ``x`` are whole,
-    whole values of these do as well, so the optimum is the same and the solver branches less."""
+    """``z``: a path leads from the node to the subgraph. This and the next two may be fractional: if all ``x`` are integers,
+    integer values of these are as good, so the optimum is the same and the solver branches less."""
     edge_in: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
     """``EdgeIn``."""
     copy_in: dict[tuple[int, int, int], mathopt.Variable] = field(default_factory=dict)
-    """``CopyIn``; not for sources that are the subgraph's own device, where ``T`` is 0."""
+    """``CopyIn``; not for copies within a device, where ``T`` is 0."""
     load_start: dict[int, mathopt.Variable] = field(default_factory=dict)
     load_end: dict[int, mathopt.Variable] = field(default_factory=dict)
     start: dict[int, mathopt.Variable] = field(default_factory=dict)
@@ -64,13 +64,13 @@ class Variables:
     total: mathopt.Variable = None
     """``TotalLatency``."""
     begin: dict[int, mathopt.Variable] = field(default_factory=dict)
-    """When each operator starts: not the paper's, and there only where the program is strengthened, as the next."""
+    """Start of each operator. Like the next one it is not in the paper, and only in strengthened programs."""
     used: dict[tuple[int, int], mathopt.Variable] = field(default_factory=dict)
-    """At most whether the operator or one before it is on the bus; of equal buses."""
+    """For equal buses: 1 only if the operator or an earlier one is on the bus."""
 
     @staticmethod
     def of(program: mathopt.Model, s: Submodel, latest: float) -> Variables:
-        """All variables of a submodel that must end by ``latest`` nanoseconds."""
+        """Create all variables of a submodel that must end by ``latest`` nanoseconds."""
         v = Variables(Clock.until(s, latest))
         for node in s.nodes:
             for j in (0, *s.subgraphs):
@@ -90,5 +90,5 @@ class Variables:
         return v
 
     def inside(self, s: Submodel, node: int, d: int) -> mathopt.LinearSum:
-        """Whether a node is in a subgraph of device ``d``."""
+        """Return whether a node is in a subgraph of device ``d``."""
         return mathopt.fast_sum(self.within[node, j] for j in s.of_device(d))

@@ -1,4 +1,4 @@
-"""Kernel libraries: folders of hand-written kernels that take operators before TVM compiles the rest."""
+"""Kernel libraries: folders of hand-written kernels that claim operators before TVM compiles the others."""
 
 from .kernel_library import (
     KERNELS,

@@ -24,7 +24,7 @@ VARIABLE = "TVM_SCHED_KERNEL_LIBRARIES"
 
 Names = dict[int, str]
 Cores = Mapping[str, tuple[int, int]]
-"""By function name: on which part of each how many cores of the machine it computes."""
+"""By function name: ``(k, n)`` for k n-ths of the machine's cores."""
 
 
 @dataclass(frozen=True)

@@ -59,11 +59,11 @@ class Rewriter:
         The old value of each variable.
     uses : dict of relax.Var to list of relax.Var
         The variables whose old values use a variable, once per use; ``None`` stands for the function's result.
-    wanted : collection of str, optional
+    operators : collection of str, optional
         A function without any of these operators is left unchanged. None: every function is visited.
     """
 
-    wanted: Collection[str] | None = None
+    operators: Collection[str] | None = None
 
     def __init__(self, mod: tvm.IRModule) -> None:
         self.mod = mod
@@ -75,9 +75,9 @@ class Rewriter:
         self.name = ""  # of the variable that is being replaced
 
     def run(self) -> tvm.IRModule:
-        """Return the module with a new ``main``; the same module if `wanted` or control flow rules a rewrite out."""
+        """Return the module with a new ``main``; the same module if `operators` or control flow rules a rewrite out."""
         bindings = self._bindings()
-        if bindings is None or not self._is_wanted(bindings):
+        if bindings is None or not self._has_operator(bindings):
             return self.mod
         function = self.function
         attributes = dict(function.attrs.items()) if function.attrs else {}
@@ -94,8 +94,8 @@ class Rewriter:
         cleanup = [relax.transform.CanonicalizeBindings(), relax.transform.DeadCodeElimination()]
         return tvm.transform.Sequential(cleanup)(changed)
 
-    def _is_wanted(self, bindings: list[Any]) -> bool:
-        return self.wanted is None or any(operation(binding.value) in self.wanted for binding in bindings)
+    def _has_operator(self, bindings: list[Any]) -> bool:
+        return self.operators is None or any(operation(binding.value) in self.operators for binding in bindings)
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Return the replacement of a variable; called in order."""

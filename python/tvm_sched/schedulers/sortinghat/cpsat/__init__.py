@@ -1,4 +1,4 @@
-"""SortingHat's program for CP-SAT: the same assignments and times in whole nanoseconds, with orders beside inequalities."""
+"""SortingHat's program for CP-SAT: equal assignments, times in whole nanoseconds, and orders in addition to inequalities."""
 
 from .model import solve
 

@@ -13,7 +13,7 @@ from .variables import Variables
 
 
 def each_node_in_one_subgraph(m: cp_model.CpModel, v: Variables) -> None:
-    """Equations (2) to (4): in one of the subgraphs in which it may be."""
+    """Equations (2) to (4): each node is in one of its allowed subgraphs."""
     for node in v.s.nodes:
         m.add_exactly_one(v.within[node, j] for j in v.places[node])
 
@@ -40,7 +40,7 @@ def subgraphs_are_contiguous(m: cp_model.CpModel, v: Variables) -> None:
 
 
 def edges_and_copies_come_in(m: cp_model.CpModel, v: Variables) -> None:
-    """Equations (9) and (10): what a subgraph reads and does not hold comes in, from another device as a copy."""
+    """Equations (9) and (10): nodes that a subgraph reads and does not contain enter it, as copies from other devices."""
     s = v.s
     for a, b in s.edges:
         for j in s.subgraphs:
@@ -126,7 +126,7 @@ def total_is_the_last_end(m: cp_model.CpModel, v: Variables) -> None:
 
 
 def operators_take_turns_on_devices(m: cp_model.CpModel, v: Variables) -> None:
-    """Not the paper's, and true of every solution: operators run within their subgraphs, one at a time on a device."""
+    """Let operators run within their subgraphs, one at a time on a device (implied; not in the paper)."""
     s = v.s
     took = {o: sum(int(s.time(o, j)) * v.within[o, j] for j in v.places[o]) for o in range(s.operators)}
     for d in s.devices:
@@ -148,7 +148,7 @@ def operators_take_turns_on_devices(m: cp_model.CpModel, v: Variables) -> None:
 
 
 def operators_follow_their_loads(m: cp_model.CpModel, v: Variables) -> None:
-    """Not the paper's, and true of every solution: a parameter is there when it is ready, and not before its own load."""
+    """Let a parameter be ready only after its own load (implied; not in the paper)."""
     s = v.s
     bus_of = {d: bus for bus, devices in enumerate(s.buses) for d in devices}
     for w, reader in s.edges:
@@ -162,12 +162,12 @@ def operators_follow_their_loads(m: cp_model.CpModel, v: Variables) -> None:
 
 
 def something_follows_the_loads(m: cp_model.CpModel, v: Variables) -> None:
-    """As the function of this name in `strengthening`."""
+    """Let an operator follow the loads, as the function of this name in `strengthening` does."""
     s = v.s
     loaded = [w for w in s.parameter_nodes if w not in s.fixed and s.readers[w]]
     shortest = shortest_end(s, loaded)
     if shortest == inf:
-        return  # an operator that every reader needs can run nowhere: the submodel is infeasible by its other constraints
+        return  # an operator that every reader needs runs nowhere: other constraints make the submodel infeasible
     for before, devices, turns in zip(s.transfers_end, s.buses, s.turns, strict=True):
         loads = v.load_end[turns[-1]] - v.at(before)
         for w in loaded:
@@ -177,7 +177,7 @@ def something_follows_the_loads(m: cp_model.CpModel, v: Variables) -> None:
 
 
 def equal_buses_are_used_in_order(m: cp_model.CpModel, v: Variables) -> None:
-    """Of assignments that differ only in which of equal buses is which, one is enough (`symmetry`)."""
+    """Use equal buses in order, to keep one of the assignments that differ only in their names (`symmetry`)."""
     for buses in equal_buses(v.s):
         for before, bus in pairwise(buses):
             used: cp_model.LinearExprT = 0
@@ -209,4 +209,4 @@ ALL = (
     something_follows_the_loads,
     equal_buses_are_used_in_order,
 )
-"""The families, in the order in which they are added."""
+"""The families of constraints, in the order of their addition."""

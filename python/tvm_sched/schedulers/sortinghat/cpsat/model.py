@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import Future, wait
 from dataclasses import replace
 from math import floor, inf
 from typing import Any
@@ -13,6 +11,7 @@ from ortools.sat.python import cp_model
 
 from ....cores import cores
 from ...common.milp import GAP, Effort
+from ...common.solver_runs import solve_in_thread
 from ..program import ProgramResult
 from ..submodel import Submodel, evaluate
 from ..symmetry import relabelled
@@ -40,11 +39,11 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     solver.parameters.max_time_in_seconds = effort.time_limit
     solver.parameters.num_workers = cores()
     solver.parameters.random_seed = effort.seed
-    solver.parameters.catch_sigint_signal = False  # Ctrl-C is for Python, which ends the search
+    solver.parameters.catch_sigint_signal = False  # Python handles Ctrl-C and ends the search
     solver.parameters.relative_gap_limit = GAP
-    solver.parameters.cp_model_probing_level = 0  # takes seconds of a large submodel, which the search needs more
+    solver.parameters.cp_model_probing_level = 0  # it takes seconds for a large submodel
     begin = time.monotonic()
-    status = _interruptible(solver, model)
+    status = solve_in_thread(lambda: solver.solve(model), solver.stop_search)
     seconds = time.monotonic() - begin
     bound = floor(solver.best_objective_bound + whole.base)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -60,7 +59,7 @@ _STATUS = {cp_model.OPTIMAL: "optimal", cp_model.FEASIBLE: "limit", cp_model.UNK
 
 
 def in_nanoseconds(s: Submodel) -> Submodel:
-    """The submodel with all times rounded down to nanoseconds: no assignment takes longer, so that its bounds hold."""
+    """Round all times of a submodel down to nanoseconds: no assignment takes longer, so that its bounds hold."""
     return replace(
         s,
         kernel=_rounded(s.kernel),
@@ -73,28 +72,7 @@ def in_nanoseconds(s: Submodel) -> Submodel:
 
 
 def _rounded(times: Any) -> Any:
-    """A time, or lists of times, or of such lists."""
+    """Round down a time, or nested lists of times."""
     if isinstance(times, list):
         return [_rounded(each) for each in times]
     return times if times == inf else float(floor(times))
-
-
-def _interruptible(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
-    """Solve in a thread, so that Ctrl-C reaches Python at once, and ends the search."""
-    answer: Future[cp_model.CpSolverStatus] = Future()  # an interrupted `Thread.join` would take the thread for ended
-
-    def work() -> None:
-        try:
-            answer.set_result(solver.solve(model))
-        except Exception as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=work, name="solver cp-sat", daemon=True).start()
-    try:
-        while not wait([answer], timeout=0.1).done:
-            pass
-    except KeyboardInterrupt:
-        solver.stop_search()
-        wait([answer])  # a process must not end before its solver
-        raise
-    return answer.result()

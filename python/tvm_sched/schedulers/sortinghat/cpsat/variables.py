@@ -23,9 +23,9 @@ class Variables:
     Attributes
     ----------
     horizon : int
-        Nothing that matters is later.
+        Latest relevant time.
     within, leads, edge_in, copy_in, used : dict
-        As in the mixed-integer program; ``within`` has only places where a node can be.
+        As in the mixed-integer program; ``within`` has only allowed places.
     load_end, start, end : dict of subgraph
     ready : dict of node
     begin : dict of operator
@@ -49,7 +49,7 @@ class Variables:
 
     @staticmethod
     def of(model: cp_model.CpModel, s: Submodel, latest: float) -> Variables:
-        """All variables of a submodel that shall end at ``latest`` nanoseconds, or before."""
+        """Create all variables of a submodel that must end by ``latest`` nanoseconds."""
         horizon = int(max([latest, *s.transfers_end, *s.device_end]) - s.base)
         v = Variables(s, model, horizon, model.new_int_var(0, horizon, "total"))
         for node in s.nodes:
@@ -70,20 +70,20 @@ class Variables:
         return v
 
     def moment(self) -> cp_model.IntVar:
-        """A new variable for a time."""
+        """Create a variable for a time."""
         return self.model.new_int_var(0, self.horizon, "")
 
     def at(self, when: float) -> int:
-        """A moment of `Submodel` on this clock."""
+        """Convert a moment of `Submodel` to this clock."""
         return int(when - self.s.base)
 
     @cached_property
     def places(self) -> dict[int, list[int]]:
-        """By node, the subgraphs in which it may be."""
+        """Allowed subgraphs of each node."""
         return {node: self.s.places(node) for node in self.s.nodes}
 
     def inside(self, node: int, d: int) -> cp_model.LinearExprT:
-        """Whether a node is in a subgraph of device ``d``."""
+        """Return whether a node is in a subgraph of device ``d``."""
         mine = self.s.of_device(d)
         return sum(self.within[node, j] for j in self.places[node] if j in mine)
 

@@ -1,7 +1,8 @@
-"""Our own kernels for convolutions and products of 8-bit integers, on processors without instructions for these.
+"""Our own kernels for convolutions and products of 8-bit integers.
 
-They widen to 16 bits, so that all sums are exact. What becomes of the sums is computed in the same kernel, operation by
-operation as the model writes it: a bias, a factor and a summand for each output, bounds, and quantisation to 8 bits.
+They multiply bytes if the processor has instructions that add their products exactly (AMX, VNNI), and otherwise widen them
+to 16 bits. The same kernel computes the operators that follow, one by one as the model writes them: a bias, a factor and
+a summand for each output, bounds, and quantisation to 8 bits.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FUNCTIONS = {"nn.relu": (0.0, inf), "nn.relu6": (0.0, 6.0)}
 
 @dataclass
 class Epilogue:
-    """What a kernel does to its sums."""
+    """The operators that a kernel applies to its sums."""
 
     end: Any
     """The value that the kernel returns."""
@@ -43,9 +44,9 @@ class Epilogue:
     """Float32: one number, or one for each output."""
     bounds: tuple[float, float] = (-inf, inf)
     quantised: tuple[float, float] | None = None
-    """The scale, by which is divided, and the zero point."""
+    """The scale, a divisor, and the zero point."""
     table: Any = None
-    """What becomes of each of the 256 values that the quantised result may have."""
+    """The result for each of the 256 values of the quantised sum."""
 
 
 @dataclass(frozen=True)
@@ -61,19 +62,19 @@ class ExactProduct:
     flops: int
 
 
-def exact_product(rewriter: Rewriter, call: Any, found: Integers) -> ExactProduct | None:
+def exact_product(rewriter: Rewriter, call: Any, integers: Integers) -> ExactProduct | None:
     """Return the kernel for a product of integers in wider types; None if there is none."""
-    source, weights = found.source, found.weights
+    source, weights = integers.source, integers.weights
     axis = 1 if operation(call) == "matmul" else 0
     terms = np.abs(np.moveaxis(weights, axis, 0).astype(np.int64)).reshape(weights.shape[axis], -1).sum(1)
     zero = None if source.zero is None else rewriter.number(source.zero)
     low, high = _RANGES[dtype_of(source.expr)]
     if int(terms.max(initial=0)) * 255 >= 1 << 31 or (zero is not None and not low <= zero <= high):
         return None
-    given = None
+    dynamic_zero = None
     if source.zero is not None and zero is None:
-        given = eight_bit_number(rewriter, source.zero)
-        if dtype_of(given) != dtype_of(source.expr):
+        dynamic_zero = eight_bit_number(rewriter, source.zero)
+        if dtype_of(dynamic_zero) != dtype_of(source.expr):
             return None
     geometry = (_product if operation(call) == "matmul" else _convolution)(call, source)
     if geometry is None:
@@ -83,7 +84,7 @@ def exact_product(rewriter: Rewriter, call: Any, found: Integers) -> ExactProduc
     if zero:
         kernel["source_zero"] = int(zero)
     flops = 2 * prod(static_shape(call) or ()) * weights.size // max(weights.shape[axis], 1)
-    return ExactProduct(kernel, source, packed, given, found.scale, found.dynamic_scale, flops)
+    return ExactProduct(kernel, source, packed, dynamic_zero, integers.scale, integers.dynamic_scale, flops)
 
 
 def _product(call: Any, source: Source) -> tuple[dict[str, Any], int] | None:
@@ -126,14 +127,15 @@ def _packed(weights: Any, product: bool, groups: int, geometry: dict[str, Any]) 
         kernel["algorithm"] = "depthwise"
     else:
         packed = pack(weights, groups, merged=groups == 1 and kernel["dilation"][1] == 0)
-    kernel["operands"] = [source, {**dense(packed.shape), "type": packed.dtype.name}, result]
+    kernel["operands"] = [source, {**dense(packed.shape, parameter=True), "type": packed.dtype.name}, result]
     return kernel, packed
 
 
 def pack(weights: Any, groups: int, merged: bool) -> Any:
     """Lay weights (outputs, channels, height, width) out as (groups, tiles, segments, pairs, columns, 2).
 
-    A segment is what lies side by side in the image: the channels of one place of the window, or ``merged`` of a line of it.
+    A segment is contiguous in the image: the channels of one position of the window, or with ``merged`` those of one of
+    its rows.
     """
     outputs, each, height, _ = weights.shape
     lines = weights.transpose(0, 2, 3, 1).reshape(groups, outputs // groups, *((height, -1) if merged else (-1, each)))
@@ -156,49 +158,49 @@ class EpilogueFinder:
     Parameters
     ----------
     rewriter : Rewriter
-    taken : callable
+    is_claimed : callable
         Whether another kernel computes a variable.
     start : relax.Var
         The product, whose last dimension is the outputs.
     scale : numpy.ndarray or None
-        By which the kernel multiplies the sums to compute the product.
+        Factor of the kernel's sums that gives the product.
     """
 
-    def __init__(self, rewriter: Rewriter, taken: Callable[[Any], bool], start: Any, scale: Any) -> None:
-        self.rewriter, self.taken = rewriter, taken
+    def __init__(self, rewriter: Rewriter, is_claimed: Callable[[Any], bool], start: Any, scale: Any) -> None:
+        self.rewriter, self.is_claimed = rewriter, is_claimed
         self.shape = static_shape(start) or ()
-        self.found = Epilogue(start, factor=scale)
-        self.whole = scale is None  # whether the values are sums still
+        self.epilogue = Epilogue(start, factor=scale)
+        self.whole = scale is None  # whether the values are still sums
 
     def find(self) -> Epilogue:
         """Return the longest epilogue."""
-        while (reader := self._reader(self.found.end)) is not None:
+        while (reader := self._reader(self.epilogue.end)) is not None:
             steps = self._take(reader)
             if not steps:
                 break
-            self.found.inside += [self.found.end, *steps[:-1]]
-            self.found.end = steps[-1]
-            if self.found.quantised is not None:
+            self.epilogue.inside += [self.epilogue.end, *steps[:-1]]
+            self.epilogue.end = steps[-1]
+            if self.epilogue.quantised is not None:
                 self._take_byte_function()
                 break
-        return self.found
+        return self.epilogue
 
     def _take_byte_function(self) -> None:
-        found, function = self.found, byte_function(self.rewriter, self.found.end, self.taken)
-        if function is not None and dtype_of(function.end) == dtype_of(found.end):
-            found.inside += [found.end, *function.inside]
-            found.end, found.table = function.end, function.table
+        epilogue, function = self.epilogue, byte_function(self.rewriter, self.epilogue.end, self.is_claimed)
+        if function is not None and dtype_of(function.end) == dtype_of(epilogue.end):
+            epilogue.inside += [epilogue.end, *function.inside]
+            epilogue.end, epilogue.table = function.end, function.table
 
     def _reader(self, variable: Any) -> Any:
         """Return the only reader of a value, if it has the product's shape."""
         users = self.rewriter.uses[variable]
-        if len(users) != 1 or users[0] is None or self.taken(users[0]):
+        if len(users) != 1 or users[0] is None or self.is_claimed(users[0]):
             return None
         return users[0] if static_shape(users[0]) == self.shape else None
 
     def _take(self, variable: Any) -> list[Any]:
-        """Take the next operator, or several; return what they compute, nothing if none was taken."""
-        found, call = self.found, self.rewriter.definitions[variable]
+        """Fuse the next operators; return their variables, or none if the kernel cannot compute them."""
+        epilogue, call = self.epilogue, self.rewriter.definitions[variable]
         if isinstance(call, relax.Var):
             return [variable]
         name, dtype = operation(call), dtype_of(variable)
@@ -211,30 +213,30 @@ class EpilogueFinder:
         if name == "divide" or name == "round":
             return self._take_quantisation(variable, call)
         self.whole = False
-        unbounded = found.bounds == (-inf, inf)
-        if name == "multiply" and found.factor is None and found.summand is None and unbounded:
-            found.factor = self._operand(call)
-            return [] if found.factor is None else [variable]
-        if name in ("add", "subtract") and found.summand is None and unbounded:
+        unbounded = epilogue.bounds == (-inf, inf)
+        if name == "multiply" and epilogue.factor is None and epilogue.summand is None and unbounded:
+            epilogue.factor = self._operand(call)
+            return [] if epilogue.factor is None else [variable]
+        if name in ("add", "subtract") and epilogue.summand is None and unbounded:
             operand = self._operand(call, first=name == "subtract")
             if name == "subtract":
                 operand = -operand if isinstance(operand, np.ndarray) else None
-            found.summand = operand
+            epilogue.summand = operand
             return [] if operand is None else [variable]
         return [variable] if self._take_bounds(call, name) else []
 
     def _take_bias(self, call: Any, name: str) -> bool:
         value = self._operand(call, first=name == "subtract")
-        if value is None or isinstance(self.found.bias, relax.Expr):
+        if value is None or isinstance(self.epilogue.bias, relax.Expr):
             return False
         if isinstance(value, relax.Expr):  # known only when the model runs
-            if name != "add" or self.found.bias is not None or (static_shape(value) or (0,))[-1] != self.shape[-1]:
+            if name != "add" or self.epilogue.bias is not None or (static_shape(value) or (0,))[-1] != self.shape[-1]:
                 return False
-            self.found.bias = value
+            self.epilogue.bias = value
             return True
         value = np.broadcast_to(value, (self.shape[-1],)).astype(np.int32)
-        before = np.zeros_like(value) if self.found.bias is None else self.found.bias
-        self.found.bias = before + value if name == "add" else before - value
+        before = np.zeros_like(value) if self.epilogue.bias is None else self.epilogue.bias
+        self.epilogue.bias = before + value if name == "add" else before - value
         return True
 
     def _take_bounds(self, call: Any, name: str) -> bool:
@@ -250,10 +252,10 @@ class EpilogueFinder:
             low, high = _FUNCTIONS[name]
         else:
             return False
-        least, greatest = max(self.found.bounds[0], low), min(self.found.bounds[1], high)
+        least, greatest = max(self.epilogue.bounds[0], low), min(self.epilogue.bounds[1], high)
         if not least <= greatest:
             return False
-        self.found.bounds = least, greatest
+        self.epilogue.bounds = least, greatest
         return True
 
     def _take_quantisation(self, variable: Any, call: Any) -> list[Any]:
@@ -283,15 +285,15 @@ class EpilogueFinder:
             return []
         if not _RANGES[dtype][0] <= zero <= _RANGES[dtype][1] or not zero.is_integer():
             return []
-        self.found.quantised = scale, zero
+        self.epilogue.quantised = scale, zero
         return steps
 
     def _operand(self, call: Any, first: bool = False) -> Any:
-        """Return the other operand than the value: an array where it is known; None if it is of another shape.
+        """Return the operand beside the value: an array if it is known; None if it has another shape.
 
-        ``first`` says that the value has to be the first operand.
+        With ``first``, the value must be the first operand.
         """
-        value = self.found.end
+        value = self.epilogue.end
         others = [a for a in call.args if not self.rewriter.resolve(a).same_as(self.rewriter.resolve(value))]
         if len(others) != 1 or (first and call.args[1].same_as(value)):
             return None

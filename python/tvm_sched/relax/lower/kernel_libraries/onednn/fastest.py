@@ -32,27 +32,27 @@ def choose_implementations(kernels: KernelSet, target: CompileTarget) -> None:
     """
     machine = this_machine()
     where = [machine.processor, machine.cores, machine.versions, target.in_artifact()]
-    wanted: dict[str, list[str]] = {}  # names of kernels by the key of their description
+    kernels_of: dict[str, list[str]] = {}  # names of kernels, by the key of their description
     described: dict[str, dict[str, Any]] = {}
     for name, document in kernels.documents.items():
         content = json.loads(document)
         kernel = content["kernel"]
         if kernel["primitive"] in PRIMITIVES and content["flops"] >= LEAST_FLOPS and _is_float32(kernel):
             key = _key(kernel, where)
-            wanted.setdefault(key, []).append(name)
+            kernels_of.setdefault(key, []).append(name)
             described[key] = kernel
-    kept = choice_cache(target.cache)
-    known = {key: content.decode() for key, content in kept.find(list(wanted)).items()}
-    new = [key for key in wanted if key not in known]
+    cache = choice_cache(target.cache)
+    known = {key: content.decode() for key, content in cache.find(list(kernels_of)).items()}
+    new = [key for key in kernels_of if key not in known]
     if new:
-        report_progress("measuring implementations of oneDNN's kernels", len(wanted) - len(new), len(wanted))
+        report_progress("measuring implementations of oneDNN's kernels", len(kernels_of) - len(new), len(kernels_of))
         # The results come in the order of the kernels' names.
         numbered = {f"{place:06d}": described[key] for place, key in enumerate(new)}
         document = json.dumps({"version": VERSION, "kernels": numbered, **target.in_artifact()})
         fastest = [str(name) for name in library_function("tvm_sched.onednn_fastest_implementations")(document)]
-        kept.keep({key: name.encode() for key, name in zip(new, fastest, strict=True)})
+        cache.keep({key: name.encode() for key, name in zip(new, fastest, strict=True)})
         known |= dict(zip(new, fastest, strict=True))
-    for key, names in wanted.items():
+    for key, names in kernels_of.items():
         if known[key]:
             for name in names:
                 kernels.describe(name, implementation=known[key])

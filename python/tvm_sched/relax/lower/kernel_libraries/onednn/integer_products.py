@@ -5,8 +5,8 @@ Importers write them on wider types with the zero point subtracted: ``conv2d(ast
 ``conv2d((astype(x) - zero) * scale, weights)``). Their weights are factored into integers and a scale for each output, and
 the scales multiply the sums. TVM compiles the elementwise operators that follow (bias, scales, rounding).
 
-oneDNN needs AVX512-VNNI, AVX-VNNI or AMX for this. On other processors its sums saturate, so kernels of our own
-(`exact_products`) take its place, and where the instructions are there but oneDNN has no fast kernel.
+Kernels of our own (`exact_products`) compute them together with what follows. oneDNN's take their place for convolutions of
+volumes, on processors with AVX512-VNNI, AVX-VNNI or AMX: on others its sums saturate.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ def find_integers(rewriter: Rewriter, call: Any) -> Integers | None:
     return None if weights is None else Integers(source, weights, scale, dynamic)
 
 
-def integer_product(rewriter: Rewriter, call: Any, found: Integers) -> IntegerProduct | None:
+def integer_product(rewriter: Rewriter, call: Any, integers: Integers) -> IntegerProduct | None:
     """Return oneDNN's kernel for a product of integers; None if it has no fast and exact one."""
-    name, source, weights, scale = operation(call), found.source, found.weights, found.scale
+    name, source, weights, scale = operation(call), integers.source, integers.weights, integers.scale
     if (
         weights.dtype != np.int8
-        or found.dynamic_scale is not None
+        or integers.dynamic_scale is not None
         or not has_instructions(get_compile_target(rewriter.mod))
     ):
         return None
@@ -198,7 +198,7 @@ class Source:
 
 
 def _source(rewriter: Rewriter, expr: Any, product: bool) -> Source | None:
-    """Return the 8-bit tensor that an expression is made of; a ``product``'s rows may also be reshaped."""
+    """Return the 8-bit tensor that an expression widens; a ``product``'s rows may also be reshaped."""
     order, zero, scale, wider = tuple(range(len(static_shape(expr) or ()))), None, None, False
     expr = rewriter.resolve(expr)
     while (call := rewriter.defined(expr)) is not None:

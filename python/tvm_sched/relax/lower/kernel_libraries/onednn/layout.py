@@ -70,7 +70,7 @@ class ChannelsLast(Rewriter):
             "strided_slice": self._slice,
             "take": self._take,
         }
-        self.wanted = self.rules
+        self.operators = self.rules
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding; None if the value exists only with channels last."""

@@ -16,10 +16,10 @@ from .attention import OneDnnAttention
 from .claim import Claimer
 from .fastest import choose_implementations
 from .layout import ChannelsLast
-from .moves import WithoutTranspositions
 from .products import VERSION
 from .recombine import Simplifier
 from .reshapes import WithoutReshapes
+from .transpositions import WithoutTranspositions
 
 
 @cache

@@ -17,7 +17,7 @@ class WithoutReshapes(Rewriter):
     Every remaining reshape is a copy.
     """
 
-    wanted = ("call_dps_packed", *RESHAPES)
+    operators = ("call_dps_packed", *RESHAPES)
 
     def __init__(self, mod: Any, kernels: KernelSet) -> None:
         super().__init__(mod)

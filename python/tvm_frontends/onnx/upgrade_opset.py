@@ -1,7 +1,7 @@
-"""Run ONNX's own C++ checks and conversions in a separate process, since broken models may crash them.
+"""Upgrade the opset of an ONNX model by ONNX's C++ library in a separate process, since broken models may crash it.
 
-``python native.py VERSION`` reads a model from standard input, brings its opset up to VERSION where it is older,
-and writes what came of it to standard output. The file is run by its path, so that the child imports onnx and nothing else.
+``python upgrade_opset.py VERSION`` reads a model from standard input, converts its opset to VERSION if it is older, and
+writes the result to standard output. The file is run by its path, so that the child process imports only onnx.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     import onnx
 
 SECONDS = 300.0
-"""How long the child may take."""
+"""Time limit of the child process."""
 
 
 class NativeError(Exception):
-    """ONNX's library failed on a model; the message says how."""
+    """ONNX's library failed on a model; the message has the reason."""
 
 
 def upgrade(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """Bring the opset of a model up to a version, in a child process.
+    """Convert a model to a newer opset, in a child process.
 
-    The model must be small enough for protobuf (2 GB): leave large initializers out.
+    The model must be small enough for protobuf (2 GB), so large initializers must be left out.
 
     Raises
     ------
@@ -44,13 +44,13 @@ def upgrade(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
     if done.returncode < 0:
         raise NativeError(f"onnx.version_converter ended its process with signal {-done.returncode}")
     if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["without a message"]
         raise NativeError(f"onnx.version_converter failed: {lines[-1]}")
     return onnx.ModelProto.FromString(done.stdout)
 
 
 def main() -> None:
-    """Entry point of the child process of `upgrade`."""
+    """Run the child process of `upgrade`."""
     import onnx
     from onnx import version_converter
 
@@ -61,14 +61,15 @@ def main() -> None:
 
 
 def spell_out_broadcasts(model: onnx.ModelProto) -> None:
-    """Reshape second operands as the attribute ``axis`` of opset 6 says: ONNX's converter takes it for the last axes."""
+    """Reshape second operands by the attribute ``axis`` of opset 6 and older, which ONNX's converter ignores."""
     import onnx
 
-    typed = onnx.shape_inference.infer_shapes(model).graph
+    inferred = onnx.shape_inference.infer_shapes(model).graph
     ranks = {
-        item.name: len(item.type.tensor_type.shape.dim) for item in (*typed.input, *typed.value_info, *typed.output)
+        item.name: len(item.type.tensor_type.shape.dim)
+        for item in (*inferred.input, *inferred.value_info, *inferred.output)
     }
-    ranks |= {tensor.name: len(tensor.dims) for tensor in typed.initializer}
+    ranks |= {tensor.name: len(tensor.dims) for tensor in inferred.initializer}
     nodes = []
     for node in model.graph.node:
         attributes = {item.name: item.i for item in node.attribute}

@@ -1,4 +1,4 @@
-"""Call the search algorithms of ``cpp/search`` on a problem, and make schedules of their answers."""
+"""Call the search algorithms of ``cpp/search`` on a problem, and convert their answers to schedules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ...errors import InfeasibleError
 from ...problem import Scenario
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
-from ...schedule._compiled import compiled
+from ...schedule.native_objects import native_problem
 from .events import Run
 from .partial import PartialSchedule
 
@@ -27,18 +27,18 @@ Mapping = Literal["paths", "records"]
 """How HIOS chooses devices: HIOS-LP or HIOS-MR."""
 
 SCALES = (1.0, 0.9, 0.75, 0.6)
-"""Shares of the memory with which a schedule is tried or repaired: memory over time is known only afterwards."""
+"""Fractions of the memory to try in a schedule or its repair: the memory over time is known only afterwards."""
 
 
 class Speed(NamedTuple):
-    """Operators that annealing times in a second on one core of a server, idle; each alone, or in stages, too."""
+    """Operators that annealing prices in a second on one idle core of a server: without stages, and with them."""
 
     alone: int
     in_stages: int
 
     @staticmethod
     def of(scenario: Scenario) -> Speed:
-        """The usual speed for problems of this kind."""
+        """Return the usual speed for problems of this kind."""
         if is_contention_free(scenario):
             return Speed(40_000_000, 20_000_000)
         if any(scenario.graph.index.host_inputs):
@@ -47,10 +47,10 @@ class Speed(NamedTuple):
 
 
 class Effort(NamedTuple):
-    """How long to search: operators to time in all, a limit that is the same on every machine.
+    """Limits of a search: the number of operators to price, which does not depend on the machine.
 
-    ``goal`` is a latency in nanoseconds that no schedule beats; ``stage`` is the most operators of a stage; ``deadline`` is
-    `time.monotonic` at which the search ends in any case.
+    ``goal`` is a lower bound of the latency in nanoseconds, ``stage`` the largest number of operators of a stage, and
+    ``deadline`` the `time.monotonic` at which the search ends in any case.
     """
 
     operators: int
@@ -61,24 +61,24 @@ class Effort(NamedTuple):
 
     @staticmethod
     def of(scenario: Scenario, seconds: float, deadline: float, seed: int, goal: int, stage: int = 1) -> Effort:
-        """As much work as takes about this many seconds on an idle machine."""
+        """Return the work of about this many seconds on an idle machine."""
         speed = Speed.of(scenario)
         return Effort(int(seconds * (speed.in_stages if stage > 1 else speed.alone)), seed, goal, stage, deadline)
 
 
 def is_contention_free(scenario: Scenario) -> bool:
-    """Whether nothing has to be loaded and no copy waits for another."""
+    """Return whether nothing has to be loaded and no copy waits for another."""
     return not any(scenario.graph.index.host_inputs) and not scenario.topology.channels
 
 
 def list_order(scenario: Scenario, method: ListMethod) -> ScheduleIndex:
-    """The schedule of HEFT or PEFT, without regard to memory."""
-    return _index(scenario, compiled(scenario).list_schedule(method))
+    """Return the schedule of HEFT or PEFT, without regard to memory."""
+    return _index(scenario, native_problem(scenario).list_schedule(method))
 
 
 def hios(scenario: Scenario, mapping: Mapping, window: int) -> ScheduleIndex:
-    """The schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, without regard to memory."""
-    return _index(scenario, _call(compiled(scenario).hios, mapping, window, progress=_reporter(mapping)))
+    """Return the schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, without regard to memory."""
+    return _index(scenario, _call(native_problem(scenario).hios, mapping, window, progress=_reporter(mapping)))
 
 
 class TooManyStates(NamedTuple):
@@ -104,7 +104,7 @@ def ios(scenario: Scenario, device: int, limits: IosLimits) -> tuple[ScheduleInd
     block_of = np.zeros(sum(map(len, blocks)), dtype=np.int64)
     for number, operators in enumerate(blocks):
         block_of[operators] = number
-    result = _call(compiled(scenario).ios, device, limits, block_of, progress=_reporter("states"))
+    result = _call(native_problem(scenario).ios, device, limits, block_of, progress=_reporter("states"))
     if result.too_many_states:
         return TooManyStates(result.block_operators, result.log2_states)
     return _index(scenario, result.schedule), Profiled(result.profiled_stages, result.profiled_ns)
@@ -128,7 +128,7 @@ def anneal(scenario: Scenario, start: ScheduleIndex, effort: Effort) -> Schedule
         report_progress("annealing", done, total)
         return (time.monotonic() - begin) / max(effort.deadline - begin, 1e-9)
 
-    return _index(scenario, _call(compiled(scenario).anneal, operators, devices, joins, work, progress=clock))
+    return _index(scenario, _call(native_problem(scenario).anneal, operators, devices, joins, work, progress=clock))
 
 
 def anneal_several(scenario: Scenario, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
@@ -190,7 +190,7 @@ def fit_into_memory(index: ScheduleIndex) -> ScheduleIndex:
     Raises
     ------
     InfeasibleError
-        None was found; the message names the device that is short.
+        No repair succeeds; the message names the device that is short of memory.
     """
     scenario, short = index.scenario, shortfall(index)
     if short[0] <= 0:
@@ -205,7 +205,7 @@ def fit_into_memory(index: ScheduleIndex) -> ScheduleIndex:
             return repaired
     raise InfeasibleError(
         f"memory does not suffice: device {short[1]!r} is short of {short[0]} bytes in the schedule of this method, which "
-        "does not look at memory; use 'anytime', devices with more memory, or more of them"
+        "ignores memory; use 'anytime', devices with more memory, or more of them"
     )
 
 

@@ -1,11 +1,14 @@
-"""Standard output taken aside, by one thread and by several."""
+"""Standard output taken aside by one thread and by several, and solvers in threads."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 
-from tvm_sched.schedulers.common.console import stdout_aside
+import pytest
+
+from tvm_sched.schedulers.common.solver_runs import solve_in_thread, stdout_aside
 
 
 def test_what_is_printed_inside_goes_to_standard_error(capfd):
@@ -37,9 +40,26 @@ def test_the_last_of_several_threads_gives_it_back(capfd):
 def test_what_c_prints_into_a_pipe_goes_to_standard_error():
     """C keeps it until the buffer is full or the process ends, when standard output has long been given back."""
     code = (
-        "import ctypes\nfrom tvm_sched.schedulers.common.console import stdout_aside\n"
+        "import ctypes\nfrom tvm_sched.schedulers.common.solver_runs import stdout_aside\n"
         "c = ctypes.CDLL(None)\nc.printf(b'before ')\n"
         "with stdout_aside():\n    c.printf(b'solver')\nprint('result')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert (done.stdout, done.stderr) == ("before result\n", "solver")
+
+
+def test_an_interrupt_stops_the_solver_and_waits_for_it():
+    stopped, ended = threading.Event(), []
+
+    def solve():
+        signal.raise_signal(signal.SIGINT)
+        ended.append(stopped.wait(60))
+
+    with pytest.raises(KeyboardInterrupt):
+        solve_in_thread(solve, stopped.set)
+    assert ended == [True]
+
+
+def test_an_error_of_a_solver_reaches_its_caller():
+    with pytest.raises(ZeroDivisionError):
+        solve_in_thread(lambda: 1 // 0)

@@ -1,4 +1,4 @@
-"""Problems in C++ (`NativeProblem`), made once for each run of a problem."""
+"""Problems in C++ (`NativeProblem`), created once for each run of a problem."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _kept: weakref.WeakKeyDictionary[Problem, dict[_Run, NativeProblem]] = weakref.W
 _lock = threading.Lock()
 
 
-def compiled(problem: Problem | Scenario) -> NativeProblem:
-    """The C++ object of a run of a problem (a cold run if it is a `Problem`), made on the first call for it."""
+def native_problem(problem: Problem | Scenario) -> NativeProblem:
+    """Return the C++ object of a run of a problem (a cold run if it is a `Problem`); it is created on first use."""
     scenario = as_scenario(problem)
     key = scenario.resident, scenario.lags_ns
     with _lock:
@@ -38,7 +38,7 @@ def compiled(problem: Problem | Scenario) -> NativeProblem:
 
 
 def operator_bytes(problem: Problem) -> list[int]:
-    """Bytes that each operator reads and writes."""
+    """Return the bytes that each operator reads and writes."""
     index = problem.graph.index
     return [
         sum(index.size[t] for t in (*read, *written)) for read, written in zip(index.inputs, index.outputs, strict=True)

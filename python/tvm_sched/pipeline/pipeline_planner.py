@@ -53,15 +53,15 @@ def plan_pipeline(
     throughput_floor : float, optional
         Batches a second. The plan has the least latency among plans with at least this throughput.
     place : bool
-        Whether stages may be cut again, reordered and put on other devices if devices or links are unequal or a limit is
-        given. Otherwise the partitioner's stages go to the devices in order, to compare partitioners.
+        Whether stages may be cut again, reordered and put on other devices if devices or links are unequal or there is a
+        limit. Otherwise the partitioner's stages go to the devices in order, to compare partitioners.
 
     Raises
     ------
     InputError
         More stages than devices, an unknown device, partitioner or option, both limits at once.
     InfeasibleError
-        No plan was found that fits into memory and meets the limit.
+        No plan of the search fits into memory and meets the limit.
     """
     chosen = _devices(problem, devices)
     count = len(chosen) if stages == "auto" else stages
@@ -105,7 +105,7 @@ def _devices(problem: Problem, names: Sequence[str] | None) -> list[int]:
 
 def _goal(latency_ceiling: float | None, throughput_floor: float | None) -> Goal:
     if latency_ceiling is not None and throughput_floor is not None:
-        raise InputError("a latency ceiling and a throughput floor are given; one of them is allowed")
+        raise InputError("a latency ceiling and a throughput floor exclude each other; one of them is allowed")
     for name, value in (("latency ceiling", latency_ceiling), ("throughput floor", throughput_floor)):
         if value is not None and not 0 < value < math.inf:
             raise InputError(f"{name} is {value}; a number above 0 is allowed")
@@ -125,7 +125,7 @@ def _on_devices(
     options: msgspec.Struct,
     place: bool,
 ) -> Candidate:
-    """Give the stages devices; cut again if these are unequal or a limit is given."""
+    """Give the stages devices; cut again if these are unequal or there is a limit."""
     search = DeviceSearch(problem, relaxed, devices, count, goal)
     lists = relaxed.stage_lists(parts.stage_of, parts.order)
     search.offer(list(zip(devices, lists, strict=False)))
@@ -136,14 +136,14 @@ def _on_devices(
         search.run(_orders(relaxed, lists), end, equal)
     if search.best is None:
         raise InfeasibleError(
-            "no pipeline was found whose stages can run on their devices, with routes between them and memory for the "
+            "the search has no pipeline whose stages can run on their devices, with routes between them and memory for the "
             "activations; give other devices (`devices`), or a problem with smaller batches"
         )
     if (over := goal.key(search.best)[0]) > 0:
         best = search.best
         raise InfeasibleError(
-            f"no plan was found within the limit, by {over} ns; the best has a bottleneck of {best.cost_ns} ns and a "
-            f"latency of {best.latency_ns} ns"
+            f"no plan of the search meets the limit; it is missed by {over} ns; the best has a bottleneck of {best.cost_ns} "
+            f"ns and a latency of {best.latency_ns} ns"
         )
     return search.best
 

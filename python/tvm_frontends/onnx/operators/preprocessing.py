@@ -1,4 +1,4 @@
-"""Operators of the domain ai.onnx.ml that work on numbers."""
+"""Converters of preprocessing operators of ai.onnx.ml."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .scores import DOMAIN
 
 @converter("ArrayFeatureExtractor", domain=DOMAIN)
 def array_feature_extractor(node: Node) -> relax.Expr:
-    """Columns of the last axis, by number."""
+    """Convert ArrayFeatureExtractor: a ``take`` of columns along the last axis."""
     x, at = node.input(0), node.input(1)
     shape = node.shape(x, "its input X")
     count = 1
@@ -27,14 +27,14 @@ def array_feature_extractor(node: Node) -> relax.Expr:
 
 @converter("Binarizer", domain=DOMAIN)
 def binarizer(node: Node) -> relax.Expr:
-    """1 above the threshold, else 0."""
+    """Convert Binarizer: 1 above the threshold, else 0."""
     x = node.input(0)
     return relax.op.astype(relax.op.greater(x, scalar(node.attribute("threshold", 0.0), x)), dtype_of(x))
 
 
 @converter("Scaler", domain=DOMAIN)
 def scaler(node: Node) -> relax.Expr:
-    """``(x - offset) * scale``, in float32."""
+    """Convert Scaler: ``(x - offset) * scale`` in float32."""
     x = relax.op.astype(node.input(0), "float32")
     offset, scale = (relax.const(list(node.attribute(name, (default,))), "float32")
                      for name, default in (("offset", 0.0), ("scale", 1.0)))  # fmt: skip
@@ -43,7 +43,7 @@ def scaler(node: Node) -> relax.Expr:
 
 @converter("Normalizer", domain=DOMAIN)
 def normalizer(node: Node) -> relax.Expr:
-    """Rows divided by their largest element, the sum of their amounts or their length, in float32; by 1 instead of 0."""
+    """Convert Normalizer: divide rows by their maximum, L1 or L2 norm, in float32; rows of norm 0 are divided by 1."""
     x = relax.op.astype(node.input(0), "float32")
     kind = node.attribute("norm", "MAX")
     if kind == "MAX":
@@ -61,7 +61,7 @@ def normalizer(node: Node) -> relax.Expr:
 
 @converter("Imputer", domain=DOMAIN)
 def imputer(node: Node) -> relax.Expr:
-    """One number, which may be NaN, is replaced by another one, or by one for each column."""
+    """Convert Imputer: replace one value, which may be NaN, by a number or by one number for each column."""
     x = node.emit(node.input(0))
     is_float = dtype_of(x).startswith("float")
     names = (

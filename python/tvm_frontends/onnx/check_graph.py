@@ -1,4 +1,4 @@
-"""Validity checks of an ONNX graph: names that are written twice or never, inputs that are not tensors."""
+"""Validity checks of an ONNX graph: values written twice or never, inputs that are not tensors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
+from .onnx_files import subgraphs
 from .operators.nodes import node_text
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ def check_graph(graph: onnx.GraphProto, where: str) -> None:
     Raises
     ------
     ModelError
-        A value that is written twice, read but never written, or an input that is no tensor of numbers.
+        A value is written twice, or read but never written; or an input is not a tensor of numbers.
     """
     initializers = {tensor.name for tensor in (*graph.initializer, *(t.values for t in graph.sparse_initializer))}
     for item in graph.input:
@@ -47,19 +48,19 @@ def _check_scope(graph: onnx.GraphProto, outer: set[str], where: str, place: str
                     f"{where}: {node_text(node)} reads {name!r}, which nothing writes; the file is broken: export it again"
                 )
         for attribute in node.attribute:
-            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            for body in subgraphs(attribute):
                 _check_scope(body, known, where, f"the {attribute.name} of {node_text(node)}")
         for name in node.output:
             if name in written:
                 raise ModelError(
-                    f"{where}: {node_text(node)} writes {name!r}, which {written[name]} gives already; a name has one "
+                    f"{where}: {node_text(node)} writes {name!r}, which {written[name]} writes already; a name has one "
                     "value in ONNX: export the model again"
                 )
             if name:
                 written[name] = node_text(node)
     for item in graph.output:
         if item.name not in known:
-            raise ModelError(f"{where}: output {item.name!r} of {place} is written by no node")
+            raise ModelError(f"{where}: output {item.name!r} of {place} is written by no node; export the model again")
 
 
 def _check_unique(names: Iterable[str], what: str, where: str) -> None:

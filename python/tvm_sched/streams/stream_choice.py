@@ -51,8 +51,8 @@ def choose_streams(problem: Problem, schedule: Schedule, method: str | None = No
         return best_streams(problem, schedule)
     if method != ALLOCATORS[0] and problem.costs.concurrency is None:
         raise InputError(
-            f"streams of {method!r} would have no effect: the costs ({problem.costs.source or 'given'}) do not say how long "
-            "operators take together. Costs of the model 'occupancy' do, and those that the topology 'cpu' measures"
+            f"streams of {method!r} would have no effect: the costs ({problem.costs.source or 'of the file'}) do not say "
+            "how long operators take together. Costs of the model 'occupancy' do, and those that the topology 'cpu' measures"
         )
     chosen = allocate_streams(problem, schedule, str(method))
     verify(problem, chosen)
@@ -127,7 +127,7 @@ def _predicted_ns(problem: Problem, schedule: Schedule) -> int:
 def _fastest(
     problem: Problem, schedule: Schedule, change: Callable[[Problem, Schedule, T], Schedule], methods: Sequence[T]
 ) -> Schedule:
-    """Return the fastest feasible schedule among the given one and those of the methods."""
+    """Return the fastest feasible schedule among this one and those of the methods."""
     best, least = schedule, _predicted_ns(problem, schedule)
     for method in methods:
         try:

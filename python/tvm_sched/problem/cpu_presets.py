@@ -14,7 +14,7 @@ from .topology import Device, Switch, Topology
 
 @dataclass(frozen=True)
 class _Kernels:
-    """Speed of the CPU kernels on one core, and what another thread adds (`cpu_topology` says where measured)."""
+    """Speed of the CPU kernels on one core, and the gain of a further thread."""
 
     peak_flops: float
     memory_bandwidth: float
@@ -32,7 +32,7 @@ _ONEDNN = _Kernels(
 _TVM = _Kernels(
     peak_flops=40e9,  # GoogLeNet in all: 41 GFLOP/s; squeezenet: 64, resnet50: 31, densenet121: 15
     memory_bandwidth=40e9,  # elementwise addition of two arrays of 64 MiB: 40 GB/s read and written
-    thread_gain=0.0,  # they use one thread
+    thread_gain=0.0,  # TVM's kernels use one thread
     source="apache-tvm 0.27",
 )
 LAUNCH_OVERHEAD = 5e-6  # the smallest kernels: 0.2 to 5 us; waking a thread that waits for its inputs: a few more
@@ -43,7 +43,7 @@ _GIB = 1 << 30
 
 
 MEASURED = "cpu"
-"""The name of the topology ``cpu1`` that asks the compiler to measure how the cores are best used."""
+"""Name of the topology ``cpu1`` that makes the compiler measure the best use of the cores."""
 
 
 MOST_CPU_DEVICES = 9999
@@ -51,7 +51,7 @@ MOST_CPU_DEVICES = 9999
 
 
 def cpu_count_of(name: str) -> int | None:
-    """N of the name ``cpuN`` with N from 1 to `MOST_CPU_DEVICES`, 1 of ``cpu``, else None."""
+    """Return N of a name ``cpuN`` with N from 1 to `MOST_CPU_DEVICES`, 1 for ``cpu``, else None."""
     if name == MEASURED:
         return 1
     match = re.fullmatch(r"cpu([1-9]\d{0,3})", name)
@@ -59,12 +59,12 @@ def cpu_count_of(name: str) -> int | None:
 
 
 def cpu_topology(count: int) -> Topology:
-    """``count`` logical devices that share this machine's memory.
+    """Return a topology of ``count`` logical devices that share this machine's memory.
 
-    Parameters lie where every device reads them, so there is no bus; activations are copied between the devices' arenas
-    by a switch called ``memory``. Each device has its share of the machine's memory, rounded down to GiB (to MiB where
-    that is none), so the topology differs from machine to machine. With more devices than cores each device has its
-    share of the cores' speed; with fewer, each device computes its kernels with several threads.
+    Every device reads the parameters in host memory, so there is no bus. A switch called ``memory`` copies activations
+    between the devices' arenas. Each device has an equal part of the machine's memory, rounded down to GiB (to MiB below
+    1 GiB), so the topology depends on the machine. With more devices than cores each device has a fraction of a core's
+    speed; with fewer, each device computes its kernels with several threads.
     """
     return _topology(count, _kernels(), _cores())
 
@@ -99,19 +99,19 @@ def _topology(count: int, kernels: _Kernels, cores: int) -> Topology:
 
 
 def _kernels() -> _Kernels:
-    """oneDNN's, where the compiler will take them; TVM's own otherwise."""
+    """Return whose kernels the compiler takes: oneDNN's if available, else TVM's own."""
     asked = os.environ.get("TVM_SCHED_KERNEL_LIBRARIES")
     if asked is not None:
         return _ONEDNN if "onednn" in [name.strip() for name in asked.split(",")] else _TVM
     try:
         missing = library_function("tvm_sched.why_not_onednn")()
-    except (FileNotFoundError, RuntimeError):  # no C++ library, or an old one: then nothing runs here at all
+    except (FileNotFoundError, RuntimeError):  # no C++ library, or an old one: nothing runs here
         return _TVM
     return _TVM if missing else _ONEDNN
 
 
 def _cores() -> int:
-    """Cores that kernels may use; all of this process where there is no C++ library, since then nothing runs here."""
+    """Return the cores that kernels may use; without the C++ library, which runs them, all cores of this process."""
     try:
         return available_cores()
     except (FileNotFoundError, RuntimeError):

@@ -20,7 +20,7 @@ from .pipeline_simulator import PipelineRun, simulate
 from .pipeline_verifier import verify
 from .wiring import wire
 
-_MOST_WAYS = 3
+_MOST_INSTANCES = 3
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,11 @@ def assemble(
         for stage in stages:
             stage.configure(times_only=times_only, emulation_scale=scale)
     if "cuda" in backends:
-        ways = [_configure_gpu(problem, plan, s, stage, gpus) for s, stage in enumerate(stages)]
+        instances = [_configure_gpu(problem, plan, s, stage, gpus) for s, stage in enumerate(stages)]
     else:
-        ways = [1] * len(stages)
+        instances = [1] * len(stages)
     make = _times_of if times_only else _program
-    programs = [make(stage, count) for stage, count in zip(stages, ways, strict=True)]
+    programs = [make(stage, count) for stage, count in zip(stages, instances, strict=True)]
     executor = PipelineExecutor(problem, plan, programs, emulated, scale, times_only)
     return CompiledPipeline(problem, plan, tuple(stages), executor)
 
@@ -107,9 +107,9 @@ def _configure_gpu(
     arena = module.plans()[0]["devices"][0]["arena_bytes"]
     sharing = sum(numbers[other.device] == numbers[stage.device] for other in plan.stages)
     free, each = device.memory // sharing - arena, max(arena - stage.parameter_bytes, 1)
-    ways = min(_MOST_WAYS, 1 + max(free, 0) // each)
-    module.configure(devices=[numbers[stage.device]], resident=1.0, instances=ways, in_turn=True)
-    return ways
+    instances = min(_MOST_INSTANCES, 1 + max(free, 0) // each)
+    module.configure(devices=[numbers[stage.device]], resident=1.0, instances=instances, in_turn=True)
+    return instances
 
 
 def open_pipeline(source: Any, times_only: bool = False, gpus: Mapping[str, int] | None = None) -> CompiledPipeline:
@@ -152,14 +152,14 @@ def describe_stage(problem: Problem, plan: PipelinePlan, s: int) -> Mapping[str,
     return {"stage": s, **documents}
 
 
-def _program(module: ScheduledModule, ways: int) -> StageProgram:
+def _program(module: ScheduledModule, instances: int) -> StageProgram:
     def run(inputs: Sequence[Any]) -> Sequence[Any]:
         return module.run(*inputs)
 
-    return StageProgram(*_names(module), run, ways)
+    return StageProgram(*_names(module), run, instances)
 
 
-def _times_of(module: ScheduledModule, ways: int) -> StageProgram:
+def _times_of(module: ScheduledModule, instances: int) -> StageProgram:
     """Return a stage that takes its time and passes on no values."""
     inputs, outputs = _names(module)
     arguments = module.plans()[0]["arguments"]
@@ -169,7 +169,7 @@ def _times_of(module: ScheduledModule, ways: int) -> StageProgram:
         module.run_times(*stand_ins)
         return [None] * len(outputs)
 
-    return StageProgram(inputs, outputs, run, ways)
+    return StageProgram(inputs, outputs, run, instances)
 
 
 def _names(module: ScheduledModule) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -21,7 +21,7 @@ class WithoutTranspositions(Rewriter):
     width, and ``permute_dims`` back.
     """
 
-    wanted = ("permute_dims",)
+    operators = ("permute_dims",)
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding."""
@@ -45,7 +45,7 @@ class WithoutTranspositions(Rewriter):
 
 
 def _keep_order(shape: tuple[int, ...] | None, moves: list[Any]) -> bool:
-    """Whether transpositions and reshapes, given in reverse order, keep the order of a tensor's elements."""
+    """Whether transpositions and reshapes, in reverse order, keep the order of a tensor's elements."""
     if shape is None or (count := int(np.prod(shape))) > MOST_ELEMENTS:
         return False
     places = np.arange(count, dtype=np.int32)

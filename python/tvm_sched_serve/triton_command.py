@@ -1,0 +1,55 @@
+"""The command ``export-triton`` of ``tvm-sched`` and ``tvm-sched-run``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from tvm_sched.run_artifact import exit_status
+
+from .command import seconds, whole
+
+
+def main(arguments: Sequence[str], program: str = "tvm-sched export-triton") -> int:
+    """Run the command; return its exit status: 0, or 2 for wrong input."""
+    options = make_parser(program).parse_args(list(arguments))
+    return exit_status(lambda: _export(options))
+
+
+def _export(options: argparse.Namespace) -> None:
+    from .triton_export import TritonOptions, export_triton
+
+    delay = None if options.batch_delay is None else 1e-3 * options.batch_delay
+    written = export_triton(options.artifact, options.output, TritonOptions(options.instances, options.threads, delay))
+    if options.json:
+        print(json.dumps({"models": [asdict(model) for model in written]}))
+        return
+    for model in written:
+        batch = f", batches up to {model.max_batch_size}" if model.max_batch_size else ""
+        print(f"{options.output / model.name}: versions {', '.join(model.versions)}{batch}")
+
+
+def make_parser(program: str) -> argparse.ArgumentParser:
+    """Return the parser of the command's options."""
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="""Write compiled models as a repository of Triton Inference Server, for its Python backend. The server's
+Python needs tvm-sched-runtime.""",
+        epilog=f"Example: {program} model.so -o repository/ --instances 2 --batch-delay 2",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("artifact", type=Path, metavar="MODEL.so|FOLDER", help="as for `tvm-sched serve`")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="Triton's model repository")
+    parser.add_argument(
+        "--instances", type=whole(1, 1024), default=1, metavar="N", help="processes that run a model at once"
+    )
+    parser.add_argument("--threads", type=whole(1, 4096), metavar="N", help="threads of a run's CPU devices together")
+    parser.add_argument(
+        "--batch-delay", type=seconds(0), metavar="MS",
+        help="join requests to the batches that the artifact holds; milliseconds that one may wait for others",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print what was written as one JSON line")
+    return parser

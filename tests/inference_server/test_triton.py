@@ -1,0 +1,207 @@
+"""`tvm-sched export-triton`: configuration, the model of the Python backend, and a server of NVIDIA's."""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from inference_server_values import copy_artifact, expected
+
+from tvm_sched.errors import InputError
+from tvm_sched_serve import triton_export
+from tvm_sched_serve.datatypes import TensorType
+from tvm_sched_serve.served_model import ServedModel
+from tvm_sched_serve.triton_command import main
+from tvm_sched_serve.triton_export import TritonOptions, configuration, export_triton
+from tvm_sched_serve.triton_model import ARTIFACT, TritonPythonModel
+
+SOURCES = str(Path(__file__).resolve().parents[2] / "python")
+
+
+def test_command_writes_a_repository_and_replaces_it_as_a_whole(repository, tmp_path, capsys):
+    output = tmp_path / "triton"
+    (output / "small" / "9").mkdir(parents=True)
+    assert main([str(repository), "-o", str(output), "--instances", "3", "--threads", "2", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["models"]
+    assert [(model["name"], model["versions"]) for model in told] == [("small", ["1"]), ("versioned", ["1", "2"])]
+    assert {str(file.relative_to(output)) for file in output.rglob("*.so")} == {
+        f"small/1/{ARTIFACT}", f"versioned/1/{ARTIFACT}", f"versioned/2/{ARTIFACT}"
+    }  # fmt: skip
+    assert sorted(entry.name for entry in (output / "small").iterdir()) == ["1", "config.pbtxt"]
+    assert sorted(entry.name for entry in output.iterdir()) == ["small", "versioned"]
+
+
+def test_configuration_has_batches_and_instances_of_the_artifact():
+    scalar, rows = TensorType("s", "int8", ()), TensorType('r"', "float16", (-1, 3))
+    model = ServedModel("m", "1", None, (rows,), (rows,), frozenset(((n, 3),) for n in (1, 2, 8)))
+    assert configuration(model, TritonOptions(2, 4, 0.0015)) == (
+        'name: "m"\nbackend: "python"\nmax_batch_size: 8\n'
+        'input [ { name: "r\\"" data_type: TYPE_FP16 dims: [ 3 ] } ]\n'
+        'output [ { name: "r\\"" data_type: TYPE_FP16 dims: [ 3 ] } ]\n'
+        "version_policy { all { } }\n"
+        "instance_group [ { count: 2 kind: KIND_CPU } ]\n"
+        "dynamic_batching { preferred_batch_size: [ 2, 8 ] max_queue_delay_microseconds: 1500 }\n"
+        'parameters { key: "threads" value { string_value: "4" } }\n'
+    )
+    single = ServedModel("m", "1", None, (scalar,), (rows,), frozenset({((),)}))
+    text = configuration(single, TritonOptions(batch_delay=0.1))
+    assert 'input [ { name: "s" data_type: TYPE_INT8 dims: [ 1 ] reshape { shape: [ ] } } ]' in text
+    assert "max_batch_size: 0" in text
+    assert "dynamic_batching" not in text
+
+
+def test_what_triton_cannot_run_is_refused(artifacts, tmp_path, capsys, monkeypatch):
+    assert main([str(tmp_path / "none.so"), "-o", str(tmp_path / "triton")]) == 2
+    assert "there is no such artifact" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    flag = TensorType("flag", "bool", (2,))
+    with monkeypatch.context() as patch:
+        patch.setattr(triton_export, "load_served", lambda *_: ServedModel("m", "1", None, (flag,), (), frozenset()))
+        with pytest.raises(InputError, match="'flag' is bool"):
+            export_triton(artifacts / "by1.so", tmp_path / "triton")
+    with pytest.raises(InputError, match="cannot be written"):
+        export_triton(artifacts / "by1.so", tmp_path / "file")
+
+
+class Backend:
+    """In place of Triton's module for models in Python."""
+
+    class Tensor:
+        def __init__(self, name, value):
+            self.name, self.value = name, value
+
+        from_dlpack = classmethod(lambda cls, name, value: cls(name, np.from_dlpack(value)))
+
+        def __dlpack__(self, **options):
+            return self.value.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.value.__dlpack_device__()
+
+    def __init__(self):
+        self.InferenceResponse = lambda output_tensors, error=None: SimpleNamespace(tensors=output_tensors, error=error)
+        self.TritonError = str
+
+    def get_input_tensor_by_name(self, request, name):
+        return next(tensor for tensor in request if tensor.name == name)
+
+
+@pytest.mark.parametrize("batch", [0, 4])
+def test_model_joins_as_configured_and_refuses_requests_alone(artifacts, tmp_path, monkeypatch, rows, batch):
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", Backend())
+    copy_artifact(artifacts / "by1.so", tmp_path / "1" / ARTIFACT)
+    model = TritonPythonModel()
+    configured = {"max_batch_size": batch, "parameters": {"threads": {"string_value": "1"}}}
+    model.initialize(
+        {
+            "model_repository": str(tmp_path),
+            "model_version": "1",
+            "model_name": "small",
+            "model_config": json.dumps(configured),
+        }
+    )
+    inputs = [rows(1), rows(5), rows(4) if not batch else rows(3)]
+    answers = model.execute([[Backend.Tensor("x", x)] for x in inputs])
+    assert "allowed are" in answers[1].error if not batch else "from 1 to 4" in answers[1].error
+    for k in (0, 2):
+        (tensor,) = answers[k].tensors
+        assert tensor.name == "activations"
+        np.testing.assert_array_equal(tensor.value, expected(inputs[k]))
+
+
+@pytest.fixture
+def triton(tmp_path):
+    """Start NVIDIA's server on a repository; give its address."""
+    found = os.environ.get("TVM_SCHED_TRITON")
+    if not found:
+        pytest.skip("TVM_SCHED_TRITON does not name a folder into which the wheel nvidia-pytriton was unpacked")
+    wheel = Path(found)
+    server = wheel / "pytriton" / "tritonserver"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    backends = tmp_path / "backends"
+    shutil.copytree(server / "backends", backends)
+    stub = shutil.copy(server / "python_backend_stubs" / version / "triton_python_backend_stub", backends / "python")
+    Path(stub).chmod(0o755)
+    program = Path(shutil.copy(server / "bin" / "tritonserver", tmp_path))
+    program.chmod(0o755)
+    started = []
+
+    def start(repository):
+        for file in repository.rglob("model.py"):  # Triton's Python takes no PYTHONPATH
+            file.write_text(f"import sys\nsys.path.insert(0, {SOURCES!r})\n{file.read_text()}")
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+        process = subprocess.Popen(
+            [program, "--model-repository", repository, "--backend-directory", backends, "--http-port", str(port),
+             "--http-address", "127.0.0.1", "--allow-grpc=false", "--allow-metrics=false"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=os.environ | {"LD_LIBRARY_PATH": str(wheel / "nvidia_pytriton.libs")},
+        )  # fmt: skip
+        started.append(process)
+        log = []
+        for line in process.stdout:
+            log.append(line)
+            if "Started HTTPService" in line:
+                break
+        else:
+            raise AssertionError("".join(log))
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+        while process.poll() is None:  # it says so a moment before it listens
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 60).close()
+                break
+        return f"http://127.0.0.1:{port}"
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(60)
+
+
+def ask(address, path, x):
+    document = {"inputs": [{"name": "x", "shape": x.shape, "datatype": "FP32", "data": x.reshape(-1).tolist()}]}
+    with urllib.request.urlopen(
+        f"{address}/v2/models/{path}/infer", json.dumps(document).encode(), timeout=60
+    ) as answer:
+        (output,) = json.load(answer)["outputs"]
+    return np.array(output["data"], np.float32).reshape(output["shape"])
+
+
+@pytest.mark.thorough
+@pytest.mark.slow
+def test_nvidias_server_gives_our_values(triton, repository, tmp_path, rows):
+    export_triton(repository, tmp_path / "plain", TritonOptions(threads=1))
+    export_triton(
+        repository / "small.so", tmp_path / "joined", TritonOptions(threads=1, instances=2, batch_delay=0.005)
+    )
+    address = triton(tmp_path / "plain")
+    np.testing.assert_array_equal(ask(address, "versioned/versions/1", rows(4)), expected(rows(4)))
+    np.testing.assert_array_equal(ask(address, "versioned", rows(1)), expected(rows(1), 2))
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        ask(address, "small", rows(3))
+    assert "allowed are" in json.load(refused.value)["error"]
+    address = triton(tmp_path / "joined")
+    results = {}
+
+    def client(n):
+        results[n] = ask(address, "small", rows(n))
+
+    threads = [threading.Thread(target=client, args=(n,)) for n in (1, 2, 3, 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for n, value in results.items():
+        np.testing.assert_array_equal(value, expected(rows(n)))
+    assert len(results) == 4
