@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from thorough import examples
 from tvm_sched.errors import FormatError, InputError
+from tvm_sched_cluster.pods.pod_bound import most_allocated
 from tvm_sched_cluster.pods.pod_policies import POLICIES, Fragmentation, PodScheduler, PodState, popular_pods
-from tvm_sched_cluster.pods.pod_replay import most_allocated, replay_pods
+from tvm_sched_cluster.pods.pod_replay import replay_pods
 from tvm_sched_cluster.pods.pod_trace import Node, Pod, draw_pods, read_nodes, read_pods
 
 FGD = Path(__file__).parents[3] / "shared" / "data" / "fgd"
@@ -160,6 +161,17 @@ def test_no_allocation_beats_the_bound(machines, asked):
         return most
 
     assert most_allocated(machines, asked) >= best(tuple((m.cpu, m.memory, (1000,) * m.gpus) for m in machines), asked)
+
+
+def test_the_bound_packs_shares():
+    """By hand: of 600 one fits a GPU, of 300 three; 600 and 300 share one; a whole GPU is a share of 1000."""
+    machines = [Node(99, 99, 1, "A"), Node(99, 99, 1, "B")]
+    half = Pod(1, 1, 1, 600, ())
+    assert most_allocated(machines, [half] * 3) == pytest.approx(1200, abs=0.01)
+    assert most_allocated(machines, [half] * 3 + [SMALL]) == pytest.approx(1500, abs=0.01)
+    assert most_allocated(machines, [SMALL] * 9) == pytest.approx(1800, abs=0.01)
+    assert most_allocated(machines, [half, half, WHOLE]) == pytest.approx(1600, abs=0.01)
+    assert most_allocated(machines, [BARE]) == 0
 
 
 def test_tables_are_read(tmp_path):
