@@ -154,6 +154,7 @@ def costs_of(
     direct_ns = np.full(shape, FORBIDDEN, np.int64)
     index = graph_on(graph, topology).index
     host = np.array([sum(read) for read in index.host_bytes])
+    in_part = host < np.array([sum(index.size[t] for t in tensors) for tensors in index.host_inputs])
     predictions: dict[Device, Prediction] = {}
     for d, device in enumerate(topology.devices):
         key = _without_name(device)
@@ -171,10 +172,11 @@ def costs_of(
             reads = np.array([route.nanoseconds(int(size)) for size in host], dtype=np.int64)
             least = reads + int(launch * 1e9)
             # A CPU's kernel waits while a page is read from storage; a GPU computes what has arrived meanwhile.
-            fastest = operator_ns[:, d] + reads if device.kind == "cpu" else np.maximum(operator_ns[:, d], least)
+            fastest = operator_ns[:, d] + reads if topology.storage else np.maximum(operator_ns[:, d], least)
             if exact and device.name in exact:
                 fastest = np.maximum(fastest, _measured_direct(*exact[device.name]))
-            direct_ns[:, d] = np.where(host > 0, fastest, FORBIDDEN)
+            reads_directly = (host > 0) & (in_part if topology.storage else True)
+            direct_ns[:, d] = np.where(reads_directly, fastest, FORBIDDEN)
     return Costs(operator_ns, direct_ns, source, uncertainty=Uncertainty(low, high, shared, far))
 
 

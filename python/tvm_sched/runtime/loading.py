@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -72,12 +73,24 @@ def open_library(file: Path) -> Any:
     InputError
         It is missing, incomplete, or cannot be loaded.
     """
+    began = time.monotonic_ns()
     check_library(file)
+    checked = time.monotonic_ns()
     _library.load_library()
+    _note("check artifact", began, checked)
+    _note("libraries", checked)
+    opened = time.monotonic_ns()
     try:
-        return load_library(file)
+        library = load_library(file)
     except Exception as error:
         raise InputError(f"{file}: cannot be loaded ({error})") from error
+    _note("open artifact", opened)
+    return library
+
+
+def _note(stage: str, began: int, ended: int | None = None) -> None:
+    """Note a stage of the start for `ScheduledModule.stages`, in nanoseconds of the monotonic clock, until now."""
+    _library.function("tvm_sched.note_stage")(stage, began, time.monotonic_ns() if ended is None else ended)
 
 
 def _parameters_file(

@@ -17,7 +17,10 @@ from .tensors import to_numpy, to_tensor
 from .virtual_machine import VirtualMachine
 
 _KIND = "tvm_sched"
-_IN_THE_MODEL = {"first run": "partly", "copies of the first run": "counted", "kernels of the first run": "counted"}
+_IN_THE_MODEL = {
+    "first run": "partly", "copies of the first run": "counted", "kernels of the first run": "counted",
+    "read parameters": "counted", "reads of the first run": "counted",
+}  # fmt: skip
 
 
 class ScheduledModule:
@@ -342,9 +345,9 @@ class ScheduledModule:
 
         ``{"name", "start_s", "end_s", "bytes", "model"}``, by their start; stages overlap where threads work at the same
         time. ``bytes`` is 0 where nothing was moved. ``model`` says whether the cost model counts the time: ``"counted"``
-        (copies and kernels of the first run, which are there if it was traced), ``"not counted"``, or ``"partly"`` (the
-        first run as a whole). The start of the process is known to 0.01 s. Stages are those of all modules of the process;
-        see ``docs/architecture.md``, "CUDA".
+        (reads of the file; copies, reads and kernels of the first run, which are there if it was traced), ``"not
+        counted"``, or ``"partly"`` (the first run as a whole). The start of the process is known to 0.01 s. Stages are
+        those of all modules of the process; see ``docs/architecture.md``, "CUDA", and ``docs/tasks/cold_start.md``.
         """
         measured = json.loads(self._module["stages"]())
         begin = min((stage["start_ns"] for stage in measured), default=0)

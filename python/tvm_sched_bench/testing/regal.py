@@ -18,6 +18,9 @@ SIZE_MEAN, SIZE_DEVIATION = 50.0, 10.0
 """Distribution of tensor sizes: N(50, 10), from the paper."""
 WORK_DEVIATION = 0.1
 """Deviation of the random part of a node's cost, as a fraction of all tensors: N(0, 0.1), from the paper."""
+LOCAL_READS, LOCAL_REACH, LOCAL_TRANSFER = 2, 6, 2.7
+"""Tensors that a node of `regal_local` reads, nodes before it that may have made them, and the time of a tensor's transfer
+over what it adds to the cost of a node."""
 FAMILIES = ("Erdős–Rényi", "Barabási–Albert", "Watts–Strogatz")
 """Families of the base graphs, by ``seed % 3``."""
 
@@ -52,6 +55,32 @@ def regal_like(seed: int, nodes: int | None = None, *, own_share: bool = False) 
     if own_share:
         work += fraction * work
     tensors = [StageTensor(v, tuple(sorted(readers[v])), float(size[v]), float(size[v])) for v in range(n)]
+    return PartitionProblem([str(v) for v in range(n)], work, np.zeros(n), tensors)
+
+
+def regal_local(seed: int) -> PartitionProblem:
+    """A graph whose simple bounds fit the row `simple` of the paper's Table 3: 50 to 200 nodes that read what is near.
+
+    A node reads `LOCAL_READS` of the `LOCAL_REACH` nodes before it. It costs what its tensors cost, in and out, and a
+    random fraction of that, as `regal_like` with ``own_share``; a transfer costs `LOCAL_TRANSFER` times what the tensor
+    adds to a node. Reach, reads and that factor were fitted to the six figures of one row, so graphs of another kind may
+    fit them as well: which kinds REGAL drew, how bytes become time, and what its filter kept cannot be known from the row.
+    """
+    random = np.random.default_rng(seed)
+    n = int(random.integers(50, 201))
+    readers: list[set[int]] = [set() for _ in range(n)]
+    for v in range(1, n):
+        near = np.arange(max(0, v - LOCAL_REACH), v)
+        for u in random.choice(near, size=min(LOCAL_READS, len(near)), replace=False):
+            readers[int(u)].add(v)
+    size = np.maximum(random.normal(SIZE_MEAN, SIZE_DEVIATION, n), 0)
+    work = size.copy()
+    for source, targets in enumerate(readers):
+        for target in targets:
+            work[target] += size[source]
+    work *= 1 + np.maximum(random.normal(0, WORK_DEVIATION, n), 0)
+    times = LOCAL_TRANSFER * size
+    tensors = [StageTensor(v, tuple(sorted(readers[v])), float(times[v]), float(size[v])) for v in range(n)]
     return PartitionProblem([str(v) for v in range(n)], work, np.zeros(n), tensors)
 
 

@@ -58,12 +58,11 @@ class Claimer(Rewriter):
         name = operation(value)
         integers = find_integers(self, value) if name in PRODUCTS and not self._is_claimed(variable) else None
         if integers is not None:
-            product = integer_product(self, value, integers)
-            if product is not None:
-                return emit_product(self, value, product)
             exact = exact_product(self, value, integers)
             if exact is not None:
                 self._begin_exact(variable, value, exact)
+            elif (product := integer_product(self, value, integers)) is not None:
+                return emit_product(self, value, product)
         if variable not in self.ends and variable not in self.inside and name in PRODUCTS:
             self._begin(variable, value)
         if variable in self.ends:

@@ -1,7 +1,8 @@
-"""Our own kernels for convolutions and products of 8-bit integers, on processors without instructions for these.
+"""Our own kernels for convolutions and products of 8-bit integers.
 
-They widen to 16 bits, so that all sums are exact. The same kernel computes the operators that follow, one by one as the
-model writes them: a bias, a factor and a summand for each output, bounds, and quantisation to 8 bits.
+They multiply bytes if the processor has instructions that add their products exactly (AMX, VNNI), and otherwise widen them
+to 16 bits. The same kernel computes the operators that follow, one by one as the model writes them: a bias, a factor and
+a summand for each output, bounds, and quantisation to 8 bits.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _packed(weights: Any, product: bool, groups: int, geometry: dict[str, Any]) 
         kernel["algorithm"] = "depthwise"
     else:
         packed = pack(weights, groups, merged=groups == 1 and kernel["dilation"][1] == 0)
-    kernel["operands"] = [source, {**dense(packed.shape), "type": packed.dtype.name}, result]
+    kernel["operands"] = [source, {**dense(packed.shape, parameter=True), "type": packed.dtype.name}, result]
     return kernel, packed
 
 

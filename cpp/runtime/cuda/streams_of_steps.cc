@@ -1,4 +1,4 @@
-#include "runtime/cuda/step_routes.h"
+#include "runtime/cuda/streams_of_steps.h"
 
 #include <algorithm>
 #include <stdexcept>
@@ -66,6 +66,7 @@ class Maker {
         route.to = DeviceOf(plan_, step.outputs[0]);
         device = std::max(route.to != kHostMemory ? route.to : route.from, 0);
         break;
+      case StepKind::kRead:  // of plans for CPUs alone
       case StepKind::kHostRead:
         break;  // it moves nothing; any stream keeps its place in the order
     }
