@@ -142,8 +142,8 @@ def test_sizes_are_added_exactly():
 
 
 def test_a_wide_stage_of_many_operators_ends():
-    # 400 branches of a large and a small tensor from one source: one branch after the other holds one large tensor.
-    width = 400
+    # 200 branches of a large and a small tensor from one source: one branch after the other holds one large tensor.
+    width = 200
     tensors = [StageTensor(0, tuple(range(1, width + 1)), 0, 1)]
     tensors += [StageTensor(v, (v + width,), 0, 100) for v in range(1, width + 1)]
     tensors += [StageTensor(v + width, (2 * width + 1,), 0, 1) for v in range(1, width + 1)]
@@ -152,6 +152,13 @@ def test_a_wide_stage_of_many_operators_ends():
     assert found.given_peak == 1 + 100 * width
     assert found.peak == 100 + width  # the last large tensor, and what the other branches made
     assert found.bound <= found.peak
+
+
+def test_a_stage_of_a_thousand_operators_has_a_bound():
+    count = 1100
+    tensors = [StageTensor(v, (v + 1,), 0, 1 + v % 3) for v in range(count - 1)]
+    found = order_of_stage(graph_of([*tensors, StageTensor(count - 1, (), 0, 1)]), range(count))
+    assert (found.peak, found.bound, found.search) == (5, 5, "given")  # sizes 2 and 3 side by side
 
 
 def branched_problem(memory, weight=2):

@@ -95,8 +95,8 @@ def least_peak(activations: Sequence[Activation], nodes: int, *, ideals: int = I
         found, bound = _best_first(stage, floor, best, ideals)
         if found.peak < best.peak:
             best, search = found, "ideals"
-    peaks = (size / stage.unit for size in (best.peak, given.peak, bound))
-    return PeakOrder(tuple(_order(best)), *peaks, search)
+    unit = stage.unit
+    return PeakOrder(tuple(_order(best)), best.peak / unit, given.peak / unit, bound / unit, search)
 
 
 class _Stage:
