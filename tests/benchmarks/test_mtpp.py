@@ -97,7 +97,7 @@ def test_costs_against_memory(run, chain):
 def test_rows_of_memory_are_over_the_cheapest_of_the_same_memory():
     given = {
         (0.5, "anytime"): (200, 90, 220, 1.2, 1.0), (0.5, "random-1"): (250, None, 250, 1.0, 0.5),
-        (float("inf"), "anytime"): (100, 80, 100, 1.1, 1.0),
+        (float("inf"), "anytime"): (100, 95, 100, 1.1, 1.0),
     }  # fmt: skip
     measured = [
         Measurement("a", 4, name, 0, 10, 50, cost, bound, "", 1, "", memory, before, peaks, proved)
@@ -110,7 +110,10 @@ def test_rows_of_memory_are_over_the_cheapest_of_the_same_memory():
     assert rows["k=4, memory 0.5", "anytime", "given / least-peak order"] == pytest.approx(1.1)
     assert rows["k=4, memory 0.5", "anytime", "peak given / least"] == pytest.approx(1.2)
     assert rows["k=4, memory 0.5", "random-1", "proved least, %"] == 50
-    assert rows["k=4, unlimited", "anytime", "bound / best"] == pytest.approx(0.8)
+    assert rows["k=4, unlimited", "anytime", "bound / best"] == pytest.approx(0.95)
+    strongest = "strongest, of this or more memory"
+    assert rows["k=4, memory 0.5", strongest, "bound / best"] == pytest.approx(95 / 200)
+    assert rows["k=4, unlimited", strongest, "bound / best"] == pytest.approx(0.95)
 
 
 def test_short_memories_are_shares_of_the_parameters_of_a_stage():
