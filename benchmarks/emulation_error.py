@@ -23,11 +23,12 @@ from rich.console import Console
 
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import TvmSchedError
-from tvm_sched.execution_plan import ShapesOnly, emit_plan
+from tvm_sched.execution_plan import emit_plan
 from tvm_sched.problem import Operator, OpGraph, Problem, Tensor, load_topology, preset_names
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
+from tvm_sched_bench.testing.shapes_only import ShapesOnly
 
 BYTES = 2  # float16
 

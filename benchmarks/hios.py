@@ -11,9 +11,9 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -312,11 +312,31 @@ SWEEPS = {
 }
 
 
-class Runner:
-    """Runs methods on graphs."""
+class Kept:
+    """Figures by key; with a file, each is added to it as soon as it is there, so that a run goes on where it was."""
 
-    def __init__(self, work: float) -> None:
-        self.work = work
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.found = path, dict[str, list[float]]()
+        if path is not None and path.is_file():
+            for line in path.read_text().splitlines():
+                key, figures = json.loads(line)
+                self.found[key] = figures
+
+    def get(self, key: str, make: Callable[[], Sequence[float]]) -> list[float]:
+        """Return the figures of a key, and make them if they are not there."""
+        if key not in self.found:
+            self.found[key] = list(make())
+            if self.path is not None:
+                with self.path.open("a") as file:
+                    file.write(json.dumps([key, self.found[key]]) + "\n")
+        return self.found[key]
+
+
+class Runner:
+    """Runs methods on graphs, or takes what a former run kept."""
+
+    def __init__(self, work: float, kept: Kept) -> None:
+        self.work, self.kept = work, kept
         # A problem keeps its bound, so the methods of a graph share it.
         self._of = lru_cache(maxsize=2)(lambda graph, devices, staged: graph.problem(devices, concurrency=staged))
 
@@ -363,7 +383,9 @@ def instance_rows(folder: Path, runner: Runner, most: int) -> Iterator[Row]:
                 printed.setdefault(method, []).append(latency)
             graph = load_layered(file)
             for method in (*INTER, *STAGED):
-                figures = runner.certified(graph, devices, method)
+                key = f"{file.stem}, {devices} devices, {method}"
+                latency, bound, seconds = runner.kept.get(key, partial(runner.certified, graph, devices, method))
+                figures = latency, bound, seconds
                 found.setdefault(method, []).append(figures)
                 name = method.removesuffix("-inter")
                 kind = "feasible_inter" if name != method else "feasible_full"
@@ -397,7 +419,6 @@ def _printed(results: dict[str, Any], devices: str) -> Iterator[tuple[str, float
 
 def sweep_rows(runner: Runner, graphs: int, values: int) -> Iterator[Row]:
     """Yield means and standard deviations over random graphs at each point of the paper's sweeps."""
-    known: dict[tuple[object, ...], list[float]] = {}
     for sweep, points in SWEEPS.items():
         chosen = points[:: max(1, math.ceil((len(points) - 1) / (values - 1)))]
         for value in chosen:
@@ -407,19 +428,26 @@ def sweep_rows(runner: Runner, graphs: int, values: int) -> Iterator[Row]:
                 settings["edges"] = 2 * value
             if sweep != "devices":
                 settings[sweep] = value
-            made = [random_layered(seed, **settings) for seed in range(graphs)]
-            for method in SWEPT:
-                point = (devices, method, *settings.values())
-                if point not in known:  # all sweeps go through one point
-                    known[point] = [runner.milliseconds(graph, devices, method) for graph in made]
-                yield Row(f"{sweep} {value:g}", method, fmean(known[point]), "ms")
+            found: dict[str, list[float]] = {method: [] for method in SWEPT}
+            for seed in range(graphs):
+                graph = random_layered(seed, **settings)
+                for method, ms in found.items():
+                    # All sweeps go through one point.
+                    key = f"{devices} devices, {settings}, seed {seed}, {method}"
+                    ms += runner.kept.get(key, partial(_alone, runner, graph, devices, method))
+            for method, ms in found.items():
+                yield Row(f"{sweep} {value:g}", method, fmean(ms), "ms")
                 if graphs > 1:
-                    yield Row(f"{sweep} {value:g}", method, stdev(known[point]), SPREAD)
+                    yield Row(f"{sweep} {value:g}", method, stdev(ms), SPREAD)
 
 
-def time_rows(quick: bool) -> Iterator[Row]:
-    """Yield the scheduling times."""
-    for operators in (400,) if quick else (400, 5000):
+def _alone(runner: Runner, graph: LayeredGraph, devices: int, method: str) -> list[float]:
+    return [runner.milliseconds(graph, devices, method)]
+
+
+def time_rows(sizes: Iterable[int]) -> Iterator[Row]:
+    """Yield the scheduling times of graphs with so many operators."""
+    for operators in sizes:
         problem = random_layered(0, operators, operators // 28, 2 * operators).problem(8)
         for method in ("heft", "peft", "hios-lp", "hios-mr"):
             scheduler = get(method)
@@ -437,18 +465,23 @@ def main() -> None:
     arguments.add_argument(
         "--work", type=float, default=1.0, help="seconds of an idle core's work for anytime on an instance"
     )
+    arguments.add_argument(
+        "--times", default="400,5000", metavar="N,N", help="operators of the graphs whose schedulers are timed"
+    )
+    arguments.add_argument("--resume", type=Path, metavar="FILE", help="keep figures there, and go on from them")
     options = arguments.parse_args()
+    kept = Kept(options.resume)
     folder = options.instances or (INSTANCES if INSTANCES.is_dir() else None)
     rows = []
     solve(random_layered(0, 20, 4, 30).problem(2), method="heft")  # loads what is loaded once
-    rows += time_rows(options.quick)
+    rows += time_rows([400] if options.quick else map(int, options.times.split(",")))
     if folder is None:
         print("The authors' instances are not here; name their folder with --instances.")
     else:
-        rows += instance_rows(folder, Runner(options.work), 2 if options.quick else options.files)
+        rows += instance_rows(folder, Runner(options.work, kept), 2 if options.quick else options.files)
     graphs = options.graphs or (2 if options.quick else 30)
     work = min(0.25, options.work)  # for each of hundreds of graphs, enough to see the shape of the curves
-    rows += sweep_rows(Runner(work), graphs, 3 if options.quick else 7)
+    rows += sweep_rows(Runner(work, kept), graphs, 3 if options.quick else 7)
     report("HIOS's simulations", rows, options.json)
     if options.pictures:
         draw(rows, SWEEPS, options.pictures)
@@ -458,7 +491,8 @@ def main() -> None:
             f"`anytime` had {options.work:g} s of an idle core's work for each of the authors' instances, and {work:g} s "
             f"for each graph of the sweeps, which have {graphs} graphs a point for every method. Crosses in the pictures "
             "are what the paper's text prints of its Figures 7 to 11; a speed-up over sequential execution is drawn as our "
-            "sequential latency divided by it, with a bar where the text gives a range."
+            "sequential latency divided by it, with a bar where the text gives a range. Seconds are by the clock: "
+            "what else the machine did counts."
         )
         page(rows, SWEEPS, options.markdown, where, told).write()
 

@@ -2,7 +2,8 @@
 
 Problems are of the kernels that a GPU runs, with what their launches take of it. Predictions are those of a GPU's blocks
 (`tvm_sched.schedule.thread_blocks`), with parameters on the GPU: an H100, beside what one took (``data/h100_opara.json``),
-and the GPUs of the paper. Inception-v3 runs with batches of 1 to 32, too.
+and the GPUs of the paper. Inception-v3 runs with batches of 1 to 32, too. ``--measured`` makes the page of what the H100
+took alone; its program is that of commit e017e82d, and `gpu_hour.py` has since measured ours with Opara's streams.
 """
 
 from __future__ import annotations
@@ -17,18 +18,27 @@ from typing import Any
 import msgspec
 from _common import parser
 from _gpu import gpu_graph
-from _opara_page import DECODER, H100, METHODS, PAPER_GPUS, SWEPT, TIMELINE_METHODS, TIMELINES, page
-from opara_gpu import last_first, one_gpu
+from _opara_page import DECODER, H100, METHODS, PAPER_GPUS, SWEPT, TIMELINE_METHODS, TIMELINES, measured_page, page
 
 from tvm_sched.cost_model import occupancy
-from tvm_sched.problem import STREAM_OVERHEAD, WAIT_OVERHEAD, Device, OpGraph, Problem, Scenario, Topology, Workload
+from tvm_sched.problem import (
+    STREAM_OVERHEAD,
+    WAIT_OVERHEAD,
+    Bus,
+    Device,
+    OpGraph,
+    Problem,
+    Scenario,
+    Topology,
+    Workload,
+)
 from tvm_sched.schedule import Placement, Schedule, ScheduleIndex, requests_of
-from tvm_sched.schedule._compiled import compiled
+from tvm_sched.schedule.native_objects import native_problem
 from tvm_sched.schedule.thread_blocks import multiprocessor_efficiency, simulate_blocks
 from tvm_sched.schedulers import solve
 from tvm_sched.streams import ALLOCATORS, LAUNCH_ORDERS, allocate_streams, count_synchronizations, order_launches
-from tvm_sched.streams.choice import choose_launch_order, choose_streams
 from tvm_sched.streams.stream_allocation import launches_of
+from tvm_sched.streams.stream_choice import choose_launch_order, choose_streams
 
 GRAPH_LAUNCH = 0.78e-6
 """Seconds that a kernel takes after another of its stream in a CUDA graph (``docs/results/concurrent_kernels.md``)."""
@@ -41,6 +51,15 @@ GPUS = {
 """Bytes, bytes and float32 operations a second, from data sheets."""
 
 
+def one_gpu() -> Topology:
+    """Make the machine with one H100 for which networks are lowered."""
+    device = Device(
+        "gpu0", 80 * 10**9, 3.35e12, {"float32": 67e12}, kind="cuda", launch_overhead=2e-6, bus="pcie0", model="H100",
+        arch="sm_90",
+    )  # fmt: skip
+    return Topology("one H100", (device,), (Bus("pcie0", 5e10, 1e-5),))
+
+
 def graph_of(name: str, batch: int, graphs: Path | None) -> OpGraph:
     """Lower a model to the kernels of an H100."""
     from _opara_models import exported
@@ -48,7 +67,7 @@ def graph_of(name: str, batch: int, graphs: Path | None) -> OpGraph:
     if name == DECODER:
         return decoder_graph()
     kept = graphs / f"{name.replace(' ', '_')}-{batch}.json" if graphs else None
-    return gpu_graph(lambda: exported(name, batch), one_gpu("sm_90"), kept)
+    return gpu_graph(lambda: exported(name, batch), one_gpu(), kept)
 
 
 def decoder_graph() -> OpGraph:
@@ -56,7 +75,7 @@ def decoder_graph() -> OpGraph:
     from tvm_sched.problem.decoder_config import PRESETS
     from tvm_sched.relax.decoders.decoder_graph import decoder_variants
 
-    return decoder_variants(PRESETS["openllama-3b"], 1, 32, gpus=one_gpu("sm_90"))[0]
+    return decoder_variants(PRESETS["openllama-3b"], 1, 32, gpus=one_gpu())[0]
 
 
 def problem_of(graph: OpGraph, name: str, free: bool = False) -> Problem:
@@ -112,6 +131,30 @@ def orders_of(problem: Problem, base: Schedule, resident: tuple[str, ...]) -> di
     return found
 
 
+def last_first(problem: Problem, schedule: Schedule) -> Schedule:
+    """Reorder so that the last free operator comes first: in a CUDA graph branches start in reverse order."""
+    order = [placement.operator for placement in schedule.placements]
+    place = {name: k for k, name in enumerate(order)}
+    index = problem.graph.index
+    names = [operator.name for operator in problem.graph.operators]
+    waits = {names[o]: len(before) for o, before in enumerate(index.predecessors)}
+    after: dict[str, list[str]] = {name: [] for name in names}
+    for o, before in enumerate(index.predecessors):
+        for p in before:
+            after[names[p]].append(names[o])
+    free, found = [name for name in order if not waits[name]], []
+    while free:
+        name = max(free, key=place.__getitem__)
+        free.remove(name)
+        found.append(name)
+        for following in after[name]:
+            waits[following] -= 1
+            if not waits[following]:
+                free.append(following)
+    of = {placement.operator: placement for placement in schedule.placements}
+    return schedule.replace(placements=tuple(of[name] for name in found))
+
+
 def events_of(problem: Problem, schedule: Schedule, resident: tuple[str, ...]) -> list[tuple[str, bool, float, float]]:
     """Return each kernel's stream, whether it is memory-bound, its start and its end (us)."""
     memory_bound = {each.name for each in problem.graph.operators if each.demand and each.demand.memory_bound}
@@ -162,7 +205,7 @@ def waits_of(problem: Problem, schedule: Schedule) -> int:
 
 def _milliseconds(problem: Problem, base: Schedule, method: str) -> float:
     """Return the median time of the allocation itself: neither of preparing its input nor of pricing its schedule."""
-    known, (operators, devices, _) = compiled(problem), launches_of(problem, base)
+    known, (operators, devices, _) = native_problem(problem), launches_of(problem, base)
     taken = []
     for _ in range(9):
         begin = time.perf_counter()
@@ -185,7 +228,10 @@ def main() -> None:
     arguments.add_argument("--resume", action="store_true", help="leave out cases that stand in the file of --json")
     arguments.add_argument("--models", nargs="*", default=list(PAPER_GPUS), help="of these names alone")
     arguments.add_argument("--batches", nargs="*", type=int, default=list(BATCHES), help=f"of {SWEPT}")
+    arguments.add_argument("--measured", action="store_true", help="make the page of what was measured, and no other")
     options = arguments.parse_args()
+    if options.measured:
+        return measured_page(options.markdown).write()
     cases: list[dict[str, Any]] = []
     if options.resume and options.json and options.json.exists():
         cases = json.loads(options.json.read_text())

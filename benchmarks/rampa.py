@@ -64,7 +64,9 @@ Section IV-C with Table VII's settings: after each generation ρτ, and φ / cos
 solution (G^b and L^b of Table II); GPUs of one kind in one rack, which are alike, share one.
 
 The authors' figures are what their code placed on the base and the large cluster, its slips included, on sequences of its
-own. For the two other clusters the paper has Figure 7 as a picture alone, and the results are not in their repository."""
+own. For the two other clusters the paper has Figure 7 as a picture alone, and the results are not in their repository.
+What their program does otherwise, option by option and on their own clusters and sequences, is on
+[another page](rampa_program.md)."""
 
 
 def write(

@@ -1,8 +1,8 @@
 """SortingHat's Figure 4 and Section 6: one schedule on three pairs of GPUs, KV caches that remain, and slices of a GPU.
 
 Figure 4: EfficientMIP schedules for two GPUs, and its schedule is priced on GPU1 with GPU2, GPU3 and GPU4 of the V100
-server. Section 6: a decode step in which parts of the KV cache remain on the devices as parameters do in Figure 14; and an
-A100 cut into seven MIG instances, each a device.
+server; with ``--planner heft`` HEFT's, alone on a page. Section 6: a decode step in which parts of the KV cache remain on
+the devices as parameters do in Figure 14; and an A100 cut into seven MIG instances, each a device.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def problem(model: str, batch: int, tokens: int, topology: Topology, phase: str 
     return problem_of(decoder_graph(PRESETS[model], batch, tokens, phase=phase), (), topology, costs)
 
 
-def pair_rows(models: Sequence[str], shapes: Sequence[tuple[int, int]]) -> Iterator[Row]:
+def pair_rows(models: Sequence[str], shapes: Sequence[tuple[int, int]], planner: str) -> Iterator[Row]:
     """Yield the speed-up of one schedule on each pair of GPUs."""
     for model in models:
         for batch, tokens in shapes:
@@ -75,7 +75,7 @@ def pair_rows(models: Sequence[str], shapes: Sequence[tuple[int, int]]) -> Itera
             alone = solve(problem(model, batch, tokens, one(pair("gpu2"))), method="single").certificate
             assert alone is not None
             planned = problem(model, batch, tokens, pair(PLANNED_FOR))
-            schedule = checked(planned, solve(planned, method="efficient-mip", options=OPTIONS["efficient-mip"]))
+            schedule = checked(planned, solve(planned, method=planner, options=OPTIONS.get(planner, {})))
             away = sum(placement.device == "second" for placement in schedule.placements)
             yield Row(case, AWAY, away, "operators")
             for second in SECONDS:
@@ -126,12 +126,8 @@ def page(found: dict[str, list[Row]], path: Path | None) -> Page:
     """Make the page."""
     made = Page("SortingHat's Figure 4 and Section 6", path, predicted=True, notes=INTRODUCTION)
     made.text("## Figure 4: one schedule on three pairs of GPUs")
-    made.text(
-        "EfficientMIP's schedule for two V100 on buses of their own, priced on GPU1 with a GPU of the same bus (GPU2), of",
-        "another bus (GPU3), and of another bus with two NVLinks instead of one (GPU4); times as fast as GPU1 alone.",
-    )
-    _by_case(made, found["pairs"])
-    made.text(figure_4(found["pairs"]))
+    _pairs(made, found["pairs"], "EfficientMIP")
+    made.text("With [HEFT's schedules](sortinghat_figure_4.md), which use both GPUs, the pairs differ.")
     made.text("## Section 6: KV caches that remain")
     made.text(
         "A decode step on the V100 server, in ms, of schedules made for what remains. The cache of each layer is two",
@@ -150,6 +146,26 @@ def page(found: dict[str, list[Row]], path: Path | None) -> Page:
     return made
 
 
+def _pairs(made: Page, rows: list[Row], planner: str) -> None:
+    made.text(
+        f"{planner}'s schedule for two V100 on buses of their own, priced on GPU1 with a GPU of the same bus (GPU2), of",
+        "another bus (GPU3), and of another bus with two NVLinks instead of one (GPU4); times as fast as GPU1 alone.",
+    )
+    _by_case(made, rows)
+    made.text(figure_4(rows, planner))
+
+
+def pairs_page(rows: list[Row], path: Path | None) -> Page:
+    """Make the page of Figure 4 alone, with HEFT's schedules."""
+    made = Page("SortingHat's Figure 4 with HEFT's schedules", path, predicted=True)
+    made.text(
+        "EfficientMIP as [run here](sortinghat_systems.md) puts all operators on one GPU, so that its schedules say nothing",
+        "of pairs. HEFT's use both, are made without a time limit, and are priced in the same way.",
+    )
+    _pairs(made, rows, "HEFT")
+    return made
+
+
 def _by_case(made: Page, rows: list[Row]) -> None:
     figures = {(row.case, row.method): row.figure for row in rows}
     methods = list(dict.fromkeys(row.method for row in rows))
@@ -160,7 +176,7 @@ def _by_case(made: Page, rows: list[Row]) -> None:
     made.table(["case", *methods], lines)
 
 
-def figure_4(rows: list[Row]) -> str:
+def figure_4(rows: list[Row], planner: str) -> str:
     """Compare with what the paper says of its Figure 4."""
     figures = {(row.case, row.method): row.figure for row in rows}
     cases = list(dict.fromkeys(row.case for row in rows))
@@ -173,7 +189,7 @@ def figure_4(rows: list[Row]) -> str:
     return (
         f"GPU1+GPU3 is faster than GPU1+GPU2 in {len(faster)} of {len(cases)} cases, as in the paper's figure in all; "
         f"GPU1+GPU2 is slower than GPU1 alone in {len(slower)}. GPU1+GPU4 is faster than GPU1+GPU3 in {len(more)}, by up "
-        f"to {max(gain):.2%}; the paper's text says consistently, from twice the NVLinks. EfficientMIP puts all operators "
+        f"to {max(gain):.2%}; the paper's text says consistently, from twice the NVLinks. {planner} puts all operators "
         f"on one GPU in {len(on_one)} cases, in which the second GPU does not matter. Bars of the paper's figure have no "
         "numbers."
     )
@@ -201,10 +217,17 @@ def slices_text(rows: list[Row]) -> Iterator[str]:
 
 
 def main() -> None:
-    options = parser(__doc__).parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--planner", choices=("efficient-mip", "heft"), default="efficient-mip", help="of Figure 4")
+    options = arguments.parse_args()
     few = slice(1) if options.quick else slice(None)
+    if options.planner == "heft":
+        rows = list(pair_rows(MODELS, SHAPES[few], "heft"))
+        report("SortingHat's Figure 4 with HEFT's schedules", rows, options.json)
+        pairs_page(rows, options.markdown).write()
+        return
     found = {
-        "pairs": list(pair_rows(MODELS[few], SHAPES[few])),
+        "pairs": list(pair_rows(MODELS[few], SHAPES[few], options.planner)),
         "caches": list(cache_rows(DECODES[few])),
         "slices": list(slice_rows(SLICED[few])),
     }

@@ -55,7 +55,7 @@ RUNTIME_MODULES = (
     "tvm_sched.files",
     "tvm_sched.pipeline",
     "tvm_sched.pipeline.pipeline_artifact",
-    "tvm_sched.pipeline.compiled",
+    "tvm_sched.pipeline.compiled_pipeline",
     "tvm_sched.pipeline.pipeline_executor",
     "tvm_sched.pipeline.pipeline_plan",
     "tvm_sched.pipeline.stage_pricing",

@@ -10,9 +10,9 @@ def constant(*shape, seed=0):
     return relax.const(np.random.default_rng(seed).standard_normal(shape).astype("float32") / 8)
 
 
-def model(function, *shapes):
+def model(function, *shapes, dtype="float32"):
     """A Relax module of a function that emits with a builder."""
-    inputs = [relax.Var(f"x{k}", relax.TensorType(shape, "float32")) for k, shape in enumerate(shapes)]
+    inputs = [relax.Var(f"x{k}", relax.TensorType(shape, dtype)) for k, shape in enumerate(shapes)]
     builder = relax.BlockBuilder()
     with builder.function("main", inputs):
         with builder.dataflow():

@@ -1,7 +1,9 @@
 """Hypothesis strategies for problems and schedules, on the generators of `tvm_sched_bench.testing`."""
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched_bench.testing import random_problem, random_schedule
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -28,3 +30,14 @@ def scheduled_problems(draw, **limits):
     """A problem with a schedule that obeys all rules but perhaps that of memory."""
     problem = draw(problems(**{"styles": ("bus", "shared", "mixed", "storage"), **limits}))
     return problem, random_schedule(problem, draw(SEEDS))
+
+
+def fuzzed(most: int) -> settings:
+    """Settings of a test that compiles random models: equal ones each time, however long each takes."""
+    return settings(
+        max_examples=examples(most),
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )

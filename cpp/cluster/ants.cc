@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kFar = std::numeric_limits<double>::infinity();
 constexpr size_t kLongestWalk = 6;  // links between switches, where the shortest way is no longer
+constexpr size_t kUnchanged = 5;    // generations after which sub-agents that find the same end
 
 /*! \brief A solution and its cost. */
 struct Ant {
@@ -30,8 +31,9 @@ class Colony {
         chain_(chain),
         settings_(settings),
         random_(settings.seed),
-        gpu_cost_(GpuCosts(cluster, residual)),
-        link_cost_(link_costs(cluster, residual, gpu_cost_)) {
+        link_costs_(link_costs),
+        gpu_cost_(GpuCostsOf(residual)) {
+    SetLinkCosts(gpu_cost_);
     const std::vector<int64_t> all(cluster.links.size(), 1);
     distance_.resize(cluster.switches());
     for (SwitchId s = 0; s < std::ssize(distance_); ++s) distance_[s] = Distances(cluster, all, s);
@@ -50,29 +52,70 @@ class Colony {
         const double limit = std::min(best.cost, current.cost);
         Ant first = Generation(stages, limit, g == 1 && limit == kFar);
         if (first.cost < current.cost) current = std::move(first);
-        Evaporate(current);
+        Evaporate(current, current.cost, &gpu_pheromone_, &link_pheromone_);
       }
-      if (current.cost < best.cost) best = std::move(current);
+      const bool better = current.cost < best.cost;
+      if (better) best = std::move(current);
+      if (settings_.first_rise && !better && best.cost < kFar) break;
     }
     if (best.cost == kFar) return std::nullopt;
     return std::move(best.embedding);
   }
 
  private:
+  /*! \brief Costs of GPUs with what is free; for PipeEdge strong ones attract, if little. */
+  std::vector<double> GpuCostsOf(const Residual& free) const {
+    if (!settings_.fastest) return GpuCosts(cluster_, free);
+    std::vector<double> costs;
+    for (const Pool& pool : cluster_.pools) {
+      costs.push_back(1 + 1 / GpuPower(cluster_.kinds[pool.kind]));
+    }
+    return costs;
+  }
+
+  void SetLinkCosts(const std::vector<double>& gpu_costs) {
+    access_cost_.assign(cluster_.pools.size(), 0);
+    if (settings_.fastest) {
+      link_cost_.assign(cluster_.links.size(), 1);
+    } else if (settings_.pool_links) {
+      LinkCosts::OfPools costs = link_costs_.OverPools(cluster_, residual_, gpu_costs);
+      link_cost_ = std::move(costs.links);
+      access_cost_ = std::move(costs.access);
+    } else {
+      link_cost_ = link_costs_(cluster_, residual_, gpu_costs);
+    }
+  }
+
   /*! \brief No solution of this many stages costs less; infinity where there are too few GPUs. */
   double CheapestGpus(size_t stages) const {
+    const auto count = static_cast<int64_t>(stages);
+    if (std::accumulate(residual_.gpus.begin(), residual_.gpus.end(), int64_t{0}) < count) {
+      return kFar;
+    }
+    if (settings_.fastest) return 0;
+    if (settings_.falling_costs) {
+      // The last of the stages is the cheapest if all before it were of its rack.
+      Residual last = residual_;
+      for (int64_t& gpus : last.gpus) gpus = std::max<int64_t>(gpus - count + 1, gpus > 0);
+      double least = kFar;
+      const std::vector<double> costs = GpuCosts(cluster_, last);
+      for (size_t p = 0; p < costs.size(); ++p) {
+        if (residual_.gpus[p] > 0) least = std::min(least, costs[p]);
+      }
+      return static_cast<double>(count) * least;
+    }
     std::vector<PoolId> order(cluster_.pools.size());
     std::iota(order.begin(), order.end(), 0);
     std::sort(order.begin(), order.end(),
               [&](PoolId a, PoolId b) { return gpu_cost_[a] < gpu_cost_[b]; });
     double cost = 0;
-    auto left = static_cast<int64_t>(stages);
+    int64_t left = count;
     for (PoolId p : order) {
       const int64_t taken = std::min(left, residual_.gpus[p]);
       cost += static_cast<double>(taken) * gpu_cost_[p];
       left -= taken;
     }
-    return left > 0 ? kFar : cost;
+    return cost;
   }
 
   /*!
@@ -97,34 +140,117 @@ class Colony {
     if (!ChooseGpus(stages, limit, together, &ant)) return {};
     std::vector<KindId> kinds;
     for (PoolId p : ant.embedding.pools) kinds.push_back(cluster_.pools[p].kind);
+    if (settings_.sub_agents) return CanServe(kinds) ? SendSubAgents(ant, kinds, limit) : Ant{};
     // Whichever check fails more often comes first: the cost once there is a limit.
     const bool limited = limit < kFar;
-    if (limited && !Walk(limit, &ant)) return {};
+    if (limited && !Walk(limit, link_attraction_, &ant)) return {};
     if (!CanServe(kinds)) return {};
-    if (!limited && !Walk(limit, &ant)) return {};
-    std::optional<Split> split = BestSplit(cluster_, chain_, kinds, ant.embedding.routes);
-    if (!split) return {};
-    ant.embedding.split = std::move(*split);
-    return ant;
+    if (!limited && !Walk(limit, link_attraction_, &ant)) return {};
+    return Cut(kinds, limit, &ant) ? ant : Ant{};
   }
 
-  /*! \brief A pool for each stage; a pool is as likely as its free GPUs together. */
+  /*!
+   * \brief The cheapest walk between an ant's GPUs that a colony of its own finds.
+   *
+   * Its pheromones lie on links alone and end with it; it ends early where the same cost comes
+   * again and again.
+   */
+  Ant SendSubAgents(const Ant& ant, const std::vector<KindId>& kinds, double limit) {
+    std::vector<double> pheromone(cluster_.links.size(), settings_.initial);
+    Ant best;
+    if (!settings_.fastest && ant.cost + CheapestLinks(ant.embedding.pools) >= limit) return best;
+    size_t unchanged = 0;
+    for (size_t g = 0; g < settings_.generations && unchanged < kUnchanged; ++g) {
+      const double before = best.cost;
+      const std::vector<double> attraction = Attractions(pheromone, link_cost_);
+      for (size_t a = 0; a < settings_.agents; ++a) {
+        const double most = std::min(limit, best.cost);
+        Ant walker = ant;
+        if (Walk(most, attraction, &walker) && Cut(kinds, most, &walker)) best = std::move(walker);
+      }
+      if (best.cost < kFar && best.embedding.Hops() == 0) break;  // there is no other walk
+      unchanged = best.cost == before && best.cost < kFar ? unchanged + 1 : 0;
+      Evaporate(best, settings_.fastest ? best.cost : best.cost - ant.cost, nullptr, &pheromone);
+    }
+    return best;
+  }
+
+  /*! \brief No walk between these pools costs less. */
+  double CheapestLinks(const std::vector<PoolId>& pools) const {
+    double cost = 0;
+    for (size_t s = 1; s < pools.size(); ++s) {
+      if (pools[s - 1] == pools[s]) continue;
+      cost += access_cost_[pools[s - 1]] + access_cost_[pools[s]] +
+              CheapestWalk(cluster_.pools[pools[s - 1]].at, cluster_.pools[pools[s]].at);
+    }
+    return cost;
+  }
+
+  /*! \brief The least sum of link costs from a switch to another: Dijkstra. */
+  double CheapestWalk(SwitchId from, SwitchId to) const {
+    std::vector<double> cost(cluster_.switches(), kFar);
+    std::vector<bool> known(cluster_.switches());
+    cost[from] = 0;
+    while (true) {
+      SwitchId at = -1;
+      for (SwitchId s = 0; s < std::ssize(cost); ++s) {
+        if (!known[s] && cost[s] < kFar && (at < 0 || cost[s] < cost[at])) at = s;
+      }
+      if (at < 0 || at == to) return cost[to];
+      known[at] = true;
+      for (const Arc& arc : cluster_.arcs[at]) {
+        if (residual_.fibres[arc.link] > 0) {
+          cost[arc.to] = std::min(cost[arc.to], cost[at] + link_cost_[arc.link]);
+        }
+      }
+    }
+  }
+
+  /*! \brief Gives an ant the best cut for its GPUs and circuits, if one is within the limits. */
+  bool Cut(const std::vector<KindId>& kinds, double limit, Ant* ant) {
+    std::vector<int64_t> key(kinds.begin(), kinds.end());
+    for (const Route& route : ant->embedding.routes) {
+      key.insert(key.end(), {route.head.count, route.bandwidth.rate});
+    }
+    auto [at, fresh] = cuts_.try_emplace(std::move(key));
+    if (fresh) at->second = BestSplit(cluster_, chain_, kinds, ant->embedding.routes);
+    if (!at->second) return false;
+    ant->embedding.split = *at->second;
+    if (settings_.fastest) ant->cost = static_cast<double>(ant->embedding.split.cycle.count) / 1e6;
+    return ant->cost < limit;
+  }
+
+  /*!
+   * \brief A pool for each stage.
+   *
+   * A pool is as likely as its free GPUs together, or as one of them where pools are chosen.
+   */
   bool ChooseGpus(size_t stages, double limit, bool together, Ant* ant) {
-    std::vector<int64_t> free = residual_.gpus;
+    Residual free = residual_;
+    std::vector<double> costs = gpu_cost_;
+    std::vector<double> attraction = gpu_attraction_;
     weights_.resize(cluster_.pools.size());
     for (size_t s = 0; s < stages; ++s) {
       for (size_t p = 0; p < weights_.size(); ++p) {
-        const bool open = !together || (s == 0 ? free[p] >= static_cast<int64_t>(stages)
-                                               : p == static_cast<size_t>(ant->embedding.pools[0]));
-        weights_[p] = open ? static_cast<double>(free[p]) * gpu_attraction_[p] : 0;
+        const bool open =
+            free.gpus[p] > 0 &&
+            (!together || (s == 0 ? free.gpus[p] >= static_cast<int64_t>(stages)
+                                  : p == static_cast<size_t>(ant->embedding.pools[0])));
+        const double many = settings_.pool_choice ? 1 : static_cast<double>(free.gpus[p]);
+        weights_[p] = open ? many * attraction[p] : 0;
       }
       const std::optional<size_t> chosen = Draw();
       if (!chosen) return false;
-      ant->cost += gpu_cost_[*chosen];
+      if (!settings_.fastest) ant->cost += costs[*chosen];
       if (ant->cost >= limit) return false;
-      --free[*chosen];
+      --free.gpus[*chosen];
       ant->embedding.pools.push_back(static_cast<PoolId>(*chosen));
+      if (settings_.falling_costs && !settings_.fastest) {
+        costs = GpuCosts(cluster_, free);
+        attraction = Attractions(gpu_pheromone_, costs);
+      }
     }
+    if (settings_.pool_links && settings_.falling_costs) SetLinkCosts(costs);
     return true;
   }
 
@@ -138,26 +264,34 @@ class Colony {
     return at->second;
   }
 
-  bool Walk(double limit, Ant* ant) {
+  /*! \brief Links between an ant's GPUs, if they cost no more than the limit. */
+  bool Walk(double limit, const std::vector<double>& attraction, Ant* ant) {
     std::vector<int64_t> fibres = residual_.fibres;
     for (size_t s = 1; s < ant->embedding.pools.size(); ++s) {
       const PoolId from = ant->embedding.pools[s - 1], to = ant->embedding.pools[s];
       std::optional<std::vector<LinkId>> links =
-          WalkTo(cluster_.pools[from].at, cluster_.pools[to].at, fibres);
+          WalkTo(cluster_.pools[from].at, cluster_.pools[to].at, fibres, attraction);
       if (!links) return false;
+      double cost = from == to ? 0 : access_cost_[from] + access_cost_[to];
       for (LinkId l : *links) {
         --fibres[l];
-        ant->cost += link_cost_[l];
+        cost += link_cost_[l];
       }
+      if (!settings_.fastest) ant->cost += cost;
       if (ant->cost >= limit) return false;
       ant->embedding.routes.push_back(MakeRoute(cluster_, from, to, std::move(*links)));
     }
     return true;
   }
 
-  /*! \brief A random walk that passes no switch twice and steps to its aim when it is next. */
+  /*!
+   * \brief A random walk that passes no switch twice.
+   *
+   * It steps to its aim when that is next, but not where sub-agents seek ways that cost less.
+   */
   std::optional<std::vector<LinkId>> WalkTo(SwitchId at, SwitchId aim,
-                                            const std::vector<int64_t>& fibres) {
+                                            const std::vector<int64_t>& fibres,
+                                            const std::vector<double>& attraction) {
     const std::vector<int32_t>& far = distance_[aim];
     const size_t most = std::max<size_t>(kLongestWalk, static_cast<size_t>(far[at]));
     std::vector<LinkId> links;
@@ -171,12 +305,12 @@ class Colony {
                           links.size() + 1 + static_cast<size_t>(far[arc.to]) <= most &&
                           std::find(passed.begin(), passed.end(), arc.to) == passed.end();
         if (!open) continue;
-        if (arc.to == aim) {
+        if (arc.to == aim && !settings_.sub_agents) {
           weights_.assign(arcs.size(), 0);
           weights_[i] = 1;
           break;
         }
-        weights_[i] = link_attraction_[arc.link];
+        weights_[i] = attraction[arc.link];
       }
       const std::optional<size_t> chosen = Draw();
       if (!chosen) return std::nullopt;
@@ -213,20 +347,26 @@ class Colony {
     return last;
   }
 
-  /*! \brief Pheromones after a generation: rho tau, and phi / cost on the current best (Table II).
+  /*!
+   * \brief Pheromones after a generation: rho tau, and phi / cost on the current best (Table II).
    */
-  void Evaporate(const Ant& best) {
-    for (double& pheromone : gpu_pheromone_) pheromone *= settings_.decrease;
-    for (double& pheromone : link_pheromone_) pheromone *= settings_.decrease;
-    if (best.cost == kFar) return;
-    const double more = settings_.increase / std::max(best.cost, 1e-6);
-    const std::set<PoolId> pools(best.embedding.pools.begin(), best.embedding.pools.end());
-    for (PoolId p : pools) gpu_pheromone_[p] += more;
-    std::set<LinkId> links;
-    for (const Route& route : best.embedding.routes) {
-      links.insert(route.links.begin(), route.links.end());
+  void Evaporate(const Ant& best, double cost, std::vector<double>* gpus,
+                 std::vector<double>* links) const {
+    for (std::vector<double>* all : {gpus, links}) {
+      if (all == nullptr) continue;
+      for (double& pheromone : *all) pheromone *= settings_.decrease;
     }
-    for (LinkId l : links) link_pheromone_[l] += more;
+    if (best.cost == kFar) return;
+    const double more = settings_.increase / std::max(cost, 1e-6);
+    if (gpus != nullptr) {
+      const std::set<PoolId> pools(best.embedding.pools.begin(), best.embedding.pools.end());
+      for (PoolId p : pools) (*gpus)[p] += more;
+    }
+    std::set<LinkId> passed;
+    for (const Route& route : best.embedding.routes) {
+      passed.insert(route.links.begin(), route.links.end());
+    }
+    for (LinkId l : passed) (*links)[l] += more;
   }
 
   const Cluster& cluster_;
@@ -234,10 +374,13 @@ class Colony {
   const Chain& chain_;
   const AntSettings& settings_;
   MersenneTwister random_;
-  const std::vector<double> gpu_cost_, link_cost_;
-  std::vector<std::vector<int32_t>> distance_;  // over all links, free or not
+  const LinkCosts& link_costs_;
+  const std::vector<double> gpu_cost_;
+  std::vector<double> link_cost_, access_cost_;  // those of the last ant where its costs fall
+  std::vector<std::vector<int32_t>> distance_;   // over all links, free or not
   std::vector<double> gpu_pheromone_, link_pheromone_, gpu_attraction_, link_attraction_, weights_;
   std::map<std::vector<KindId>, bool> can_serve_;
+  std::map<std::vector<int64_t>, std::optional<Split>> cuts_;  // by kinds and circuits
 };
 
 }  // namespace

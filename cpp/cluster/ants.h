@@ -19,6 +19,13 @@ struct AntSettings {
   double initial = 1000;
   uint64_t seed = 0;
   size_t least_stages = 1, most_stages = 0;  // 0: as many as there are blocks
+  /*! \brief What the authors' program does and their text leaves open, or tells otherwise. */
+  bool sub_agents = false;     // a colony of its own seeks links for each choice of GPUs
+  bool pool_links = false;     // (5) over pairs of pools; what joins a pool to its switch is a link
+  bool pool_choice = false;    // pools attract by pheromone and cost, however many GPUs are free
+  bool falling_costs = false;  // q_g of (4) is counted anew after each stage
+  bool first_rise = false;     // no more stages after the first number that is no better
+  bool fastest = false;        // the least cycle, not the least allocation cost: PipeEdge
 };
 
 /*!

@@ -5,6 +5,10 @@
 
 namespace tvm_sched::cluster {
 
+double GpuPower(const Kind& kind) {
+  return kind.flops / 1e12 * (static_cast<double>(kind.memory.count) / 1e9);
+}
+
 std::vector<double> GpuCosts(const Cluster& cluster, const Residual& residual) {
   std::vector<double> in_rack;
   for (size_t p = 0; p < cluster.pools.size(); ++p) {
@@ -14,9 +18,7 @@ std::vector<double> GpuCosts(const Cluster& cluster, const Residual& residual) {
   }
   std::vector<double> costs;
   for (const Pool& pool : cluster.pools) {
-    const Kind& kind = cluster.kinds[pool.kind];
-    costs.push_back(kind.flops / 1e12 * (static_cast<double>(kind.memory.count) / 1e9) *
-                    in_rack[pool.rack]);
+    costs.push_back(GpuPower(cluster.kinds[pool.kind]) * in_rack[pool.rack]);
   }
   return costs;
 }
@@ -81,13 +83,29 @@ std::vector<double> LinkCosts::operator()(const Cluster& cluster, const Residual
   for (size_t p = 0; p < cluster.pools.size(); ++p) {
     if (residual.gpus[p] == 0) continue;
     for (size_t q = p + 1; q < cluster.pools.size(); ++q) {
-      const auto [a, b] = std::minmax(cluster.pools[p].at, cluster.pools[q].at);
-      const Pair& pair = Between(a, b);
+      const Pair& pair = Between(cluster.pools[p].at, cluster.pools[q].at);
       if (residual.gpus[q] == 0 || pair.shares.empty()) continue;
       // Two links more lead from the switches to the GPUs.
       const double worth = static_cast<double>(residual.gpus[p] * residual.gpus[q]) *
                            (gpu_costs[p] + gpu_costs[q]) / (pair.hops + 2);
       for (const Share& share : pair.shares) costs[share.link] += share.part * worth;
+    }
+  }
+  return costs;
+}
+
+LinkCosts::OfPools LinkCosts::OverPools(const Cluster& cluster, const Residual& residual,
+                                        const std::vector<double>& gpu_costs) const {
+  OfPools costs{std::vector<double>(cluster.links.size()),
+                std::vector<double>(cluster.pools.size())};
+  for (size_t p = 0; p < cluster.pools.size(); ++p) {
+    for (size_t q = p + 1; q < cluster.pools.size(); ++q) {
+      const Pair& pair = Between(cluster.pools[p].at, cluster.pools[q].at);
+      if (residual.gpus[p] == 0 || residual.gpus[q] == 0 || pair.hops == kUnreachable) continue;
+      const double worth = (gpu_costs[p] + gpu_costs[q]) / (pair.hops + 2);
+      for (const Share& share : pair.shares) costs.links[share.link] += share.part * worth;
+      costs.access[p] += worth;
+      costs.access[q] += worth;
     }
   }
   return costs;

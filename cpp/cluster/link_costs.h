@@ -2,11 +2,15 @@
 #ifndef TVM_SCHED_CLUSTER_LINK_COSTS_H_
 #define TVM_SCHED_CLUSTER_LINK_COSTS_H_
 
+#include <algorithm>
 #include <vector>
 
 #include "cluster/cluster.h"
 
 namespace tvm_sched::cluster {
+
+/*! \brief Equation (4) without the free GPUs: TFLOPS x GB. */
+double GpuPower(const Kind& kind);
 
 /*! \brief Equation (4) for a GPU of each pool: TFLOPS x GB x free GPUs of its rack. */
 std::vector<double> GpuCosts(const Cluster& cluster, const Residual& residual);
@@ -20,6 +24,15 @@ class LinkCosts {
   std::vector<double> operator()(const Cluster& cluster, const Residual& residual,
                                  const std::vector<double>& gpu_costs) const;
 
+  /*! \brief Costs where a pool of GPUs is one node that a link joins to its switch. */
+  struct OfPools {
+    std::vector<double> links, access;  // of each link, and of each pool's own
+  };
+
+  /*! \brief As the authors' program: (5) over pairs of pools that have free GPUs. */
+  OfPools OverPools(const Cluster& cluster, const Residual& residual,
+                    const std::vector<double>& gpu_costs) const;
+
  private:
   struct Share {
     LinkId link;
@@ -29,7 +42,8 @@ class LinkCosts {
     int32_t hops = 0;
     std::vector<Share> shares;
   };
-  const Pair& Between(SwitchId a, SwitchId b) const {
+  const Pair& Between(SwitchId at, SwitchId to) const {
+    const auto [a, b] = std::minmax(at, to);
     return pairs_[static_cast<size_t>(a) * switches_ + static_cast<size_t>(b)];
   }
 

@@ -82,6 +82,8 @@ class AntSettingsObj : public ffi::Object {
   double decrease = 0, increase = 0;
   double pheromone_weight = 0, cost_weight = 0;
   double initial = 0;
+  bool sub_agents = false, pool_links = false, pool_choice = false;
+  bool falling_costs = false, first_rise = false, fastest = false;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.AntSettings", AntSettingsObj, ffi::Object);
@@ -199,6 +201,12 @@ class ClusterSearchObj : public ffi::Object {
     settings.pheromone_weight = given->pheromone_weight;
     settings.cost_weight = given->cost_weight;
     settings.initial = given->initial;
+    settings.sub_agents = given->sub_agents;
+    settings.pool_links = given->pool_links;
+    settings.pool_choice = given->pool_choice;
+    settings.falling_costs = given->falling_costs;
+    settings.first_rise = given->first_rise;
+    settings.fastest = given->fastest;
     if (!link_costs_) link_costs_.emplace(cluster_);
     const std::optional<Embedding> found = cluster::SendAnts(
         cluster_, *link_costs_, Free(gpus, fibres), At(chain), settings, StopOnSignal);
@@ -286,7 +294,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   TVM_SCHED_RESULT(MixTableObj, gpus, cycle_ns, latency_ns);
   TVM_SCHED_RESULT(ChainEmbeddingObj, mix, pools, ends, routes, cycle_ns, latency_ns);
   TVM_SCHED_SETTINGS(AntSettingsObj, agents, generations, least_stages, most_stages, seed, decrease,
-                     increase, pheromone_weight, cost_weight, initial);
+                     increase, pheromone_weight, cost_weight, initial, sub_agents, pool_links,
+                     pool_choice, falling_costs, first_rise, fastest);
   TVM_SCHED_METHODS(ClusterSearchObj, (add_chain, AddChain), (mixes, Mixes), (embed, Embed),
                     (ants, Ants))
       .def_static("make", &ClusterSearchObj::Make);

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <tvm/ffi/container/array.h>
+#include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
@@ -195,6 +196,16 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("tvm_sched.make_onednn_module", MakeOneDnn)
       .def("tvm_sched.onednn_implementation", OneDnnImplementation)
+      .def(
+          "tvm_sched.onednn_layouts",
+          [](const ffi::String& json) {
+            return OneDnnFunction("tvm_sched.onednn.layouts")(json).cast<ffi::Array<ffi::String>>();
+          })
+      .def("tvm_sched.onednn_pack",
+           [](const ffi::String& json, int operand, const ffi::String& layout,
+              const ffi::Tensor& from, const ffi::Tensor& to) {
+             OneDnnFunction("tvm_sched.onednn.pack")(json, operand, layout, from, to);
+           })
       .def("tvm_sched.onednn_fastest_implementations", FastestOneDnn)
       .def("tvm_sched.why_not_onednn", WhyNotOneDnn)
       .def("ffi.Module.load_from_bytes.tvm_sched_onednn", LoadOneDnn);

@@ -15,6 +15,7 @@
 #include "runtime/machine.h"
 #include "runtime/mapped_file.h"
 #include "runtime/processor.h"
+#include "runtime/stages.h"
 
 namespace tvm_sched::runtime {
 
@@ -65,6 +66,12 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_sched.release_pages",
            [](void* begin, std::int64_t size) {
              MappedFile::Release(begin, static_cast<std::size_t>(size));
+           })
+      .def("tvm_sched.note_stage",
+           [](const ffi::String& name, std::int64_t begin_ns, std::int64_t end_ns) {
+             // Python's time.monotonic_ns() and this clock are one.
+             NoteStage({name, Clock::time_point(Nanoseconds(begin_ns)),
+                        Clock::time_point(Nanoseconds(end_ns))});
            })
       .def("tvm_sched.known_features", [] { return Strings(KnownFeatures()); })
       .def("tvm_sched.own_features", [] { return Strings(OwnFeatures()); })

@@ -488,7 +488,8 @@ Interval Executor::Execute(ActiveRun& run, const Item& item, const Timing& timin
   static const Kernel kNoKernel;
   const Bindings& bindings = run.bindings;
   switch (item.kind) {
-    case StepKind::kKernel: {
+    case StepKind::kKernel:
+    case StepKind::kRead: {  // a kernel of sorts, which waits for the file
       const Kernel& kernel = bindings.kernels.empty() ? kNoKernel : bindings.kernels[item.step];
       return run.backend.Launch(kernel, timing, run.context);
     }

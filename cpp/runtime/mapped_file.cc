@@ -12,6 +12,10 @@
 #include <mutex>
 #include <stdexcept>
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#endif
+
 namespace tvm_sched::runtime {
 
 namespace {
@@ -99,6 +103,24 @@ void MappedFile::Read(std::byte* to, std::int64_t offset, std::int64_t count) co
     to += got;
     offset += got;
     count -= got;
+  }
+}
+
+void MappedFile::Ask(std::int64_t offset, std::int64_t count) const {
+  static_cast<void>(posix_fadvise(descriptor_, offset, count, POSIX_FADV_WILLNEED));
+}
+
+void MappedFile::Populate(std::int64_t offset, std::int64_t count) const {
+  if (count <= 0) return;
+  const auto page = static_cast<std::int64_t>(sysconf(_SC_PAGESIZE));
+  const std::int64_t first = offset / page * page;
+  const auto size = static_cast<std::size_t>(offset + count - first);
+  auto* begin = const_cast<std::byte*>(data_) + first;
+  if (madvise(begin, size, MADV_POPULATE_READ) == 0) return;
+  if (errno != EINVAL) Fail(path_, "it was cut off, or its disk fails");
+  const auto* bytes = reinterpret_cast<const volatile std::byte*>(begin);  // a system before 5.14
+  for (std::size_t at = 0; at < size; at += static_cast<std::size_t>(page)) {
+    static_cast<void>(bytes[at]);
   }
 }
 

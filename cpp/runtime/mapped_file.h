@@ -32,6 +32,11 @@ class MappedFile {
   const std::byte* shared() const;
   /// Read from the file itself, without a mapping. Throws std::runtime_error.
   void Read(std::byte* to, std::int64_t offset, std::int64_t count) const;
+  /// Ask the system to begin to read a stretch, and return; it may not.
+  void Ask(std::int64_t offset, std::int64_t count) const;
+  /// Bring the pages of a stretch of the mapping into memory, and into the page table. Throws
+  /// std::runtime_error.
+  void Populate(std::int64_t offset, std::int64_t count) const;
 
  private:
   MappedFile(std::string path, int descriptor, const std::byte* data, Bytes size);

@@ -53,6 +53,11 @@ std::vector<std::vector<int>> Plan::StepsOfQueues() const {
   return result;
 }
 
+bool Plan::ReadsFile() const {
+  return std::any_of(steps.begin(), steps.end(),
+                     [](const Step& step) { return step.kind == StepKind::kRead; });
+}
+
 Nanoseconds Plan::CriticalLength() const {
   std::vector<Nanoseconds> step_end(steps.size());
   std::vector<Nanoseconds> queue_end(queues.size(), Nanoseconds{0});

@@ -15,7 +15,7 @@ namespace tvm_sched::runtime {
 
 enum class BackendKind { kCpu, kEmulated, kCuda };
 enum class SourceKind { kArena, kArgument, kParameter, kOutput, kState, kNextState };
-enum class StepKind { kKernel, kCopy, kHostRead };
+enum class StepKind { kKernel, kCopy, kHostRead, kRead };
 enum class Calling { kDps, kPacked };
 
 struct TensorSpec {
@@ -89,9 +89,13 @@ struct Plan {
   std::vector<TensorSpec> outputs;
   std::vector<State> states;
   std::vector<Step> steps;
+  /// Pieces of the file of parameters that are asked of the disk at once, where steps read it.
+  int queue_depth = 1;
 
   /// The steps of each queue in their order.
   std::vector<std::vector<int>> StepsOfQueues() const;
+  /// Whether steps read the file of parameters.
+  bool ReadsFile() const;
   /// The planned length of a run: longest path over waits and queue orders.
   Nanoseconds CriticalLength() const;
   /// `operator "conv1" (step 3, queue "cpu0", device "cpu0")`, for messages.

@@ -186,9 +186,17 @@ std::vector<int> ReadIndices(const JsonCursor& cursor, std::size_t size, const s
   return indices;
 }
 
+/// A read brings a parameter from its file to where it is read, so that it has no output.
+void CheckRead(const JsonCursor& cursor, const Plan& plan, const Step& step) {
+  const bool one = step.inputs.size() == 1 && step.outputs.empty();
+  if (one && plan.buffers[step.inputs[0]].source.kind == SourceKind::kParameter) return;
+  cursor.Fail("a read has one input, a parameter, and no output");
+}
+
 /// A copy moves bytes between two buffers of one type; a host read moves nothing.
 void CheckTransfer(const JsonCursor& cursor, const Plan& plan, const Step& step) {
   if (step.kind == StepKind::kHostRead) return;
+  if (step.kind == StepKind::kRead) return CheckRead(cursor, plan, step);
   if (step.inputs.size() != 1 || step.outputs.size() != 1) {
     cursor.Fail("a copy has one input and one output, found " + std::to_string(step.inputs.size()) +
                 " and " + std::to_string(step.outputs.size()));
@@ -217,7 +225,8 @@ Step ReadStep(const JsonCursor& cursor, const Plan& plan) {
                       "duration_ns", "event", "evict", "cores"});
   Step step;
   step.queue = cursor.Field("queue").Index(plan.queues.size(), "queues");
-  step.kind = static_cast<StepKind>(cursor.Field("kind").Word({"kernel", "copy", "host_read"}));
+  step.kind =
+      static_cast<StepKind>(cursor.Field("kind").Word({"kernel", "copy", "host_read", "read"}));
   step.name = cursor.Field("name").String();
   if (step.kind == StepKind::kKernel) {
     step.function = cursor.Field("function").Name();
@@ -314,12 +323,16 @@ void CheckDurations(const JsonCursor& cursor, const Plan& plan) {
 Plan ReadPlan(const JsonCursor& cursor) {
   CheckFormat(cursor);
   cursor.AllowFields({"format", "version", "name", "backend", "devices", "queues", "arguments",
-                      "parameters", "buffers", "outputs", "states", "steps", "threads"});
+                      "parameters", "buffers", "outputs", "states", "steps", "threads",
+                      "queue_depth"});
   Plan plan;
   plan.name = cursor.Field("name").Name();
   plan.backend =
       static_cast<BackendKind>(cursor.Field("backend").Word({"cpu", "emulated", "cuda"}));
   if (auto threads = cursor.OptionalField("threads")) plan.threads = ReadThreads(*threads);
+  if (auto depth = cursor.OptionalField("queue_depth")) {
+    plan.queue_depth = static_cast<int>(depth->Int(1, 1024));
+  }
   plan.devices = ReadDevices(cursor.Field("devices"));
   ReadQueues(cursor.Field("queues"), &plan);
   plan.arguments = ReadTensors(cursor.Field("arguments"), "");

@@ -64,6 +64,10 @@ std::vector<std::vector<int>> StepsOfParameters(const Plan& plan) {
   }
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const Step& step = plan.steps[i];
+    if (step.kind == StepKind::kRead) {
+      steps[parameter[step.inputs[0]]].push_back(static_cast<int>(i));
+      if (step.evict) evicted[parameter[step.inputs[0]]] = true;
+    }
     if (step.kind != StepKind::kCopy) continue;
     const int moved = parameter[step.inputs[0]];
     // What lands in an output is the caller's, who gets it anew in each run.
@@ -85,7 +89,7 @@ std::vector<bool> StepsSkippedWhenWarm(const Plan& plan, const Resident& residen
   for (std::size_t p = 0; p < chosen.size(); ++p) {
     if (!chosen[p]) continue;
     for (int step : steps[p]) {
-      CheckAlone(plan, plan.steps[step].outputs[0]);
+      if (plan.steps[step].kind == StepKind::kCopy) CheckAlone(plan, plan.steps[step].outputs[0]);
       skipped.resize(plan.steps.size());
       skipped[step] = true;
     }
@@ -96,7 +100,8 @@ std::vector<bool> StepsSkippedWhenWarm(const Plan& plan, const Resident& residen
 std::vector<bool> BroughtBy(const Plan& plan, const std::vector<bool>& skipped) {
   std::vector<bool> brought(plan.buffers.size());
   for (std::size_t step = 0; step < skipped.size(); ++step) {
-    if (skipped[step]) brought[plan.steps[step].outputs[0]] = true;
+    if (skipped[step] && plan.steps[step].kind == StepKind::kCopy)
+      brought[plan.steps[step].outputs[0]] = true;
   }
   return brought;
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import io
-import logging
 import math
 import os
 import warnings
@@ -23,6 +22,7 @@ import msgspec
 from .constants import Constants, Values
 from .errors import MissingWeights, ModelError, ModelWarning, first_line
 from .imported_model import ImportedModel
+from .logs import quiet
 from .shapes import DeclaredInput, Dimension, InputShapes, StaticShapes
 from .source import Description, ModelSource
 from .torch.import_program import import_exported_program
@@ -158,17 +158,14 @@ def _import_transformers(where: str) -> Any:
 @contextlib.contextmanager
 def _offline() -> Iterator[None]:
     """Suppress network access, progress bars and advice; errors are raised."""
-    logger = logging.getLogger("transformers")
-    level, before = logger.level, os.environ.get("HF_HUB_OFFLINE")
+    before = os.environ.get("HF_HUB_OFFLINE")
     os.environ["HF_HUB_OFFLINE"] = "1"
-    logger.setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+        with quiet("transformers"), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", ModelWarning)
             yield
     finally:
-        logger.setLevel(level)
         if before is None:
             del os.environ["HF_HUB_OFFLINE"]
         else:

@@ -140,7 +140,9 @@ def _run_module(options: argparse.Namespace, inputs: dict[str, Array]) -> tuple[
     values = choose_inputs(module.plans(), inputs, options.seed)
     measured = asdict(module.benchmark(*values, warmup=options.warm_up, repeat=options.repeat))
     repeat, names = measured.pop("repeat"), [output["name"] for output in module.outputs()]
-    return {"repeat": repeat, "latency_seconds": measured, "output_names": names}, module.run(*values)
+    outputs = module.run(*values)
+    result = {"repeat": repeat, "latency_seconds": measured, "output_names": names, "stages": module.stages()}
+    return result, outputs
 
 
 def _run_pipeline(options: argparse.Namespace, inputs: dict[str, Array]) -> tuple[dict[str, Any], list[Array]]:

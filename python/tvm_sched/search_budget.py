@@ -1,7 +1,7 @@
-"""Anytime search: improvers that take turns at an incumbent within a budget, and how a search ended.
+"""Anytime search: improvers take turns on an incumbent within a budget; the status says how the search ended.
 
-The incumbent holds the best answer and the strongest lower bound; each improver gets a share of the work. A search can be
-stopped at any moment. A limit of work, unlike one by the clock, makes its answer repeatable.
+The incumbent has the best answer and the strongest lower bound. Each improver gets a share of the work. A search can stop at
+any moment. A limit on work, unlike one by the clock, makes its answer repeatable.
 """
 
 from __future__ import annotations
@@ -36,12 +36,18 @@ Status = Literal["optimal", "no better found", "time limit", "interrupted"]
 
 
 class SearchLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long a method may search.
+    """Limits of a method's search.
 
     Raises
     ------
     InputError
         A limit is below 0, or not a number.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedulers import SearchLimits
+    >>> solve(problem, budget=SearchLimits(time_limit=5.0)).certificate.status
+    'optimal'
     """
 
     time_limit: float | None = None
@@ -66,7 +72,7 @@ class TimedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Budget:
-    """SearchLimits of a search: work, and a deadline.
+    """Budget of a search: work, and a deadline.
 
     Parameters
     ----------
@@ -74,12 +80,12 @@ class Budget:
         Seconds of one idle core of a server. Improvers convert their counts (events, moves, solver's work) at a fixed rate,
         so the same work gives the same answer on every machine.
     deadline : float
-        `time.monotonic` at which the search ends, whatever work is left.
+        `time.monotonic` at which the search ends in any case.
 
     Attributes
     ----------
     too_small : bool
-        Set by an improver that ended early, but would have done more with a larger budget.
+        Whether an improver ended early that could use a larger budget.
     """
 
     def __init__(self, work: float = math.inf, deadline: float = math.inf, _whole: Budget | None = None) -> None:
@@ -99,11 +105,11 @@ class Budget:
 
     @property
     def over(self) -> bool:
-        """Whether no work is left, or no time."""
+        """Whether the work or the time is used up."""
         return self.left <= 0 or self.late
 
     def spend(self, work: float) -> None:
-        """Count work; it may be more than was left."""
+        """Count work, which may exceed the remaining work."""
         self.spent += work
         if self._whole is not None:
             self._whole.spend(work)
@@ -135,12 +141,12 @@ def budget_of(time_limit: float | None, work: float | None, default: float, shar
     time_limit : float or None
         Seconds by the clock; None: ``default``, or no limit with ``work``.
     work : float or None
-        Seconds of work on an idle core; None: a ``share`` of the time limit, so that the clock seldom decides.
+        Seconds of work on an idle core; None: a ``share`` of the time limit, so that the clock seldom ends the search.
 
     Raises
     ------
     InputError
-        One of them is less than 0, or not a number; or both leave the work infinite, so that the search has no end.
+        One of them is less than 0 or not a number, or the work is infinite, so that the search has no end.
     """
     _check_limits(time_limit, work)
     if work == math.inf or (work is None and time_limit == math.inf):
@@ -163,15 +169,15 @@ class Incumbent(Generic[Answer]):
     Parameters
     ----------
     margin : float
-        A cost above the bound by at most this share of it counts as proved: tolerance for rounding.
+        A cost above the bound by at most this fraction of it counts as proved: tolerance for rounding.
 
     Attributes
     ----------
     best : Answer or None
     cost, bound : float
-        A bound above the cost is a fault, which is not hidden here: the check of the answer detects it.
+        A bound above the cost is an error; the check of the answer detects it.
     bound_name : str
-        Which argument gave the bound.
+        Name of the bound's argument.
     tried : dict of str to float or str
         Best cost after each improver; cost of each method that an improver tried, or why it has no answer.
     """
@@ -205,7 +211,7 @@ class Incumbent(Generic[Answer]):
 
     @property
     def proved(self) -> bool:
-        """Whether no better answer is possible."""
+        """Whether the best answer is proved optimal."""
         return self.best is not None and self.cost <= self.goal
 
 
@@ -213,7 +219,7 @@ class Improver(Protocol[StateT_contra]):
     """A method that finds a better answer or a stronger bound."""
 
     name: str
-    """Name in notes, progress and the ablation; empty: it finds no answers, and notes leave it out."""
+    """Name in notes, progress and the ablation; empty for an improver of bounds, which notes leave out."""
 
     def step(self, state: StateT_contra, budget: Budget) -> bool:
         """Work on the incumbent within the budget, and count the work; return whether another step is useful.
@@ -230,18 +236,18 @@ class Turn(Generic[StateT]):
     improver: Improver[StateT]
     share: float = math.inf
     """Share of the remaining work, relative to the shares of later turns. Infinite: its work is not counted, and it
-    continues past the deadline while there is no answer."""
+    continues past the deadline until there is an answer."""
 
 
 def improve(state: StateT, turns: Sequence[Turn[StateT]], budget: Budget) -> Status:
-    """Let improvers take turns until the answer is proved, the budget is used up, or none is useful any more.
+    """Let improvers take turns until the answer is proved, the budget is used up, or no improver is useful.
 
-    Work that an improver leaves over goes to the later ones.
+    Work that an improver does not use goes to later ones.
 
     Raises
     ------
     KeyboardInterrupt
-        Ctrl-C came before there was any answer.
+        Ctrl-C came before the first answer.
     """
     cut_off = False
     try:

@@ -1,4 +1,4 @@
-"""An SQLite file with reproducible contents: shared by processes, moved aside and created again when damaged."""
+"""An SQLite file with reproducible contents: shared by processes; if it is damaged, it is moved aside and created again."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ class SqliteFile:
     what: str
     """Name in messages, such as ``"the database of measurements"``."""
     warning: type[Warning] = UserWarning
-    """Category of the warning that a damaged file is put aside."""
+    """Category of the warning that a damaged file was moved aside."""
     durable: bool = True
-    """Whether what was written is on the disk when `use` returns, which waits for the disk. Else the file may be
-    damaged where the machine loses its power."""
+    """Whether `use` waits until the disk has all writes. Otherwise a loss of power may damage the file."""
 
     def size(self) -> int:
         """Return the bytes of the file; 0 if there is none."""

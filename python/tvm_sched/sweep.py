@@ -19,17 +19,17 @@ from .problem_sources import SourceOptions, decoder_config, is_problem, load_pro
 from .progress import Progress
 from .schedule import Schedule, Timeline, resolved
 from .schedule.simulator import simulate
-from .schedulers import solve
+from .schedulers.solver import solve_or_error
 
 KEYS = ("topology", "gpus", "link", "bandwidth", "batch")
-"""What may vary, in the order in which it is applied."""
+"""Properties that may vary, in the order of their application."""
 MOST_ROWS = 2000
 WORTH = 0.05
-"""Another GPU pays if it saves at least this share of the latency."""
+"""Another GPU pays if it saves at least this fraction of the latency."""
 MOST_WAITING = 64
-"""Problems that wait for a worker; each may have megabytes."""
+"""Largest number of problems that wait for a worker; each may have megabytes."""
 _POLL = 0.2
-"""Seconds between looks at Ctrl-C while other processes work."""
+"""Seconds between checks for Ctrl-C while other processes work."""
 
 Value: TypeAlias = "int | float | str"
 Point: TypeAlias = "dict[str, Value]"
@@ -41,7 +41,7 @@ def parse_vary(texts: Sequence[str]) -> dict[str, tuple[Value, ...]]:
     Raises
     ------
     InputError
-        Another key, a key that comes twice, a value that the key does not allow, or none.
+        A key is unknown or occurs twice, or a value is missing or not allowed.
     """
     varied: dict[str, tuple[Value, ...]] = {}
     for text in texts:
@@ -80,12 +80,12 @@ def _values(text: str, key: str, piece: str) -> list[Value]:
 
 
 def parse_prices(texts: Sequence[str]) -> dict[str, float]:
-    """Read ``2.5`` (each device) and ``NAME=2.5`` (devices whose model has the name in it, or a link): prices an hour.
+    """Read ``2.5`` (each device) and ``NAME=2.5`` (devices whose model contains the name, or a link): prices an hour.
 
     Raises
     ------
     InputError
-        A price that is not a number from 0, or a name that comes twice.
+        A price is not a number from 0, or a name occurs twice.
     """
     prices: dict[str, float] = {}
     for text in texts:
@@ -120,16 +120,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     values : dict
         Value of each key that varies.
     devices : int
-        Devices of the machine; ``used`` of them by the schedule: fewer if a smaller machine's schedule is faster, which
-        fits this machine, too.
+        Devices of the machine. The schedule uses ``used`` of them: fewer if a smaller machine's schedule, which also fits
+        this machine, is faster.
     batch : int
         Inferences of one run.
     latency, lower_bound : float, optional
-        Seconds of one run: predicted, and less than which no schedule of these kernels takes. None if there is none.
+        Seconds of one run: the prediction, and the lower bound for all schedules of these kernels; None without one.
     throughput, most_throughput : float, optional
-        Inferences a second if runs follow one another, and what no schedule exceeds.
+        Inferences a second if runs follow one another, and the upper bound for all schedules.
     price : float, optional
-        Of the machine an hour.
+        Price of the machine an hour.
     cost, least_cost : float, optional
         Price of 1,000 inferences.
     bound : str
@@ -154,7 +154,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """A finished or interrupted sweep: `rows` in the order of the grid, without those that were not computed."""
+    """A finished or interrupted sweep: the computed `rows` in the order of the grid."""
 
     model: str
     scheduler: str
@@ -168,7 +168,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Solved:
-    """A row with the timeline of its schedule, and the problem that it is of."""
+    """A row with its problem and the timeline of its schedule."""
 
     row: Row
     timeline: Timeline | None = None
@@ -184,7 +184,7 @@ class Grid:
     source : Path
         A model or a problem file.
     base : str, optional
-        The machine that is varied; default: the one of the problem file.
+        The machine to vary; default: the one of the problem file.
     keys : dict
         Values of each key, see `parse_vary`.
     options : SourceOptions
@@ -283,11 +283,11 @@ def run(
 ) -> tuple[list[Solved], bool]:
     """Schedule every variant; return the rows in the order of the grid, and whether all were computed.
 
-    After Ctrl-C the rows that are finished are returned.
+    After Ctrl-C it returns the finished rows.
     """
     points = grid.points()
     solved: dict[int, Solved] = {}
-    waiting: dict[Future[Schedule | str], int] = {}
+    waiting: dict[Future[Schedule | TvmSchedError], int] = {}
     problems: dict[int, Problem] = {}
 
     def take(seconds: float) -> None:
@@ -303,11 +303,11 @@ def run(
                 problems[n] = grid.problem(point, lambda *_: None)
             except InputError:
                 raise
-            except TvmSchedError as error:  # an operator that fits on no device, for one
+            except TvmSchedError as error:  # for example, an operator fits on no device
                 solved[n] = Solved(_row(grid, point, grid.machine(point), error=str(error)))
                 continue
             requests = grid.options.requests(problems[n])
-            waiting[executor.submit(_solve, problems[n], Workload(requests), scheduler, dict(options))] = n
+            waiting[executor.submit(solve_or_error, problems[n], Workload(requests), scheduler, dict(options))] = n
             take(0)
             while len(waiting) >= MOST_WAITING:
                 take(_POLL)
@@ -320,28 +320,18 @@ def run(
     return _with_smaller_machines([solved[n] for n in sorted(solved)]), len(solved) == len(points)
 
 
-def _solve(problem: Problem, workload: Workload, scheduler: str, options: dict[str, Any]) -> Schedule | str:
-    """Return the schedule, or why there is none."""
-    try:
-        return solve(problem, workload, scheduler, options)
-    except InputError:
-        raise
-    except TvmSchedError as error:
-        return str(error)
-
-
 def _text(point: Point) -> str:
     return ", ".join(f"{key} {shown(key, value)}" for key, value in point.items()) or "the machine"
 
 
 def shown(key: str, value: Value) -> str:
-    """Return a value as people read it."""
+    """Format a value for people."""
     return f"{value:g}x" if key == "bandwidth" else str(value)
 
 
-def _solved(grid: Grid, point: Point, problem: Problem, answer: Schedule | str) -> Solved:
-    if isinstance(answer, str):
-        return Solved(_row(grid, point, problem.topology, error=answer))
+def _solved(grid: Grid, point: Point, problem: Problem, answer: Schedule | TvmSchedError) -> Solved:
+    if isinstance(answer, TvmSchedError):
+        return Solved(_row(grid, point, problem.topology, error=str(answer)))
     plain, inner = resolved(problem, answer)
     certificate = answer.certificate
     resident = certificate.requests[0].resident if certificate and certificate.requests else ()
@@ -364,7 +354,7 @@ def _row(grid: Grid, point: Point, machine: Topology, schedule: Schedule | None 
 
 
 def _with_latency(row: Row, latency: float, used: int) -> Row:
-    """Return a row with a latency, and what follows from it."""
+    """Return a row with a latency, and the throughput and cost by it."""
 
     def cost(seconds: float | None) -> float | None:
         return None if row.price is None or seconds is None else 1000 / row.batch * seconds * row.price / 3600
@@ -400,7 +390,7 @@ def _latency(solved: Solved) -> float:
 def summarise(
     grid: Grid, variants: Sequence[Solved], scheduler: str, options: Mapping[str, Any], target: float | None
 ) -> Sweep:
-    """Put rows together with the answers to what they were computed for."""
+    """Combine rows with the answers to the target and to further GPUs."""
     rows = [each.row for each in variants]
     return Sweep(
         model=grid.source.name, scheduler=scheduler, options=dict(options), rows=rows, wanted=len(grid.points()),

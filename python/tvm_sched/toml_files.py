@@ -1,4 +1,4 @@
-"""Reading and writing of versioned TOML documents: those that people write, such as topologies and clusters."""
+"""Read and write versioned TOML documents, such as topologies and clusters."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ R = TypeVar("R")
 
 
 def parse_toml(text: bytes | str, format: str, version: int, kind: type[T], where: str) -> T:
-    """Make a ``kind`` of a document's text.
+    """Convert a document's text to a ``kind``.
 
     Raises
     ------
     FormatError
-        It is no TOML, of another format, of a newer version, or has a field that is not allowed; says where.
+        The text is not TOML, has another format or a newer version, or a field is not allowed; the message says where.
     """
     try:
         data = tomllib.loads(text.decode() if isinstance(text, bytes) else text)

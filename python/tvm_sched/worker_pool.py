@@ -1,7 +1,7 @@
 """Compute independent parts of a search in this process, or with an executor of the caller: other processes, a cluster.
 
-Searches call `distribute`; callers provide an executor with `workers`. Results come in the order of the parts. The executor
-may be in a context variable, since it changes the duration of a search and not its answer.
+Searches call `distribute`; callers provide an executor with `workers`. Results have the order of the parts. The executor is
+a context variable, since it changes the duration of a search but not its answer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def workers(executor: Executor) -> Iterator[None]:
 
 
 def have_workers() -> bool:
-    """Return whether `distribute` computes elsewhere."""
+    """Return whether `distribute` uses an executor."""
     return _executor.get() is not None
 
 
@@ -94,13 +94,13 @@ def executor_of(text: str) -> Executor:
     if kind not in offered:
         raise InputError(
             f"--workers {text}: no installed package offers workers of the kind {kind!r}; there are "
-            f"{', '.join(offered) or 'none'}. Those of a cluster come with tvm-sched-cluster: pip install tvm-sched-cluster"
+            f"{', '.join(offered) or 'none'}. Workers of a cluster need tvm-sched-cluster: pip install tvm-sched-cluster"
         )
     return EXECUTORS.get(kind)(address)
 
 
 def workers_of(kind: str | None) -> AbstractContextManager[None]:
-    """Return a context in which searches use the workers of ``--workers``; without the option they work here."""
+    """Return a context in which searches use the workers of ``--workers``, or this process without the option."""
     if kind is None:
         return nullcontext()
     return workers(executor_of(kind))

@@ -143,15 +143,15 @@ def score(
     from . import score as judge
     from .bench_summaries import ScoredSolution, Scores
 
-    found = load_suite(suite)
+    loaded = load_suite(suite)
     if wrong := [folder for folder in folders if not folder.is_dir()]:
         raise InputError(f"{wrong[0]}: no such folder")
-    best, rows = BestKnown(found), []
+    best, rows = BestKnown(loaded), []
     into = Run(output) if output is not None else None
     if into is not None:
         into.folder.mkdir(parents=True, exist_ok=True)
     for folder in folders:
-        for case, result, solution in judge(found, folder, method):
+        for case, result, solution in judge(loaded, folder, method):
             known = best.of(case)
             kept = bool(keep_better(best, [(case, result, solution)])) if keep else False
             if into is not None and result.key not in {each.key for each in into.results}:
@@ -296,10 +296,10 @@ def regal(
     if wrong := [text for text in stages.split(",") if text not in allowed]:
         raise InputError(f"--stages: {wrong[0]!r} is none of the paper's, {', '.join(allowed)}")
     numbers = list(dict.fromkeys(allowed[text] for text in stages.split(",")))
-    found = regal_table(load_regal(folder), numbers, seconds, out.say)
-    out.show(table(("bound", "stages", "bound / best", "paper"), found.rows))
-    out.show(found.sentence)
-    out.result(found)
+    comparison = regal_table(load_regal(folder), numbers, seconds, out.say)
+    out.show(table(("bound", "stages", "bound / best", "paper"), comparison.rows))
+    out.show(comparison.sentence)
+    out.result(comparison)
 
 
 def _show(out: Output, standings: Standings) -> None:

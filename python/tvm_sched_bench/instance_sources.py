@@ -10,7 +10,7 @@ import numpy as np
 
 from tvm_sched.cost_model import default_cost_model, get_cost_model
 from tvm_sched.errors import InputError, did_you_mean
-from tvm_sched.pipeline.instances import load_graph
+from tvm_sched.pipeline.graph_files import load_graph
 from tvm_sched.pipeline.partition_relaxation import relax
 from tvm_sched.problem import Problem, Scenario, load_topology, problem_of
 from tvm_sched.registry import Registry
@@ -25,7 +25,7 @@ from .testing.task_graphs import FAMILIES, task_graph
 
 
 def _tasks(graph: str, topology: str, seed: int = 0) -> Scenario:
-    """A graph of `task_graphs.FAMILIES` on a preset topology, times by its default cost model."""
+    """Return a graph of `task_graphs.FAMILIES` on a preset topology, with times by its default cost model."""
     if graph not in FAMILIES:
         raise InputError(
             f"there is no task graph {graph!r}{did_you_mean(graph, FAMILIES)}; there are {', '.join(FAMILIES)}"
@@ -40,7 +40,7 @@ def _hios(devices: int, seed: int, stages: bool = False) -> Scenario:
 
 
 def _problem(path: Path, run: str = "cold") -> Scenario:
-    """A problem file; of a ``warm`` run all parameters are resident."""
+    """Return the problem of a file; in a ``warm`` run all parameters are resident."""
     problem = Problem.load(path)
     if run not in ("cold", "warm"):
         raise InputError(f"run is {run!r}; 'cold' and 'warm' are allowed")
@@ -50,7 +50,7 @@ def _problem(path: Path, run: str = "cold") -> Scenario:
 
 
 def _decoder(model: str, shape: str, topology: str) -> Scenario:
-    """A language model on a preset topology, as SortingHat's grid has it: fused kernels, no variants."""
+    """Return a language model on a preset topology, as SortingHat's grid has it: fused kernels, no variants."""
     from tvm_sched.problem.decoder_config import PRESETS
 
     batch, _, tokens = shape.partition("x")
@@ -68,33 +68,33 @@ def _decoder(model: str, shape: str, topology: str) -> Scenario:
 
 
 def _moirai(path: Path) -> Scenario:
-    """A sample graph of Moirai on its devices."""
+    """Return a sample graph of Moirai on its devices."""
     return Scenario(read_moirai(path))
 
 
 def _regal(seed: int, stages: int) -> Pipeline:
-    """A random graph by the parameters of REGAL's set."""
+    """Return a random graph by the parameters of REGAL's set."""
     return Pipeline(regal_like(seed), stages)
 
 
 def _graph(path: Path, stages: int) -> Pipeline:
-    """A graph of nodes and edges in JSON, or a CostGraphDef in text (``.pbtxt``)."""
+    """Return a graph of nodes and edges in JSON, or a CostGraphDef in text (``.pbtxt``)."""
     return Pipeline(load_graph(path), stages)
 
 
 def _throughput(path: Path, stages: int) -> Pipeline:
-    """A throughput workload of Tarnawski et al."""
+    """Return a throughput workload of Tarnawski et al."""
     return Pipeline(read_throughput(path), stages)
 
 
 def _model(path: Path, stages: int) -> Pipeline:
-    """The model of a problem file as a pipeline on the equal devices of its machine; costs in nanoseconds."""
+    """Return the model of a problem file as a pipeline on the equal devices of its machine; costs in nanoseconds."""
     problem = Problem.load(path).resolve({})
     return Pipeline(relax(problem, np.arange(len(problem.topology.devices)).tolist()), stages)
 
 
 def _workload(path: Path) -> Instance:
-    """A latency workload of Tarnawski et al."""
+    """Return a latency workload of Tarnawski et al."""
     return read_workload(path)
 
 

@@ -36,7 +36,7 @@ class _File(msgspec.Struct):
 
 
 def read_moirai(path: str | os.PathLike[str]) -> Problem:
-    """A sample graph on its unequal devices, each pair joined by a link; times are the file's.
+    """Read a sample graph on its unequal devices, each pair joined by a link; times are the file's.
 
     In the files a copy takes longer in one direction than in the other (up to 15 %); links have the slower one's time in
     both, so that a schedule here takes no longer there. Tasks of no time take a nanosecond. All tasks together fit into
@@ -49,18 +49,20 @@ def read_moirai(path: str | os.PathLike[str]) -> Problem:
     """
     where = os.fspath(path)
     try:
-        found = msgspec.json.decode(read_bytes(path), type=_File)
+        sample = msgspec.json.decode(read_bytes(path), type=_File)
     except UNREADABLE as error:
         raise FormatError(f"{where}: not a sample graph of Moirai ({why_unreadable(error)})") from None
-    count = len(found.device_bytes)
-    if sum(task.bytes for task in found.tasks) > min(found.device_bytes):
+    count = len(sample.device_bytes)
+    if sum(task.bytes for task in sample.tasks) > min(sample.device_bytes):
         raise FormatError(f"{where}: the tasks do not fit into each device; limits of memory are not covered")
-    if any(np.shape(edge.ms) != (count, count) for edge in found.edges) or any(len(t.ms) != count for t in found.tasks):
+    if any(np.shape(edge.ms) != (count, count) for edge in sample.edges) or any(
+        len(t.ms) != count for t in sample.tasks
+    ):
         raise FormatError(f"{where}: times are not given for each of {count} devices, and each pair of them")
-    copies = np.array([edge.ms for edge in found.edges])
+    copies = np.array([edge.ms for edge in sample.edges])
     slower = np.maximum(copies, copies.transpose(0, 2, 1))
     sizes = {
-        edge.source: max(1, round(slower[e, 0, 1] * 1e6)) for e, edge in enumerate(found.edges)
+        edge.source: max(1, round(slower[e, 0, 1] * 1e6)) for e, edge in enumerate(sample.edges)
     }  # bytes that take a nanosecond each between the first two devices
     factor = slower.sum(axis=0) / slower[:, 0, 1].sum()
     if np.abs(slower - slower[:, :1, 1:2] * factor).max() > _ROUNDING * factor.max():
@@ -68,14 +70,14 @@ def read_moirai(path: str | os.PathLike[str]) -> Problem:
     names = [f"device{d}" for d in range(count)]
     devices = tuple(Device(name, 1 << 40, 1e12, {"float32": 1e13}) for name in names)
     links = tuple(Link((names[a], names[b]), 1e9 / float(factor[a, b])) for a, b in combinations(range(count), 2))
-    position = {task.id: f"t{task.id}" for task in found.tasks}
-    reads: dict[int, list[str]] = {task.id: [] for task in found.tasks}
-    for edge in found.edges:
+    position = {task.id: f"t{task.id}" for task in sample.tasks}
+    reads: dict[int, list[str]] = {task.id: [] for task in sample.tasks}
+    for edge in sample.edges:
         reads[edge.target].append(position[edge.source])
     operators = tuple(
-        Operator(f"v{task.id}", "task", tuple(reads[task.id]), (position[task.id],)) for task in found.tasks
+        Operator(f"v{task.id}", "task", tuple(reads[task.id]), (position[task.id],)) for task in sample.tasks
     )
-    tensors = tuple(Tensor(position[task.id], sizes.get(task.id, 1)) for task in found.tasks)
-    times = np.maximum(np.rint(np.array([task.ms for task in found.tasks]) * 1e6).astype(np.int64), 1)
-    topology = Topology(f"{found.name}, {count} devices", devices, links=links)
-    return Problem(OpGraph(found.name, operators, tensors), topology, Costs(times, source="moirai"))
+    tensors = tuple(Tensor(position[task.id], sizes.get(task.id, 1)) for task in sample.tasks)
+    times = np.maximum(np.rint(np.array([task.ms for task in sample.tasks]) * 1e6).astype(np.int64), 1)
+    topology = Topology(f"{sample.name}, {count} devices", devices, links=links)
+    return Problem(OpGraph(sample.name, operators, tensors), topology, Costs(times, source="moirai"))

@@ -11,7 +11,7 @@ import msgspec
 from tvm_sched.bounds.partitions.simple import simple_bound
 from tvm_sched.errors import InputError
 from tvm_sched.pipeline import PartitionProblem, partition
-from tvm_sched.pipeline.instances import load_graph
+from tvm_sched.pipeline.graph_files import load_graph
 from tvm_sched.pipeline.integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program
 
 STAGES = (2, 4, 8, 16, 32, 64)
@@ -47,7 +47,7 @@ class RegalTable(msgspec.Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Where the means are farthest from the paper's."""
+        """The largest difference between a mean and the paper's, as a sentence."""
         far = max(self.figures, key=lambda each: abs(each.mean - each.paper))
         side = "above" if far.mean > far.paper else "below"
         return (
@@ -81,8 +81,8 @@ def regal_table(
             if simple <= 0:
                 raise InputError(f"{name}: all nodes have the work 0; there is nothing to compare bounds with")
             bound = 0.0
-            for method, found in _bounds(problem, k, simple, seconds):
-                bound = max(bound, found)
+            for method, value in _bounds(problem, k, simple, seconds):
+                bound = max(bound, value)
                 ratios[method, k].append(bound / cost)
             tell(f"{name}, {k} stages: partition {cost:.6g}, bound {bound:.6g}")
     return RegalTable(

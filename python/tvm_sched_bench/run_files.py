@@ -28,34 +28,40 @@ _PACKAGES = ("tvm-sched", "apache-tvm", "ortools", "numpy")
 
 
 class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a method found on an instance."""
+    """Result of a method on an instance.
+
+    Examples
+    --------
+    >>> result.value, result.key == (case.name, case.digest, "heft", 0)
+    (3750.0, True)
+    """
 
     instance: str
     kind: str
     digest: str
-    """The digest says of what content the instance was."""
+    """Name, kind and digest of the content of the instance."""
     method: str
     seed: int = 0
     limit: float = 0.0
     """Seconds that the method was given; 0 for solutions that were handed in."""
     value: float | None = None
-    """What the solution is worth; None: there is none."""
+    """Worth of the solution; None without a solution."""
     bound: float = 0.0
     """The strongest bound of package and method."""
     bound_by: str = ""
     seconds: float = 0.0
-    """That the method took."""
+    """Seconds that the method took."""
     error: str = ""
     """Why there is no solution."""
 
     @property
     def key(self) -> tuple[str, str, str, int]:
-        """What is not done twice in one run."""
+        """Key of a result; a run computes each key once."""
         return self.instance, self.digest, self.method, self.seed
 
 
 class Circumstances(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where and with what a run was made."""
+    """Machine and packages of a run."""
 
     seconds: float
     seeds: int
@@ -66,7 +72,7 @@ class Circumstances(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @staticmethod
     def here(seconds: float, seeds: int) -> Circumstances:
-        """Of this machine and these packages."""
+        """Return the circumstances of a run on this machine with these packages."""
         return Circumstances(
             seconds, seeds, time.strftime("%Y-%m-%d"), _processor(), os.cpu_count() or 1, dict(_versions())
         )
@@ -79,7 +85,16 @@ class Circumstances(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Run:
-    """A folder of results: ``run.json``, ``results.jsonl``, ``solutions/METHOD/INSTANCE.json``."""
+    """A folder of results: ``run.json``, ``results.jsonl``, ``solutions/METHOD/INSTANCE.json``.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tvm_sched_bench import Run
+    >>> log = Run(Path("out"))
+    >>> log.solution("heft", case.name).parts[:3], log.results
+    (('out', 'solutions', 'heft'), [])
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -124,17 +139,17 @@ class Run:
         self.results.append(result)
 
     def solution(self, method: str, instance: str) -> Path:
-        """Where a method's solution lies."""
+        """Return the path of a method's solution."""
         return self.folder / "solutions" / method / f"{instance}.json"
 
 
 def _lines(file: Path) -> Iterable[Result]:
-    """The results of a file; a last line that an interrupted run left half written is dropped."""
+    """Yield the results of a file. An incomplete last line, left by an interrupted run, is dropped."""
     if not file.exists():
         return
     content = read_bytes(file)
-    whole, _, rest = content.rpartition(b"\n")
-    if rest:
+    whole, _, remainder = content.rpartition(b"\n")
+    if remainder:
         write_atomically(file, whole + b"\n" if whole else b"")
     for number, line in enumerate(whole.splitlines(), 1):
         try:

@@ -42,7 +42,7 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Arguments that all have in common."""
     licence: str = ""
     origin: str = ""
-    """Of the files, for people."""
+    """Licence and origin of the files, for readers."""
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,7 +51,13 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Case:
-    """An instance: its name, its kind, and how it is made."""
+    """An instance: its name, its kind, and how it is made.
+
+    Examples
+    --------
+    >>> case.name, case.kind.name, case.source
+    ('small/fork', 'latency', 'problem')
+    """
 
     name: str
     kind: Kind[Any]
@@ -61,7 +67,7 @@ class Case:
 
     @cached_property
     def task(self) -> Any:
-        """What methods are given; raises `InputError` where it cannot be made here, or a file is another one."""
+        """The instance as methods take it; raises `InputError` if it cannot be made here or a file has changed."""
         path = self.arguments.get("path")
         if path is not None and _sha256(path) != self.sha256:
             raise FormatError(
@@ -90,14 +96,20 @@ class Case:
 
 @dataclass(frozen=True)
 class Suite:
-    """All instances, in the order of the file."""
+    """All instances, in the order of the file.
+
+    Examples
+    --------
+    >>> [chosen.name for chosen in suite.chosen(["small/*"])]
+    ['small/fork']
+    """
 
     folder: Path
     cases: Sequence[Case]
     families: Sequence[Family] = field(default=(), repr=False)
 
     def chosen(self, patterns: Sequence[str] = ()) -> list[Case]:
-        """Instances whose names match one of the patterns, such as ``hios/*``; all without any.
+        """Return the instances whose names match one of the patterns, such as ``hios/*``; without patterns, all.
 
         Raises
         ------
@@ -111,7 +123,7 @@ class Suite:
         return [case for case in self.cases if not patterns or any(fnmatch.fnmatch(case.name, p) for p in patterns)]
 
     def case(self, name: str) -> Case | None:
-        """The instance of that name, if there is one."""
+        """Return the instance of that name; None if there is none."""
         return next((case for case in self.cases if case.name == name), None)
 
 
@@ -122,14 +134,19 @@ def load_suite(path: str | os.PathLike[str]) -> Suite:
     ------
     FormatError, InputError
         It cannot be read, names an unknown kind or source, or the same instance twice.
+
+    Examples
+    --------
+    >>> [loaded.name for loaded in load_suite("suite.toml").cases]
+    ['small/fork']
     """
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
-    found = parse_toml(read_bytes(file), FORMAT, VERSION, _Document, os.fspath(file)).family
-    cases = [case for family in found for case in _cases(family, file)]
+    families = parse_toml(read_bytes(file), FORMAT, VERSION, _Document, os.fspath(file)).family
+    cases = [case for family in families for case in _cases(family, file)]
     names = [case.name for case in cases]
     if twice := {name for name in names if names.count(name) > 1}:
         raise FormatError(f"{file}: instance {min(twice)!r} is there twice")
-    return Suite(file.parent, cases, found)
+    return Suite(file.parent, cases, families)
 
 
 def _cases(family: Family, file: Path) -> Iterator[Case]:
@@ -150,7 +167,7 @@ def _cases(family: Family, file: Path) -> Iterator[Case]:
 
 
 def _sha256(path: Path) -> str:
-    """Of the file as it lies there."""
+    """Return the SHA-256 of a file."""
     try:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
@@ -158,7 +175,10 @@ def _sha256(path: Path) -> str:
 
 
 def _word(key: str, value: Any) -> str:
-    """An argument in a name: a text or size as it is, a number with its key's first letter, a switch by its key."""
+    """Return an argument as part of a name.
+
+    Texts and sizes are unchanged, a number has the first letter of its key, a switch is its key.
+    """
     if isinstance(value, bool):
         return key if value else f"not_{key}"
     return f"{key[0]}{value}" if isinstance(value, (int, float)) else str(value).replace(" ", "_")

@@ -28,7 +28,7 @@ class _Workload(msgspec.Struct):
 
 
 def read_throughput(path: str | os.PathLike[str]) -> PartitionProblem:
-    """An inference workload on accelerators alone, in the file's unit of time; the CPU core that it allows is left out.
+    """Read an inference workload on accelerators alone, in the file's unit of time, without the CPU core that it allows.
 
     A stage's nodes are to fit into its accelerator: each byte beyond its memory costs a unit of time, more than a stage is
     worth.
@@ -40,16 +40,16 @@ def read_throughput(path: str | os.PathLike[str]) -> PartitionProblem:
     """
     where = os.fspath(path)
     try:
-        found = msgspec.json.decode(read_bytes(path), type=_Workload)
+        workload = msgspec.json.decode(read_bytes(path), type=_Workload)
     except UNREADABLE as error:
         raise FormatError(f"{where}: not a placement workload ({why_unreadable(error)})") from None
-    if any(node.is_backward_node for node in found.nodes):
+    if any(node.is_backward_node for node in workload.nodes):
         raise FormatError(f"{where}: a workload of training; only those of inference are cut into stages")
-    if wrong := [node.id for node in found.nodes if not node.supported_on_fpga]:
+    if wrong := [node.id for node in workload.nodes if not node.supported_on_fpga]:
         raise FormatError(f"{where}: no accelerator runs node {wrong[0]}")
-    number = {node.id: v for v, node in enumerate(found.nodes)}
+    number = {node.id: v for v, node in enumerate(workload.nodes)}
     transfer, readers = [0.0] * len(number), [set[int]() for _ in number]
-    for edge in found.edges:
+    for edge in workload.edges:
         if edge.source_id not in number or edge.dest_id not in number:
             raise FormatError(f"{where}: an edge names node {edge.source_id} or {edge.dest_id}, which is not there")
         u = number[edge.source_id]
@@ -57,11 +57,11 @@ def read_throughput(path: str | os.PathLike[str]) -> PartitionProblem:
         readers[u].add(number[edge.dest_id])
     try:
         return PartitionProblem(
-            [str(node.id) for node in found.nodes],
-            np.array([node.fpga_latency for node in found.nodes], dtype=np.float64),
-            np.array([node.size for node in found.nodes], dtype=np.float64),
+            [str(node.id) for node in workload.nodes],
+            np.array([node.fpga_latency for node in workload.nodes], dtype=np.float64),
+            np.array([node.size for node in workload.nodes], dtype=np.float64),
             [StageTensor(u, tuple(sorted(readers[u])), transfer[u]) for u in range(len(number)) if readers[u]],
-            found.memory,
+            workload.memory,
             overflow_time=1.0,
         )
     except GraphError as error:

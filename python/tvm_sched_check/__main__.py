@@ -4,22 +4,26 @@ tvm-sched-check problem.json schedule.json evidence.json
 tvm-sched-check pipelines problem.json plan.json evidence.json
 tvm-sched-check partitions instance.json partition.json [evidence.json]
 tvm-sched-check clusters allocation.json evidence.json
+tvm-sched-check vipr problem.json evidence.json bound.vipr
 
 Status 0: what the files claim is true, and the claimed bound is proved. 1: the evidence proves less, or no bound is claimed.
-2: a file is wrong. ``tvm-sched-check pipelines`` is the same as ``python -m tvm_sched_check.pipelines``; so are the others.
+2: a file is wrong. ``vipr`` checks nothing: it writes the bound of a schedule for a checker that others wrote; 1 says that
+it proves less than the evidence. ``tvm-sched-check pipelines`` and ``python -m tvm_sched_check.pipelines`` are the same, and
+so it is with ``partitions`` and ``clusters``.
 """
 
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import check, clusters, partitions, pipelines
+from . import check, clusters, partitions, pipelines, vipr
 from .command import run
 
 _CHECKS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "pipelines": (pipelines.check, (3,)),
     "partitions": (partitions.check, (2, 3)),
     "clusters": (clusters.check, (2,)),
+    "vipr": (vipr.write, (3,)),
 }
 """Function and allowed numbers of files of each check, by the first word of its command; schedules have no such word."""
 

@@ -1,4 +1,4 @@
-"""Variants: groups of operators with several alternatives, of which a schedule chooses one each.
+"""Variants: groups of operators with several alternatives; a schedule chooses one for each group.
 
 `resolved` makes the problem of a choice. `Relaxed` reads the relaxed problem of the evidence and checks that it is no
 harder than any choice: conditions B1 to B4 of ``docs/proofs/variants.md``.
@@ -28,22 +28,22 @@ class Alternative(NamedTuple):
         """Return the operators with one of these tensors among their ``inputs``, or ``outputs``."""
         return {o for o, row in self.rows.items() if not names.isdisjoint(row[0].get(field, []))}
 
-    def led_to(self, found: set[str], least: int, sizes: dict[str, int]) -> set[str]:
+    def led_to(self, reached: set[str], least: int, sizes: dict[str, int]) -> set[str]:
         """Return these operators and all that they lead to along tensors of at least ``least`` bytes."""
         wide: set[str] | None = None
-        while wide != (wide := {t for o in found for t in self.rows[o][0].get("outputs", []) if sizes[t] >= least}):
-            found = found | self.named("inputs", wide)
-        return found
+        while wide != (wide := {t for o in reached for t in self.rows[o][0].get("outputs", []) if sizes[t] >= least}):
+            reached = reached | self.named("inputs", wide)
+        return reached
 
     def leading(self, tensor: str, end: str, sizes: dict[str, int]) -> set[str]:
         """Return the operators on paths from a tensor to ``end``, with ``end``; none if the tensor does not lead to it."""
-        waits, found = self.led_to(self.named("inputs", {tensor}), 0, sizes), set[str]()
-        while more := ({end} if not found else self._makers(found)) & waits - found:
-            found |= more
-        return found
+        waits, on_path = self.led_to(self.named("inputs", {tensor}), 0, sizes), set[str]()
+        while more := ({end} if not on_path else self._makers(on_path)) & waits - on_path:
+            on_path |= more
+        return on_path
 
-    def _makers(self, found: set[str]) -> set[str]:
-        return self.named("outputs", {t for o in found for t in self.rows[o][0].get("inputs", [])})
+    def _makers(self, operators: set[str]) -> set[str]:
+        return self.named("outputs", {t for o in operators for t in self.rows[o][0].get("inputs", [])})
 
 
 def alternatives_of(document: dict[str, Any]) -> dict[str, dict[str, Alternative]]:
@@ -56,7 +56,7 @@ def alternatives_of(document: dict[str, Any]) -> dict[str, dict[str, Alternative
         for alternative in group["alternatives"]
         for operator in alternative["operators"]
     ]
-    others, found = iter(_rows(listed, variants["costs"]) if listed else []), dict[str, dict[str, Alternative]]()
+    others, by_group = iter(_rows(listed, variants["costs"]) if listed else []), dict[str, dict[str, Alternative]]()
     for group in variants["groups"]:
         alternatives = {
             group.get("graph_alternative", "fused"): Alternative(
@@ -68,8 +68,8 @@ def alternatives_of(document: dict[str, Any]) -> dict[str, dict[str, Alternative
             alternatives[alternative["name"]] = Alternative(
                 {row[0]["name"]: row for row in own}, alternative.get("tensors", [])
             )
-        found[group["name"]] = alternatives
-    return found | {f"operator {name}": {"": Alternative({name: row}, [])} for name, row in rows.items()}
+        by_group[group["name"]] = alternatives
+    return by_group | {f"operator {name}": {"": Alternative({name: row}, [])} for name, row in rows.items()}
 
 
 def _rows(operators: list[Any], costs: dict[str, Any]) -> list[Any]:
@@ -105,7 +105,9 @@ class Relaxed:
         runs = {f"operator {name}": {"": {name: name}} for name in p.o if f"operator {name}" in alternatives} | claim[
             "runs"
         ]
-        stands = [(p.o[name], group) for group, by_way in runs.items() for name in next(iter(by_way.values()))]
+        stands = [
+            (p.o[name], group) for group, by_alternative in runs.items() for name in next(iter(by_alternative.values()))
+        ]
         self.runs, self.group_of = runs, (group_of := dict(stands))
         if sorted(o for o, _ in stands) != list(range(len(p.o))):
             raise Refused("some operator of the relaxed problem does not stand for one group")
@@ -118,11 +120,11 @@ class Relaxed:
         for group in claim["runs"]:
             for t in (t for alternative in alternatives[group].values() for t in alternative.tensors_of("inputs")):
                 self.read_by.setdefault(t, set()).add(group)
-        for group, by_way in runs.items():
+        for group, by_alternative in runs.items():
             for name, alternative in alternatives[group].items():
-                if by_way[name].keys() != next(iter(by_way.values())).keys():
+                if by_alternative[name].keys() != next(iter(by_alternative.values())).keys():
                     raise Refused(f"group {group!r}: not each alternative runs the operators that stand for it")
-                self._check(group, alternative, {p.o[own]: o for own, o in by_way[name].items()})
+                self._check(group, alternative, {p.o[own]: o for own, o in by_alternative[name].items()})
 
     def _check(self, group: str, alternative: Alternative, runs: dict[int, str]) -> None:
         """Check B2, B3 and B4 for an alternative."""

@@ -178,20 +178,20 @@ class Derivation:
 
         With ``steps`` or ``devices``: Theorem 1 of ``docs/proofs/path_and_bus.md``.
         """
-        p, (after, _), given = self.problem, self.reach(last, False), lemma["multipliers"]
-        names = [p.storage["name"]] if p.storage else sorted({p.devices[d]["bus"] for d in self.on_bus})
-        if self.bypass or sorted(given) != names or (last is not None and {"steps", "devices"} & {*lemma}):
+        p, (after, _), weights = self.problem, self.reach(last, False), lemma["multipliers"]
+        names = sorted({p.bus[d] for d in self.on_bus})
+        if self.bypass or sorted(weights) != names or (last is not None and {"steps", "devices"} & {*lemma}):
             raise Refused("rule 'bus': not one multiplier for each bus, or host tensors can avoid the buses")
-        of = {name: count(given[name]) for name in names}
-        bus = [of.get(p.storage["name"] if p.storage else d.get("bus"), 0) for d in p.devices]
+        of = {name: count(weights[name]) for name in names}
+        bus = [of.get(name, 0) for name in p.bus]
         follows, reader = dict[int, int](), dict[int, int]()
         busy = [count(weight) for weight in lemma.get("devices", [0] * len(bus))]
         for o in after:
             if p.host_inputs[o] and not any(p.shares[d] and p.times(o, d) for d in self.devices):
                 rests = [ns - p.host_read(o, d) for d in self.on_bus if (ns := p.direct[o][d]) is not None]
-                rest = min([*rests, *(ns for d in self.on_bus if (ns := p.normal[o][d]) is not None)]) + after[o]
-                if rest >= lemma["least"]:
-                    follows[o] = rest
+                following = min([*rests, *(ns for d in self.on_bus if (ns := p.normal[o][d]) is not None)]) + after[o]
+                if following >= lemma["least"]:
+                    follows[o] = following
         counted = sorted(follows, key=lambda o: (-follows[o], o))
         if "operators" in lemma:  # only these; further readers may be assigned tensors and prove less
             counted = [p.o[name] for name in lemma["operators"]]

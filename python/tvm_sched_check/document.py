@@ -46,9 +46,9 @@ def read(path: str | Path, format: str) -> tuple[dict[str, Any], str]:
 
 def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     """Make a dict of a JSON object; refuse a key that occurs twice, since readers differ in which value they take."""
-    if len(found := dict(fields)) < len(fields):
+    if len(members := dict(fields)) < len(fields):
         raise ValueError(f"an object has the key {Counter(key for key, _ in fields).most_common(1)[0][0]!r} twice")
-    return found
+    return members
 
 
 def count(value: Any) -> int:
@@ -72,7 +72,8 @@ class Problem:
         self.device_names, self.d = _numbered(self.devices)
         self.memory = [count(d["memory"]) for d in self.devices]
         self.storage = document["topology"].get("storage")  # of parameters; graph inputs are in place then
-        self.shares = [not (d.get("bus") or self.storage) for d in self.devices]
+        self.bus = [self.storage["name"] if self.storage else d.get("bus") for d in self.devices]
+        self.shares = [not bus for bus in self.bus]
         self.size = [count(t["size"]) for t in tensors]
         self.kind = [t.get("kind", "activation") for t in tensors]
         in_place = {t["name"] for t in tensors if self.storage and t.get("kind") == "input"}
@@ -80,10 +81,10 @@ class Problem:
         self.inputs = [list(dict.fromkeys(self.t[n] for n in names)) for names in read]
         self.outputs = [[self.t[n] for n in o.get("outputs", [])] for o in operators]
         self.results = {self.t[n] for n in graph.get("outputs", [])}
-        made = [(t, o) for o, outputs in enumerate(self.outputs) for t in outputs]
-        if sorted(t for t, _ in made) != [t for t in range(len(tensors)) if not self.is_host(t)]:
+        producers = [(t, o) for o, outputs in enumerate(self.outputs) for t in outputs]
+        if sorted(t for t, _ in producers) != [t for t in range(len(tensors)) if not self.is_host(t)]:
             raise Refused("some activation is not made by exactly one operator, or an operator makes a host tensor")
-        self.maker = dict(made)  # of each activation
+        self.maker = dict(producers)  # of each activation
         rows = [[[None if ns is None else max(1, count(ns)) for ns in row] for row in costs[mode]]
                 for mode in ("operator_ns", "direct_ns")]  # fmt: skip
         self.normal, self.direct = rows
@@ -137,7 +138,9 @@ def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
     known, switches = topology.get("buses", []), topology.get("switches", [])
     (_, number), (_, of_bus), _ = map(_numbered, (topology["devices"], known, switches))
     on = {d: known[of_bus[device["bus"]]] for d, device in enumerate(topology["devices"]) if device.get("bus")}
-    down, up = ({d: _channel(bus, f"bus {bus['name']}", way) for d, bus in on.items()} for way in ("down", "up"))
+    down, up = (
+        {d: _channel(bus, f"bus {bus['name']}", direction) for d, bus in on.items()} for direction in ("down", "up")
+    )
     routes = {(HOST, d): route for d, route in down.items()}
     if "storage" in topology:
         if on:
@@ -163,13 +166,13 @@ def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
     return routes
 
 
-def _channel(way: dict[str, Any], name: str, direction: str) -> Route:
+def _channel(joint: dict[str, Any], name: str, direction: str) -> Route:
     """Return a route of one channel; a duplex bus or link has a channel for each direction."""
-    return _route(way, f"{name} {direction}" if way.get("duplex", True) else name)
+    return _route(joint, f"{name} {direction}" if joint.get("duplex", True) else name)
 
 
-def _route(way: dict[str, Any], *channels: str) -> Route:
-    bandwidth, latency = way["bandwidth"], way.get("latency", 0.0)
+def _route(joint: dict[str, Any], *channels: str) -> Route:
+    bandwidth, latency = joint["bandwidth"], joint.get("latency", 0.0)
     if not (0 < bandwidth < math.inf and 0 <= latency < math.inf):
         raise Refused(f"bandwidth {bandwidth!r}, latency {latency!r}: finite numbers are allowed, above 0 and from 0")
     return Route(channels, bandwidth, latency)

@@ -45,8 +45,8 @@ class Groups:
     ) -> tuple[dict[str, Any], ...]:
         """Return graph and costs of a source of 1 ns and the operators, which are named by their positions."""
         rows = [(k, row) for k, (name, row) in enumerate(alternative.rows.items()) if name in leading]
-        made = {t: f"{k}:{j}" for k, (operator, *_) in rows for j, t in enumerate(operator.get("outputs", []))}
-        called = {tensor: "source"} | made
+        produced = {t: f"{k}:{j}" for k, (operator, *_) in rows for j, t in enumerate(operator.get("outputs", []))}
+        called = {tensor: "source"} | produced
         operators: list[dict[str, Any]] = [{"name": "source", "outputs": ["source"]}]
         fastest: list[list[Any]] = [[1] * self.devices]
         for k, (operator, normal, direct) in rows:

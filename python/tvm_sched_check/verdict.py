@@ -47,10 +47,10 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
     schedule, _ = read(schedule_file, "tvm_sched.schedule")
     evidence, _ = read(evidence_file, "tvm_sched.evidence")
     try:
-        for name, made_for in (("schedule", schedule["problem"]), ("evidence", evidence["problem"])):
-            if made_for != digest:
+        for name, named in (("schedule", schedule["problem"]), ("evidence", evidence["problem"])):
+            if named != digest:
                 saved = "a file written by hand is to be saved once by tvm_sched: Problem.load(path).save(path)"
-                raise Refused(f"the {name} is of problem {made_for}; the digest of {problem_file} is {digest}; {saved}")
+                raise Refused(f"the {name} is of problem {named}; the digest of {problem_file} is {digest}; {saved}")
         if evidence["workload"] != COLD:
             raise Refused(
                 f"the evidence is of workload {evidence['workload']}; this checker covers cold runs only ({COLD})"

@@ -68,7 +68,7 @@ class ClusterKind(Kind[Demand]):
     name, unit, most = "cluster", "services", True
 
     def methods(self) -> Sequence[str]:
-        """The registered allocators."""
+        """Return the registered allocators."""
         return names()
 
     def is_random(self, method: str) -> bool:
@@ -104,18 +104,18 @@ class ClusterKind(Kind[Demand]):
 
     def worth(self, task: Demand, solution: bytes, where: str) -> float:
         """Return how many requests are placed; they must be the first ones of the sequence and obey every rule."""
-        found = Allocation.from_json(solution, where)
-        verify(task.cluster, task.services, found)
-        placed = {placement.request: placement.service for placement in found.placements}
+        allocation = Allocation.from_json(solution, where)
+        verify(task.cluster, task.services, allocation)
+        placed = {placement.request: placement.service for placement in allocation.placements}
         wanted = {request.name: request.service for request in task.requests[: len(placed)]}
-        if placed != wanted or found.failed or found.waiting:
+        if placed != wanted or allocation.failed or allocation.waiting:
             raise InputError(f"{where}: not the first {len(placed)} requests of the sequence are placed, and no others")
         return len(placed)
 
     def proof(self, task: Demand) -> Proof:
         """Return an upper bound that holds for every allocator, with its evidence."""
-        found = evidence(task.search, task.services, task.requests)
-        return Proof(found.bound, "mixes", found.to_json())
+        argument = evidence(task.search, task.services, task.requests)
+        return Proof(argument.bound, "mixes", argument.to_json())
 
     def check(
         self, task: Demand, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
@@ -123,10 +123,10 @@ class ClusterKind(Kind[Demand]):
         """Check rules, figures and bound by `tvm_sched_check.clusters`."""
         if proof.evidence is None:
             return Checked()
-        found = checked_in_files(independent_check, {"solution": solution, "evidence": proof.evidence}, where, files)
-        if found.placed != self.worth(task, solution, where):
+        verdict = checked_in_files(independent_check, {"solution": solution, "evidence": proof.evidence}, where, files)
+        if verdict.placed != self.worth(task, solution, where):
             raise SchedulerError(f"{where}: package and tvm_sched_check.clusters differ: please report this")
-        return Checked("tvm_sched_check.clusters", found.proved)
+        return Checked("tvm_sched_check.clusters", verdict.proved)
 
 
 KIND = ClusterKind()
@@ -146,9 +146,9 @@ def demand_of_rampa(cluster: str, demand: str, seed: int = 0) -> Demand:
 def combinations(seed: int) -> list[dict[str, int]]:
     """Return all numbers of stages of Table IX, in random order."""
     ranges = [range(least, most + 1) for least, most in STAGES.values()]
-    found = [dict(zip(STAGES, stages, strict=True)) for stages in itertools.product(*ranges)]
-    Random(seed).shuffle(found)
-    return found
+    choices = [dict(zip(STAGES, stages, strict=True)) for stages in itertools.product(*ranges)]
+    Random(seed).shuffle(choices)
+    return choices
 
 
 def _count(allocation: Allocation) -> int:

@@ -56,7 +56,7 @@ class ShownCluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs on a cluster, and what is free."""
+    """Running services and free resources of a cluster."""
 
     cluster: str
     running: int
@@ -135,7 +135,7 @@ class MadeService(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deployed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the services of an allocation."""
+    """Result of the deployment of an allocation's services."""
 
     cluster: str
     kept: list[str]
@@ -199,7 +199,7 @@ class Undeployed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def placements_table(placed: list[ServicePlacement]) -> Table:
-    """A row for each placement."""
+    """Return a table with a row for each placement."""
     rows = [
         (p.request, p.service, " ".join(p.gpus), str(len(p.hops)), f"{p.throughput:.3g}", f"{p.latency_ns / 1e6:.1f}")
         for p in placed
@@ -211,7 +211,7 @@ _COUNTS = ("in_flight", "waiting", "answered", "failed", "refused", "retried")
 
 
 def deployment_table(deployment: dict[str, Any]) -> Table:
-    """A row for each stage of a deployment."""
+    """Return a table with a row for each stage of a deployment."""
     counts = ", ".join(f"{deployment[what]} {what.replace('_', ' ')}" for what in _COUNTS)
     rows = []
     for stage in deployment["stages"]:

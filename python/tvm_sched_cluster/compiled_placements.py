@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from tvm_sched.errors import InputError
 from tvm_sched.files import content_digest, read_bytes
-from tvm_sched.problem.cpu import cpu_topology
+from tvm_sched.problem.cpu_presets import cpu_topology
 from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.pipeline_api import ExportablePipeline, compile_pipeline
 
 from . import Cluster, Service, ServicePlacement
 from .placement_pipelines import plan_of_placement, service_of_graph, stage_topology
+from .problem.cluster import GpuKind
 
 
 def service_of_model(
@@ -27,8 +28,10 @@ def service_of_model(
     *,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     backend: str = "cuda",
+    kinds: Sequence[GpuKind] = (),
+    cost_model: str = "roofline",
 ) -> Service:
-    """The service that a model file is, see `service_of_graph`.
+    """Return a service made of a model file; see `service_of_graph`.
 
     Parameters
     ----------
@@ -36,7 +39,7 @@ def service_of_model(
         What will run it: the same model is lowered to other operators for GPUs than for CPUs.
     """
     graph = make_problem(model, cpu_topology(1), input_shapes=input_shapes or None, backend=backend).graph
-    return service_of_graph(graph, throughput, latency, name, os.fspath(model), input_shapes)
+    return service_of_graph(graph, throughput, latency, name, os.fspath(model), input_shapes, kinds, cost_model)
 
 
 def compile_placement(
@@ -69,7 +72,7 @@ def compile_placement(
 def compiled_artifact(
     folder: Path, cluster: Cluster, service: Service, placement: ServicePlacement, backend: str
 ) -> Path:
-    """The compiled pipeline of a placement; one that is there for the same model, parts and kinds of GPUs is taken."""
+    """Return the compiled pipeline of a placement, an existing one if it is of the same model, parts and kinds of GPUs."""
     kinds = [cluster.kinds[cluster.gpus[cluster.gpu_id[stage.gpu]].kind] for stage in placement.stages]
     parts = [stage.operators for stage in placement.stages]
     about = msgspec.json.encode([_checksum(service), service.input_shapes, backend, parts, kinds])

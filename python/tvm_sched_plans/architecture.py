@@ -13,7 +13,7 @@ from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
 from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig, is_config, read_config
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gpt2")
-"""Values of ``model_type`` whose layers have the shapes that are computed with here."""
+"""Supported values of ``model_type``."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ModuleNames:
     head: str = "lm_head"
 
     def layer(self, number: int) -> str:
-        """Name of a layer."""
+        """Return the name of a layer."""
         return f"{self.layers}.{number}"
 
 
@@ -62,7 +62,7 @@ class _Extra(msgspec.Struct):
 
 
 def read_architecture(source: str | os.PathLike[str]) -> Architecture | None:
-    """The language model of a preset's name, a ``config.json`` or a folder with one; None for other files.
+    """Return the language model of a preset's name, a ``config.json`` or a folder with one; None for other files.
 
     Raises
     ------

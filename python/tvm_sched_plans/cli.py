@@ -88,23 +88,23 @@ def plan(
     with interruptible(out), packages_for(model), out.step(f"Planning for {runtime}"):
         from . import export_plan
 
-        made = export_plan(
+        exported = export_plan(
             model, topology, runtime, workload=workload, shapes=shapes, costs=costs or "roofline", overhead=own
         )
     from .plan_summary import PlanSummary, plan_tables
 
     if output is not None:
-        for number, path in enumerate(made.save(output)):
+        for number, path in enumerate(exported.save(output)):
             out.wrote(path, "plan" if number == 0 else "with it")
-    out.show(*plan_tables(made))
-    for note in made.notes:
+    out.show(*plan_tables(exported))
+    for note in exported.notes:
         out.say(note)
     more = _limits(model, topology, runtime, workload, shapes, costs, own) if limits else []
     for sentence in more:
         out.show(sentence)
-    if not made.on_gpus and not limits:
+    if not exported.on_gpus and not limits:
         out.say("not all of it is on GPUs, which costs time; --limits says what would fit there")
-    out.result(PlanSummary.of(made, more))
+    out.result(PlanSummary.of(exported, more))
 
 
 def _bytes(text: str) -> int:

@@ -34,7 +34,7 @@ def kinds_of(chain: Chain) -> list[list[int]]:
     """Return the groups of identical places, in the order of the first of each."""
     machine = chain.machine
     count = len(machine.places)
-    ways = {(p, q): machine.route(p, q) for p in range(count) for q in range(count) if p != q}
+    routes = {(p, q): machine.route(p, q) for p in range(count) for q in range(count) if p != q}
 
     def like(p: int, q: int) -> bool:
         a, b = machine.places[p], machine.places[q]
@@ -43,13 +43,13 @@ def kinds_of(chain: Chain) -> list[list[int]]:
         if msgspec.structs.replace(a.device, name="x", bus="") != msgspec.structs.replace(b.device, name="x", bus=""):
             return False
         if not np.array_equal(chain.time_ns[:, p], chain.time_ns[:, q]) or _bandwidth_and_latency(
-            ways[p, q]
-        ) != _bandwidth_and_latency(ways[q, p]):
+            routes[p, q]
+        ) != _bandwidth_and_latency(routes[q, p]):
             return False
         others = [r for r in range(count) if r not in (p, q)]
         return all(
-            _bandwidth_and_latency(ways[p, r]) == _bandwidth_and_latency(ways[q, r])
-            and _bandwidth_and_latency(ways[r, p]) == _bandwidth_and_latency(ways[r, q])
+            _bandwidth_and_latency(routes[p, r]) == _bandwidth_and_latency(routes[q, r])
+            and _bandwidth_and_latency(routes[r, p]) == _bandwidth_and_latency(routes[r, q])
             for r in others
         )
 
@@ -63,8 +63,8 @@ def kinds_of(chain: Chain) -> list[list[int]]:
     return kinds
 
 
-def _bandwidth_and_latency(way: object) -> tuple[float, float]:
-    return way.bandwidth, way.latency  # type: ignore[attr-defined]
+def _bandwidth_and_latency(route: object) -> tuple[float, float]:
+    return route.bandwidth, route.latency  # type: ignore[attr-defined]
 
 
 class Cutter:
@@ -109,7 +109,7 @@ class Cutter:
                 self.cost[k][0] = np.inf
 
     def best(self, limits: StageLimits | None = None) -> tuple[float, Placement] | None:
-        """Least sum of times and copies in nanoseconds, and its placement; None where nothing fits."""
+        """Return the least sum of times and copies in nanoseconds and its placement; None if nothing fits."""
         limits = limits or StageLimits()
         units = len(self.chain.model.units)
         cost = self.cost
@@ -160,9 +160,9 @@ class Cutter:
             start = done[before, other] + self._hop(other, k)
             total = start[:, None] + cost[k]
             origin = np.argmin(total, axis=0)
-            found = total[origin, np.arange(units + 1)]
-            better = found < values
-            values[better], at[better], last[better] = found[better], origin[better], other
+            times = total[origin, np.arange(units + 1)]
+            better = times < values
+            values[better], at[better], last[better] = times[better], origin[better], other
         return values, at.tolist(), last.tolist()
 
     def _hop(self, other: int, k: int) -> Floats:
@@ -198,8 +198,8 @@ def stage_times(chain: Chain, placement: Placement) -> list[int]:
 
 def best_latency(chain: Chain, stages: int = 0) -> Placement | None:
     """Return the cut with the least time from the first unit to the last one."""
-    found = Cutter(chain).best(StageLimits(stages))
-    return None if found is None else found[1]
+    cheapest = Cutter(chain).best(StageLimits(stages))
+    return None if cheapest is None else cheapest[1]
 
 
 def best_period(chain: Chain, stages: int, micro_batches: int) -> Placement | None:
@@ -208,25 +208,25 @@ def best_period(chain: Chain, stages: int, micro_batches: int) -> Placement | No
     With a limit for the longest stage the least sum falls and the limit rises, so the best limit is where they cross.
     """
     cutter = Cutter(chain)
-    found = cutter.best(StageLimits(stages))
-    if found is None or micro_batches <= 1:
-        return None if found is None else found[1]
+    cheapest = cutter.best(StageLimits(stages))
+    if cheapest is None or micro_batches <= 1:
+        return None if cheapest is None else cheapest[1]
     every = np.unique(np.concatenate([cost[np.isfinite(cost)] for cost in cutter.cost]))
     low, high = 0, len(every) - 1
-    best = _period(chain, found, micro_batches), found[1]
+    best = _period(chain, cheapest, micro_batches), cheapest[1]
     while low <= high:
         middle = (low + high) // 2
-        found = cutter.best(StageLimits(stages, float(every[middle])))
-        if found is None:
+        cheapest = cutter.best(StageLimits(stages, float(every[middle])))
+        if cheapest is None:
             low = middle + 1
             continue
-        best = min(best, (_period(chain, found, micro_batches), found[1]))
-        if found[0] > micro_batches * every[middle]:
+        best = min(best, (_period(chain, cheapest, micro_batches), cheapest[1]))
+        if cheapest[0] > micro_batches * every[middle]:
             low = middle + 1
         else:
             high = middle - 1
     return best[1]
 
 
-def _period(chain: Chain, found: tuple[float, Placement], micro_batches: int) -> float:
-    return max(found[0], micro_batches * float(max(stage_times(chain, found[1]))))
+def _period(chain: Chain, cut: tuple[float, Placement], micro_batches: int) -> float:
+    return max(cut[0], micro_batches * float(max(stage_times(chain, cut[1]))))

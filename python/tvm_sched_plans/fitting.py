@@ -18,7 +18,7 @@ MOST_GPUS = 64
 
 
 def size_of(count: float) -> str:
-    """Bytes in the binary unit that fits, as memory is sold."""
+    """Return a size as text, in the binary unit in which memory is sold."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if count >= scale:
             return f"{count / scale:.3g} {unit}"
@@ -26,12 +26,12 @@ def size_of(count: float) -> str:
 
 
 def fits(runtime: Runtime, request: PlanRequest) -> bool:
-    """Whether the model fits on the GPUs in some configuration of the runtime."""
+    """Return whether the model fits on the GPUs in some configuration of the runtime."""
     return any(case.best() is not None for case in runtime.on_gpus(request))
 
 
 def largest(runtime: Runtime, request: PlanRequest, field: str, most: int) -> int:
-    """The largest ``context`` or ``batch`` of the workload that fits, up to ``most``; 0 where not even the least does."""
+    """Return the largest ``context`` or ``batch`` of the workload that fits, up to ``most``; 0 if none fits."""
     least = 2 if field == "context" else 1
 
     def good(value: int) -> bool:
@@ -47,7 +47,7 @@ def largest(runtime: Runtime, request: PlanRequest, field: str, most: int) -> in
 
 
 def _largest_feasible(good: Callable[[int], bool], least: int, most: int) -> int:
-    """The last number for which ``good`` holds, if it holds up to there and not beyond; 0 where it never does."""
+    """Return the last number for which ``good`` holds, if it holds up to there and not beyond; 0 if it never holds."""
     if not good(least):
         return 0
     low, high = least, least
@@ -65,7 +65,7 @@ def _largest_feasible(good: Callable[[int], bool], least: int, most: int) -> int
 
 
 def fewest_gpus(runtime: Runtime, request: PlanRequest) -> tuple[int, Device] | None:
-    """How many GPUs like the machine's largest suffice, each on its own bus; None where `MOST_GPUS` do not."""
+    """Return how many GPUs like the machine's largest suffice, each on its own bus; None if `MOST_GPUS` do not suffice."""
     largest_one = max(gpus(request.topology), key=lambda device: device.memory)
     count = 1
     while count <= MOST_GPUS:
@@ -76,7 +76,7 @@ def fewest_gpus(runtime: Runtime, request: PlanRequest) -> tuple[int, Device] | 
 
 
 def smallest_set(runtime: Runtime, request: PlanRequest) -> tuple[str, ...] | None:
-    """The smallest set of the machine's GPUs that suffices, largest GPUs first; None where all together do not."""
+    """Return the smallest set of the machine's GPUs that suffices, largest GPUs first; None if all do not suffice."""
     devices = sorted(gpus(request.topology), key=lambda device: -device.memory)
     for count in range(1, len(devices) + 1):
         names = {device.name for device in devices[:count]}
@@ -86,7 +86,7 @@ def smallest_set(runtime: Runtime, request: PlanRequest) -> tuple[str, ...] | No
 
 
 def _without(topology: Topology, names: set[str]) -> Topology:
-    """The topology with these GPUs alone."""
+    """Return the topology with these GPUs alone."""
     kept = tuple(device for device in topology.devices if device.kind == "cpu" or device.name in names)
     known = {device.name for device in kept}
     return msgspec.structs.replace(
@@ -124,26 +124,26 @@ def what_fits(runtime: Runtime, request: PlanRequest, case: Case) -> str:
 
 
 def advice(runtime: Runtime, request: PlanRequest) -> list[str]:
-    """Sentences on what would fit."""
-    found = []
+    """Return sentences on the workloads and GPUs that would fit."""
+    sentences = []
     if isinstance(request.source, Architecture):
         context = largest(runtime, request, "context", request.source.positions or 1 << 17)
-        found.append(
+        sentences.append(
             f"the longest context that fits on the GPUs with batch {request.workload.batch} is {context}"
             if context
             else "no context fits"
         )
         batch = largest(runtime, request, "batch", 4096)
-        found.append(
+        sentences.append(
             f"the largest batch with context {request.workload.context} is {batch}"
             if batch
             else f"no batch fits with context {request.workload.context}"
         )
     few = smallest_set(runtime, request)
     if few is not None:
-        found.append(f"{len(few)} of its GPUs suffice: {', '.join(few)}")
+        sentences.append(f"{len(few)} of its GPUs suffice: {', '.join(few)}")
     elif (more := fewest_gpus(runtime, request)) is not None:
-        found.append(f"{more[0]} GPUs like {more[1].name!r} ({size_of(more[1].memory)}) would do")
+        sentences.append(f"{more[0]} GPUs like {more[1].name!r} ({size_of(more[1].memory)}) would do")
     else:
-        found.append(f"not even {MOST_GPUS} GPUs like its largest one would do")
-    return found
+        sentences.append(f"not even {MOST_GPUS} GPUs like its largest one would do")
+    return sentences

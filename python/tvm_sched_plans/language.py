@@ -23,7 +23,7 @@ class Serving:
     chunk: int = 0
     """Tokens of prompts at once, of all sequences; 0: whole prompts of all of them."""
     micro_batches: int = 1
-    """Groups of sequences that are under way at once, each in another stage."""
+    """Groups of sequences that the stages process at the same time, one group in each stage."""
     cache_block: int = 1
     """The context is rounded up to a multiple of it."""
     cache_copied: bool = False
@@ -32,7 +32,7 @@ class Serving:
 
 @lru_cache(maxsize=16)
 def language_model(architecture: Architecture, workload: TokenWorkload, serving: Serving | None = None) -> UnitModel:
-    """The units ``embed``, ``0.attention``, ``0.feed_forward``, ... and ``head``.
+    """Return the units ``embed``, ``0.attention``, ``0.feed_forward``, ... and ``head``.
 
     Weights, keys and values are parameters of the graphs. A matrix product and what can be fused into it is one operator.
     Attention is taken to keep no matrix of scores, and the last layer to compute the last token alone, as all runtimes do.
@@ -61,7 +61,7 @@ def language_model(architecture: Architecture, workload: TokenWorkload, serving:
 
 
 def by_layer(model: UnitModel, ends: bool = False) -> UnitModel:
-    """The same in whole layers; with ``ends`` the embedding is part of the first layer, and the head of the last one."""
+    """Return the model in whole layers. With ``ends`` the first layer has the embedding, and the last one the head."""
     layers = (len(model.units) - 2) // 2
     groups: list[list[int]] = [[1 + 2 * i, 2 + 2 * i] for i in range(layers)]
     last = len(model.units) - 1
@@ -74,7 +74,7 @@ def by_layer(model: UnitModel, ends: bool = False) -> UnitModel:
 
 @dataclass(frozen=True)
 class _Pass:
-    """One pass through the layers: tokens in all, cached tokens read in all, those that a token looks at, sequences."""
+    """One pass through the layers: all tokens, all cached tokens read, tokens that one token attends to, sequences."""
 
     tokens: int
     read: float
@@ -151,12 +151,12 @@ class _Writer:
         bias = queries + 2 * keys if self.architecture.bias_of_queries else 0
         weights = self._matrix(queries + 2 * keys, config.hidden) + norm + bias * self._bytes
         x = f"x.{2 * i}"
-        made = [self._activation(f"{i}.queries", tokens * queries * self._bytes)]
-        made.append(self._activation(f"{i}.keys_values", tokens * 2 * keys * self._bytes))
+        projected = [self._activation(f"{i}.queries", tokens * queries * self._bytes)]
+        projected.append(self._activation(f"{i}.keys_values", tokens * 2 * keys * self._bytes))
         self._add(
             f"{i}.qkv",
             [x, self._parameter(f"{i}.qkv.weights", weights)],
-            made,
+            projected,
             2 * tokens * config.hidden * (queries + 2 * keys),
         )
         cached = self.workload.cache.size(2 * config.key_heads, config.head_width)
@@ -164,7 +164,7 @@ class _Writer:
         mixed = [self._activation(f"{i}.mixed", tokens * queries * self._bytes)]
         if self.serving.cache_copied:
             mixed.append(self._activation(f"{i}.new_cache", cached * self.context * self.shape.sequences))
-        self._add(f"{i}.attention", [*made, cache], mixed, 4 * tokens * self.shape.seen * queries)
+        self._add(f"{i}.attention", [*projected, cache], mixed, 4 * tokens * self.shape.seen * queries)
         bias = config.hidden if config.bias else 0
         weights = self._matrix(config.hidden, queries) + bias * self._bytes
         self._add(

@@ -15,7 +15,7 @@ _MOST = (1 << 31) - 1
 
 
 def annotated(source: OperatorModel, runs: Sequence[tuple[str, int, int]]) -> bytes:
-    """The model whose nodes say to which kind of device they go: ``(device, first node, node after the last)``."""
+    """Return the model with the kind of device of each node; ``runs`` are (device, first node, node after the last)."""
     model = _copy(source)
     for device, first, last in runs:
         for node in model.graph.node[first:last]:
@@ -28,7 +28,10 @@ def annotated(source: OperatorModel, runs: Sequence[tuple[str, int, int]]) -> by
 
 
 def parts_of(source: OperatorModel, runs: Sequence[tuple[int, int]]) -> list[bytes]:
-    """A model for each run of nodes: it takes what runs before have made, and gives what later ones or the caller read."""
+    """Return a model for each run of nodes.
+
+    Its inputs are results of earlier runs; its outputs are the results that later runs or the caller read.
+    """
     model = source.loaded
     nodes = list(model.graph.node)
     index = source.graph.index
@@ -38,12 +41,12 @@ def parts_of(source: OperatorModel, runs: Sequence[tuple[int, int]]) -> list[byt
     parts = []
     for first, last in runs:
         read = dict.fromkeys(t for o in range(first, last) for t in index.inputs[o])
-        made = {t for o in range(first, last) for t in index.outputs[o]}
-        outside = [tensors[t].name for t in read if t not in made and tensors[t].kind != "parameter"]
+        produced = {t for o in range(first, last) for t in index.outputs[o]}
+        outside = [tensors[t].name for t in read if t not in produced and tensors[t].kind != "parameter"]
         weights = {tensors[t].name for t in read if tensors[t].kind == "parameter"}
-        given = [
+        outputs = [
             tensors[t].name
-            for t in sorted(made)
+            for t in sorted(produced)
             if tensors[t].name in returned or any(not first <= o < last for o in index.consumers[t])
         ]
         part = type(model)()
@@ -53,7 +56,7 @@ def parts_of(source: OperatorModel, runs: Sequence[tuple[int, int]]) -> list[byt
         part.graph.node.extend(nodes[first:last])
         part.graph.initializer.extend(w for w in model.graph.initializer if w.name in weights)
         part.graph.input.extend(known[name] for name in outside)
-        part.graph.output.extend(known[name] for name in given)
+        part.graph.output.extend(known[name] for name in outputs)
         parts.append(_bytes(part, source))
     return parts
 

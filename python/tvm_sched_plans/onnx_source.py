@@ -64,10 +64,10 @@ def _set_shapes(model: Any, shapes: dict[str, Any], path: Path) -> None:
     used: set[str] = set()
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
-        given = shapes.get(value.name)
-        if given is not None:
+        asked = shapes.get(value.name)
+        if asked is not None:
             used.add(value.name)
-            sizes = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+            sizes = tuple(asked) if isinstance(asked, Sequence) and not isinstance(asked, str) else (asked,)
             if len(sizes) != len(dims):
                 raise InputError(f"{path}: input {value.name!r} has {len(dims)} dimensions, {list(sizes)} was given")
             for number, (dim, size) in enumerate(zip(dims, sizes, strict=True)):
@@ -99,11 +99,11 @@ def _set_shapes(model: Any, shapes: dict[str, Any], path: Path) -> None:
         value.type.tensor_type.ClearField("shape")
 
 
-def _size(given: object, what: str, path: Path) -> int:
-    size = operator.index(given) if isinstance(given, SupportsIndex) else 0
+def _size(value: object, what: str, path: Path) -> int:
+    size = operator.index(value) if isinstance(value, SupportsIndex) else 0
     if not 1 <= size < 1 << 31:
         raise InputError(
-            f"{path}: the size of {what} is {given!r}; a whole number from 1 to {(1 << 31) - 1} is allowed"
+            f"{path}: the size of {what} is {value!r}; a whole number from 1 to {(1 << 31) - 1} is allowed"
         )
     return size
 
@@ -116,7 +116,7 @@ class _Reader:
         for value in (*graph.input, *graph.value_info, *graph.output):
             self._note(value)
         self.weights = {tensor.name: tensor for tensor in graph.initializer}
-        self.made = {name for node in graph.node for name in node.output}
+        self.produced = {name for node in graph.node for name in node.output}
         self.read = {value.name for value in graph.output} | {name for node in graph.node for name in node.input}
         self.read |= {name for node in graph.node for name in self._captured(node)}
 
@@ -148,14 +148,14 @@ class _Reader:
         return OperatorModel("onnx", self.path, graph, self.model, tuple(names), frozenset(free), external)
 
     def _captured(self, node: Any) -> list[str]:
-        """Values of this graph that a node's subgraphs read."""
-        found = []
+        """Return the values of this graph that a node's subgraphs read."""
+        reads = []
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs) if attribute.HasField("g") or attribute.graphs else ():
-                found += [name for inner in graph.node for name in inner.input]
-                found += [name for inner in graph.node for name in self._captured(inner)]
-        known = self.made | set(self.weights) | {value.name for value in self.model.graph.input}
-        return [name for name in dict.fromkeys(found) if name in known]
+                reads += [name for inner in graph.node for name in inner.input]
+                reads += [name for inner in graph.node for name in self._captured(inner)]
+        known = self.produced | set(self.weights) | {value.name for value in self.model.graph.input}
+        return [name for name in dict.fromkeys(reads) if name in known]
 
     def _tensor(self, name: str) -> Tensor:
         if name in self.weights:
@@ -170,7 +170,7 @@ class _Reader:
             )
         shape, kind = self.shapes[name]
         dtype = {1: "float32", 10: "float16", 16: "bfloat16", 11: "float64", 6: "int32", 7: "int64"}.get(kind, "")
-        return Tensor(name, self._bytes(shape, kind), "activation" if name in self.made else "input", dtype=dtype)
+        return Tensor(name, self._bytes(shape, kind), "activation" if name in self.produced else "input", dtype=dtype)
 
     def _bytes(self, shape: Sequence[int], kind: int) -> int:
         bits = 4 if kind in _HALF_BYTES else 8 * _SIZES.get(kind, 4)

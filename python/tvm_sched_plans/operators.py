@@ -13,23 +13,23 @@ from .unit_model import Phase, UnitModel
 
 @dataclass(frozen=True)
 class OperatorModel:
-    """A model whose operators are placed one by one."""
+    """A model whose operators are placed separately."""
 
     kind: str
     path: Path
     graph: OpGraph
     """Operators in an order in which they can run."""
     loaded: Any = field(repr=False)
-    """What the file holds, for those who write plans."""
+    """Content of the file, which the writers of plans read."""
     names: tuple[str, ...]
-    """What the file calls each operator of the graph."""
+    """Name of each operator of the graph in the file."""
     free: frozenset[int] = frozenset()
     """Operators that move no bytes."""
     external: bool = False
     """Whether weights lie in files beside the model's."""
 
     def units(self) -> UnitModel:
-        """Each operator is a unit; all run once."""
+        """Return a model in which each operator is a unit and runs once."""
         members = tuple((o,) for o in range(len(self.graph.operators)))
         phase = Phase("run", self.graph, self.graph, members, free=self.free)
         return UnitModel(self.graph.name, self.names, (phase,))

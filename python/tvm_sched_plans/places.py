@@ -34,7 +34,7 @@ class Place:
     members: tuple[str, ...]
     """Devices of the topology that work there together."""
     device: Device
-    """Those as one, with the memory that the plan may use."""
+    """All members as one device, with the memory that the plan may use."""
     total: int
     """Their memory in all, bytes."""
     first: bool = False
@@ -44,7 +44,7 @@ class Place:
     most_units: int | None = None
     """How many units it may have."""
     all_reduce: Route | None = None
-    """The slowest way between two of the members, which share each operator."""
+    """The slowest route between two members if the members share each operator (tensor parallelism)."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class Machine:
     """Places of a topology."""
 
     topology: Topology
-    """As the user gave it."""
+    """The topology that the user gave."""
     places: tuple[Place, ...]
     staged: bool = False
-    """Activations go from GPU to GPU through host memory, as the runtime has no other way."""
+    """Whether activations go from GPU to GPU through host memory, because the runtime has no direct copies."""
     in_order: bool = False
-    """Operators run one after another wherever they are; without, those that need nothing of each other overlap."""
+    """Whether the runtime runs one operator at a time over all places. Otherwise independent operators overlap."""
 
     def route(self, a: int, b: int) -> Route:
-        """The route of activations between two places; raises `InputError` where nothing joins them."""
+        """Return the route of activations between two places; raise `InputError` if nothing joins them."""
         source, target = (_host_route(self.topology, self.places[p]) for p in (a, b))
         if self.staged and source is not None and target is not None:
             speed = 1 / (1 / source.bandwidth + 1 / target.bandwidth)
@@ -79,19 +79,19 @@ class Machine:
                 buses.append(Bus(bus, host.bandwidth, host.latency))
             devices.append(msgspec.structs.replace(place.device, name=place.name, bus=bus))
             for q in range(p):
-                way = self.route(q, p)
-                links.append(Link((self.places[q].name, place.name), way.bandwidth, way.latency))
+                route = self.route(q, p)
+                links.append(Link((self.places[q].name, place.name), route.bandwidth, route.latency))
         return Topology(self.topology.name, tuple(devices), tuple(buses), tuple(links))
 
     def with_places(self, places: Sequence[Place]) -> Machine:
-        """The same machine with other places."""
+        """Return the same machine with other places."""
         return replace(self, places=tuple(places))
 
     def latencies(self, graph: OpGraph, costs: str) -> npt.NDArray[np.int64]:
-        """Nanoseconds of each operator at each place, shape (operators, places), by a cost model.
+        """Return the nanoseconds of each operator at each place, shape (operators, places), by a cost model.
 
-        Groups of devices share an operator evenly, and add up what they have after attention and feed-forward networks
-        (``*.output``, ``*.down`` and ``embed``): a ring all-reduce of the result. Offloaded weights are brought before.
+        A group of devices shares each operator evenly. After attention and feed-forward networks (``*.output``, ``*.down``
+        and ``embed``) a ring all-reduce adds up the results. Offloaded weights are copied to the device before the operator.
         """
         # A cost model may look at the graph's dtypes and the devices' products: both are the true ones.
         times = get_cost_model(costs)(graph, self.planned).operator_ns.copy()
@@ -103,9 +103,9 @@ class Machine:
                     weights = sum(sizes[name] for name in operator.inputs if name in parameters)
                     times[o, p] += int(np.ceil(weights / place.load * 1e9))
                 if place.all_reduce is not None and operator.name.endswith(_REDUCED):
-                    ways, count = place.all_reduce, len(place.members)
+                    ring, count = place.all_reduce, len(place.members)
                     moved = sum(sizes[name] for name in operator.outputs) * 2 * (count - 1) / count
-                    seconds = moved / ways.bandwidth + 2 * (count - 1) * ways.latency
+                    seconds = moved / ring.bandwidth + 2 * (count - 1) * ring.latency
                     times[o, p] += int(np.ceil(seconds * 1e9))
         return times
 
@@ -114,19 +114,19 @@ _REDUCED = (".output", ".down", "embed", "head")
 
 
 def gpus(topology: Topology) -> tuple[Device, ...]:
-    """The devices other than CPUs."""
+    """Return the devices other than CPUs."""
     return tuple(device for device in topology.devices if device.kind != "cpu")
 
 
 def device_place(device: Device, memory: float) -> Place:
-    """A device of the topology as a place with that much memory to use."""
+    """Return a device of the topology as a place with that much usable memory."""
     return Place(
         device.name, (device.name,), msgspec.structs.replace(device, memory=max(int(memory), 1)), device.memory
     )
 
 
 def host_place(topology: Topology, name: str = "cpu", first: bool = False) -> Place:
-    """All cores of the host: those of the topology's CPU devices, or an assumed host."""
+    """Return all cores of the host: the topology's CPU devices, or an assumed host."""
     cpus = [device for device in topology.devices if device.kind == "cpu"]
     memory = topology.host_memory or max((device.memory for device in cpus), default=_ENOUGH)
     if cpus:
@@ -145,7 +145,7 @@ ASSUMED_HOST = (
 
 
 def is_assumed_host(place: Place) -> bool:
-    """Whether the host is an assumed one, because the topology has no CPU device."""
+    """Return whether the host is an assumed one, because the topology has no CPU device."""
     return place.device.kind == "cpu" and not place.members
 
 
@@ -154,18 +154,18 @@ _ENOUGH = 1 << 50
 
 
 def offload_place(main: Device, name: str, memory: int, bandwidth: float, most_units: int | None = None) -> Place:
-    """A place for offloaded weights, which are copied to the device ``main`` whenever it computes with them."""
+    """Return a place for offloaded weights, which are copied to the device ``main`` whenever it computes with them."""
     device = msgspec.structs.replace(main, memory=memory)
     return Place(name, (main.name,), device, memory, load=bandwidth, most_units=most_units)
 
 
 def host_memory(topology: Topology) -> int:
-    """Bytes of host memory; more than enough where the topology does not say."""
+    """Return the bytes of host memory; if the topology does not say, more than enough."""
     return host_place(topology).total
 
 
 def group_place(topology: Topology, devices: Sequence[Device], memory: float) -> Place:
-    """Equal devices that share each operator (tensor parallelism), each with that much memory to use."""
+    """Return equal devices that share each operator (tensor parallelism) as a place, each with that much usable memory."""
     if len(devices) == 1:
         return device_place(devices[0], memory)
     first = devices[0]
@@ -178,35 +178,35 @@ def group_place(topology: Topology, devices: Sequence[Device], memory: float) ->
         peak_flops={name: rate * count for name, rate in slowest.peak_flops.items()},
     )
     names = [device.name for device in devices]
-    ways = [_between(topology, a, b) for a, b in zip(names, [*names[1:], first.name], strict=True)]
-    ring = Route((), min(way.bandwidth for way in ways), max(way.latency for way in ways))
+    hops = [_between(topology, a, b) for a, b in zip(names, [*names[1:], first.name], strict=True)]
+    ring = Route((), min(hop.bandwidth for hop in hops), max(hop.latency for hop in hops))
     return Place("+".join(names), tuple(names), one, sum(d.memory for d in devices), all_reduce=ring)
 
 
 def _route(topology: Topology, a: Place, b: Place) -> Route:
     if set(a.members) & set(b.members):
         return Route((), _NEAR, 0.0)
-    if not a.members or not b.members:  # the host without a device of its own
-        found = [_host_route(topology, place) for place in (a, b) if place.members]
-        return next((way for way in found if way is not None), Route((), _NEAR, 0.0))
-    ways = [_between(topology, x, y) for x, y in zip(a.members, b.members, strict=False)]
-    return Route((), min(way.bandwidth for way in ways), max(way.latency for way in ways))
+    if not a.members or not b.members:  # the host, if the topology has no CPU device
+        host_routes = [_host_route(topology, place) for place in (a, b) if place.members]
+        return next((route for route in host_routes if route is not None), Route((), _NEAR, 0.0))
+    routes = [_between(topology, x, y) for x, y in zip(a.members, b.members, strict=False)]
+    return Route((), min(route.bandwidth for route in routes), max(route.latency for route in routes))
 
 
 def _between(topology: Topology, a: str, b: str) -> Route:
     source, target = topology.device_id[a], topology.device_id[b]
-    way = topology.route(source, target)
-    if way is None:
+    route = topology.route(source, target)
+    if route is None:
         if topology.devices[source].shares_host_memory and topology.devices[target].shares_host_memory:
             return Route((), _NEAR, 0.0)
         raise InputError(
             f"devices {a!r} and {b!r} of topology {topology.name!r} are not connected: give them a bus or a link"
         )
-    return way
+    return route
 
 
 def _host_route(topology: Topology, place: Place) -> Route | None:
-    """The way from host memory; None where the place shares it."""
+    """Return the route from host memory; None if the place shares host memory."""
     if not place.members or place.device.kind == "cpu":
         return None
     return topology.route(HOST, topology.device_id[place.members[0]])

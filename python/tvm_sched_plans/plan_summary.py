@@ -26,7 +26,7 @@ class PlanSummary(PlanFacts, frozen=True, kw_only=True):
 
 
 def plan_tables(plan: RuntimePlan) -> list[Table]:
-    """Times and memory of our split beside the runtime's own."""
+    """Return tables of times and memory of our split beside the runtime's own."""
     phases = list(plan.ours.phase_ns)
     splits = (*plan.defaults, plan.ours)
     rows = [

@@ -27,7 +27,7 @@ class NumberFormat:
     """Formats of the embedding table and of the last layer where the linear layers of the blocks have this one."""
 
     def size(self, rows: int, columns: int) -> int:
-        """Bytes of a matrix whose rows of ``columns`` numbers are contiguous."""
+        """Return the bytes of a matrix whose rows of ``columns`` numbers are contiguous."""
         return rows * math.ceil(columns / self.block) * self.block_bytes
 
 
@@ -91,6 +91,12 @@ class TokenWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ------
     InputError
         A number below 1, more new tokens than the context has room for beside a prompt, an unknown format.
+
+    Examples
+    --------
+    >>> from tvm_sched_plans import TokenWorkload
+    >>> TokenWorkload(context=8192, batch=2).cache
+    NumberFormat(name='fp16', block=1, block_bytes=2, compute='float16', table='fp16', output='fp16')
     """
 
     context: int = 4096

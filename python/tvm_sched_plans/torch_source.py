@@ -34,16 +34,16 @@ def read_program(path: Path) -> OperatorModel:
 
 
 def program_graph(program: Any, path: Path) -> OperatorModel:
-    """The nodes of a program as operators, in their order."""
+    """Return the nodes of a program as operators, in their order."""
     module = program.module()
     tensors: dict[str, Tensor] = {}
     operators: list[Operator] = []
     names: list[str] = []
     free: set[int] = set()
-    made: dict[str, tuple[str, ...]] = {}
+    produced: dict[str, tuple[str, ...]] = {}
     returned: tuple[str, ...] = ()
     for node in module.graph.nodes:
-        read = [name for x in node.all_input_nodes for name in made.get(x.name, ())]
+        read = [name for x in node.all_input_nodes for name in produced.get(x.name, ())]
         if node.op == "output":
             returned = tuple(dict.fromkeys(read))
             continue
@@ -54,7 +54,7 @@ def program_graph(program: Any, path: Path) -> OperatorModel:
             name = node.name if number == 0 else f"{node.name}.{number}"
             tensors[name] = _tensor(name, tensor, kind, path)
             outputs.append(name)
-        made[node.name] = tuple(outputs)
+        produced[node.name] = tuple(outputs)
         if kind != "activation" or (not outputs and node.op != "call_function"):
             continue
         if _packet(node) in _ALIASES:

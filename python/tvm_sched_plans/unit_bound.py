@@ -15,11 +15,11 @@ _ROUNDING = 1e-6
 _MOST = 8
 """Values of activations for which memory is limited."""
 _INFEASIBLE = 2
-"""What scipy's ``linprog`` calls a program without solutions."""
+"""Status of scipy's ``linprog`` for a program without solutions."""
 
 
 def lower_bound(chain: Chain, micro_batches: int = 1) -> int | None:
-    """A lower bound in nanoseconds on the time of every placement that fits.
+    """Return a lower bound in nanoseconds on the time of every placement that fits.
 
     Let x(u, p) be the part of unit u at place p. The parts of a unit add up to 1. A place that has any of the units whose
     activations take π or more can hold no more of their weights and cache than its memory less π; this for several π. The
@@ -79,19 +79,19 @@ def lower_bound(chain: Chain, micro_batches: int = 1) -> int | None:
 
 
 def _in_sequence(chain: Chain) -> npt.NDArray[np.int64]:
-    """Of each unit's time at each place, nanoseconds that cannot overlap those of other units, shape (units, places)."""
+    """Return, for each unit and place, the nanoseconds that cannot overlap with other units' ones."""
     if chain.machine.in_order:
         return chain.time_ns
-    found = np.zeros_like(chain.time_ns)
+    serial = np.zeros_like(chain.time_ns)
     for phase, problem in zip(chain.model.phases, chain.problems, strict=True):
         path = _longest_path(problem)
         for u, members in enumerate(phase.members):
-            found[u] += phase.repeats * problem.costs.operator_ns[[o for o in members if o in path]].sum(axis=0)
-    return found
+            serial[u] += phase.repeats * problem.costs.operator_ns[[o for o in members if o in path]].sum(axis=0)
+    return serial
 
 
 def _longest_path(problem: Problem) -> set[int]:
-    """Operators on the path that takes longest with each of them at its fastest place."""
+    """Return the operators on the longest path, with each operator at its fastest place."""
     index = problem.graph.index
     least = problem.costs.operator_ns.min(axis=1).tolist()
     ends: dict[int, int] = {}
@@ -108,6 +108,6 @@ def _longest_path(problem: Problem) -> set[int]:
 
 
 def _thresholds(peak: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """A few of the values there are, the least and the largest among them."""
+    """Return a few of the values, the least and the largest among them."""
     values = np.unique(peak)
     return values if len(values) <= _MOST else values[np.linspace(0, len(values) - 1, _MOST).astype(int)]

@@ -110,7 +110,7 @@ class Chain:
         return np.where(np.tri(count + 1, dtype=bool).T, size, 0)
 
     def placement_bytes(self, placement: Placement) -> list[int]:
-        """Bytes at each place; what is brought to be computed with takes room there, and so do its keys and values."""
+        """Return the bytes at each place, with the offloaded weights that are copied there and their keys and values."""
         held = [0] * len(self.machine.places)
         peak = [0] * len(self.machine.places)
         brought = [0] * len(self.machine.places)
@@ -127,19 +127,19 @@ class Chain:
         return [sum(parts) for parts in zip(held, peak, brought, strict=True)]
 
     def fits(self, placement: Placement) -> bool:
-        """Whether the memory of every place suffices."""
+        """Return whether the memory of every place suffices."""
         return all(used <= room for used, room in zip(self.placement_bytes(placement), self.room, strict=True))
 
 
 def segments(placement: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Runs of units at one place: (place, first unit, unit after the last)."""
-    found: list[tuple[int, int, int]] = []
+    """Return the runs of units at one place: (place, first unit, unit after the last)."""
+    runs: list[tuple[int, int, int]] = []
     for u, p in enumerate(placement):
-        if found and found[-1][0] == p:
-            found[-1] = (p, found[-1][1], u + 1)
+        if runs and runs[-1][0] == p:
+            runs[-1] = (p, runs[-1][1], u + 1)
         else:
-            found.append((p, u, u + 1))
-    return found
+            runs.append((p, u, u + 1))
+    return runs
 
 
 def _parameters(model: UnitModel) -> tuple[Integers, Integers, dict[tuple[int, int], int]]:
@@ -161,7 +161,7 @@ def _parameters(model: UnitModel) -> tuple[Integers, Integers, dict[tuple[int, i
 
 
 def _lives(phase: Phase) -> list[tuple[int, int, int, int]]:
-    """Each activation or input: tensor, position that makes it, last position that reads it, unit that makes it.
+    """Return, for each activation or input: tensor, position that makes it, last position that reads it, unit that makes it.
 
     Positions are in the order of the units' operators; an input is there from its first reader on.
     """
@@ -203,8 +203,8 @@ def _hops(model: UnitModel, machine: Machine) -> Floats:
     for p in range(places):
         for q in range(places):
             if p != q:
-                way = machine.route(p, q)
-                head[p, q], each[p, q] = way.latency * 1e9, 1e9 / way.bandwidth
+                route = machine.route(p, q)
+                head[p, q], each[p, q] = route.latency * 1e9, 1e9 / route.bandwidth
     every = np.zeros((units + 1, places, places))
     for phase in model.phases:
         index = phase.graph.index
@@ -213,9 +213,9 @@ def _hops(model: UnitModel, machine: Machine) -> Floats:
             readers = {unit[o] for o in index.consumers[t]}
             if producer < 0 or not readers:
                 continue
-            made, last = unit[producer], max(readers)
-            if last == made:
+            origin, last = unit[producer], max(readers)
+            if last == origin:
                 continue
             ns = phase.repeats * np.ceil(head + index.size[t] * each)
-            every[made + 1 : last + 1] += ns
+            every[origin + 1 : last + 1] += ns
     return every

@@ -18,14 +18,14 @@ class Phase:
 
     name: str
     graph: OpGraph
-    """With the sizes that tensors have in memory."""
+    """The phase's graph; sizes of tensors are those in memory."""
     timed: OpGraph
     """The same operators and tensors, with the bytes that an operator moves: of a table it reads some rows, of the
     cache the part of the sequences that it works on."""
     members: tuple[tuple[int, ...], ...]
     """Operators of each unit."""
     repeats: int = 1
-    """How often the phase runs in what is priced."""
+    """How many times the phase runs in the workload."""
     free: frozenset[int] = frozenset()
     """Operators that take no time."""
 

@@ -22,7 +22,7 @@ class PricedPlacement:
 
     placement: Placement
     phase_ns: dict[str, int]
-    """Of each phase once, by the simulator, with all weights where they belong."""
+    """Simulated nanoseconds of one run of each phase, with all weights on their devices."""
     total_ns: int
     """All phases with their repeats; with several micro-batches, until all of them are done."""
     held: list[int]
@@ -49,7 +49,7 @@ def price(chain: Chain, placement: Placement, micro_batches: int = 1) -> PricedP
 
 
 def schedule_of(chain: Chain, phase: Phase, problem: Problem, placement: Placement) -> Schedule:
-    """The schedule of a placement, units in their order; every activation is copied once to each place that reads it."""
+    """Return the schedule of a placement, units in order; every activation is copied once to each place that reads it."""
     index = problem.graph.index
     place = {o: placement[u] for u, members in enumerate(phase.members) for o in members}
     order = [o for members in phase.members for o in members]
@@ -69,8 +69,8 @@ def schedule_of(chain: Chain, phase: Phase, problem: Problem, placement: Placeme
     placed, moved = np.zeros((5, len(order)), np.int64), np.zeros((5, len(transfers)), np.int64)
     placed[0], placed[1] = order, [place[o] for o in order]
     moved[:4] = np.array(transfers, dtype=np.int64).reshape(-1, 4).T
-    made = ScheduleIndex(problem, placed, moved)
-    return made.to_schedule(scheduler=f"cut into {len(segments(placement))}")
+    schedule = ScheduleIndex(problem, placed, moved)
+    return schedule.to_schedule(scheduler=f"cut into {len(segments(placement))}")
 
 
 def _simulate(chain: Chain, phase: Phase, problem: Problem, placement: Placement) -> tuple[int, list[int]]:
@@ -85,7 +85,7 @@ def _simulate(chain: Chain, phase: Phase, problem: Problem, placement: Placement
 
 
 def _in_order_ns(phase: Phase, index: ScheduleIndex, placement: Placement) -> int:
-    """Operators and copies one after another."""
+    """Return the nanoseconds of operators and copies one after another."""
     problem, costs = index.problem, index.problem.costs.operator_ns
     work = sum(int(costs[o, placement[u]]) for u, members in enumerate(phase.members) for o in members)
     kind, tensor, source, target = index.transfers[:4].tolist()

@@ -17,10 +17,9 @@ class Access:
     """The tokens of a server."""
 
     clients: tuple[bytes, ...] = ()
-    """Each lets in who sends it; () lets in everybody."""
+    """Tokens of clients: a request with one of them is accepted. () accepts every request."""
     administrators: tuple[bytes, ...] = ()
-    """Who sends one may load and unload models, and everything that clients may. Without any, only the port for
-    administration takes such requests."""
+    """Tokens of administrators, who may also load and unload models. () leaves that to the port for administration."""
 
     def check(self, authorization: bytes, *, administration: bool, own_port: bool = False) -> None:
         """Refuse a request with that ``Authorization`` header, if it must be.
@@ -46,10 +45,10 @@ class Access:
 
 
 def _among(token: bytes, tokens: tuple[bytes, ...]) -> bool:
-    found = False
+    known = False
     for each in tokens:  # all of them, so that the time tells nothing
-        found |= hmac.compare_digest(token, each)
-    return found
+        known |= hmac.compare_digest(token, each)
+    return known
 
 
 def read_tokens(file: Path | None) -> tuple[bytes, ...]:

@@ -23,8 +23,8 @@ def attach(app: typer.Typer) -> None:
 def _attach(app: typer.Typer, name: str, parser: argparse.ArgumentParser, main: Callable[[Sequence[str]], int]) -> None:
     actions = [action for action in parser._actions if action.dest != "help"]
 
-    def run(**given: Any) -> None:
-        raise typer.Exit(main(_arguments(actions, given)))
+    def run(**values: Any) -> None:
+        raise typer.Exit(main(_arguments(actions, values)))
 
     run.__doc__ = parser.description
     run.__signature__ = inspect.Signature([_parameter(action) for action in actions])  # type: ignore[attr-defined]
@@ -32,7 +32,7 @@ def _attach(app: typer.Typer, name: str, parser: argparse.ArgumentParser, main: 
 
 
 def _parameter(action: argparse.Action) -> inspect.Parameter:
-    """An option of typer like one of argparse; its value is checked there."""
+    """Return an option of typer like argparse's; the parser checks its value."""
     text = (action.help or "") + (f" (default: {action.default})" if action.default not in (None, False) else "")
     metavar = str(action.metavar) if action.metavar else None
     kind: Any
@@ -47,10 +47,10 @@ def _parameter(action: argparse.Action) -> inspect.Parameter:
     return inspect.Parameter(action.dest, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _arguments(actions: list[argparse.Action], given: dict[str, Any]) -> list[str]:
+def _arguments(actions: list[argparse.Action], values: dict[str, Any]) -> list[str]:
     arguments: list[str] = []
     for action in actions:
-        value = given[action.dest]
+        value = values[action.dest]
         if value in (None, False):
             continue
         arguments += action.option_strings[:1]

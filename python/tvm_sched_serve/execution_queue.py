@@ -160,7 +160,7 @@ class ExecutionQueue:
         return outputs
 
     def retry_after(self) -> int:
-        """Seconds after which a place should be free."""
+        """Return the seconds after which a place should be free."""
         return max(1, min(60, math.ceil(self.waiting * self._seconds / self.options.instances)))
 
     async def drain(self) -> None:
@@ -193,7 +193,7 @@ class ExecutionQueue:
                 self._threads.submit(self._execute, batch, time.perf_counter_ns(), loop)
 
     def _should_wait(self) -> bool:
-        """Whether the batch may still grow; then a timer is set."""
+        """Return whether the batch may still grow; if so, set a timer."""
         if not self.joins or not self.options.batch_delay:
             return False
         if sum(each.rows for _, _, each in self._heap) >= self.model.batch_sizes[-1]:

@@ -50,8 +50,8 @@ def messages() -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
     for file in description.file:
         pool.Add(file)
-    found = message_factory.GetMessageClassesForFiles([file.name for file in description.file], pool)
-    return {name.removeprefix("inference."): kind for name, kind in found.items()}
+    classes = message_factory.GetMessageClassesForFiles([file.name for file in description.file], pool)
+    return {name.removeprefix("inference."): kind for name, kind in classes.items()}
 
 
 class GrpcService:
@@ -101,11 +101,11 @@ class GrpcService:
     def _check(self, context: Any, administration: bool) -> None:
         for name, value in context.invocation_metadata() or ():
             if name == "authorization":
-                given = value if isinstance(value, bytes) else value.encode("utf-8", "replace")
+                token = value if isinstance(value, bytes) else value.encode("utf-8", "replace")
                 break
         else:
-            given = b""
-        self.access.check(given, administration=administration)
+            token = b""
+        self.access.check(token, administration=administration)
 
     def _guarded(self, act: Callable[[Any, Any], Awaitable[Any]], administration: bool | None, kind: Any) -> Any:
         async def checked(request: Any, context: Any) -> Any:
@@ -181,8 +181,8 @@ class GrpcService:
         inputs = []
         used = 0
         for each in request.inputs:
-            given = _plain(each.parameters)
-            item = GivenInput(each.name, each.datatype, each.shape, given)
+            of_input = _plain(each.parameters)
+            item = GivenInput(each.name, each.datatype, each.shape, of_input)
             if each.HasField("contents"):
                 if contents:
                     raise RequestError("the inputs have typed contents and raw contents; one of them is allowed")
@@ -190,7 +190,7 @@ class GrpcService:
                 if field is None:
                     raise RequestError(f"input {each.name[:64]!r}: {each.datatype[:32]} needs raw contents")
                 item.values = getattr(each.contents, field)
-            elif "shared_memory_region" not in given:
+            elif "shared_memory_region" not in of_input:
                 content = next(raw, None)
                 if content is None:
                     raise RequestError(f"input {each.name[:64]!r} has no contents")

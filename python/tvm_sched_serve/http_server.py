@@ -71,7 +71,7 @@ _DECODER = msgspec.json.Decoder(_InferRequest)
 
 @dataclass(frozen=True)
 class HttpLimits:
-    """What a request may take.
+    """Limits of a request.
 
     Parameters
     ----------
@@ -168,8 +168,8 @@ class InferenceServer:
             raise RequestError(f"model {name!r} generates text: use generate, generate_stream or /v1/chat/completions")
         split = _whole_header(headers, _LENGTH_HEADER)
         async with self._body(headers, split or 0, receive) as body:
-            given = _parse(body, split, name, version)
-            result = await self._watched(infer(self.repository, self.memory, given), receive)
+            request = _parse(body, split, name, version)
+            result = await self._watched(infer(self.repository, self.memory, request), receive)
             try:
                 with TimeLimit(self.limits.seconds):  # of clients that do not take their answer
                     await _send_result(send, result)
@@ -238,7 +238,7 @@ class InferenceServer:
         """Receive a body, whose bytes count until the request is answered; byte ``aligned`` is at an aligned address."""
         length = _whole_header(headers, b"content-length")
         if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise RequestError("compressed bodies are not taken")
+            raise RequestError("compressed bodies are not supported")
         if length is None:
             raise RequestError("a request needs a Content-Length")
         if length > self.limits.body_bytes:
@@ -246,7 +246,7 @@ class InferenceServer:
         if aligned > length:
             raise RequestError("Inference-Header-Content-Length is more than the body")
         if self._held_bytes + length > self.limits.total_bytes:
-            raise Busy("the requests that are under way take all memory that they may")
+            raise Busy("the running requests use all the memory that requests may use")
         self._held_bytes += length
         try:
             yield await self._receive(length, aligned, receive)
@@ -337,9 +337,9 @@ class InferenceServer:
         async def checked(request: Request) -> Response:
             try:
                 if administration is not None:
-                    given = request.headers.get("authorization", "").encode("latin-1")
+                    token = request.headers.get("authorization", "").encode("latin-1")
                     administrates = administration or self.administration
-                    self.access.check(given, administration=administrates, own_port=self.administration)
+                    self.access.check(token, administration=administrates, own_port=self.administration)
                 return await act(request)
             except RequestError as error:
                 status, headers, body = _error(error)
@@ -392,15 +392,15 @@ class InferenceServer:
     async def _openai_models(self, request: Request) -> Response:
         """Tell OpenAI's clients which language models there are, or of one that it is there."""
         name = request.path_params.get("name")
-        found = [
+        models = [
             {"id": queue.model.name, "object": "model", "created": self._created, "owned_by": SERVER}
             for queue in self.repository.latest()
             if isinstance(queue, TextQueue) and name in (None, queue.model.name)
         ]
-        if name is not None and not found:
+        if name is not None and not models:
             error = NotFound(f"there is no language model {name[:128]!r}")
             return Response(msgspec.json.encode(openai_error(error)), error.status, media_type="application/json")
-        return _json(found[0] if name is not None else {"object": "list", "data": found})
+        return _json(models[0] if name is not None else {"object": "list", "data": models})
 
     async def _index(self, request: Request) -> Response:
         options = _decode(await self._small_body(request) or b"{}", _IndexOptions)
@@ -481,7 +481,7 @@ def _decode(body: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RequestError(f"the body is not what is expected: {str(error)[:200]}") from None
+        raise RequestError(f"the body does not have the expected form: {str(error)[:200]}") from None
 
 
 def _whole_header(headers: dict[bytes, bytes], name: bytes) -> int | None:

@@ -69,7 +69,7 @@ class Answer:
 
 @dataclass
 class Result:
-    """What a request is answered with."""
+    """Answer to a request."""
 
     queue: ExecutionQueue
     id: str
@@ -127,24 +127,24 @@ def _wanted(outputs: Sequence[TensorType], asked: Sequence[WantedOutput]) -> lis
     if not asked:
         return [(place, WantedOutput(output.name)) for place, output in enumerate(outputs)]
     places = {output.name: place for place, output in enumerate(outputs)}
-    found: dict[str, tuple[int, WantedOutput]] = {}
+    chosen: dict[str, tuple[int, WantedOutput]] = {}
     for each in asked:
         if each.name not in places:
             raise RequestError(f"there is no output {each.name[:64]!r}; the model has {', '.join(places)}")
-        if each.name in found:
+        if each.name in chosen:
             raise RequestError(f"output {each.name!r} is asked for twice")
         if each.parameters.get("classification"):
             raise RequestError("the classification extension is not available")
-        found[each.name] = places[each.name], each
-    return list(found.values())
+        chosen[each.name] = places[each.name], each
+    return list(chosen.values())
 
 
-def _bind(types: Sequence[TensorType], given: Sequence[GivenInput], memory: SharedMemory) -> list[Array]:
+def _bind(types: Sequence[TensorType], inputs: Sequence[GivenInput], memory: SharedMemory) -> list[Array]:
     """Return the arrays of all inputs in the model's order."""
-    by_name = {each.name: each for each in given}
+    by_name = {each.name: each for each in inputs}
     known = [each.name for each in types]
-    if len(by_name) != len(given) or set(by_name) != set(known):
-        names = ", ".join(each.name[:32] for each in given[:16])
+    if len(by_name) != len(inputs) or set(by_name) != set(known):
+        names = ", ".join(each.name[:32] for each in inputs[:16])
         raise RequestError(f"the inputs are {names or 'none'}; expected {', '.join(known) or 'none'}, each once")
     arrays = []
     for kind in types:
@@ -176,12 +176,12 @@ def _region(memory: SharedMemory, parameters: Mapping[str, Any]) -> tuple[Region
 
 
 def duration(count: int, nanoseconds: int) -> dict[str, int]:
-    """A duration of the statistics extension."""
+    """Return a duration of the statistics extension."""
     return {"count": count, "ns": nanoseconds}
 
 
 def statistics(queue: Queue) -> dict[str, Any]:
-    """The statistics of a version, as the protocol's extension has them."""
+    """Return the statistics of a version, as the protocol's extension has them."""
     s = queue.statistics
     return {
         "name": queue.model.name,
@@ -210,7 +210,7 @@ def statistics(queue: Queue) -> dict[str, Any]:
 
 
 def metadata(repository: Repository, queue: Queue) -> dict[str, Any]:
-    """The metadata of a model."""
+    """Return the metadata of a model."""
     model = queue.model
 
     def described(tensors: Sequence[TensorType]) -> list[dict[str, Any]]:

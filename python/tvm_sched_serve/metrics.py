@@ -19,7 +19,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """What ``/metrics`` tells."""
+    """Metrics that ``/metrics`` reports."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -52,11 +52,11 @@ class Metrics:
         parts = {name: histogram.labels(*labels) for name, histogram in self._histograms.items()}
         counters: dict[int, Any] = {}
         if isinstance(queue, TextQueue):
-            read, made = (self._tokens.labels(*labels, kind) for kind in ("prompt", "generated"))
+            read, generated = (self._tokens.labels(*labels, kind) for kind in ("prompt", "generated"))
 
             def observe_text(timing: TextTiming) -> None:
                 read.inc(timing.prompt_tokens)
-                made.inc(timing.tokens)
+                generated.inc(timing.tokens)
                 parts["first_token"].observe(timing.first_seconds)
                 if timing.tokens > 1:
                     parts["token"].observe((timing.seconds - timing.first_seconds) / (timing.tokens - 1))
@@ -82,7 +82,7 @@ class Metrics:
 
 
 class _Gauges(Collector):
-    """What queues hold at the moment."""
+    """Current contents of the queues."""
 
     def __init__(self, queues: list[Queue]) -> None:
         self._queues = queues

@@ -93,12 +93,12 @@ class Repository:
         """Return the names of all models on the disk."""
         if self.root.is_file():
             return [self.root.stem] if _NAME.fullmatch(self.root.stem) else []
-        found = set()
+        names = set()
         for entry in self.root.iterdir():
             name = entry.stem if entry.suffix == ".so" and entry.is_file() else entry.name
             if _NAME.fullmatch(name) and self.files(name):
-                found.add(name)
-        return sorted(found)
+                names.add(name)
+        return sorted(names)
 
     def files(self, name: str) -> dict[str, Path]:
         """Return the artifact of each version of a model; none that a link takes out of the repository."""
@@ -107,13 +107,13 @@ class Repository:
         if self.root.is_file():
             return {"1": self.root} if name == self.root.stem else {}
         root = self.root.resolve()
-        found = {"1": self.root / f"{name}.so"}
+        versions = {"1": self.root / f"{name}.so"}
         folder = self.root / name
         if folder.is_dir() and folder.resolve().is_relative_to(root):
-            found |= {e.name: e / MODEL_FILE for e in folder.iterdir() if _VERSION.fullmatch(e.name)}
+            versions |= {e.name: e / MODEL_FILE for e in folder.iterdir() if _VERSION.fullmatch(e.name)}
         return {
             version: file
-            for version, file in sorted(found.items(), key=lambda each: int(each[0]))
+            for version, file in sorted(versions.items(), key=lambda each: int(each[0]))
             if file.is_file() and file.resolve().is_relative_to(root)
         }
 
@@ -124,13 +124,13 @@ class Repository:
         ------
         NotFound
         """
-        found = self._served.get(name, {}).get(version) if version else self._latest.get(name)
-        if found is None:
+        queue = self._served.get(name, {}).get(version) if version else self._latest.get(name)
+        if queue is None:
             raise NotFound(f"there is no model {name[:128]!r}" + (f" version {version[:16]!r}" if version else ""))
-        return found
+        return queue
 
     def has(self, name: str, version: str = "") -> bool:
-        """Whether a version of a model, or any, is served."""
+        """Return whether a version of a model, or any, is served."""
         return version in self._served.get(name, ()) if version else name in self._latest
 
     def versions(self, name: str) -> list[str]:

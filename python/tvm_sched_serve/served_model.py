@@ -117,7 +117,7 @@ class ServedModel:
 
 
 def _common(plans: Sequence[Sequence[dict[str, Any]]]) -> tuple[TensorType, ...]:
-    """The tensors of several plans, with -1 for sizes that differ."""
+    """Return the tensors of several plans, with -1 for sizes that differ."""
     tensors = []
     for each in zip(*plans, strict=True):
         sizes = zip(*(tensor["shape"] for tensor in each), strict=True)

@@ -51,13 +51,13 @@ class ServedText:
         InputError
             The prompt is empty or too long, or the artifact has no tokenizer or chat template for it.
         """
-        given: str | Sequence[int]
+        content: str | Sequence[int]
         if prompt.messages is not None:
             text = self.generator.text
-            given = text.encode(text.chat(prompt.messages), special=False)
+            content = text.encode(text.chat(prompt.messages), special=False)
         else:
-            given = prompt.text if prompt.text is not None else prompt.tokens or ()
-        return self.generator.start(given, max_tokens=max_tokens or self.generator.context, sampling=sampling)
+            content = prompt.text if prompt.text is not None else prompt.tokens or ()
+        return self.generator.start(content, max_tokens=max_tokens or self.generator.context, sampling=sampling)
 
 
 def load_served(

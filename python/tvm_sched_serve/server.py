@@ -34,7 +34,7 @@ LOG = logging.getLogger("tvm_sched.serve")
 
 @dataclass(frozen=True)
 class Settings:
-    """All that a server is told; the options of the command have the same names.
+    """Settings of a server; the options of the command have the same names.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where a server listens."""
+    """Addresses at which a server listens."""
 
     http: tuple[str, int]
     grpc: tuple[str, int] | None

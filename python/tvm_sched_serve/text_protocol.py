@@ -167,11 +167,11 @@ class GenerateCall(TextCall):
 
     def answer(self, texts: Sequence[GeneratingText], pieces: Sequence[Sequence[TextPiece]]) -> dict[str, Any]:
         """Return the text."""
-        (made,) = pieces
-        answer: dict[str, Any] = {**self._served, "text_output": "".join(piece.text for piece in made)}
+        (sequence,) = pieces
+        answer: dict[str, Any] = {**self._served, "text_output": "".join(piece.text for piece in sequence)}
         if self._parameters.details:
-            tokens = [{"id": piece.token, "text": piece.text} for piece in made]
-            answer["details"] = {"finish_reason": self._REASONS[made[-1].finished], "tokens": tokens}
+            tokens = [{"id": piece.token, "text": piece.text} for piece in sequence]
+            answer["details"] = {"finish_reason": self._REASONS[sequence[-1].finished], "tokens": tokens}
         return answer
 
 
@@ -225,16 +225,18 @@ class _OpenAiCall(TextCall):
 
     def answer(self, texts: Sequence[GeneratingText], pieces: Sequence[Sequence[TextPiece]]) -> dict[str, Any]:
         choices = [
-            self._choice(k, "".join(p.text for p in made), [p.token for p in made], made[-1].finished, False)
-            for k, made in enumerate(pieces)
+            self._choice(
+                k, "".join(p.text for p in sequence), [p.token for p in sequence], sequence[-1].finished, False
+            )
+            for k, sequence in enumerate(pieces)
         ]
         return {**self._head, "object": self.kind, "choices": choices, "usage": self._usage(texts)}
 
     def _usage(self, texts: Sequence[GeneratingText]) -> dict[str, int]:
         # The tokens of a prompt count once, however many texts are generated for it.
         every = 1 if self.request.n is None else self.request.n
-        read, made = sum(text.prompt_tokens for text in texts[::every]), sum(text.tokens for text in texts)
-        return {"prompt_tokens": read, "completion_tokens": made, "total_tokens": read + made}
+        read, generated = sum(text.prompt_tokens for text in texts[::every]), sum(text.tokens for text in texts)
+        return {"prompt_tokens": read, "completion_tokens": generated, "total_tokens": read + generated}
 
     def error(self, error: RequestError) -> dict[str, Any]:
         return openai_error(error)
@@ -294,18 +296,18 @@ def openai_error(error: RequestError) -> dict[str, Any]:
     return {"error": {"message": str(error), "type": kind, "param": None, "code": None}}
 
 
-def _prompts(given: str | list[str | int | list[int]]) -> list[TextPrompt]:
+def _prompts(prompt: str | list[str | int | list[int]]) -> list[TextPrompt]:
     """Return the prompts of a field that holds a text, tokens, or a list of texts or of tokens."""
-    if isinstance(given, str):
-        return [TextPrompt(text=given)]
-    tokens = [each for each in given if isinstance(each, int)]
-    if tokens and len(tokens) == len(given):
+    if isinstance(prompt, str):
+        return [TextPrompt(text=prompt)]
+    tokens = [each for each in prompt if isinstance(each, int)]
+    if tokens and len(tokens) == len(prompt):
         return [TextPrompt(tokens=tokens)]
     if tokens:
         raise RequestError("'prompt' mixes tokens with other prompts")
     return [
         TextPrompt(text=each) if isinstance(each, str) else TextPrompt(tokens=each)
-        for each in given
+        for each in prompt
         if not isinstance(each, int)
     ]
 
@@ -319,18 +321,18 @@ def _content(message: _Message) -> str:
     return "".join(part.text for part in message.content)
 
 
-def _options(given: _Sampled, queue: TextQueue, most: Sequence[int | None]) -> list[TextOptions]:
+def _options(asked: _Sampled, queue: TextQueue, most: Sequence[int | None]) -> list[TextOptions]:
     """Return the options of some texts; with a seed, each text of a request has another, so that they differ."""
     from tvm_sched_language import Sampling
 
     for tokens in most:
         if tokens is not None and tokens < 1:
             raise RequestError(f"max_tokens is {tokens}; 1 or more is allowed")
-    stop = (given.stop,) if isinstance(given.stop, str) else tuple(given.stop or ())
+    stop = (asked.stop,) if isinstance(asked.stop, str) else tuple(asked.stop or ())
     if len(stop) > 16 or not all(0 < len(text) <= 1024 for text in stop):
         raise RequestError("'stop': up to 16 texts of 1 to 1024 characters are allowed")
     own = asdict(queue.model.generator.default_sampling())
-    named = {name: getattr(given, name) for name in own if getattr(given, name) is not None}
+    named = {name: getattr(asked, name) for name in own if getattr(asked, name) is not None}
     try:
         sampling = Sampling(**own | named)
     except InputError as error:

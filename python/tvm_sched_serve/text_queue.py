@@ -139,7 +139,7 @@ class TextQueue:
         return len(self._live) - self.running
 
     def retry_after(self) -> int:
-        """Seconds after which a place should be free."""
+        """Return the seconds after which a place should be free."""
         return max(1, min(60, math.ceil(self.waiting * self._seconds / self.model.generator.places)))
 
     async def start(self, prompts: Sequence[TextPrompt], options: Sequence[TextOptions]) -> list[GeneratingText]:
@@ -238,7 +238,7 @@ class TextQueue:
     def _step(self, new: list[GeneratingText], left: list[GeneratingText], loop: asyncio.AbstractEventLoop) -> None:
         """Let texts join and leave, then generate; runs in a thread of ours."""
         generator = self.model.generator
-        made: list[tuple[GeneratingText, TextPiece | RequestError]] = []
+        pieces: list[tuple[GeneratingText, TextPiece | RequestError]] = []
         for text in left:
             if text.sequence is not None:
                 generator.cancel(text.sequence)
@@ -264,17 +264,17 @@ class TextQueue:
             for text in self._started.values():
                 if text.sequence is not None:
                     generator.cancel(text.sequence)
-                made.append((text, Failed("a step failed; the server's log says why")))
+                pieces.append((text, Failed("a step failed; the server's log says why")))
             self._started.clear()
             tokens = []
         for token in tokens:
             text = self._started[id(token.sequence)]
             piece = self._piece(text, token)
-            made.append((text, piece))
+            pieces.append((text, piece))
             if piece.finished:
                 generator.cancel(token.sequence)
                 del self._started[id(token.sequence)]
-        loop.call_soon_threadsafe(self._stepped, made, bool(tokens))
+        loop.call_soon_threadsafe(self._stepped, pieces, bool(tokens))
 
     def _piece(self, text: GeneratingText, token: Token) -> TextPiece:
         assert text.stops is not None
@@ -284,10 +284,10 @@ class TextQueue:
             text.first_seconds = time.perf_counter() - text.since
         return TextPiece(shown, token.id, "stop_text" if stopped else token.finished)
 
-    def _stepped(self, made: list[tuple[GeneratingText, TextPiece | RequestError]], generated: bool) -> None:
+    def _stepped(self, pieces: list[tuple[GeneratingText, TextPiece | RequestError]], generated: bool) -> None:
         self._stepping = False
         self.statistics.executions += generated
-        for text, piece in made:
+        for text, piece in pieces:
             ended = isinstance(piece, RequestError) or bool(piece.finished)
             if text not in self._live:
                 continue

@@ -41,17 +41,17 @@ class TritonPythonModel:
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Run requests, as one batch if Triton may join them; return an answer for each."""
         answers: list[Any] = [None] * len(requests)
-        given: list[tuple[int, list[Array], int]] = []
+        checked: list[tuple[int, list[Array], int]] = []
         for number, request in enumerate(requests):
             arrays = [
                 np.from_dlpack(self._backend.get_input_tensor_by_name(request, tensor.name))
                 for tensor in self._model.inputs
             ]
             try:
-                given.append((number, arrays, self._model.check(arrays, self._joins)))
+                checked.append((number, arrays, self._model.check(arrays, self._joins)))
             except RequestError as error:
                 answers[number] = self._failed(str(error))
-        groups = [given] if self._joins and given else [[each] for each in given]
+        groups = [checked] if self._joins and checked else [[each] for each in checked]
         for group in groups:
             for number, answer in self._run(group):
                 answers[number] = answer

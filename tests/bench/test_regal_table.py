@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from tvm_sched_bench.regal_table import RegalFigure, RegalTable, load_regal, regal_table
-from tvm_sched_bench.testing.regal import regal_like
+from tvm_sched.bounds.partitions.simple import simple_bound
+from tvm_sched.pipeline import partition
+from tvm_sched_bench.regal_table import PAPER, STAGES, RegalFigure, RegalTable, load_regal, regal_table
+from tvm_sched_bench.testing.regal import LOCAL_REACH, LOCAL_READS, LOCAL_TRANSFER, regal_like, regal_local
 
 CHAIN = """
 node { name: "a" id: 0 output_info { size: 1 } compute_cost: 4 }
@@ -54,3 +56,27 @@ def test_a_share_of_the_own_tensors_is_smaller_than_one_of_all_tensors():
     extra = share_of_all.work - own
     assert extra.max() > own.max(), "one node dominates"
     assert share_of_own.work == pytest.approx(own + extra * own / sum(tensors))
+
+
+def test_nodes_of_a_local_graph_read_what_is_near():
+    """Work of the last node: its own tensor, the two it reads, and a share of these of 0 or more."""
+    problem = regal_local(3)
+    reads = [[t.producer for t in problem.tensors if v in t.readers] for v in range(problem.size)]
+    assert all(len(of) == min(v, LOCAL_READS) for v, of in enumerate(reads))
+    assert all(v - u <= LOCAL_REACH for v, of in enumerate(reads) for u in of)
+    sizes = [tensor.size for tensor in problem.tensors]
+    tensors = sizes[-1] + sum(sizes[u] for u in reads[-1])
+    assert tensors <= problem.work[-1] < 1.5 * tensors
+    assert [t.transfer for t in problem.tensors] == [pytest.approx(LOCAL_TRANSFER * size) for size in sizes]
+
+
+@pytest.mark.thorough
+def test_local_graphs_fit_the_papers_row():
+    """Geometric means over 6 graphs of the simple bound over the best partition: within 15 % of the paper's."""
+    for k, paper in zip(STAGES, PAPER["simple"], strict=True):
+        ratios = []
+        for seed in range(6):
+            problem = regal_local(seed)
+            cost = partition(problem, k, "slicegraph", {"order": "brkga", "evaluations": 1000}).cost
+            ratios.append(simple_bound(problem, k) / cost)
+        assert np.exp(np.mean(np.log(ratios))) == pytest.approx(paper, rel=0.15)

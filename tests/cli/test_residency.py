@@ -87,7 +87,7 @@ def test_a_false_certificate_of_a_request_is_refused(run, generous, tmp_path):
         ("0:0,1:0", "weights"),
         ("0:1,2:1", "a fraction from 0 to 1"),
         ("@/no/such/file", "cannot be read"),
-        ("0:1e,1:1", "is no number"),
+        ("0:1e,1:1", "is not a number"),
     ],
 )
 def test_what_cannot_be_resident_is_refused_in_a_line(generous, text, message):

@@ -28,6 +28,7 @@ from tvm_sched_cluster import (
     verify,
 )
 from tvm_sched_cluster.allocators.allocator_registry import ALLOCATORS, get, register
+from tvm_sched_cluster.allocators.ant_colony import PROGRAM
 from tvm_sched_cluster.bounds.mix_bound import MixProgram, bound_of_demand, bound_of_requests
 from tvm_sched_cluster.problem.placement_pricing import price
 from tvm_sched_cluster.problem.placement_rules import placement_violations
@@ -110,6 +111,23 @@ def test_pipeedge_takes_the_fastest_mix_of_its_stages(base, services):
     assert kinds == ["L4", "L4"]
     pairs = base.search.mixes(services[3], stages=2)
     assert placement.cycle_ns == pairs.cycle_ns.min()
+
+
+@pytest.mark.parametrize("option", [*PROGRAM, "all"])
+def test_options_of_the_authors_program_keep_all_rules(base_search, services, option):
+    options = dict.fromkeys(PROGRAM, True) if option == "all" else {option: True}
+    state = ClusterState(base_search.cluster, services, base_search)
+    for request in requests_of(demand_of_services("same", services), 6, seed=3):
+        place(state, request, "rampa", {**options, "agents": 4, "generations": 4})
+    verify(state.cluster, services, state.allocation)
+
+
+def test_pipeedge_by_ants_finds_the_least_cycle_too(base, services):
+    """Of two L4 in one rack no transfer is slower than the stages, so the ants find the exact least cycle."""
+    placement = place(
+        base, ServiceRequest("r", "service4"), "pipeedge", {"stages": {"service4": 2}, "ants": True, "seed": 1}
+    )
+    assert placement.cycle_ns == base.search.mixes(services[3], stages=2).cycle_ns.min()
 
 
 @pytest.mark.parametrize("name", ["ncar", "pipeedge"])

@@ -2,14 +2,15 @@
 
 import os
 
+import msgspec
 import pytest
 
-from tvm_sched.cost_model import storage
+from tvm_sched.cost_model import default_cost_model, storage
 from tvm_sched.cost_model.detect import describe
 from tvm_sched.cost_model.recording import Gpu, Recording
 from tvm_sched.cost_model.storage import DEPTHS, MeasuredDepth, MeasuredStorage, measure_storage
 from tvm_sched.errors import InputError
-from tvm_sched.problem import Storage
+from tvm_sched.problem import Storage, load_topology
 
 MEASURED = MeasuredStorage(
     (MeasuredDepth(1, 1e9, 1e4), MeasuredDepth(2, 1.94e9, 2e4), MeasuredDepth(4, 2e9, 4e4)), size=1 << 26
@@ -73,3 +74,12 @@ def test_what_cannot_be_measured(tmp_path):
         measure_storage(small)
     with pytest.raises(InputError, match="cannot be read past the page cache"):
         measure_storage(tmp_path / "none")
+
+
+def test_this_machine_with_a_disk_is_measured_like_without(monkeypatch):
+    monkeypatch.delenv("TVM_SCHED_COSTS", raising=False)
+    cold = msgspec.structs.replace(load_topology("cpu2"), name="cold", source="here", storage=Storage("disk", 1e9))
+    assert default_cost_model(cold) == default_cost_model(load_topology("cpu2")) == "calibrated"
+    slower = msgspec.structs.replace(cold.devices[0], memory_bandwidth=1e9)
+    assert default_cost_model(msgspec.structs.replace(cold, devices=(slower, cold.devices[1]))) == "roofline"
+    assert default_cost_model(msgspec.structs.replace(cold, storage=msgspec.UNSET)) == "roofline", "of another name"

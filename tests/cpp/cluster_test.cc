@@ -152,5 +152,75 @@ TEST(Ants, FindTheCheapestGpusAndRepeatWithTheirSeed) {
   EXPECT_FALSE(SendAnts(ring, costs, free, MakeChain({40, 40}, 10, 1000), settings, [] {}));
 }
 
+TEST(Costs, OverPoolsCountPairsOfPoolsAndWhatJoinsThemToSwitches) {
+  const Cluster ring = Ring();
+  Residual free = AllOf(ring);
+  const std::vector<double> gpus = GpuCosts(ring, free);
+  const LinkCosts::OfPools costs = LinkCosts(ring).OverPools(ring, free, gpus);
+  // As above, but 1 pair of pools where there are 4 of GPUs.
+  const double neighbours = (20 + 40) / 3.0;
+  const double opposite = 0.5 * (20 + 20) / 4.0 + 0.5 * (40 + 40) / 4.0;
+  for (double cost : costs.links) EXPECT_NEAR(cost, neighbours + opposite, 1e-9);
+  EXPECT_NEAR(costs.access[0], 2 * (20 + 40) / 3.0 + (20 + 20) / 4.0, 1e-9);
+  EXPECT_NEAR(costs.access[1], 2 * (20 + 40) / 3.0 + (40 + 40) / 4.0, 1e-9);
+  free.gpus = {2, 0, 2, 0};  // no pool but 0 and 2
+  for (double cost : LinkCosts(ring).OverPools(ring, free, gpus).links) {
+    EXPECT_NEAR(cost, 0.5 * (20 + 20) / 4.0, 1e-9);
+  }
+}
+
+TEST(Ants, CostsThatFallMakeTwoStagesInOneRackTheCheapest) {
+  const Cluster ring = Ring();
+  const Residual free = AllOf(ring);
+  const LinkCosts costs(ring);
+  const Chain chain = MakeChain({40, 40}, 45, 1000);
+  AntSettings settings;
+  settings.falling_costs = true;
+  for (const bool sub_agents : {false, true}) {
+    settings.sub_agents = sub_agents;
+    const std::optional<Embedding> found = SendAnts(ring, costs, free, chain, settings, [] {});
+    ASSERT_TRUE(found);
+    // One GPU of kind 1 costs 40; two of kind 0 in a rack cost 20 + 10, for the second finds one.
+    ASSERT_EQ(found->pools.size(), 2u);
+    EXPECT_EQ(found->pools[0], found->pools[1]);
+    EXPECT_EQ(ring.pools[found->pools[0]].kind, 0);
+  }
+  settings.first_rise = true;  // two stages are tried after one, and are cheaper
+  EXPECT_EQ(SendAnts(ring, costs, free, chain, settings, [] {})->pools.size(), 2u);
+  settings.falling_costs = false;  // two cost as much as one: no more are tried
+  EXPECT_EQ(SendAnts(ring, costs, free, chain, settings, [] {})->pools.size(), 1u);
+}
+
+TEST(Ants, SubAgentsTakeTheWayThatCostsLess) {
+  // Only pools 0 and 1 have GPUs; links 0 or 3, 2, 1 join them. One GPU of each is needed.
+  const Cluster ring = Ring();
+  Residual free = AllOf(ring);
+  free.gpus = {1, 1, 0, 0};
+  const LinkCosts costs(ring);
+  AntSettings settings;
+  settings.least_stages = settings.most_stages = 2;
+  settings.sub_agents = settings.pool_links = settings.pool_choice = true;
+  const Chain chain = MakeChain({40, 40}, 60, 1000);
+  const std::optional<Embedding> found = SendAnts(ring, costs, free, chain, settings, [] {});
+  ASSERT_TRUE(found);
+  // Link 0 is on the only shortest path and costs 20; the other links are on none and are free.
+  EXPECT_EQ(found->Hops(), 3u);
+  free.fibres = {1, 0, 1, 1};
+  EXPECT_EQ(SendAnts(ring, costs, free, chain, settings, [] {})->Hops(), 1u);
+}
+
+TEST(Ants, PipeEdgeTakesTheLeastCycle) {
+  const Cluster ring = Ring();
+  const Residual free = AllOf(ring);
+  const LinkCosts costs(ring);
+  AntSettings settings;
+  settings.least_stages = settings.most_stages = 2;
+  settings.sub_agents = settings.pool_choice = settings.fastest = true;
+  const std::optional<Embedding> found =
+      SendAnts(ring, costs, free, MakeChain({40, 40}, 45, 1000), settings, [] {});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->split.cycle.count, 20);  // two GPUs of kind 1
+}
+
 }  // namespace
 }  // namespace tvm_sched::cluster

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from gpu_models import model
 from tvm_sched import _library
 from tvm_sched.errors import InputError
 from tvm_sched.relax import passes
@@ -25,19 +26,9 @@ def rows(stride, batch_stride=0):
     return {"transposed": False, "stride": stride, "batch_stride": batch_stride}
 
 
-def module(function, *shapes, dtype="float32"):
-    inputs = [relax.Var(f"x{k}", relax.TensorType(shape, dtype)) for k, shape in enumerate(shapes)]
-    builder = relax.BlockBuilder()
-    with builder.function("main", inputs):
-        with builder.dataflow():
-            result = builder.emit_output(function(builder.emit, *inputs))
-        builder.emit_func_output(result)
-    return builder.get()
-
-
 def claimed(function, *shapes, dtype="float32", precision="float32"):
     """The descriptions of the kernels that the library takes, and the parameters that remain."""
-    mod = passes.SetCompileTarget(CompileTarget.of(precision=precision))(module(function, *shapes, dtype=dtype))
+    mod = passes.SetCompileTarget(CompileTarget.of(precision=precision))(model(function, *shapes, dtype=dtype))
     mod = passes.LowerToKernels(libraries=("nvidia",), device_kind="cuda")(mod)
     documents = dict(mod.attrs.items()).get(KERNELS, {})
     kernels = [json.loads(str(document)) for document in documents.values()]
@@ -98,7 +89,7 @@ def test_integers_in_rows_of_whole_words(columns, taken):
 def test_tf32_is_asked_for():
     (kernel,), *_ = claimed(lambda emit, x, y: op.matmul(x, y), (8, 8), (8, 8), precision="tf32")
     assert kernel["tf32"]
-    mod = passes.SetCompileTarget(CompileTarget.of(precision="tf32"))(module(lambda emit, x: op.nn.relu(x), (8, 8)))
+    mod = passes.SetCompileTarget(CompileTarget.of(precision="tf32"))(model(lambda emit, x: op.nn.relu(x), (8, 8)))
     with pytest.raises(InputError, match="takes the kernel library 'nvidia'"):
         passes.LowerToKernels(libraries=(), device_kind="cuda")(mod)
     with pytest.raises(InputError, match="give backend='cuda', too"):

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from thorough import examples
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import InputError
-from tvm_sched.execution_plan import ShapesOnly, emit_plan
+from tvm_sched.execution_plan import emit_plan
 from tvm_sched.problem import HOST, Operator, OpGraph, Problem, Tensor, load_topology
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedule import moved_parameters, resident_parameters, simulate, verify
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem, random_schedule
+from tvm_sched_bench.testing.shapes_only import ShapesOnly
 
 PARTS = (0.0, 0.3, 0.7, 1.0)
 

@@ -175,20 +175,12 @@ def test_torch(tmp_path):
 
 def test_a_torch_program_keeps_its_ranges_and_takes_tensors():
     torch = pytest.importorskip("torch")
-
-    class Scale(torch.nn.Module):
-        def forward(self, x, factor):
-            return x * factor
-
-    batch = torch.export.Dim("batch", min=2, max=64)
-    program = torch.export.export(
-        Scale(), (torch.ones(4, 3), torch.ones(3)), dynamic_shapes={"x": {0: batch}, "factor": None}
-    )
+    program = cases.scaled_batches(torch.ones(3))
     assert load_model(program, {"x": (64, 3)}).inputs["x"] == ((64, 3), "float32")
     with pytest.raises(ModelError, match="dimension 0 is given as 65; the program was exported for 2 to 64"):
         load_model(program, {"x": (65, 3)})
     with pytest.raises(ModelError, match=r"input 'factor' is not a tensor \(3\)"):
-        load_model(torch.export.export(Scale(), (torch.ones(4, 3), 3)))
+        load_model(cases.scaled_batches(3), {"x": (4, 3)})
 
 
 def test_a_torch_program_that_writes_to_its_buffers_says_so():

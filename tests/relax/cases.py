@@ -233,3 +233,15 @@ class OfAGpu:
             y = R.call_tir(cls.plus_one, (x,), out_ty=R.Tensor((64,), "float32"))
             R.output(y)
         return y
+
+
+def scaled_batches(factors, least=2):
+    """A torch program of (least to 64, 3) numbers times one factor, or times one for each column."""
+    import torch
+
+    class Scale(torch.nn.Module):
+        def forward(self, x, factor):
+            return x * factor
+
+    batch = torch.export.Dim("batch", min=least, max=64)
+    return torch.export.export(Scale(), (torch.ones(4, 3), factors), dynamic_shapes={"x": {0: batch}, "factor": None})

@@ -183,15 +183,18 @@ def test_texts_can_be_read(open_page, page, scheme):
     wait(driver, lambda: browser.too_faint(driver) == [])  # charts are drawn again a little after the scheme changed
 
 
-@pytest.mark.parametrize("page", ["schedule.html", "pipeline.html", "cluster.html"])
-def test_it_fits_narrow_windows(open_page, page):
-    driver = open_page(page)
-    before = driver.get_window_size()
+def assert_fits_narrow_windows(driver):
+    size = driver.get_window_size()
     try:
         driver.set_window_size(620, 900)
         wait(driver, lambda: not browser.wider_than_the_window(driver))
     finally:
-        driver.set_window_size(before["width"], before["height"])
+        driver.set_window_size(size["width"], size["height"])
+
+
+@pytest.mark.parametrize("page", ["schedule.html", "pipeline.html", "cluster.html"])
+def test_it_fits_narrow_windows(open_page, page):
+    assert_fits_narrow_windows(open_page(page))
 
 
 @pytest.mark.parametrize("page", ["schedule.html", "pipeline.html", "cluster.html"])
@@ -285,12 +288,7 @@ def test_a_sweep_shows_the_schedule_of_each_variant(driver, tmp_path):
         browser.emulate(driver, prefers_color_scheme=scheme)
         wait(driver, lambda: browser.too_faint(driver) == [])
     browser.emulate(driver)
-    size = driver.get_window_size()
-    try:
-        driver.set_window_size(620, 900)
-        wait(driver, lambda: not browser.wider_than_the_window(driver))
-    finally:
-        driver.set_window_size(size["width"], size["height"])
+    assert_fits_narrow_windows(driver)
     assert browser_errors(driver) == []
 
 

@@ -10,22 +10,22 @@ import ctypes
 import os
 import re
 import sys
-import threading
 import time
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from runtime_plans import PlanBuilder
+from runtime_plans import PlanBuilder, in_threads
 
 from tvm_sched import _library
 from tvm_sched.errors import ExecutionError
-from tvm_sched.execution_plan import ShapesOnly, emit_plan
+from tvm_sched.execution_plan import emit_plan
 from tvm_sched.problem import Bus, Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
 from tvm_sched.schedule import Placement, Schedule, Transfer
 from tvm_sched_bench.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
+from tvm_sched_bench.testing.shapes_only import ShapesOnly
 
 tvm_ffi = _library.ffi()  # without PyTorch, which takes longer than most of these
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -252,21 +252,12 @@ def instances_share_parameters() -> None:
     cpu, gpu, inputs, _ = modules(3)
     gpu.configure(instances=3)
     expected = {turn: cpu.run(*[value ^ turn for value in inputs]) for turn in range(4)}
-    failures = []
 
     def work(turn: int) -> None:
-        try:
-            for _ in range(3):
-                same(gpu.run(*[value ^ turn for value in inputs]), expected[turn])
-        except Exception as error:
-            failures.append(error)
+        for _ in range(3):
+            same(gpu.run(*[value ^ turn for value in inputs]), expected[turn])
 
-    threads = [threading.Thread(target=work, args=(turn,)) for turn in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
+    assert not in_threads(work)
 
 
 def relay(backend: str = "cuda") -> PlanBuilder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -123,3 +124,21 @@ def register_kernels() -> None:
     dps("not", np.logical_not)
     tvm_ffi.register_global_func("tvm_sched.test.fail", fail, override=True)
     tvm_ffi.register_global_func("tvm_sched.test.packed", packed, override=True)
+
+
+def in_threads(work, count=4):
+    """Call ``work(0)``, ``work(1)``, ... in threads at once, and return the exceptions."""
+    failures = []
+
+    def call(turn):
+        try:
+            work(turn)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=call, args=(turn,)) for turn in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return failures

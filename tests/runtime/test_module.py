@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-
 import ml_dtypes
 import numpy as np
 import pytest
 import tvm_ffi
-from runtime_plans import PlanBuilder, add_and_double
+from runtime_plans import PlanBuilder, add_and_double, in_threads
 
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.runtime import LatencyStatistics, ScheduledModule, make_module, to_numpy, to_tensor
@@ -276,20 +274,13 @@ def test_real_devices_take_their_times_by_computing():
 
 def test_threads_may_call_at_once():
     module = add_and_double().module({"w": ONES})
-    wrong: list[object] = []
 
     def caller(factor: int) -> None:
         for _ in range(30):
             (out,) = module.run(factor * X)
-            if not np.array_equal(out, 2 * (factor * X + 1)):
-                wrong.append(out)
+            np.testing.assert_array_equal(out, 2 * (factor * X + 1))
 
-    threads = [threading.Thread(target=caller, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    assert not in_threads(caller)
 
 
 def test_benchmark():

@@ -13,7 +13,7 @@ from schedule.reference import reference_run
 from strategies import scheduled_problems
 from thorough import examples
 from tvm_sched.errors import InfeasibleError, ScheduleError
-from tvm_sched.execution_plan import ShapesOnly, emit_plan
+from tvm_sched.execution_plan import emit_plan
 from tvm_sched.problem import Problem
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedule import (
@@ -28,6 +28,7 @@ from tvm_sched.schedule import (
     violations,
 )
 from tvm_sched.schedulers import solve
+from tvm_sched_bench.testing.shapes_only import ShapesOnly
 
 BYTES = 100
 

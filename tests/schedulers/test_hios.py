@@ -254,10 +254,10 @@ def test_annealing_gives_the_same_schedule_again():
 
 
 def annealed(problem):
-    from tvm_sched.schedulers.common import compiled_methods
+    from tvm_sched.schedulers.common import native_methods
 
-    start = compiled_methods.list_order(problem, "heft")
-    return compiled_methods.anneal(problem, start, compiled_methods.Effort(200_000, 7, 0, 2, 1e9))
+    start = native_methods.list_order(problem, "heft")
+    return native_methods.anneal(problem, start, native_methods.Effort(200_000, 7, 0, 2, 1e9))
 
 
 @pytest.mark.parametrize(("method", "what"), [("hios-mr", "records"), ("hios-lp", "paths")])

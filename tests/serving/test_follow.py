@@ -49,13 +49,18 @@ def servers(nodes):
         nodes.kill(node)
 
 
-def test_deployments_follow_the_allocation(servers, nodes, compiled, tmp_path):
-    model, cluster, services = tmp_path / "layers.onnx", tmp_path / "four.toml", tmp_path / "services.toml"
-    allocation = tmp_path / "allocation.json"
+def model_files(folder):
+    """Files of the cluster, and of the model as a service with two parts"""
+    model, cluster, services = folder / "layers.onnx", folder / "four.toml", folder / "services.toml"
     onnx.save(layers_model(), model)
     write_cluster(cluster, four_racks())
     limits = ("--throughput-floor", 1, "--latency-ceiling", 10, "--backend", "cpu")
     assert len(run("cluster", "service", model, *limits, "-o", services)["operators"]) == 2
+    return cluster, services
+
+
+def test_deployments_follow_the_allocation(servers, nodes, compiled, tmp_path):
+    (cluster, services), allocation = model_files(tmp_path), tmp_path / "allocation.json"
     of = ("--services", services)
     run("cluster", "place", cluster, *of, "--service", "layers", "-o", allocation)
 
@@ -111,12 +116,7 @@ def test_others_are_tried_when_one_cannot_start_and_strangers_are_left_alone(nod
 @pytest.mark.thorough
 def test_a_controller_deploys_and_moves_what_is_drained(servers, nodes, compiled, tmp_path):
     """The second place serves before the first one ends, under a name of its own; a withdrawn service ends."""
-    model, cluster, services = tmp_path / "layers.onnx", tmp_path / "four.toml", tmp_path / "services.toml"
-    store = tmp_path / "state.db"
-    onnx.save(layers_model(), model)
-    write_cluster(cluster, four_racks())
-    limits = ("--throughput-floor", 1, "--latency-ceiling", 10, "--backend", "cpu")
-    run("cluster", "service", model, *limits, "-o", services)
+    (cluster, services), store = model_files(tmp_path), tmp_path / "state.db"
     control = ("cluster", "controller", cluster, "--services", services, "--store", store, "--once", "--pin")
 
     def reconcile():

@@ -184,6 +184,11 @@ void BoundPlan::AttachParameters(ParameterStore& parameters) {
     tensors_[i] = parameters.Get(name);
     bindings_.buffers[i] = DataOf(tensors_[i]);
   }
+  for (std::size_t step = 0; step < plan_->steps.size(); ++step) {
+    if (plan_->steps[step].kind != StepKind::kRead) continue;
+    const Source& source = plan_->buffers[plan_->steps[step].inputs[0]].source;
+    bindings_.kernels[step] = parameters.Reading(plan_->parameters[source.index].name);
+  }
   if (!elsewhere_.empty()) AttachElsewhere(parameters);
   attached_ = parameters.version();
 }

@@ -98,8 +98,9 @@ void NoteFirstRun(const LastRun& run, Clock::time_point began) {
   NoteStage({"first run", began, end});
   if (run.record.steps.empty() || run.scale != 1.0) return;
   const Clock::time_point issued = end - run.record.wall;
-  for (const StepKind kind : {StepKind::kCopy, StepKind::kKernel}) {
-    const bool copies = kind == StepKind::kCopy;
+  for (const auto& [kind, name] : {std::pair{StepKind::kCopy, "copies of the first run"},
+                                   std::pair{StepKind::kRead, "reads of the first run"},
+                                   std::pair{StepKind::kKernel, "kernels of the first run"}}) {
     Nanoseconds first = Nanoseconds::max(), last{0};
     std::int64_t bytes = 0;
     for (std::size_t s = 0; s < run.plan->steps.size(); ++s) {
@@ -107,11 +108,12 @@ void NoteFirstRun(const LastRun& run, Clock::time_point began) {
       if (step.kind != kind || (!run.skipped.empty() && run.skipped[s])) continue;
       first = std::min(first, run.record.steps[s].start);
       last = std::max(last, run.record.steps[s].end);
-      if (copies) bytes += run.plan->buffers[step.outputs[0]].spec.size().count;
+      if (kind == StepKind::kKernel) continue;
+      const int moved = kind == StepKind::kCopy ? step.outputs[0] : step.inputs[0];
+      bytes += run.plan->buffers[moved].spec.size().count;
     }
     if (first > last) continue;
-    NoteStage({copies ? "copies of the first run" : "kernels of the first run", issued + first,
-               issued + last, bytes});
+    NoteStage({name, issued + first, issued + last, bytes});
   }
 }
 
@@ -481,7 +483,11 @@ void ScheduledModule::PrepareGpus() {
 void ScheduledModule::PrepareKernels(std::size_t plan) {
   const bool known = prepared_[plan] == parameters_->version();
   if (known || plans_[plan]->backend != BackendKind::kCpu) return;
+  // Kernels lay out what is not yet laid out when they first run: to do so now would mean to wait
+  // for the whole file.
+  if (plans_[plan]->ReadsFile()) return;
   if (!parameters_->Complete(*plans_[plan])) return;
+  const StageTimer timer("prepare kernels");
   const ParameterInputs inputs = ParametersOfKernels(*plans_[plan], *parameters_);
   for (const ffi::Any& import : imports()) {
     auto module = import.cast<ffi::Module>();

@@ -9,6 +9,7 @@
 
 #include "ffi/runtime/tensors.h"
 #include "runtime/safetensors.h"
+#include "runtime/stages.h"
 
 namespace tvm_sched::runtime {
 
@@ -56,6 +57,15 @@ ParameterStore::ParameterStore(const std::vector<std::shared_ptr<const Plan>>& p
   for (const auto& plan : plans) {
     for (const TensorSpec& spec : plan->parameters) entries_[spec.name].spec = spec;
   }
+  std::set<std::string> in_file;
+  for (const auto& plan : plans) {
+    queue_depth_ = std::max(queue_depth_, plan->queue_depth);
+    for (const Step& step : plan->steps) {
+      if (step.kind != StepKind::kRead) continue;
+      const std::string& name = plan->parameters[plan->buffers[step.inputs[0]].source.index].name;
+      if (in_file.insert(name).second) read_.push_back(name);
+    }
+  }
   std::set<std::string> known;
   for (const auto& plan : plans) {
     if (plan->backend != BackendKind::kCuda) continue;
@@ -90,6 +100,7 @@ void ParameterStore::Set(const std::string& name, const Tensor& tensor) {
 void ParameterStore::Entry::Assign(Tensor given, std::shared_ptr<const MappedFile> in) {
   value = std::move(given);
   file = std::move(in);
+  reading.reset();
   pinned.reset();
   on_gpus.clear();
 }
@@ -170,7 +181,31 @@ std::shared_ptr<std::byte> ParameterStore::GetOnGpu(const std::string& name,
   return memory = made;
 }
 
+void ParameterStore::ReadAheadIn(const std::shared_ptr<const MappedFile>& file) {
+  std::vector<Entry*> entries;
+  std::vector<ReadAhead::Part> parts;
+  for (const std::string& name : read_) {
+    Entry& entry = entries_.at(name);
+    if (entry.file != file) continue;
+    entries.push_back(&entry);
+    parts.push_back({DataOf(*entry.value), entry.spec.size()});
+  }
+  if (entries.empty()) return;
+  const auto reading = std::make_shared<ReadAhead>(file, std::move(parts), queue_depth_);
+  for (std::size_t k = 0; k < entries.size(); ++k) {
+    entries[k]->reading = reading;
+    entries[k]->part = k;
+  }
+}
+
+std::function<void()> ParameterStore::Reading(const std::string& name) const {
+  const Entry& entry = entries_.at(name);
+  if (!entry.reading) return [] {};
+  return [reading = entry.reading, part = entry.part] { reading->Await(part); };
+}
+
 int ParameterStore::Load(const std::string& path) {
+  const StageTimer timer("open parameters");
   const SafetensorsFile stored = OpenSafetensors(path);
   std::vector<std::string> absent;
   for (const auto& [name, entry] : entries_) {
@@ -198,6 +233,7 @@ int ParameterStore::Load(const std::string& path) {
     entry.Assign(std::move(ready), stays ? stored.file : nullptr);
     ++taken;
   }
+  ReadAheadIn(stored.file);
   return taken;
 }
 

@@ -7,6 +7,7 @@
 #include <tvm/ffi/string.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "runtime/cuda/pinned_parameters.h"
 #include "runtime/mapped_file.h"
 #include "runtime/plan.h"
+#include "runtime/read_ahead.h"
 
 namespace tvm_sched::runtime {
 
@@ -38,6 +40,10 @@ class ParameterStore {
   /// Load the file that the environment variable TVM_SCHED_PARAMETERS names, if something is
   /// missing and it names one; then throw ffi::Error (RuntimeError) if something is missing still.
   void Require(const Plan& plan);
+
+  /// What waits until a parameter has been read from its file, and does nothing where it lies in no
+  /// file or is not read ahead.
+  std::function<void()> Reading(const std::string& name) const;
 
   const tvm::ffi::Tensor& Get(const std::string& name) const { return *entries_.at(name).value; }
 
@@ -70,6 +76,8 @@ class ParameterStore {
     bool embedded = false;
     std::optional<tvm::ffi::Tensor> value;
     std::shared_ptr<const MappedFile> file;             // in which it lies, or null
+    std::shared_ptr<ReadAhead> reading;                 // what reads it ahead, or null
+    std::size_t part = 0;                               // its number there
     std::shared_ptr<cuda::PinnedParameters> pinned;     // where GPUs can read it
     int source = 0;                                     // its number there
     std::map<int, std::shared_ptr<std::byte>> on_gpus;  // copies of it, by GPU
@@ -80,12 +88,16 @@ class ParameterStore {
   Entry& Find(const std::string& name, const TensorSpec& found);
   std::vector<std::string> Missing(const Plan& plan) const;
 
+  /// Begin to read what steps read, in their order, where it lies in this file.
+  void ReadAheadIn(const std::shared_ptr<const MappedFile>& file);
   /// Read these anew, into other memory.
   void ReadInto(const std::vector<Entry*>& entries);
   std::vector<Entry*> Needed();
 
   std::map<std::string, Entry> entries_;
   std::vector<std::string> needed_;  // by plans on GPUs, in the order of their steps
+  std::vector<std::string> read_;    // by steps from the file, in their order
+  int queue_depth_ = 1;              // of those reads
   std::optional<cuda::Pinning> pinning_;
   std::uint64_t version_ = 0;
 };

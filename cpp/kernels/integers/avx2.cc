@@ -62,6 +62,9 @@ struct Isa {
   static Floats Bounded(Floats value, float least, float greatest) {
     return _mm256_min_ps(_mm256_set1_ps(greatest), _mm256_max_ps(_mm256_set1_ps(least), value));
   }
+  static Floats Quotient(Floats value, const Epilogue& epilogue, int) {
+    return value / EachFloat(epilogue.divisor);
+  }
   static Ints Rounded(Floats value) { return _mm256_cvtps_epi32(value); }
   static void StoreBytes(void* to, const Ints (&values)[2], bool is_signed) {
     const Shorts both = _mm256_permute4x64_epi64(_mm256_packs_epi32(values[0], values[1]), 0xD8);

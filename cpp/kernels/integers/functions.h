@@ -10,7 +10,7 @@ namespace tvm_sched::integers {
 /// Outputs that are computed together; weights are packed by as many.
 constexpr int kColumns = 16;
 /// Most rows of a tile on any instruction set.
-constexpr int kMostRows = 6;
+constexpr int kMostRows = 64;
 
 enum class Result { kInt32, kFloat32, kInt8, kUint8 };
 
@@ -25,18 +25,43 @@ struct Epilogue {
   float least = 0, greatest = 0;
   /// Of 8-bit results: round(value / divisor) + zero, within the type.
   float divisor = 1;
+  /// 1 / divisor, if two steps of Newton's method with it give the quotient rounded to nearest.
+  float reciprocal = 0;
   std::int32_t zero = 0;
   /// What becomes of each of the 256 bytes that the result may be, or nullptr.
   const std::uint8_t* table = nullptr;
 };
 
-/// The terms of the sums of a tile: for each row, `pairs` pairs of numbers at each of the places
-/// `segments` behind the row's address.
+/// The rows of a tile: where each begins, in numbers behind an address.
+template <typename Number>
+struct Rows {
+  const Number* base;
+  const std::int64_t* places;
+  int count;
+};
+
+/// The terms of the sums of a tile: for each row, `steps` pairs of numbers (or four bytes each) at
+/// each of the places `segments` behind the row's address.
 struct Terms {
   const std::int64_t* segments;
   int count;
-  std::int64_t pairs;
+  std::int64_t steps;
 };
+
+/// Products of bytes, for processors with instructions that add four of them exactly.
+struct ByteProducts {
+  int rows;  // most of a tile
+  /// A segment of this many times four bytes is read as if it had as many as this returns: weights
+  /// are filled up with zeros.
+  std::int64_t (*filled)(std::int64_t steps);
+  /// sums[row][column], for weights (segments, steps, kColumns, 4).
+  void (*product)(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
+                  std::int32_t* sums);
+  /// A thread calls it behind its last product.
+  void (*end)();
+};
+/// Bytes behind the last row of a tile that a product may read.
+constexpr int kByteOverread = 64;
 
 /// For one instruction set.
 struct Functions {
@@ -47,26 +72,33 @@ struct Functions {
   void (*widen_unsigned)(const std::uint8_t* from, std::int32_t zero, std::int16_t* to,
                          std::int64_t count);
   /// sums[row][column], for weights in pairs: (segments, pairs, kColumns, 2).
-  void (*product)(const std::int16_t* const* rows, int count, const Terms& terms,
-                  const std::int8_t* weights, std::int32_t* sums);
-  void (*wide_product)(const std::int16_t* const* rows, int count, const Terms& terms,
+  void (*product)(const Rows<std::int16_t>& rows, const Terms& terms, const std::int8_t* weights,
+                  std::int32_t* sums);
+  void (*wide_product)(const Rows<std::int16_t>& rows, const Terms& terms,
                        const std::int16_t* weights, std::int32_t* sums);
   /// Each column of its own channel, for weights (segments, kColumns), an even number of segments.
-  void (*depthwise)(const std::int16_t* const* rows, int count, const Terms& terms,
-                    const std::int16_t* weights, std::int32_t* sums);
-  /// Store `columns` results of each row at the addresses `to`; `first` is the number of the first
-  /// column.
+  void (*depthwise)(const Rows<std::int16_t>& rows, const Terms& terms, const std::int16_t* weights,
+                    std::int32_t* sums);
+  /// Store `columns` results of each row, the rows `apart` bytes from each other; `first` is the
+  /// number of the first column.
   void (*finish)(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
-                 int columns, void* const* to);
+                 int columns, void* to, std::int64_t apart);
+  const ByteProducts* bytes = nullptr;
 };
 
 /// The best that this processor has, or what the environment variable TVM_SCHED_INTEGERS names:
-/// "avx2", "sse4.1" or "portable". Throws std::invalid_argument.
+/// "amx", "avx512vnni", "avxvnni", "avx2", "sse4.1" or "portable". Throws std::invalid_argument.
 const Functions& ChosenFunctions();
 
 extern const Functions kPortable;
 #ifdef __x86_64__
 extern const Functions kSse41, kAvx2;
+extern const ByteProducts kAvxVnni, kAvx512Vnni, kAmx;
+/// With AVX-512, in place of that of kAvx2.
+void FinishAvx512(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
+                  int columns, void* to, std::int64_t apart);
+/// Asks the system to let this process use AMX. Whether the processor has it and the system agrees.
+bool MayUseAmx();
 #endif
 
 }  // namespace tvm_sched::integers

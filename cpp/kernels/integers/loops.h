@@ -3,7 +3,7 @@
 // no guard, and nothing of the standard library, whose functions must not be compiled for an
 // instruction set that others lack.
 
-constexpr int kVectors = kColumns / Isa::kLanes;
+#include "kernels/integers/finish.h"
 
 template <typename Byte>
 void Widen(const Byte* from, std::int32_t zero, std::int16_t* to, std::int64_t count) {
@@ -17,7 +17,7 @@ void Widen(const Byte* from, std::int32_t zero, std::int16_t* to, std::int64_t c
 }
 
 template <typename Weight, int kRows>
-void ProductOf(const std::int16_t* const* rows, const Terms& terms, const Weight* weights,
+void ProductOf(const Rows<std::int16_t>& rows, const Terms& terms, const Weight* weights,
                std::int32_t* sums) {
   Isa::Ints totals[kRows][kVectors];
 #pragma GCC unroll 6
@@ -28,8 +28,8 @@ void ProductOf(const std::int16_t* const* rows, const Terms& terms, const Weight
   for (int s = 0; s < terms.count; ++s) {
     const std::int16_t* row[kRows];
 #pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) row[r] = rows[r] + terms.segments[s];
-    for (std::int64_t p = 0; p < terms.pairs; ++p, weights += 2 * kColumns) {
+    for (int r = 0; r < kRows; ++r) row[r] = rows.base + rows.places[r] + terms.segments[s];
+    for (std::int64_t p = 0; p < terms.steps; ++p, weights += 2 * kColumns) {
       Isa::Shorts columns[kVectors];
 #pragma GCC unroll 4
       for (int v = 0; v < kVectors; ++v) {
@@ -55,14 +55,14 @@ void ProductOf(const std::int16_t* const* rows, const Terms& terms, const Weight
 }
 
 template <typename Weight, int kRows = Isa::kRows>
-void Product(const std::int16_t* const* rows, int count, const Terms& terms, const Weight* weights,
+void Product(const Rows<std::int16_t>& rows, const Terms& terms, const Weight* weights,
              std::int32_t* sums) {
-  if (count == kRows) return ProductOf<Weight, kRows>(rows, terms, weights, sums);
-  if constexpr (kRows > 1) Product<Weight, kRows - 1>(rows, count, terms, weights, sums);
+  if (rows.count == kRows) return ProductOf<Weight, kRows>(rows, terms, weights, sums);
+  if constexpr (kRows > 1) Product<Weight, kRows - 1>(rows, terms, weights, sums);
 }
 
 template <int kRows>
-void DepthwiseOf(const std::int16_t* const* rows, const Terms& terms, const std::int16_t* weights,
+void DepthwiseOf(const Rows<std::int16_t>& rows, const Terms& terms, const std::int16_t* weights,
                  std::int32_t* sums) {
   constexpr int kStep = 2 * Isa::kLanes;  // channels of a vector of 16-bit numbers
   for (int first = 0; first < kColumns; first += kStep) {
@@ -76,8 +76,9 @@ void DepthwiseOf(const std::int16_t* const* rows, const Terms& terms, const std:
       const auto high_weights = Isa::InterleaveHigh(one, other);
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
-        const auto x = Isa::LoadShorts(rows[r] + terms.segments[s] + first);
-        const auto y = Isa::LoadShorts(rows[r] + terms.segments[s + 1] + first);
+        const std::int16_t* row = rows.base + rows.places[r] + first;
+        const auto x = Isa::LoadShorts(row + terms.segments[s]);
+        const auto y = Isa::LoadShorts(row + terms.segments[s + 1]);
         low[r] = Isa::Add(low[r], Isa::Multiply(Isa::InterleaveLow(x, y), low_weights));
         high[r] = Isa::Add(high[r], Isa::Multiply(Isa::InterleaveHigh(x, y), high_weights));
       }
@@ -90,95 +91,15 @@ void DepthwiseOf(const std::int16_t* const* rows, const Terms& terms, const std:
 }
 
 template <int kRows = Isa::kRows < 4 ? Isa::kRows : 4>
-void Depthwise(const std::int16_t* const* rows, int count, const Terms& terms,
-               const std::int16_t* weights, std::int32_t* sums) {
+void Depthwise(const Rows<std::int16_t>& rows, const Terms& terms, const std::int16_t* weights,
+               std::int32_t* sums) {
   if constexpr (kRows > 1) {
-    if (count < kRows) return Depthwise<kRows - 1>(rows, count, terms, weights, sums);
+    if (rows.count < kRows) return Depthwise<kRows - 1>(rows, terms, weights, sums);
   }
   DepthwiseOf<kRows>(rows, terms, weights, sums);
-  if (count > kRows) {
-    Depthwise<kRows>(rows + kRows, count - kRows, terms, weights, sums + kRows * kColumns);
-  }
-}
-
-/// One row of a tile, all columns of it.
-template <Result kResult>
-inline __attribute__((always_inline)) void FinishRow(const Epilogue& epilogue,
-                                                     const std::int32_t* sums, std::int64_t first,
-                                                     void* to) {
-  Isa::Ints values[kVectors];
-#pragma GCC unroll 4
-  for (int v = 0; v < kVectors; ++v) {
-    const std::int64_t column = first + v * Isa::kLanes;
-    Isa::Ints sum = Isa::LoadInts(sums + v * Isa::kLanes);
-    if (epilogue.bias != nullptr) sum = Isa::Add(sum, Isa::LoadInts(epilogue.bias + column));
-    if constexpr (kResult == Result::kInt32) {
-      Isa::StoreInts(static_cast<std::int32_t*>(to) + v * Isa::kLanes, sum);
-      continue;
-    }
-    Isa::Floats value = Isa::ToFloats(sum);
-    if (epilogue.factor != nullptr) value = value * Isa::LoadFloats(epilogue.factor + column);
-    if (epilogue.summand != nullptr) value = value + Isa::LoadFloats(epilogue.summand + column);
-    value = Isa::Bounded(value, epilogue.least, epilogue.greatest);
-    if constexpr (kResult == Result::kFloat32) {
-      Isa::StoreFloats(static_cast<float*>(to) + v * Isa::kLanes, value);
-    } else {
-      if (epilogue.divisor != 1) value = value / Isa::EachFloat(epilogue.divisor);
-      constexpr int kLeast = kResult == Result::kInt8 ? -128 : 0;
-      // The bounds are whole numbers, so it is the same whether rounding or they come first.
-      value = Isa::Bounded(value, static_cast<float>(kLeast - epilogue.zero),
-                           static_cast<float>(kLeast + 255 - epilogue.zero));
-      values[v] = Isa::Add(Isa::Rounded(value), Isa::EachInt(epilogue.zero));
-    }
-  }
-  if constexpr (kResult == Result::kInt8 || kResult == Result::kUint8) {
-    Isa::StoreBytes(to, values, kResult == Result::kInt8);
-  }
-}
-
-/// Replaces the kColumns bytes of each row by the table's.
-inline void LookUpRows(const std::uint8_t* table, void* const* to, int rows) {
-  for (int r = 0; r < rows; r += 2) {
-    auto* one = static_cast<std::uint8_t*>(to[r]);
-    auto* other = static_cast<std::uint8_t*>(to[r + 1 < rows ? r + 1 : r]);
-    Isa::LookUp(table, one, other);
-  }
-}
-
-template <Result kResult>
-void FinishRows(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
-                int columns, void* const* to) {
-  constexpr int kSize = kResult == Result::kInt8 || kResult == Result::kUint8 ? 1 : 4;
-  for (int r = 0; r < rows; ++r) {
-    if (columns == kColumns) {
-      FinishRow<kResult>(epilogue, sums + r * kColumns, first, to[r]);
-    } else {
-      alignas(64) char whole[kColumns * kSize];
-      FinishRow<kResult>(epilogue, sums + r * kColumns, first, whole);
-      __builtin_memcpy(to[r], whole, static_cast<unsigned long>(columns) * kSize);
-    }
-  }
-  if constexpr (kSize == 1) {
-    if (epilogue.table == nullptr) return;
-    if (columns == kColumns) return LookUpRows(epilogue.table, to, rows);
-    for (int r = 0; r < rows; ++r) {
-      auto* bytes = static_cast<std::uint8_t*>(to[r]);
-      for (int k = 0; k < columns; ++k) bytes[k] = epilogue.table[bytes[k]];
-    }
-  }
-}
-
-void Finish(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
-            int columns, void* const* to) {
-  switch (epilogue.result) {
-    case Result::kInt32:
-      return FinishRows<Result::kInt32>(epilogue, sums, rows, first, columns, to);
-    case Result::kFloat32:
-      return FinishRows<Result::kFloat32>(epilogue, sums, rows, first, columns, to);
-    case Result::kInt8:
-      return FinishRows<Result::kInt8>(epilogue, sums, rows, first, columns, to);
-    case Result::kUint8:
-      return FinishRows<Result::kUint8>(epilogue, sums, rows, first, columns, to);
+  if (rows.count > kRows) {
+    const Rows<std::int16_t> others{rows.base, rows.places + kRows, rows.count - kRows};
+    Depthwise<kRows>(others, terms, weights, sums + kRows * kColumns);
   }
 }
 

@@ -63,6 +63,9 @@ struct Isa {
     return value > high ? high : value;
   }
   /// Of numbers below 2^22.
+  static Floats Quotient(Floats value, const Epilogue& epilogue, int) {
+    return value / EachFloat(epilogue.divisor);
+  }
   static Ints Rounded(Floats value) {
     constexpr float kWhole = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
     return __builtin_convertvector((value + kWhole) - kWhole, Ints);

@@ -62,6 +62,9 @@ struct Isa {
   static Floats Bounded(Floats value, float least, float greatest) {
     return _mm_min_ps(_mm_set1_ps(greatest), _mm_max_ps(_mm_set1_ps(least), value));
   }
+  static Floats Quotient(Floats value, const Epilogue& epilogue, int) {
+    return value / EachFloat(epilogue.divisor);
+  }
   static Ints Rounded(Floats value) { return _mm_cvtps_epi32(value); }
   static void StoreBytes(void* to, const Ints (&values)[4], bool is_signed) {
     const Shorts low = _mm_packs_epi32(values[0], values[1]);

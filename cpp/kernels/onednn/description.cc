@@ -30,7 +30,8 @@ DataType ReadType(const JsonCursor& item) {
 }
 
 Operand ReadOperand(const JsonCursor& item) {
-  item.AllowFields({"dims", "strides", "parameter", "offset", "within", "type", "bounded"});
+  item.AllowFields(
+      {"dims", "strides", "parameter", "offset", "within", "type", "bounded", "layout"});
   Operand operand{Integers(item.Field("dims")), Integers(item.Field("strides"))};
   if (operand.dims.empty() || operand.dims.size() != operand.strides.size()) {
     item.Fail("dims and strides must be of one length, at least 1");
@@ -40,6 +41,7 @@ Operand ReadOperand(const JsonCursor& item) {
   if (auto field = item.OptionalField("within")) operand.within = field->Int(1, kLargest);
   if (auto field = item.OptionalField("bounded")) operand.bounded = field->Bool();
   if (auto field = item.OptionalField("type")) operand.type = ReadType(*field);
+  if (auto field = item.OptionalField("layout")) operand.layout = field->Name();
   if (!operand.Fits()) item.Fail("the elements lie outside of the tensor");
   return operand;
 }

@@ -28,6 +28,9 @@ struct Operand {
   /// Elements of the tensor; 0: as many as the dimensions say.
   std::int64_t within = 0;
   DataType type = DataType::kFloat32;
+  /// oneDNN's name of the layout in which it comes, of a parameter that was laid out when the model
+  /// was compiled; empty: as the strides say.
+  std::string layout{};
   /// Another kernel of the document keeps it within finite bounds, unless that one meets a NaN.
   bool bounded = false;
 

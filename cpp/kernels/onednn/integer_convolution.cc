@@ -1,8 +1,14 @@
 // Convolutions and products of 8-bit integers with exact sums, on any processor.
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
+#include <memory>
+#include <new>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "kernels/integers/functions.h"
@@ -16,9 +22,18 @@ namespace {
 
 using integers::kColumns;
 
+constexpr std::align_val_t kAlignment{64};
+
+struct Release {
+  void operator()(std::int8_t* memory) const { ::operator delete(memory, kAlignment); }
+};
+
 constexpr std::int64_t kChunkBytes = 64 << 10;     // of widened lines, which stay in the cache
+constexpr std::int64_t kFewestPixels = 64;         // of a chunk, to read the weights for
 constexpr std::int64_t kTaskProducts = 128 << 10;  // fewer are not worth another thread
 constexpr std::int64_t kOverread = 2 * kColumns;   // numbers behind the last line
+/// Bytes behind the last line: a segment is filled up to whole tiles, too.
+constexpr std::int64_t kByteOverread = 2 * integers::kByteOverread;
 
 std::int64_t CeilDiv(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -38,13 +53,33 @@ void CheckImage(const Operand& operand) {
   Check(operand.within == 0, "an image is the whole tensor");
 }
 
+/// Copy bytes, with the bits of `flipped` flipped.
+void CopyBytes(const std::uint8_t* from, std::uint8_t flipped, std::uint8_t* to,
+               std::int64_t count) {
+  if (flipped == 0) {
+    std::copy_n(from, count, to);
+    return;
+  }
+  constexpr std::int64_t kSize = 16;
+  typedef std::uint8_t Vector __attribute__((vector_size(kSize)));
+  std::int64_t k = 0;
+  for (Vector bytes; k + kSize <= count; k += kSize) {
+    std::memcpy(&bytes, from + k, kSize);
+    bytes ^= flipped;
+    std::memcpy(to + k, &bytes, kSize);
+  }
+  for (; k < count; ++k) to[k] = static_cast<std::uint8_t>(from[k] ^ flipped);
+}
+
 /// An implicit product of matrices: a few lines of the image at a time are widened to 16 bits, with
-/// the padding around them, and the windows are read in place.
+/// the padding around them, and the windows are read in place. Where the processor multiplies bytes
+/// the lines stay unsigned bytes, and weights times the zero point are subtracted from the sums.
 class IntegerConvolution final : public OwnKernel {
  public:
   /// docs/formats/kernels.md says what the operands are. Throws std::invalid_argument.
   IntegerConvolution(const Description& description, int threads);
 
+  bool LayOut(const std::vector<void*>& data, std::uint64_t generation) final;
   void Run(const std::vector<void*>& data) const final;
 
  private:
@@ -58,13 +93,21 @@ class IntegerConvolution final : public OwnKernel {
   void ReadPost();
   void Cut();
   Part PartOf(std::int64_t task) const;
+  template <typename Number, typename Copy>
+  void CopyLines(const Part& part, Number padding, Number* lines, const Copy& copy) const;
   void Widen(const Call& call, const Part& part, std::int16_t* lines) const;
   void Compute(const Call& call, const Part& part) const;
+  template <typename Number, typename Product>
+  void Multiply(const Call& call, const Part& part, const Number* lines, const std::int64_t* places,
+                int most_rows, const Product& product) const;
+  /// The zero point of the bytes as they are multiplied.
+  std::int32_t ByteZero(std::int32_t zero) const { return source_signed_ ? zero + 128 : zero; }
 
   Description description_;
   const integers::Functions& functions_;
   int threads_;
   bool depthwise_, source_signed_, wide_;
+  const integers::ByteProducts* bytes_ = nullptr;  // or pairs of 16 bits are multiplied
   std::int64_t images_, channels_, height_, width_;
   std::int64_t outputs_, out_height_, out_width_;
   std::int64_t groups_, group_channels_, group_outputs_, panels_;  // of a group
@@ -73,10 +116,15 @@ class IntegerConvolution final : public OwnKernel {
   std::int64_t line_pixels_, pixel_step_, line_step_, x_step_, y_step_;
   std::int64_t pad_top_, pad_left_, window_height_, dilated_y_;
   std::vector<std::int64_t> segments_;
-  std::int64_t pairs_, segment_weights_;
+  std::int64_t steps_, segment_weights_;
   std::int64_t lines_, chunks_, tasks_, panel_groups_;  // lines of the result of a chunk
   int factor_ = -1, summand_ = -1, table_ = -1;         // operands
   integers::Epilogue epilogue_;
+  // Weights for products of bytes, and the sums of each column's.
+  std::unique_ptr<std::int8_t, Release> packed_;
+  std::vector<std::int32_t> weight_sums_;
+  const void* packed_from_ = nullptr;
+  std::uint64_t packed_at_ = 0;
 };
 
 /// What a call hands on to its tasks.
@@ -144,14 +192,16 @@ IntegerConvolution::IntegerConvolution(const Description& description, int threa
     }
   }
   const std::int64_t length = merged ? kernel_x * channels_ : group_channels_;
-  pairs_ = CeilDiv(length, 2);
+  const std::int64_t pairs = CeilDiv(length, 2);
+  if (!depthwise_ && !wide_ && weights.parameter) bytes_ = functions_.bytes;
+  steps_ = bytes_ == nullptr ? pairs : bytes_->filled(CeilDiv(pairs, 2));
   if (depthwise_ && segments_.size() % 2 == 1) segments_.push_back(segments_.back());
   const auto count = static_cast<std::int64_t>(segments_.size());
   const std::vector<std::int64_t> packed =
       depthwise_ ? std::vector<std::int64_t>{panels_, count, kColumns}
-                 : std::vector<std::int64_t>{groups_, panels_, count, pairs_, kColumns, 2};
+                 : std::vector<std::int64_t>{groups_, panels_, count, pairs, kColumns, 2};
   Check(weights.dims == packed && weights.within == 0, "the shape of the packed weights");
-  segment_weights_ = count * (depthwise_ ? 1 : 2 * pairs_);
+  segment_weights_ = count * (depthwise_ ? 1 : bytes_ != nullptr ? 4 * steps_ : 2 * steps_);
   ReadPost();
   Cut();
 }
@@ -202,6 +252,13 @@ void IntegerConvolution::ReadPost() {
     } else {
       Check(post.alpha > 0 && post.beta >= -128 && post.beta <= 255, "scale and zero point");
       epilogue_.divisor = post.alpha, epilogue_.zero = static_cast<std::int32_t>(post.beta);
+      // The first step is within a unit in the last place and the second exact (Markstein), if no
+      // number on the way is out of range and the divisor's last digits are not all ones.
+      int exponent = 0;
+      const float fraction = std::frexp(post.alpha, &exponent);
+      constexpr int kFar = 60;
+      const bool near = exponent > -kFar && exponent < kFar;
+      if (near && fraction != std::nextafter(1.0F, 0.0F)) epilogue_.reciprocal = 1 / post.alpha;
     }
   }
   const DataType type = description_.result().type;
@@ -216,13 +273,13 @@ void IntegerConvolution::ReadPost() {
 
 void IntegerConvolution::Cut() {
   // Lines of all images are one after the other where no window reaches over lines.
-  const std::int64_t line_bytes = line_pixels_ * y_step_ * channels_ * 2;
+  const std::int64_t line_bytes = line_pixels_ * y_step_ * channels_ * (bytes_ != nullptr ? 1 : 2);
   const std::int64_t products =
       images_ * out_height_ * out_width_ * panels_ * groups_ * segment_weights_ * kColumns;
   const std::int64_t parallel =
       std::min<std::int64_t>(threads_, std::max<std::int64_t>(1, products / kTaskProducts));
   // Enough pixels to read the weights for, and as few lines as lie in the cache.
-  const std::int64_t pixels = CeilDiv(8 * integers::kMostRows, out_width_);
+  const std::int64_t pixels = CeilDiv(kFewestPixels, out_width_);
   std::int64_t lines = std::max(pixels, kChunkBytes / line_bytes);
   lines = std::clamp<std::int64_t>(lines, 1, out_height_);
   std::int64_t chunks = CeilDiv(out_height_, lines);
@@ -245,30 +302,24 @@ IntegerConvolution::Part IntegerConvolution::PartOf(std::int64_t task) const {
           all * (group + 1) / panel_groups_};
 }
 
-void IntegerConvolution::Widen(const Call& call, const Part& part, std::int16_t* lines) const {
+template <typename Number, typename Copy>
+void IntegerConvolution::CopyLines(const Part& part, Number padding, Number* lines,
+                                   const Copy& copy) const {
   const std::int64_t count = (part.end - part.first - 1) * y_step_ + window_height_;
   const std::int64_t line_numbers = line_pixels_ * channels_;
-  const auto widen = [&](std::int64_t pixel, std::int16_t* to, std::int64_t numbers) {
-    const std::int64_t from = pixel * channels_;
-    if (source_signed_) {
-      functions_.widen_signed(static_cast<const std::int8_t*>(call.source) + from, call.zero, to,
-                              numbers);
-    } else {
-      functions_.widen_unsigned(static_cast<const std::uint8_t*>(call.source) + from, call.zero, to,
-                                numbers);
-    }
+  const auto pixels = [&](std::int64_t pixel, Number* to, std::int64_t numbers) {
+    copy(pixel * channels_, to, numbers);
   };
   const std::int64_t first_line = part.first * y_step_ * line_step_ - pad_top_;
   const std::int64_t image = part.image * height_ * width_;
-  std::fill_n(lines + count * line_numbers, kOverread, std::int16_t{0});
   if (pad_top_ == 0 && pad_left_ == 0 && line_step_ == 1 && pixel_step_ == 1 &&
       line_pixels_ == width_ && first_line + count <= height_) {
-    return widen(image + first_line * width_, lines, count * line_numbers);
+    return pixels(image + first_line * width_, lines, count * line_numbers);
   }
   for (std::int64_t k = 0; k < count; ++k, lines += line_numbers) {
     const std::int64_t y = first_line + k * line_step_;
     if (y < 0 || y >= height_) {
-      std::fill_n(lines, line_numbers, std::int16_t{0});
+      std::fill_n(lines, line_numbers, padding);
       continue;
     }
     // Pixels of the padded line that lie in the image.
@@ -276,62 +327,126 @@ void IntegerConvolution::Widen(const Call& call, const Part& part, std::int16_t*
     const std::int64_t inside = CeilDiv(width_ + pad_left_, pixel_step_);
     const std::int64_t high = std::clamp(inside, low, line_pixels_);
     const std::int64_t start = image + y * width_ - pad_left_;
-    std::fill_n(lines, low * channels_, std::int16_t{0});
+    std::fill_n(lines, low * channels_, padding);
     if (pixel_step_ == 1) {
-      widen(start + low, lines + low * channels_, (high - low) * channels_);
+      pixels(start + low, lines + low * channels_, (high - low) * channels_);
     } else {
       for (std::int64_t x = low; x < high; ++x) {
-        widen(start + x * pixel_step_, lines + x * channels_, channels_);
+        pixels(start + x * pixel_step_, lines + x * channels_, channels_);
       }
     }
-    std::fill_n(lines + high * channels_, (line_pixels_ - high) * channels_, std::int16_t{0});
+    std::fill_n(lines + high * channels_, (line_pixels_ - high) * channels_, padding);
   }
+}
+
+void IntegerConvolution::Widen(const Call& call, const Part& part, std::int16_t* lines) const {
+  CopyLines(part, std::int16_t{0}, lines,
+            [&](std::int64_t from, std::int16_t* to, std::int64_t count) {
+              if (source_signed_) {
+                functions_.widen_signed(static_cast<const std::int8_t*>(call.source) + from,
+                                        call.zero, to, count);
+              } else {
+                functions_.widen_unsigned(static_cast<const std::uint8_t*>(call.source) + from,
+                                          call.zero, to, count);
+              }
+            });
+}
+
+bool IntegerConvolution::LayOut(const std::vector<void*>& data, std::uint64_t generation) {
+  if (bytes_ == nullptr || data[1] == nullptr) return false;
+  if (packed_from_ == data[1] && packed_at_ == generation) return false;
+  const auto* from = static_cast<const std::int8_t*>(data[1]);
+  const std::int64_t all = groups_ * panels_;
+  const auto count = static_cast<std::int64_t>(segments_.size());
+  const std::int64_t pairs = description_.operands[1].dims[3];
+  const auto size = static_cast<std::size_t>(all * segment_weights_ * kColumns);
+  packed_.reset(static_cast<std::int8_t*>(::operator new(size, kAlignment)));
+  std::fill_n(packed_.get(), size, std::int8_t{0});
+  weight_sums_.assign(all * kColumns, 0);
+  for (std::int64_t p = 0; p < all; ++p) {
+    for (std::int64_t s = 0; s < count; ++s) {
+      std::int8_t* to = packed_.get() + (p * count + s) * steps_ * 4 * kColumns;
+      for (std::int64_t pair = 0; pair < pairs; ++pair) {
+        for (int column = 0; column < kColumns; ++column, from += 2) {
+          std::copy_n(from, 2, to + (pair / 2 * kColumns + column) * 4 + pair % 2 * 2);
+          weight_sums_[p * kColumns + column] += from[0] + from[1];
+        }
+      }
+    }
+  }
+  packed_from_ = data[1], packed_at_ = generation;
+  return true;
 }
 
 void IntegerConvolution::Compute(const Call& call, const Part& part) const {
   const std::int64_t line_numbers = line_pixels_ * channels_;
   const std::int64_t count = (part.end - part.first - 1) * y_step_ + window_height_;
   const std::int64_t pixels = (part.end - part.first) * out_width_;
-  const std::int64_t numbers = CeilDiv(count * line_numbers + kOverread, 4) * 4;
-  auto* lines = static_cast<std::int16_t*>(Scratchpad(static_cast<std::size_t>(
-      numbers * 2 + pixels * static_cast<std::int64_t>(sizeof(std::int64_t)))));
-  auto* places = reinterpret_cast<std::int64_t*>(lines + numbers);
-  Widen(call, part, lines);
+  const std::int64_t numbers = count * line_numbers;
+  const std::int64_t size = bytes_ != nullptr ? numbers + kByteOverread : 2 * (numbers + kOverread);
+  const std::int64_t lines_size = CeilDiv(size, 64) * 64;
+  auto* scratch = static_cast<std::byte*>(Scratchpad(static_cast<std::size_t>(
+      lines_size + pixels * static_cast<std::int64_t>(sizeof(std::int64_t)))));
+  auto* places = reinterpret_cast<std::int64_t*>(scratch + lines_size);
   for (std::int64_t y = 0, place = 0; y < part.end - part.first; ++y) {
     for (std::int64_t x = 0; x < out_width_; ++x) {
       places[place++] = y * y_step_ * line_numbers + x * x_step_ * channels_;
     }
   }
+  const integers::Terms terms{segments_.data(), static_cast<int>(segments_.size()), steps_};
+  if (bytes_ != nullptr) {
+    auto* lines = reinterpret_cast<std::uint8_t*>(scratch);
+    const std::uint8_t flipped = source_signed_ ? 0x80 : 0;
+    CopyLines(part, static_cast<std::uint8_t>(ByteZero(call.zero)), lines,
+              [&](std::int64_t from, std::uint8_t* to, std::int64_t bytes) {
+                CopyBytes(static_cast<const std::uint8_t*>(call.source) + from, flipped, to, bytes);
+              });
+    std::fill_n(lines + numbers, kByteOverread, std::uint8_t{0});
+    Multiply(
+        call, part, lines, places, bytes_->rows,
+        [&](const integers::Rows<std::uint8_t>& rows, const void* weights, std::int32_t* sums) {
+          bytes_->product(rows, terms, static_cast<const std::int8_t*>(weights), sums);
+        });
+    return bytes_->end();
+  }
+  auto* lines = reinterpret_cast<std::int16_t*>(scratch);
+  Widen(call, part, lines);
+  std::fill_n(lines + numbers, kOverread, std::int16_t{0});
+  Multiply(call, part, lines, places, functions_.rows,
+           [&](const integers::Rows<std::int16_t>& rows, const void* weights, std::int32_t* sums) {
+             if (depthwise_) {
+               functions_.depthwise(rows, terms, static_cast<const std::int16_t*>(weights), sums);
+             } else if (wide_) {
+               functions_.wide_product(rows, terms, static_cast<const std::int16_t*>(weights),
+                                       sums);
+             } else {
+               functions_.product(rows, terms, static_cast<const std::int8_t*>(weights), sums);
+             }
+           });
+}
+
+template <typename Number, typename Product>
+void IntegerConvolution::Multiply(const Call& call, const Part& part, const Number* lines,
+                                  const std::int64_t* places, int most_rows,
+                                  const Product& product) const {
+  const std::int64_t pixels = (part.end - part.first) * out_width_;
   const std::int64_t size = BytesOf(description_.result().type);
   const std::int64_t line = (part.image * out_height_ + part.first) * out_width_;
-  const integers::Terms terms{segments_.data(), static_cast<int>(segments_.size()), pairs_};
   const std::int64_t weight_bytes = segment_weights_ * kColumns * (wide_ ? 2 : 1);
   alignas(64) std::int32_t sums[integers::kMostRows * kColumns];
   const auto tile = [&](std::int64_t panel, std::int64_t pixel, int rows) {
     const std::int64_t group = panel / panels_, first = panel % panels_ * kColumns;
     const std::int64_t output = group * group_outputs_ + first;
     const std::int64_t channel = depthwise_ ? first : group * group_channels_;
-    const std::int16_t* from[integers::kMostRows];
-    void* to[integers::kMostRows];
-    for (int r = 0; r < rows; ++r) {
-      from[r] = lines + places[pixel + r] + channel;
-      to[r] = call.result + ((line + pixel + r) * outputs_ + output) * size;
-    }
-    const char* weights = call.weights + panel * weight_bytes;
-    if (depthwise_) {
-      functions_.depthwise(from, rows, terms, reinterpret_cast<const std::int16_t*>(weights), sums);
-    } else if (wide_) {
-      functions_.wide_product(from, rows, terms, reinterpret_cast<const std::int16_t*>(weights),
-                              sums);
-    } else {
-      functions_.product(from, rows, terms, reinterpret_cast<const std::int8_t*>(weights), sums);
-    }
+    product(integers::Rows<Number>{lines + channel, places + pixel, rows},
+            call.weights + panel * weight_bytes, sums);
     // Rows of groups that are no whole tiles begin at `panel * kColumns` of the padded numbers.
     const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, group_outputs_ - first));
-    functions_.finish(call.epilogue, sums, rows, panel * kColumns, columns, to);
+    functions_.finish(call.epilogue, sums, rows, panel * kColumns, columns,
+                      call.result + ((line + pixel) * outputs_ + output) * size, outputs_ * size);
   };
   // Tiles of nearly as many rows each: a small one takes as long as its weights need to be read.
-  const std::int64_t tiles = CeilDiv(pixels, functions_.rows);
+  const std::int64_t tiles = CeilDiv(pixels, most_rows);
   const std::int64_t most = CeilDiv(pixels, tiles);
   if (depthwise_) {
     for (std::int64_t pixel = 0; pixel < pixels; pixel += most) {
@@ -355,6 +470,7 @@ void IntegerConvolution::Run(const std::vector<void*>& data) const {
     call.zero = source_signed_ ? *static_cast<const std::int8_t*>(zero)
                                : *static_cast<const std::uint8_t*>(zero);
   }
+  if (bytes_ != nullptr) call.weights = reinterpret_cast<const char*>(packed_.get());
   if (table_ >= 0) call.epilogue.table = static_cast<const std::uint8_t*>(data[table_]);
   // Numbers of the outputs, each group's filled up to whole tiles.
   const std::int64_t padded = groups_ * panels_ * kColumns;
@@ -374,6 +490,20 @@ void IntegerConvolution::Run(const std::vector<void*>& data) const {
     result = to.data();
   };
   spread(bias, description_.bias, call.epilogue.bias);
+  if (const std::int32_t zero = ByteZero(call.zero); bytes_ != nullptr && zero != 0) {
+    if (call.epilogue.bias == nullptr) {
+      bias.assign(padded, 0);
+    } else if (bias.empty()) {
+      bias.assign(call.epilogue.bias, call.epilogue.bias + padded);
+    }
+    for (std::int64_t k = 0; k < padded; ++k) {
+      // The sums are within 32 bits, what they are made of need not be.
+      const auto less =
+          static_cast<std::uint32_t>(zero) * static_cast<std::uint32_t>(weight_sums_[k]);
+      bias[k] = static_cast<std::int32_t>(static_cast<std::uint32_t>(bias[k]) - less);
+    }
+    call.epilogue.bias = bias.data();
+  }
   spread(factor, factor_, call.epilogue.factor);
   spread(summand, summand_, call.epilogue.summand);
   threads::Loop(threads_, static_cast<int>(tasks_), [&](int task) { Compute(call, PartOf(task)); });

@@ -138,8 +138,8 @@ void Kernel::Prepare(const std::vector<const DLTensor*>& inputs) {
 }
 
 void Kernel::Execute(const std::vector<void*>& data) {
-  if (own_ != nullptr) return own_->Run(data);
   LayOutParameters(data);
+  if (own_ != nullptr) return own_->Run(data);
   if (row_) {
     std::vector<void*> laid_out = data;
     for (const Copy& copy : copies_) laid_out[copy.operand] = copy.memory.get_data_handle();
@@ -284,6 +284,11 @@ bool Kernel::ComesAs(const dnnl::memory::desc& expected, int operand) {
 
 void Kernel::LayOutParameters(const std::vector<void*>& data) {
   const std::uint64_t generation = shared_->generation.load(std::memory_order_acquire);
+  if (own_ != nullptr) {
+    if (own_->LayOut(data, generation))
+      ReleasePages(data[1], LayoutOf(description_.operands[1]).get_size());
+    return;
+  }
   for (Copy& copy : copies_) {
     const Operand& operand = description_.operands[copy.operand];
     if (!operand.parameter) continue;

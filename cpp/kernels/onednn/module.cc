@@ -15,6 +15,7 @@
 #include "ffi/runtime/errors.h"
 #include "kernels/onednn/fastest.h"
 #include "kernels/onednn/kernel.h"
+#include "kernels/onednn/packing.h"
 #include "threads/pool.h"
 
 namespace tvm_sched::onednn {
@@ -139,6 +140,30 @@ ffi::Array<ffi::String> FastestImplementations(const ffi::String& json) {
   });
 }
 
+/// For the compiler: of one kernel, in a document of its own, the layout of each operand that can
+/// be laid out now; empty for the others.
+ffi::Array<ffi::String> Layouts(const ffi::String& json) {
+  return runtime::TranslateErrors([&] {
+    const Document document = ReadDocument(json);
+    ffi::Array<ffi::String> layouts;
+    for (const std::string& layout :
+         PackedLayouts(document.kernels.at(0).second, Cores(document.threads, 0))) {
+      layouts.push_back(layout);
+    }
+    return layouts;
+  });
+}
+
+/// For the compiler: lay out the value of an operand of that kernel, into a tensor of equal size.
+void PackOperand(const ffi::String& json, int operand, const ffi::String& layout,
+                 const ffi::Tensor& from, const ffi::Tensor& to) {
+  runtime::TranslateErrors([&] {
+    const Document document = ReadDocument(json);
+    Pack(document.kernels.at(0).second.operands.at(static_cast<std::size_t>(operand)), layout,
+         from.data_ptr(), to.data_ptr());
+  });
+}
+
 }  // namespace
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -147,6 +172,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_sched.onednn.make_module", Make)
       .def("tvm_sched.onednn.implementation", Implementation)
       .def("tvm_sched.onednn.fastest_implementations", FastestImplementations)
+      .def("tvm_sched.onednn.layouts", Layouts)
+      .def("tvm_sched.onednn.pack", PackOperand)
       .def("tvm_sched.onednn.load_module", Load);
 }
 

@@ -2,6 +2,7 @@
 #ifndef TVM_SCHED_KERNELS_ONEDNN_OWN_KERNEL_H_
 #define TVM_SCHED_KERNELS_ONEDNN_OWN_KERNEL_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,7 +15,15 @@ class OwnKernel {
  public:
   virtual ~OwnKernel() = default;
 
-  /// The addresses of all operands, the result last. Several callers may be in it at once.
+  /// Lay out weights, operand 1, unless they are null or as they were at the last call:
+  /// `generation` counts changes of parameters. Returns whether it did, so that the tensor is no
+  /// longer read.
+  virtual bool LayOut(const std::vector<void*>& /*data*/, std::uint64_t /*generation*/) {
+    return false;
+  }
+
+  /// The addresses of all operands, the result last, after `LayOut`. Several callers may be in it
+  /// at once.
   virtual void Run(const std::vector<void*>& data) const = 0;
 };
 

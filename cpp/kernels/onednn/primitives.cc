@@ -1,9 +1,11 @@
 // Makes primitives from descriptions: one function for each kind.
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <stdexcept>
 
 #include "kernels/onednn/kernel.h"
+#include "kernels/onednn/packing.h"
 #include "kernels/onednn/post_operations.h"
 
 namespace tvm_sched::onednn {
@@ -222,6 +224,14 @@ Prepared Concatenation(const Description& d, const dnnl::engine& engine) {
 }  // namespace
 
 memory::desc LayoutOf(const Operand& operand) {
+  if (!operand.layout.empty()) {
+    const std::optional<memory::format_tag> tag = LayoutOfName(operand.layout);
+    if (!tag) {
+      throw std::invalid_argument("there is no layout \"" + operand.layout +
+                                  "\" in this version of oneDNN; compile the model again");
+    }
+    return memory::desc(operand.dims, TypeOf(operand), *tag);
+  }
   return memory::desc(operand.dims, TypeOf(operand), operand.strides);
 }
 

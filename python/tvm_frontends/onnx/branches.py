@@ -10,21 +10,10 @@ from .loop_operators import Builder, bodies, node_name
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-UNSAFE = frozenset(
-    {
-        *(
-            "GatherElements",
-            "GatherND",
-            "ScatterElements",
-            "ScatterND",
-            "Scatter",
-            "OneHot",
-            "Compress",
-            "TensorScatter",
-        ),
-        *("Loop", "Scan", "SequenceAt", "SequenceErase", "SequenceInsert", "Resize", "CenterCropPad"),
-    }
-)
+UNSAFE = frozenset({
+    "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter", "OneHot", "Compress", "TensorScatter", "Loop",
+    "Scan", "SequenceAt", "SequenceErase", "SequenceInsert", "Resize", "CenterCropPad",
+})  # fmt: skip
 """Operators that may fail or read outside of a tensor in the branch that is not taken."""
 
 
@@ -106,7 +95,6 @@ def _is_safe(node: ir.Node) -> bool:
 
 
 def _select(model: ir.Model, node: ir.Node) -> None:
-
     builder = Builder(model, node)
     condition = node.inputs[0]
     assert condition is not None

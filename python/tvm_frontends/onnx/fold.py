@@ -14,12 +14,10 @@ from .loop_operators import unroll_loops
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-LIKE_INPUT = frozenset(
-    {
-        *("BiasAdd", "BiasGelu", "FastGelu", "Gelu", "GroupNorm", "QuickGelu", "RotaryEmbedding"),
-        *("SimplifiedLayerNormalization", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"),
-    }
-)
+LIKE_INPUT = frozenset({
+    "BiasAdd", "BiasGelu", "FastGelu", "Gelu", "GroupNorm", "QuickGelu", "RotaryEmbedding", "SimplifiedLayerNormalization",
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+})  # fmt: skip
 """Operators whose first output has the shape and type of the first input."""
 
 
@@ -75,14 +73,11 @@ ALWAYS_BYTES = 1 << 20
 GROWTH = 4
 """A larger folded value may have this many times the bytes of its constants (8-bit weights become 32-bit)."""
 
-REARRANGING = frozenset(
-    {
-        *("Add", "And", "Cast", "CastLike", "Concat", "ConstantOfShape", "DequantizeLinear", "Div", "Equal", "Expand"),
-        *("Flatten", "Gather", "Greater", "Identity", "Less", "Mul", "Neg", "Not", "Or", "Pad", "Pow", "Range"),
-        *("Reciprocal", "Reshape", "Shape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose"),
-        *("Unsqueeze", "Where"),
-    }
-)
+REARRANGING = frozenset({
+    "Add", "And", "Cast", "CastLike", "Concat", "ConstantOfShape", "DequantizeLinear", "Div", "Equal", "Expand", "Flatten",
+    "Gather", "Greater", "Identity", "Less", "Mul", "Neg", "Not", "Or", "Pad", "Pow", "Range", "Reciprocal", "Reshape",
+    "Shape", "Slice", "Split", "Sqrt", "Squeeze", "Sub", "Tile", "Transpose", "Unsqueeze", "Where",
+})  # fmt: skip
 """Operators whose cost is that of reading and writing their tensors: folded on large constants too."""
 
 

@@ -150,13 +150,10 @@ def grid_sample(call: Call) -> relax.Expr:
     return call.emit_te(compute, x, grid, name="grid_sample")
 
 
-_LINEAR = ("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec")
-
-
 @converter(
     *(f"upsample_nearest{dims}.vec" for dims in ("1d", "2d", "3d")),
     *(f"_upsample_nearest_exact{dims}.vec" for dims in ("1d", "2d", "3d")),
-    *_LINEAR,
+    *("upsample_linear1d.vec", "upsample_bilinear2d.vec", "upsample_trilinear3d.vec", "upsample_bicubic2d.vec"),
 )
 def resize(call: Call) -> relax.Expr:
     """Convert the ``upsample`` operators: nearest and nearest-exact, linear (1 to 3 dimensions) and bicubic.

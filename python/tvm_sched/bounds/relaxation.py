@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..problem import FORBIDDEN, Problem
-from ..schedule._compiled import compiled
+from ..schedule.native_objects import native_problem
 from .host_traffic import HostTraffic
 from .neighbours import Neighbour, together_or_apart
 from .region_placement import MOST_DEVICES, Delay, delays
@@ -69,7 +69,7 @@ class Relaxation:
     def _least_pair_ratio(self) -> float:
         concurrency = self.problem.costs.concurrency
         assert concurrency is not None
-        return min(concurrency.factor, compiled(self.problem).least_pair_ratio())
+        return min(concurrency.factor, native_problem(self.problem).least_pair_ratio())
 
     @cached_property
     def after(self) -> Array:

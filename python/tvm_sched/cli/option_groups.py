@@ -85,14 +85,14 @@ class Attached:
         }
         return offered | {name: _listed(name, Annotated[bool, flag], False) for name, flag in missing.items()}
 
-    def collect(self, offered: Mapping[str, Parameter], /, **given: Any) -> dict[str, Any]:
+    def collect(self, offered: Mapping[str, Parameter], /, **values: Any) -> dict[str, Any]:
         """Return an object of each group."""
         names = self.registry.names()
         for name, brings in self.registry.elsewhere.items():
-            if name not in names and given[name]:
+            if name not in names and values[name]:
                 raise InputError(f"--{name} is part of {brings}, which is not installed: pip install {brings}")
         groups = {name: self.registry.get(name) for name in names}
-        return {name: group(**{key: given[key] for key in group_parameters(group)}) for name, group in groups.items()}
+        return {name: group(**{key: values[key] for key in group_parameters(group)}) for name, group in groups.items()}
 
 
 def _fields(source: type[Any]) -> Any:

@@ -114,7 +114,7 @@ def pipeline(
     $ tvm-sched pipeline googlenet.onnx --topology cpu2 --artifact googlenet.pipeline
     """
     from ..pipeline import get
-    from ..pipeline.instances import is_graph
+    from ..pipeline.graph_files import is_graph
 
     options = method.of(get(method.partitioner), out)
     count = limits.pop("stages", "auto")
@@ -134,7 +134,7 @@ def pipeline(
     from ..pipeline import plan_pipeline
     from ..pipeline.pipeline_simulator import simulate
     from ..report.stages import PipelineSummary, certificate_sentence, stage_table
-    from ..schedulers.common.console import stdout_aside
+    from ..schedulers.common.solver_runs import stdout_aside
 
     stopping = stoppable(out, get(method.partitioner).answers_interrupt)
     with workers_of(workers), stopping, stdout_aside(), out.step(f"Partitioning with {method.partitioner}") as step:
@@ -263,9 +263,9 @@ def _partition_graph(
     if not isinstance(stages, int):
         raise InputError(f"{path} is a graph of nodes and edges, which names no devices: give --stages a number from 1")
     from ..pipeline import get, partition
-    from ..pipeline.instances import load_graph
+    from ..pipeline.graph_files import load_graph
     from ..report.stages import PartitionSummary
-    from ..schedulers.common.console import stdout_aside
+    from ..schedulers.common.solver_runs import stdout_aside
 
     partitioner, options = method
     graph = load_graph(path)

@@ -207,7 +207,7 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
     if type(error).__module__.startswith(("click.", "typer.")) and hasattr(error, "exit_code"):
         raise error  # a usage error: typer shows it with the command's usage
     if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader closed the pipe
         raise typer.Exit(FAILURE)
     if debug:
         traceback.print_exception(error)

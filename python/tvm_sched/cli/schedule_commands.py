@@ -140,7 +140,7 @@ class SeveralModels:
     def describe(
         self, out: Output, problem: Problem, chosen: Schedule, options: dict[str, Any], fairness: Fairness | None
     ) -> dict[str, Any]:
-        """Show when each of several models ends; return that as fields of `ScheduledModels`."""
+        """Show the ends of several models; return them as fields of `ScheduledModels`."""
         from ..problem import Workload
         from ..report.summaries import ModelEnd
         from ..report.tables import models_table

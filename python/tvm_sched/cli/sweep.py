@@ -25,7 +25,7 @@ DEFAULT_WORK = 1.0
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """What varies, and what it is judged by."""
+    """The varied properties of the machine, prices and target."""
 
     vary: Annotated[
         list[str],
@@ -101,7 +101,7 @@ def sweep(
             solved, complete = run(grid, method.scheduler, options, executor, step)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
-        for process in multiprocessing.active_children():  # after Ctrl-C they are still at work
+        for process in multiprocessing.active_children():  # after Ctrl-C they still compute
             process.kill()
     table = summarise(grid, solved, method.scheduler, options, over.target and over.target / 1e3)
     if report:

@@ -26,7 +26,14 @@ Predict = Callable[[KernelWork, DeviceProperties], Prediction]
 
 
 def learned(graph: OpGraph, topology: Topology) -> Costs:
-    """Return the latencies by the shipped model, see ``docs/cost_model.md``."""
+    """Return the latencies by the shipped model, see ``docs/cost_model.md``.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import learned
+    >>> learned(graph, topology).operator_ns.shape
+    (3, 2)
+    """
     return costs_of(graph, topology, load_learned().predict, "learned")
 
 
@@ -37,6 +44,14 @@ def measured(graph: OpGraph, topology: Topology) -> Costs:
     ------
     InputError
         The topology has other devices than CPUs, or no operator was measured.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import measured
+    >>> measured(graph, topology)
+    Traceback (most recent call last):
+        ...
+    tvm_sched.errors.InputError: the cost model 'measured': topology 'pair' has gpu0, gpu1, which ...
     """
     machine = this_machine()
     others = [device.name for device in topology.devices if device.kind != "cpu"]
@@ -154,6 +169,7 @@ def costs_of(
     direct_ns = np.full(shape, FORBIDDEN, np.int64)
     index = graph_on(graph, topology).index
     host = np.array([sum(read) for read in index.host_bytes])
+    in_part = host < np.array([sum(index.size[t] for t in tensors) for tensors in index.host_inputs])
     predictions: dict[Device, Prediction] = {}
     for d, device in enumerate(topology.devices):
         key = _without_name(device)
@@ -171,10 +187,11 @@ def costs_of(
             reads = np.array([route.nanoseconds(int(size)) for size in host], dtype=np.int64)
             least = reads + int(launch * 1e9)
             # A CPU's kernel waits while a page is read from storage; a GPU computes what has arrived meanwhile.
-            fastest = operator_ns[:, d] + reads if device.kind == "cpu" else np.maximum(operator_ns[:, d], least)
+            fastest = operator_ns[:, d] + reads if topology.storage else np.maximum(operator_ns[:, d], least)
             if exact and device.name in exact:
                 fastest = np.maximum(fastest, _measured_direct(*exact[device.name]))
-            direct_ns[:, d] = np.where(host > 0, fastest, FORBIDDEN)
+            reads_directly = (host > 0) & (in_part if topology.storage else True)
+            direct_ns[:, d] = np.where(reads_directly, fastest, FORBIDDEN)
     return Costs(operator_ns, direct_ns, source, uncertainty=Uncertainty(low, high, shared, far))
 
 

@@ -159,8 +159,8 @@ def _nvml_gpu(base: Path, nvml: Any, gpu: Any) -> Gpu:
 def pci_address(text: Any) -> str:
     """Convert a PCI address such as ``00000000:17:00.0`` to the form of sysfs."""
     name = (text.decode() if isinstance(text, bytes) else str(text)).lower()
-    domain, _, rest = name.partition(":")
-    return f"{domain[-4:]}:{rest}"
+    domain, _, slot = name.partition(":")
+    return f"{domain[-4:]}:{slot}"
 
 
 def _path(base: Path, address: str) -> tuple[str, ...]:

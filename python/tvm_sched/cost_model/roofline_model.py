@@ -40,8 +40,8 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
 
         launch_overhead + max(flops / peak_flops, other bytes / memory_bandwidth, host_read)
 
-    On a device of the kind ``"cpu"``, whose kernel waits while a page is read from storage, the two times add up:
-    ``host_read + operator``.
+    With storage the kernel waits while a page is read, so the two times add up: ``host_read + operator``. That gains
+    nothing over a load unless the operator reads a part of a tensor only, so it is `FORBIDDEN` for other operators.
 
     Times are rounded up to nanoseconds, so this time is never below ``host_read``. Direct host access is `FORBIDDEN`
     for operators that read no input or parameter, and on devices that share host memory and do not need it.
@@ -53,6 +53,12 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
     -------
     Costs
         With ``source="roofline"``; takes O(operators x devices).
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import roofline
+    >>> roofline(graph, topology).operator_ns.tolist()
+    [[2000, 2000], [1000, 1000], [1000, 1000]]
     """
     index = graph.index
     size = np.array(index.size, dtype=np.float64)
@@ -62,6 +68,7 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
     moved = graph_on(graph, topology).index
     reads_host = np.array([bool(tensors) for tensors in moved.host_inputs], dtype=bool)
     crossing = np.array([sum(read) for read in moved.host_bytes], dtype=np.float64)
+    in_part = crossing < _bytes(size, moved.host_inputs)
     dtype, dtypes = _dtypes(graph)
     shape = (len(graph.operators), len(topology.devices))
     operator_ns = np.empty(shape, dtype=np.int64)
@@ -74,9 +81,10 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
             least = _host_read_ns(crossing, bus)
             on_device = np.maximum(compute, other / device.memory_bandwidth)
             direct = np.maximum(_up(device.launch_overhead + on_device), _up(device.launch_overhead + least / 1e9))
-            if device.kind == "cpu":
+            if topology.storage:
                 direct = operator_ns[:, d] + least
-            direct_ns[:, d] = np.where(reads_host, np.maximum(direct, least), FORBIDDEN)
+            reads_directly = reads_host & (in_part if topology.storage else True)
+            direct_ns[:, d] = np.where(reads_directly, np.maximum(direct, least), FORBIDDEN)
     return Costs(operator_ns, direct_ns, source="roofline")
 
 

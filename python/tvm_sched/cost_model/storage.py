@@ -1,4 +1,4 @@
-"""Measure how fast a file can be read from its disk, past the page cache."""
+"""Measure reads of a file from its disk, past the page cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..problem import Storage
 
 DEPTHS = (1, 2, 4, 8, 16)
-"""Reads that are outstanding at once; each depth is measured."""
+"""Measured numbers of simultaneous reads."""
 _PIECE, _SMALL = 1 << 20, 4096  # bytes of a read; both are multiples of the blocks of all disks
 _MOST = 64 << 20  # bytes that are read at each depth
 _SMALL_READS = 64  # at each depth
@@ -29,7 +29,7 @@ LEAST_SIZE = 16 << 20
 
 
 class MeasuredDepth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What reads reached with so many outstanding at once."""
+    """Measured reads at one number of simultaneous reads."""
 
     depth: int
     bandwidth: float
@@ -43,12 +43,12 @@ class MeasuredStorage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     depths: tuple[MeasuredDepth, ...]
     size: int
-    """Bytes of the file that were read from."""
+    """Bytes of the file."""
 
     def to_storage(self, name: str = "disk") -> Storage:
         """Return the storage of a topology: the smallest depth with nearly the best bandwidth.
 
-        Its latency is what a small read takes of the disk's time at this depth, besides its bytes: reads overlap, so it is
+        Its latency is the part of a small read's time at this depth that its bytes do not explain. Reads overlap, so it is
         less than the time from request to answer.
         """
         best = max(each.bandwidth for each in self.depths)
@@ -68,7 +68,7 @@ def measure_storage(place: str | os.PathLike[str]) -> MeasuredStorage:
     Raises
     ------
     InputError
-        It does not exist, is too small, cannot be read or written, or its file system has no reads past the page cache.
+        The place is missing, too small or not accessible, or its file system has no reads past the page cache.
     """
     try:
         with _file_at(Path(place)) as file:

@@ -1,4 +1,4 @@
-"""Compare the values of an artifact with those of the same model compiled for CPUs (``--backend emulated``)."""
+"""Compare the values of an artifact with the values of the same model compiled for CPUs (``--backend emulated``)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .artifact_checks import needs_gpu
 from .check import Check
 
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 8e-2}
-"""Largest difference of two values, as a fraction of the largest absolute value; other types must be equal."""
+"""Allowed difference of two values, as a fraction of the largest absolute value; other types must be equal."""
 
 
 def against_checks(module: ScheduledModule, other: ScheduledModule, seed: int = 0) -> list[Check]:
-    """Compare the outputs of both for the same inputs, and each kernel of both by itself on random values."""
+    """Compare the outputs of two artifacts for the same inputs, and each of their kernels on random values."""
     plans = module.plans()
     inputs = choose_inputs(plans[:1], {}, seed)
     try:

@@ -26,7 +26,7 @@ _MIB = 1 << 20
 
 
 def open_artifact(path: Path, parameters: Path | None) -> tuple[ScheduledModule | None, list[Check]]:
-    """Load an artifact with its parameters; what is wrong with it, and how this machine differs from its own."""
+    """Load an artifact with its parameters; check its integrity, and the differences of this machine from its own."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MachineWarning)
@@ -157,7 +157,7 @@ def _overlap(timeline: Any) -> float | None:
 
 
 def _kernels(plan: dict[str, Any], run: dict[str, Any]) -> Check:
-    """Time of each kernel beside the predicted one; those that differ most by time come first."""
+    """Compare the time of each kernel with the prediction; the largest differences come first."""
     rows = []
     for event in run["events"]:
         step = plan["steps"][event["step"]]

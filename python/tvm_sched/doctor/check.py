@@ -18,15 +18,15 @@ class Check(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One check and its result."""
 
     part: str
-    """Of what: ``"host"``, ``"gpu"`` or ``"artifact"``."""
+    """The checked part: ``"host"``, ``"gpu"`` or ``"artifact"``."""
     name: str
     status: Status
-    """``"ok"``; ``"warning"``: it works, less well than it could; ``"failure"``: it does not work, or gives wrong
-    values; ``"absent"``: it is not there, and nothing that was requested needs it."""
+    """``"ok"``; ``"warning"``: it works, but not as well as it could; ``"failure"``: it does not work, or gives wrong
+    values; ``"absent"``: it is missing and not needed."""
     text: str
     """The result, and what to do if it is not ``"ok"``."""
     data: dict[str, Any] = {}
-    """The figures behind the text: bytes, bytes a second, nanoseconds."""
+    """Figures of the text: bytes, bytes a second, nanoseconds."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

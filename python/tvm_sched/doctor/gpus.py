@@ -14,10 +14,10 @@ from ..report.units import format_bytes, format_rate
 from .check import Check
 
 COPY_BYTES = 64 << 20
-"""Of the copies that are timed."""
+"""Bytes of the timed copies."""
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_DEVICE_MAX_CONNECTIONS")
 _TOLERATED = 0.25
-"""How far a measured bandwidth may be from the topology's."""
+"""Allowed ratio of a measured bandwidth to the topology's."""
 _ROUTES = {
     "from_host": "from the host",
     "to_host": "to the host",
@@ -25,7 +25,7 @@ _ROUTES = {
     "to_host_both": "to the host, both directions at once",
     "within": "within",
 }
-"""What the rates of `tvm_sched.cuda_copy_rates` are of."""
+"""Meanings of the rates of `tvm_sched.cuda_copy_rates`."""
 
 
 def gpu_report() -> tuple[dict[str, Any] | None, str]:

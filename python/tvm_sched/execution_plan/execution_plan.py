@@ -110,6 +110,7 @@ class _Emitter:
             "version": 1,
             "name": name,
             "backend": self.backend,
+            **({"queue_depth": storage.queue_depth} if (storage := self.problem.topology.storage) else {}),
             "devices": devices,
             "queues": self._queues(queues),
             "arguments": [self._spec(t) for t in self.arguments],
@@ -174,7 +175,7 @@ class _Emitter:
         for k, tensor in enumerate(self.outputs):
             t = self.tensor_id[tensor]
             key = home.get(t, BufferKey(t, HOST))
-            if key.device != HOST and self.problem.reads_host_in_place(key.device):
+            if key.device != HOST and self.problem.topology.devices[key.device].shares_host_memory:
                 self.sources[key] = {"kind": "output", "index": k}
                 continue
             writer = self.maker.arrival.get(key)

@@ -30,7 +30,7 @@ class KernelCall:
 
 
 class Calls(Protocol):
-    """A graph with its kernels; `tvm_sched.relax.problem.operator_graph.Extraction` is one, `ShapesOnly` another."""
+    """A graph with its kernels, such as `tvm_sched.relax.problem.operator_graph.Extraction`."""
 
     @property
     def graph(self) -> OpGraph:
@@ -51,25 +51,3 @@ class Calls(Protocol):
     def parameters(self) -> Collection[str]:
         """Tensors that are parameters."""
         ...
-
-
-@dataclass(frozen=True)
-class ShapesOnly:
-    """A graph without kernels: enough for a plan that is emulated without values."""
-
-    graph: OpGraph
-
-    @property
-    def calls(self) -> list[KernelCall]:
-        """Kernels named after their operators."""
-        return [KernelCall(o.name, o.name, True, False, o.inputs, o.outputs) for o in self.graph.operators]
-
-    @property
-    def arguments(self) -> list[str]:
-        """The graph's inputs."""
-        return [tensor.name for tensor in self.graph.tensors if tensor.kind == "input"]
-
-    @property
-    def parameters(self) -> list[str]:
-        """The graph's parameters."""
-        return [tensor.name for tensor in self.graph.tensors if tensor.kind == "parameter"]

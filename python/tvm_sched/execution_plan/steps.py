@@ -128,19 +128,30 @@ class StepMaker:
                 size, name, step_kind = graph.index.size[item], graph.tensors[item].name, "copy"
                 event = "load" if kind == ScheduleIndex.LOAD else "copy"
             queue = f"channel {lanes[0] if lanes else f'from {source} to {target}'}"
+            in_file = kind != ScheduleIndex.HOST_READ and self.in_file(item)
+            if in_file:  # in memory that all devices share, where kernels read it in place
+                step_kind = "read" if kind == ScheduleIndex.LOAD else "host_read"
             step = Step(step_kind, name, queue, start, end, end - start, lanes, size, event)
             self.transfers.append(step)
             if kind != ScheduleIndex.HOST_READ:
                 step.evict = (item, target) in self.at.evicted
                 step.optional = graph.tensors[item].kind == "parameter" and item not in gone
                 self.arrival[BufferKey(item, target)] = step
-                step.outputs = [BufferKey(item, target)]
-                step.inputs = [self.location(item, source)]
+                if not in_file:
+                    step.outputs = [BufferKey(item, target)]
+                if step_kind != "host_read":
+                    step.inputs = [self.location(item, source)]
+                if in_file and source != HOST:
+                    step.waits.append(self._arrival(BufferKey(item, source), step))
+
+    def in_file(self, tensor: int) -> bool:
+        """Return whether a tensor is read from storage."""
+        return bool(self.problem.topology.storage) and self.problem.graph.tensors[tensor].kind == "parameter"
 
     def location(self, tensor: int, device: int, direct: bool = False) -> BufferKey:
         """Return where a reader on ``device`` finds a tensor."""
-        host = self.problem.graph.index.producer[tensor] < 0
-        if host and (device == HOST or direct or self.problem.reads_host_in_place(device)):
+        host, storage = self.problem.graph.index.producer[tensor] < 0, self.problem.topology.storage
+        if host and (device == HOST or direct or storage or self.problem.reads_host_in_place(device)):
             return BufferKey(tensor, HOST)
         return BufferKey(tensor, device)
 
@@ -184,6 +195,8 @@ class StepMaker:
         for position, step in enumerate(self.kernels):
             for t in index.inputs[step.operator]:
                 key = self.location(t, self.at.device[position], self.at.direct[position])
+                if self.in_file(t) and not self.at.direct[position]:
+                    key = BufferKey(t, self.at.device[position])
                 if key.device != HOST:
                     step.waits.append(self._arrival(key, step))
         for step in self.transfers:

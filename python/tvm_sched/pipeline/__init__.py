@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..lazy_names import lazy_names
 from ..problem.partition_problem import PartitionProblem, StageTensor
-from .compiled import CompiledPipeline, open_pipeline
+from .compiled_pipeline import CompiledPipeline, open_pipeline
 from .pipeline_artifact import Manifest, load, load_manifest, load_stage
 from .pipeline_plan import PipelineCertificate, PipelinePlan, Stage
 from .pipeline_verifier import verify, violations
@@ -17,14 +17,14 @@ from .pipeline_verifier import verify, violations
 if TYPE_CHECKING:
     from . import anytime_partitioner, baselines, slicegraph
     from .partitioner_registry import Partition, get, names, partition, register
-    from .solve import plan_pipeline
+    from .pipeline_planner import plan_pipeline
 
 _WHERE = {
     "Partition": "partitioner_registry",
     "get": "partitioner_registry",
     "names": "partitioner_registry",
     "partition": "partitioner_registry",
-    "plan_pipeline": "solve",
+    "plan_pipeline": "pipeline_planner",
     "register": "partitioner_registry",
 }
 

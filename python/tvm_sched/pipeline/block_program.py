@@ -7,7 +7,6 @@ two seconds.
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -19,8 +18,8 @@ from ortools.math_opt.python import mathopt
 from ortools.util.python.solve_interrupter import SolveInterrupter
 
 from ..problem.partition_problem import Integers, PartitionProblem
-from ..schedulers.common.console import stdout_aside
 from ..schedulers.common.milp import solver_type
+from ..schedulers.common.solver_runs import solve_in_thread, stdout_aside
 from .integer_programs import ProgramResult
 
 _SAFETY = 1e-6
@@ -134,7 +133,15 @@ class BlockProgram:
             values = {y: float(hint[v] <= b) for v in range(self.problem.size) for b, y in enumerate(self.y[v][:-1])}
             hints.append(mathopt.SolutionHint(variable_values=values))
         model_parameters = mathopt.ModelSolveParameters(solution_hints=hints)
-        return self._result(_interruptible(self.model, solver_type(solver), parameters, model_parameters))
+        interrupter, method = SolveInterrupter(), solver_type(solver)
+
+        def solve() -> mathopt.SolveResult:
+            with stdout_aside():
+                return mathopt.solve(
+                    self.model, method, params=parameters, model_params=model_parameters, interrupter=interrupter
+                )
+
+        return self._result(solve_in_thread(solve, interrupter.interrupt))
 
     def _result(self, result: Any) -> ProgramResult:
         reason = result.termination.reason
@@ -148,34 +155,3 @@ class BlockProgram:
             stage_of = np.array(blocks, dtype=np.int64)
         proved = reason is mathopt.TerminationReason.OPTIMAL
         return ProgramResult(max(bound * (1 - _SAFETY), 0.0) if np.isfinite(bound) else 0.0, stage_of, proved)
-
-
-def _interruptible(model: Any, solver: Any, parameters: Any, model_parameters: Any) -> Any:
-    """Solve in a thread, so that Ctrl-C reaches the caller, who stops the solver."""
-    interrupter = SolveInterrupter()
-    results: list[Any] = []
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            with stdout_aside():
-                results.append(
-                    mathopt.solve(
-                        model, solver, params=parameters, model_params=model_parameters, interrupter=interrupter
-                    )
-                )
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=work, name="solver")
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.05)
-    except BaseException:
-        interrupter.interrupt()
-        thread.join()
-        raise
-    if errors:
-        raise errors[0]
-    return results[0]

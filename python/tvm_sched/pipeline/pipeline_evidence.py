@@ -63,7 +63,7 @@ def evidence(
     Parameters
     ----------
     plan : PipelinePlan
-        With its certificate.
+        A plan with its certificate.
     stages : int
         Largest allowed number of stages.
     devices : sequence of str, optional
@@ -83,7 +83,7 @@ def evidence(
     known = tuple(device.name for device in problem.topology.devices) if devices is None else tuple(devices)
     relaxed = relax(problem, [problem.topology.device_id[name] for name in known])
     claim, by = plan.certificate.lower_bound_ns, plan.certificate.bound
-    stages = min(stages, len(known))  # each has a device of its own
+    stages = min(stages, len(known))  # each stage has a separate device
     claimed = float(claim) if by == "ideals" else 0.0
     most = work / (ITERATION_SECONDS * max(relaxed.size, 1) ** 3)
     argument = partition_evidence(

@@ -2,7 +2,7 @@
 
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, Costs, Uncertainty
-from .cpu import MEASURED, cpu_topology
+from .cpu_presets import MEASURED, cpu_topology
 from .decoder_config import DecoderConfig
 from .demand import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, multiprocessors_of
 from .generation import generation_problem

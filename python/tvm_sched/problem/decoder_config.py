@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..files import UNREADABLE, read_bytes, why_unreadable
 
 FAMILIES = ("gpt2", "llama", "mistral")
-"""Values of ``model_type`` in a ``config.json`` that are understood."""
+"""Known values of ``model_type`` in a ``config.json``."""
 
 
 class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -24,6 +24,12 @@ class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ------
     InputError
         A size below 1; heads that do not divide; an odd width of heads with rotary embedding.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import DecoderConfig
+    >>> DecoderConfig(layers=2, hidden=64, heads=4, vocab=1000, intermediate=256).head_width
+    16
     """
 
     name: str = "decoder"
@@ -128,7 +134,7 @@ mistralai."""
 
 
 class _HuggingFace(msgspec.Struct):
-    """The fields of ``config.json`` that say what the graph looks like, under both families' names."""
+    """The fields of ``config.json`` that determine the graph, under both families' names."""
 
     model_type: str = ""
     vocab_size: int = 0
@@ -157,16 +163,16 @@ def read_config(
     Parameters
     ----------
     path
-        The file. What changes no shape (dropout, scaling of rotary embedding, a sliding window) is left out.
+        The file. Fields that change no shape (dropout, scaling of rotary embedding, a sliding window) are ignored.
     name : str, optional
-        Of the model; else the name of the folder that holds a ``config.json``, or the stem of another file.
+        Name of the model; default: the folder of a ``config.json``, or the stem of another file.
     families : sequence of str
-        Values of ``model_type`` that the caller understands. Those beyond `FAMILIES` are read as Llama's.
+        Values of ``model_type`` that the caller accepts. Values beyond `FAMILIES` are read as Llama's.
 
     Raises
     ------
     InputError
-        No such file, no JSON, another family of models, or a size that is missing or wrong.
+        The file is missing or not JSON, the family of models is another one, or a size is missing or wrong.
     """
     where = os.fspath(path)
     try:

@@ -21,21 +21,28 @@ Integers = npt.NDArray[np.int64]
 
 
 MOST_TIME = 1e300
-"""Most time of all nodes and tensors together: bounds multiply it, and double precision ends at 1.8e308."""
+"""Largest total time of all nodes and tensors: bounds multiply it, and double precision ends at 1.8e308."""
 
 
 @dataclass(frozen=True)
 class StageTensor:
-    """A tensor that may travel between stages."""
+    """A tensor that may travel between stages.
+
+    Examples
+    --------
+    >>> from tvm_sched.pipeline import StageTensor
+    >>> StageTensor(producer=0, readers=(1, 2), transfer=100.0)
+    StageTensor(producer=0, readers=(1, 2), transfer=100.0, size=0.0, leaves=False)
+    """
 
     producer: int
     """Node that produces it; -1: it comes from outside, to each stage that reads it."""
     readers: tuple[int, ...]
     """Distinct nodes that read it."""
     transfer: float
-    """Time to bring it into a stage, or out of one."""
+    """Time to bring it into a stage or out of one."""
     size: float = 0.0
-    """Bytes of fast memory while it is held."""
+    """Bytes of fast memory that it takes."""
     leaves: bool = False
     """Whether the model returns it, so that its producer's stage sends it in any case."""
 
@@ -53,14 +60,22 @@ class PartitionProblem:
     GraphError
         Lengths differ; a number is negative or missing; times add up to more than `MOST_TIME`; a tensor names an unknown
         node; the graph has a cycle.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.pipeline import PartitionProblem, StageTensor
+    >>> chain = PartitionProblem(["f", "g"], numpy.array([3.0, 4.0]), numpy.zeros(2), [StageTensor(0, (1,), 1.0)])
+    >>> chain.bottleneck(numpy.array([0, 1])), chain.bottleneck(numpy.array([0, 0]))
+    (5.0, 7.0)
     """
 
     names: Sequence[str]
     """Names of the nodes."""
     work: Floats
-    """Running time."""
+    """Running time of each node."""
     parameters: Floats
-    """Bytes of the parameters that it uses."""
+    """Bytes of the parameters of each node."""
     tensors: Sequence[StageTensor]
     memory: float = float("inf")
     """Bytes of fast memory of a device; infinite by default."""
@@ -100,7 +115,7 @@ class PartitionProblem:
             raise GraphError("the graph has a cycle")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Pickle the fields alone, without the compiled graph."""
+        """Pickle the fields alone, without the C++ graph."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
@@ -319,7 +334,7 @@ class PartitionProblem:
         stage_of : sequence of int
             Stage of each node.
         order : sequence of int, optional
-            All nodes, each after what it reads within its stage; Kahn's order by default.
+            All nodes, each after its predecessors within its stage; Kahn's order by default.
 
         Raises
         ------

@@ -12,7 +12,7 @@ import tvm
 
 from ..errors import InputError, did_you_mean
 from ..problem import Topology, preset_names
-from ..problem.cpu import MOST_CPU_DEVICES, cpu_count_of
+from ..problem.cpu_presets import MOST_CPU_DEVICES, cpu_count_of
 from .options import CompileOptions
 from .target_tags import PREFIX, THROUGHPUT, config
 
@@ -44,6 +44,12 @@ def target(
     ------
     InputError
         As `CompileOptions`, or an option that such an executable cannot have.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import target
+    >>> target("cpu2", scheduler="heft").kind.name
+    'composite'
     """
     chosen = CompileOptions.of(
         topology,

@@ -108,6 +108,19 @@ class OutputType(msgspec.Struct, frozen=True):
         return [OutputType(name, value.shape, value.dtype.name) for name, value in zip(labels, outputs, strict=True)]
 
 
+class StartStage(msgspec.Struct, frozen=True):
+    """Something that the process did up to its first output, see `ScheduledModule.stages`."""
+
+    name: str
+    start_s: float
+    end_s: float
+    """Seconds from the start of the process."""
+    bytes: int
+    """That were moved; 0: none."""
+    model: str
+    """Whether the predicted latency counts it: ``"counted"``, ``"not counted"`` or ``"partly"``."""
+
+
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Runs of an artifact of one schedule, compared with its plan."""
 
@@ -127,6 +140,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     compiled_with: dict[str, Any]
     """Processor of the kernels that ran, and the artifact's metadata."""
     outputs: list[OutputType]
+    stages: list[StartStage]
+    """From the start of the process to its first output."""
 
     @classmethod
     def of(cls, module: ScheduledModule, measured: Measured) -> RunSummary:
@@ -154,6 +169,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
             processor=module.processor(),
             compiled_with=info,
             outputs=OutputType.of_all(measured.outputs, [output["name"] for output in module.outputs()]),
+            stages=[StartStage(**stage) for stage in module.stages()],
         )
 
     def tables(self, module: ScheduledModule, plan: dict[str, Any], warm: bool) -> list[Table]:

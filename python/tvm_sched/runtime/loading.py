@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,13 @@ def load(
     -----
     MachineWarning
         This machine differs from the one that the artifact was compiled for; the warning has a remedy.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.runtime import load
+    >>> [output.round(3).tolist() for output in load("model.so").run(numpy.ones((2, 3), "float32") / 10)]
+    [[[0.7160000205039978, 0.8339999914169312], [0.7160000205039978, 0.8339999914169312]]]
     """
     file = Path(path)
     check_threads(threads)
@@ -71,13 +79,32 @@ def open_library(file: Path) -> Any:
     ------
     InputError
         It is missing, incomplete, or cannot be loaded.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tvm_sched.runtime import open_library
+    >>> open_library(Path("model.so")).kind
+    'relax.VMExecutable'
     """
+    began = time.monotonic_ns()
     check_library(file)
+    checked = time.monotonic_ns()
     _library.load_library()
+    _note("check artifact", began, checked)
+    _note("libraries", checked)
+    opened = time.monotonic_ns()
     try:
-        return load_library(file)
+        library = load_library(file)
     except Exception as error:
         raise InputError(f"{file}: cannot be loaded ({error})") from error
+    _note("open artifact", opened)
+    return library
+
+
+def _note(stage: str, began: int, ended: int | None = None) -> None:
+    """Note a stage of the start for `ScheduledModule.stages`, in nanoseconds of the monotonic clock, until now."""
+    _library.function("tvm_sched.note_stage")(stage, began, time.monotonic_ns() if ended is None else ended)
 
 
 def _parameters_file(

@@ -17,7 +17,10 @@ from .tensors import to_numpy, to_tensor
 from .virtual_machine import VirtualMachine
 
 _KIND = "tvm_sched"
-_IN_THE_MODEL = {"first run": "partly", "copies of the first run": "counted", "kernels of the first run": "counted"}
+_IN_THE_MODEL = {
+    "first run": "partly", "copies of the first run": "counted", "kernels of the first run": "counted",
+    "read parameters": "counted", "reads of the first run": "counted",
+}  # fmt: skip
 
 
 class ScheduledModule:
@@ -35,6 +38,16 @@ class ScheduledModule:
     ------
     InputError
         The module contains no scheduled module, or the several modules of a pipeline.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.runtime import load
+    >>> module = load("model.so")
+    >>> [output.shape for output in module.run(numpy.ones((2, 3), "float32"))]
+    [(2, 2)]
+    >>> module.latency() > 0
+    True
     """
 
     def __init__(self, module: Any, root: Any = None) -> None:
@@ -342,9 +355,9 @@ class ScheduledModule:
 
         ``{"name", "start_s", "end_s", "bytes", "model"}``, by their start; stages overlap where threads work at the same
         time. ``bytes`` is 0 where nothing was moved. ``model`` says whether the cost model counts the time: ``"counted"``
-        (copies and kernels of the first run, which are there if it was traced), ``"not counted"``, or ``"partly"`` (the
-        first run as a whole). The start of the process is known to 0.01 s. Stages are those of all modules of the process;
-        see ``docs/architecture.md``, "CUDA".
+        (reads of the file; copies, reads and kernels of the first run, which are there if it was traced), ``"not
+        counted"``, or ``"partly"`` (the first run as a whole). The start of the process is known to 0.01 s. Stages are
+        those of all modules of the process; see ``docs/architecture.md``, "CUDA", and ``docs/tasks/cold_start.md``.
         """
         measured = json.loads(self._module["stages"]())
         begin = min((stage["start_ns"] for stage in measured), default=0)
@@ -402,6 +415,13 @@ def find_scheduled_module(module: Any) -> Any:
     ------
     InputError
         There is no such module, or there are the stages of a pipeline.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tvm_sched.runtime import find_scheduled_module, open_library
+    >>> find_scheduled_module(open_library(Path("model.so"))).kind
+    'tvm_sched'
     """
     modules, others = _search(module)
     if not modules:
@@ -418,7 +438,15 @@ def find_scheduled_module(module: Any) -> Any:
 
 
 def scheduled_modules(module: Any) -> list[Any]:
-    """Return all modules of kind ``tvm_sched`` in a module or an executable and its imports."""
+    """Return all modules of kind ``tvm_sched`` in a module or an executable and its imports.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tvm_sched.runtime import open_library, scheduled_modules
+    >>> [module.kind for module in scheduled_modules(open_library(Path("model.so")))]
+    ['tvm_sched']
+    """
     return _search(module)[0]
 
 

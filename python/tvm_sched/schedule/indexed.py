@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ..errors import ScheduleError
 from ..problem import HOST, Problem, Scenario, as_scenario
-from ._compiled import compiled
+from .native_objects import native_problem
 from .rules import Violation, describe, loaded_in_place
 from .schedule import Placement, Schedule, Transfer
 
@@ -27,7 +27,15 @@ _KINDS = {"load": 0, "copy": 1, "host_read": 2}
 
 @dataclass(frozen=True)
 class Times:
-    """Times of the parts of a schedule, in nanoseconds."""
+    """Times of the parts of a schedule, in nanoseconds.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import ScheduleIndex
+    >>> times = ScheduleIndex.of(problem, schedule).times
+    >>> times.start_ns.tolist(), times.end_ns.tolist()
+    ([350, 750, 2750], [1350, 2750, 3750])
+    """
 
     start_ns: Array
     end_ns: Array
@@ -63,6 +71,13 @@ class ScheduleIndex:
     transfers : array of int64, (5, transfers)
         Rows: kind (`LOAD`, `COPY`, `HOST_READ`), the tensor of a load or copy or the operator of a host_read, source (`HOST`
         for loads and host_reads), device, whether the tensor leaves the device after its last reader.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import ScheduleIndex
+    >>> index = ScheduleIndex.of(problem, schedule)
+    >>> index.device, index.times.latency_ns
+    ([1, 0, 0], 3750)
     """
 
     LOAD = 0
@@ -104,7 +119,9 @@ class ScheduleIndex:
     @staticmethod
     def of_sequence(problem: Problem | Scenario, sequence: Array) -> ScheduleIndex:
         """Make a schedule from events (rows of kind, item, source, device) in launch order and channel order."""
-        return ScheduleIndex.of_native(problem, compiled(problem).schedule_of_sequence(np.ascontiguousarray(sequence)))
+        return ScheduleIndex.of_native(
+            problem, native_problem(problem).schedule_of_sequence(np.ascontiguousarray(sequence))
+        )
 
     @staticmethod
     def on_one_device(
@@ -156,7 +173,7 @@ class ScheduleIndex:
     @cached_property
     def native(self) -> NativeSchedule:
         """The schedule in C++."""
-        return compiled(self.scenario).schedule(self.placements, self.transfers)
+        return native_problem(self.scenario).schedule(self.placements, self.transfers)
 
     @cached_property
     def times(self) -> Times:
@@ -191,11 +208,11 @@ class ScheduleIndex:
     def violations(self, limit: int) -> list[Violation]:
         """Return up to ``limit`` broken rules; C++ checks all except memory, certificate and evictions."""
         broken = self._call_native(lambda: self.native.violations(limit))
-        found = [describe(self.problem, self.placements, self.transfers, rule) for rule in broken]
-        return [*found, *islice(self._loads_in_place(), max(limit - len(found), 0))]
+        violations = [describe(self.problem, self.placements, self.transfers, rule) for rule in broken]
+        return [*violations, *islice(self._loads_in_place(), max(limit - len(violations), 0))]
 
     def _loads_in_place(self) -> Iterator[Violation]:
-        """Loads and copies of graph inputs on a machine with storage, where these are in memory; C++ does not know them."""
+        """Yield a violation for each load or copy of a graph input on a machine with storage; C++ does not check them."""
         if not self.problem.topology.storage:
             return
         tensors, devices = self.problem.graph.tensors, self.problem.topology.devices

@@ -7,8 +7,8 @@ from functools import partial
 from ..problem import Problem, Scenario, Workload
 from ..registry import NoOptions
 from ..schedule import Schedule
-from .common import compiled_methods
-from .common.choice_search import over_variants
+from .common import native_methods
+from .common.variant_search import over_variants
 from .scheduler_registry import register
 
 
@@ -44,5 +44,5 @@ def peft(problem: Problem, workload: Workload, options: NoOptions) -> Schedule:
     return over_variants(workload.scenario(problem), partial(_list_schedule, "peft"))
 
 
-def _list_schedule(method: compiled_methods.ListMethod, scenario: Scenario) -> Schedule:
-    return compiled_methods.fit_into_memory(compiled_methods.list_order(scenario, method)).to_schedule()
+def _list_schedule(method: native_methods.ListMethod, scenario: Scenario) -> Schedule:
+    return native_methods.fit_into_memory(native_methods.list_order(scenario, method)).to_schedule()

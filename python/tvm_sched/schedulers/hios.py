@@ -8,7 +8,7 @@ from ..checks import require_at_least
 from ..problem import Problem, Scenario, Workload
 from ..registry import NoOptions
 from ..schedule import Schedule
-from .common import compiled_methods
+from .common import native_methods
 from .scheduler_registry import register
 
 
@@ -27,8 +27,8 @@ class HiosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         require_at_least(self, window=1)
 
 
-def _hios(scenario: Scenario, mapping: compiled_methods.Mapping, window: int) -> Schedule:
-    return compiled_methods.fit_into_memory(compiled_methods.hios(scenario, mapping, window)).to_schedule()
+def _hios(scenario: Scenario, mapping: native_methods.Mapping, window: int) -> Schedule:
+    return native_methods.fit_into_memory(native_methods.hios(scenario, mapping, window)).to_schedule()
 
 
 @register("hios-lp", options=HiosOptions)

@@ -8,7 +8,7 @@ from ..checks import require_at_least
 from ..errors import InfeasibleError, TooLargeError
 from ..problem import FORBIDDEN, Problem, Workload
 from ..schedule import Schedule
-from .common import compiled_methods
+from .common import native_methods
 from .scheduler_registry import register
 
 
@@ -67,13 +67,13 @@ def ios(problem: Problem, workload: Workload, options: IosOptions) -> Schedule:
     from ..schedule.native_problem import IosLimits  # loads the library
 
     limits = IosLimits(groups=options.groups, group_size=options.group_size, block=options.block, states=options.states)
-    result = compiled_methods.ios(scenario, device, limits)
-    if isinstance(result, compiled_methods.TooManyStates):
+    result = native_methods.ios(scenario, device, limits)
+    if isinstance(result, native_methods.TooManyStates):
         raise TooLargeError(
             f"a block of {result.operators} operators has more than {options.states} states, about 2^{result.log2_states}, "
             "or more than the 64 operators that one can hold, and would take very long; cut it with the option block (10 "
             "is what HIOS compares with), or raise the option states"
         )
     index, profiled = result
-    schedule = compiled_methods.fit_into_memory(index).to_schedule()
+    schedule = native_methods.fit_into_memory(index).to_schedule()
     return schedule.replace(notes={**schedule.notes, "profiled": profiled._asdict()})

@@ -7,7 +7,7 @@ import msgspec
 from ..errors import InfeasibleError
 from ..problem import FORBIDDEN, Problem, Scenario, Workload
 from ..schedule import Schedule, ScheduleIndex
-from .common.compiled_methods import shortfalls
+from .common.native_methods import shortfalls
 from .scheduler_registry import register
 
 

@@ -13,7 +13,7 @@ from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import COLD, Problem, Scenario, Workload
 from ..progress import Progress
 from ..schedule import Certificate, Schedule, evaluate
-from ..schedule._compiled import compiled
+from ..schedule.native_objects import native_problem
 from ..schedule.schedule import weighted_mean
 from ..schedule.verifier import verify
 from ..search_budget import SearchLimits, TimedOptions
@@ -40,7 +40,7 @@ def minimise_latency(
     if not isinstance(workload, Workload):
         raise InputError(f"workload is {workload!r}; a Workload or None is allowed (methods are named by method=...)")
     workload.check(problem)
-    compiled(problem)  # loads the library (and PyTorch, if installed) before the method's time is measured
+    native_problem(problem)  # loads the library (and PyTorch, if installed) before the method's time is measured
     chosen = scheduler.read_options(options)
     if budget is not None and isinstance(chosen, TimedOptions):
         chosen = chosen.within(budget)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..problem import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, Problem
 from ..schedule import Schedule, Transfer
-from ..schedule._compiled import compiled, operator_bytes
+from ..schedule.native_objects import native_problem, operator_bytes
 from .stream_allocation import priced_anew
 
 Amounts = npt.NDArray[np.int64]
@@ -42,6 +42,12 @@ def order_launches(
     ------
     InputError
         The method is unknown, an operator has no demand, or the schedule has stages.
+
+    Examples
+    --------
+    >>> from tvm_sched.streams import order_launches
+    >>> [placement.operator for placement in order_launches(problem, solve(problem, method="single")).placements]
+    ['right', 'left', 'join']
     """
     if method not in LAUNCH_ORDERS:
         raise InputError(f"there is no launch order {method!r}; there are {', '.join(LAUNCH_ORDERS)}")
@@ -51,7 +57,7 @@ def order_launches(
         )
     operators = problem.graph.operators
     amount, memory_bound = _amounts(problem, demands, shared_memory=method == "opara-program")
-    order = np.from_dlpack(compiled(problem).order_launches(method, amount, memory_bound))
+    order = np.from_dlpack(native_problem(problem).order_launches(method, amount, memory_bound))
     where = {placement.operator: placement for placement in schedule.placements}
     placements = tuple(where[operators[o].name] for o in order.tolist())
     transfers = _by_need(problem, schedule, {placement.operator: i for i, placement in enumerate(placements)})

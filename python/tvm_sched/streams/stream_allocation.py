@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..errors import InputError
 from ..problem import Problem, Workload
 from ..schedule import Schedule, ScheduleIndex, evaluate
-from ..schedule._compiled import compiled
+from ..schedule.native_objects import native_problem
 
 ALLOCATORS = ("one", "opara", "nimble", "wavefront", "fewest")
 """Names of the allocators."""
@@ -36,6 +36,13 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
     ------
     InputError
         Unknown method, or the schedule has stages, which fix the streams.
+
+    Examples
+    --------
+    >>> from tvm_sched.streams import allocate_streams
+    >>> on_one = solve(problem, method="single")
+    >>> [placement.stream for placement in allocate_streams(problem, on_one).placements]
+    [0, 1, 0]
     """
     if method != "best" and method not in ALLOCATORS:
         raise InputError(f"there is no stream allocator {method!r}; there are {', '.join((*ALLOCATORS, 'best'))}")
@@ -45,7 +52,7 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
         candidates = [allocate_streams(problem, schedule, name) for name in ALLOCATORS]
         return min(candidates, key=lambda s: (latency_ns(problem, s), count_synchronizations(problem, s)))
     operators, devices, _ = launches_of(problem, schedule)
-    streams = np.from_dlpack(compiled(problem).allocate_streams(method, operators, devices))
+    streams = np.from_dlpack(native_problem(problem).allocate_streams(method, operators, devices))
     placements = tuple(
         msgspec.structs.replace(placement, stream=stream)
         for placement, stream in zip(schedule.placements, streams.tolist(), strict=True)
@@ -62,6 +69,13 @@ def limit_streams(problem: Problem, schedule: Schedule, most: int) -> Schedule:
     ------
     InputError
         ``most`` is below 1.
+
+    Examples
+    --------
+    >>> from tvm_sched.streams import allocate_streams, limit_streams
+    >>> streams = limit_streams(problem, allocate_streams(problem, solve(problem, method="single")), 1)
+    >>> {placement.stream for placement in streams.placements}
+    {0}
     """
     if most < 1:
         raise InputError(f"most is {most}; a device has at least 1 stream")
@@ -84,8 +98,14 @@ def count_synchronizations(problem: Problem, schedule: Schedule) -> int:
     """Count the least waits between streams of a device that keep the order of operators.
 
     They are the edges between streams of one device in the transitive reduction of data dependences and stream orders.
+
+    Examples
+    --------
+    >>> from tvm_sched.streams import allocate_streams, count_synchronizations
+    >>> count_synchronizations(problem, allocate_streams(problem, solve(problem, method="single")))
+    1
     """
-    return compiled(problem).count_synchronizations(*launches_of(problem, schedule))
+    return native_problem(problem).count_synchronizations(*launches_of(problem, schedule))
 
 
 class Launches(NamedTuple):

@@ -29,7 +29,7 @@ class Proof:
 
 @dataclass(frozen=True)
 class Checked:
-    """What another implementation has checked: its name, empty where none covers the instance, and the bound it proves.
+    """Result of an independent checker: its name (empty if none covers the instance) and the bound that it proves.
 
     ``proved`` is None where it proves none.
     """
@@ -40,7 +40,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a method found: its worth, the document to hand in, the seconds of the method alone, the bound that it proved."""
+    """A method's solution: its worth, its document, the method's own seconds, and the bound that the method proved."""
 
     value: float
     solution: bytes
@@ -58,21 +58,21 @@ class Kind(ABC, Generic[Task]):
     name: ClassVar[str]
     unit: ClassVar[str]
     measure: ClassVar[str] = "cost"
-    """Of the kind, of what solutions are worth, and what that is."""
+    """Name of the kind, unit of a solution's worth, and name of the measure."""
     most: ClassVar[bool] = False
     """Whether a solution of larger worth is better; of others the least is."""
 
     @abstractmethod
     def methods(self) -> Sequence[str]:
-        """Names of all methods."""
+        """Return the names of all methods."""
 
     @abstractmethod
     def is_random(self, method: str) -> bool:
-        """Whether a method's answer depends on a seed."""
+        """Return whether a method's answer depends on a seed."""
 
     @abstractmethod
     def digest(self, task: Task) -> str:
-        """Names the instance by its content: other content has another digest."""
+        """Return the digest of the instance's content."""
 
     @abstractmethod
     def solve(self, task: Task, method: str, seconds: float, seed: int) -> Answer:
@@ -80,14 +80,14 @@ class Kind(ABC, Generic[Task]):
 
     @abstractmethod
     def worth(self, task: Task, solution: bytes, where: str) -> float:
-        """What a solution is worth; raises `InputError` where it is wrong."""
+        """Return the worth of a solution; raise `InputError` if the solution is wrong."""
 
     @abstractmethod
     def proof(self, task: Task) -> Proof:
-        """The package's bound for the instance."""
+        """Return the package's bound for the instance."""
 
     def prove(self, task: Task, value: float, known: Proof, iterations: int) -> Proof:
-        """A bound with evidence, found anew for an instance with a solution worth ``value``; `proof` where that says all."""
+        """Compute a bound with evidence for an instance with a solution worth ``value``; by default, return `proof`."""
         return self.proof(task)
 
     def check(
@@ -102,21 +102,21 @@ class Kind(ABC, Generic[Task]):
         return Checked()
 
     def document(self, task: Task) -> bytes:
-        """The instance as a file, for methods outside of this package; empty where there is no format."""
+        """Return the instance as a file for methods outside of this package; empty if there is no format."""
         return b""
 
     def better(self, value: float, than: float | None) -> bool:
-        """Whether a worth is better than another one."""
+        """Return whether a worth is better than another one."""
         return than is None or (value > than if self.most else value < than)
 
-    def holds(self, proof: Proof, found: Checked) -> bool:
-        """Whether a bound claims no more than its evidence proves, but for rounding."""
-        if found.proved is None:
+    def holds(self, proof: Proof, checked: Checked) -> bool:
+        """Return whether a bound claims no more than its evidence proves, but for rounding."""
+        if checked.proved is None:
             return False
-        return not self.better(found.proved, proof.bound) or math.isclose(proof.bound, found.proved, rel_tol=1e-12)
+        return not self.better(checked.proved, proof.bound) or math.isclose(proof.bound, checked.proved, rel_tol=1e-12)
 
     def ratio(self, value: float, best: float) -> float:
-        """How many times worse than ``best``: 1 where it is as good."""
+        """Return how many times worse a worth is than ``best``; 1 if it is as good."""
         worse, good = (best, value) if self.most else (value, best)
         return worse / good if good else 1.0 if worse == good else float("inf")
 
@@ -124,7 +124,7 @@ class Kind(ABC, Generic[Task]):
 def checked_in_files(
     check: Callable[..., Verdict], contents: Mapping[str, bytes], where: str, files: Mapping[str, str]
 ) -> Verdict:
-    """What a checker that reads files says of these contents, which are written for it.
+    """Write contents to files and return the verdict of a checker that reads them.
 
     Parameters
     ----------
@@ -157,12 +157,12 @@ def checked_in_files(
 
 
 def limited(methods: Methods[Any], name: str, seconds: float, seed: int) -> tuple[Method[Any], dict[str, Any]]:
-    """A registered method, and those of its options that give it this time, this seed and one core."""
+    """Return a registered method and the options that limit it to this time, this seed and one core."""
     method = methods.get(name)
     wanted = {"time_limit": seconds, "total_time_limit": seconds, "seed": seed, "threads": 1}
     return method, {key: value for key, value in wanted.items() if key in method.option_names}
 
 
 def has_seed(methods: Methods[Any], name: str) -> bool:
-    """Whether a registered method has the option ``seed``."""
+    """Return whether a registered method has the option ``seed``."""
     return "seed" in methods.get(name).option_names

@@ -23,26 +23,26 @@ class LatencyKind(Kind[Scenario]):
     name, unit, measure = "latency", "ns", "latency"
 
     def methods(self) -> Sequence[str]:
-        """The registered schedulers."""
+        """Return the registered schedulers."""
         return SCHEDULERS.names()
 
     def is_random(self, method: str) -> bool:
-        """Whether it has a seed."""
+        """Return whether the method has a seed."""
         return has_seed(SCHEDULERS, method)
 
     def digest(self, task: Scenario) -> str:
-        """The problem's own and, unless the run is cold, the workload's."""
+        """Return the problem's digest and, unless the run is cold, the workload's."""
         return f"{task.problem.digest}-{task.workload.digest}" if task.resident else task.problem.digest
 
     def solve(self, task: Scenario, method: str, seconds: float, seed: int) -> Answer:
         """`tvm_sched.schedulers.solve` in this time."""
         _, options = limited(SCHEDULERS, method, seconds, seed)
-        found = solve(task.problem, task.workload, method, options)
-        assert found.certificate is not None
-        return Answer(found.certificate.latency_ns, found.to_json(), found.seconds)
+        schedule = solve(task.problem, task.workload, method, options)
+        assert schedule.certificate is not None
+        return Answer(schedule.certificate.latency_ns, schedule.to_json(), schedule.seconds)
 
     def worth(self, task: Scenario, solution: bytes, where: str) -> float:
-        """Latency by the simulator, in nanoseconds, after all rules were verified."""
+        """Verify all rules and return the simulated latency in nanoseconds."""
         schedule = Schedule.from_json(solution, where)
         if schedule.problem != task.problem.digest:
             raise InputError(
@@ -51,12 +51,12 @@ class LatencyKind(Kind[Scenario]):
         return certificate(task.problem, schedule.replace(certificate=None), task.workload).latency_ns
 
     def proof(self, task: Scenario) -> Proof:
-        """The lower bound, with evidence where lemmas cover the problem and attain it."""
+        """Return the lower bound, with evidence if lemmas cover the problem."""
         known = lower_bound(task)
         if task.resident or task.costs.concurrency is not None:
             return Proof(known.ns, known.name)
-        found = evidence(task.problem)
-        return Proof(found.proved_ns, found.argument, found.to_json())
+        document = evidence(task.problem)
+        return Proof(document.proved_ns, document.argument, document.to_json())
 
     def check(
         self, task: Scenario, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
@@ -65,11 +65,11 @@ class LatencyKind(Kind[Scenario]):
         if proof.evidence is None:
             return Checked()
         contents = {"instance": task.problem.to_json(), "solution": solution, "evidence": proof.evidence}
-        found = checked_in_files(independent_check, contents, where, files)
-        if found.latency_ns != self.worth(task, solution, where):
+        verdict = checked_in_files(independent_check, contents, where, files)
+        if verdict.latency_ns != self.worth(task, solution, where):
             raise SchedulerError(f"{where}: simulator and tvm_sched_check differ: please report this")
-        return Checked("tvm_sched_check", found.proved_ns)
+        return Checked("tvm_sched_check", verdict.proved_ns)
 
     def document(self, task: Scenario) -> bytes:
-        """The problem file."""
+        """Return the problem file."""
         return task.problem.to_json()

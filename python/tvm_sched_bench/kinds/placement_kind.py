@@ -34,45 +34,45 @@ class PlacementKind(Kind[Instance]):
     name, unit = "placement", "ms"
 
     def methods(self) -> Sequence[str]:
-        """What `efficient_mip` is made of: heuristic alone, with annealing, and with the published program."""
+        """Return the parts of `efficient_mip` as methods: heuristic alone, with annealing, with the published program."""
         return ("annealed", "heuristic", "integer-program")
 
     def is_random(self, method: str) -> bool:
-        """All begin with random orders."""
+        """Return true: every method begins with random orders."""
         return True
 
     def digest(self, task: Instance) -> str:
-        """Of all fields."""
+        """Return the digest of all fields."""
         return content_digest(msgspec.json.encode(msgspec.to_builtins(task)))
 
     def solve(self, task: Instance, method: str, seconds: float, seed: int) -> Answer:
-        """The method with all of the time: annealing from other seeds, or the solver, as long as it lasts."""
+        """Run the method for all of the time: annealing from other seeds again and again, or the solver."""
         begin = time.monotonic()
         if method == "integer-program":
-            found = place(task, Effort("highs", seconds / 2, 0, seed), seed=seed, seconds=seconds / 2)
+            placement = place(task, Effort("highs", seconds / 2, 0, seed), seed=seed, seconds=seconds / 2)
         else:
-            found = self._repeated(task, ANNEALING if method == "annealed" else 0, begin + seconds, seed)
-        body = Placed(self.digest(task), tuple(found.subgraph))
-        return Answer(found.latency, encode_document(body, FORMAT, VERSION), time.monotonic() - begin)
+            placement = self._repeated(task, ANNEALING if method == "annealed" else 0, begin + seconds, seed)
+        body = Placed(self.digest(task), tuple(placement.subgraph))
+        return Answer(placement.latency, encode_document(body, FORMAT, VERSION), time.monotonic() - begin)
 
     def _repeated(self, task: Instance, annealing: int, end: float, seed: int) -> SolvedPlacement:
         best, longest, run = None, 0.0, 0
         while best is None or time.monotonic() + longest < end:
             begin = time.monotonic()
-            found = place(task, None, seed=1000 * seed + run, annealing=annealing, seconds=end - begin)
-            best = found if best is None or found.latency < best.latency else best
+            placement = place(task, None, seed=1000 * seed + run, annealing=annealing, seconds=end - begin)
+            best = placement if best is None or placement.latency < best.latency else best
             longest, run = max(longest, time.monotonic() - begin), run + 1
         return best
 
     def worth(self, task: Instance, solution: bytes, where: str) -> float:
-        """Latency in milliseconds, by `evaluate`."""
-        found = convert(decode_document(solution, FORMAT, VERSION, where), Placed, where)
-        if found.instance != self.digest(task):
-            raise InputError(f"{where}: a placement of instance {found.instance!r}; this one is {self.digest(task)!r}")
+        """Return the latency in milliseconds, by `evaluate`."""
+        placed = convert(decode_document(solution, FORMAT, VERSION, where), Placed, where)
+        if placed.instance != self.digest(task):
+            raise InputError(f"{where}: a placement of instance {placed.instance!r}; this one is {self.digest(task)!r}")
         allowed = len(task.subgraphs)
-        if len(found.subgraph) != len(task.cpu) or not all(0 <= j <= allowed for j in found.subgraph):
+        if len(placed.subgraph) != len(task.cpu) or not all(0 <= j <= allowed for j in placed.subgraph):
             raise InputError(f"{where}: {len(task.cpu)} numbers from 0 to {allowed} are allowed, one for each operator")
-        ends = evaluate(task, found.subgraph)
+        ends = evaluate(task, placed.subgraph)
         if ends is None:
             raise InfeasibleError(f"{where}: memory, contiguity or operators that belong together are not respected")
         return ends.latency

@@ -23,7 +23,7 @@ from .kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_
 FORMAT, VERSION = "tvm_sched.partition", 1
 
 _NAMES = {"average": "simple", "operator": "node"}
-"""Of bounds, by the rule of evidence, where these differ."""
+"""Names of bounds by rule of evidence, where the two differ."""
 
 
 @dataclass(frozen=True)
@@ -47,65 +47,67 @@ class ThroughputKind(Kind[Pipeline]):
     name, unit = "throughput", "cost"
 
     def methods(self) -> Sequence[str]:
-        """The registered partitioners."""
+        """Return the registered partitioners."""
         return PARTITIONERS.names()
 
     def is_random(self, method: str) -> bool:
-        """Whether it has a seed."""
+        """Return whether the method has a seed."""
         return has_seed(PARTITIONERS, method)
 
     def digest(self, task: Pipeline) -> str:
-        """Of nodes, tensors, memory and stages."""
+        """Return the digest of nodes, tensors, memory and stages."""
         return content_digest(self.document(task))
 
     def solve(self, task: Pipeline, method: str, seconds: float, seed: int) -> Answer:
         """`tvm_sched.pipeline.partition` in this time."""
         _, options = limited(PARTITIONERS, method, seconds, seed)
-        found = partition(task.graph, task.stages, method, options)
-        return Answer(found.cost, self.solution(task, found), found.seconds, Proof(found.bound, found.bound_name))
+        cut = partition(task.graph, task.stages, method, options)
+        return Answer(cut.cost, self.solution(task, cut), cut.seconds, Proof(cut.bound, cut.bound_name))
 
-    def solution(self, task: Pipeline, found: Partition) -> bytes:
-        """The document of a partition."""
-        lists = task.graph.stage_lists(found.stage_of, found.order)
+    def solution(self, task: Pipeline, cut: Partition) -> bytes:
+        """Return the document of a partition."""
+        lists = task.graph.stage_lists(cut.stage_of, cut.order)
         body = Partitioned(self.digest(task), tuple(tuple(task.graph.names[v] for v in nodes) for nodes in lists))
         return encode_document(body, FORMAT, VERSION)
 
     def worth(self, task: Pipeline, solution: bytes, where: str) -> float:
-        """The cost of the bottleneck stage; each node in one stage, each edge within a stage or to a later one."""
-        found = convert(decode_document(solution, FORMAT, VERSION, where), Partitioned, where)
-        if found.instance != self.digest(task):
-            raise InputError(f"{where}: a partition of instance {found.instance!r}; this one is {self.digest(task)!r}")
-        if len(found.stages) > task.stages:
-            raise InputError(f"{where}: {len(found.stages)} stages; at most {task.stages} are allowed")
+        """Check the stages and return the cost of the bottleneck stage."""
+        partitioned = convert(decode_document(solution, FORMAT, VERSION, where), Partitioned, where)
+        if partitioned.instance != self.digest(task):
+            raise InputError(
+                f"{where}: a partition of instance {partitioned.instance!r}; this one is {self.digest(task)!r}"
+            )
+        if len(partitioned.stages) > task.stages:
+            raise InputError(f"{where}: {len(partitioned.stages)} stages; at most {task.stages} are allowed")
         number = {name: v for v, name in enumerate(task.graph.names)}
-        listed = [name for stage in found.stages for name in stage]
+        listed = [name for stage in partitioned.stages for name in stage]
         if sorted(listed) != sorted(number):
             raise InputError(f"{where}: the stages do not hold each node of the graph once")
         stage_of = np.zeros(task.graph.size, dtype=np.int64)
-        for s, stage in enumerate(found.stages):
+        for s, stage in enumerate(partitioned.stages):
             stage_of[[number[name] for name in stage]] = s
         return task.graph.bottleneck(stage_of, [number[name] for name in listed])
 
     def proof(self, task: Pipeline) -> Proof:
-        """The simple bound; methods that prove more say so in their results."""
+        """Return the simple bound. Methods that prove more say so in their results."""
         return Proof(simple_bound(task.graph, task.stages), "simple")
 
     def prove(self, task: Pipeline, value: float, known: Proof, iterations: int) -> Proof:
-        """The strongest argument that can be stored: a formula, a node, ideals where these gave the bound, multipliers."""
+        """Return the strongest argument to store: formula, node, ideals (if they gave the bound) or multipliers."""
         ideals = known.bound if known.by == "ideals" else 0.0
-        found = partition_evidence(task.graph, task.stages, value, ideals=ideals, multipliers=Effort(iterations))
-        return Proof(found.bound, _NAMES.get(found.rule, found.rule), found.to_json(self.digest(task)))
+        argument = partition_evidence(task.graph, task.stages, value, ideals=ideals, multipliers=Effort(iterations))
+        return Proof(argument.bound, _NAMES.get(argument.rule, argument.rule), argument.to_json(self.digest(task)))
 
     def check(
         self, task: Pipeline, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
     ) -> Checked:
-        """Cost and evidence by `tvm_sched_check.partitions`; without evidence it proves the simple bound."""
+        """Check cost and evidence by `tvm_sched_check.partitions`; without evidence that proves the simple bound."""
         contents = {"instance": self.document(task), "solution": solution}
         contents |= {"evidence": proof.evidence} if proof.evidence is not None else {}
-        found = checked_in_files(independent_check, contents, where, files)
-        if not math.isclose(found.cost, self.worth(task, solution, where), rel_tol=1e-9):
+        verdict = checked_in_files(independent_check, contents, where, files)
+        if not math.isclose(verdict.cost, self.worth(task, solution, where), rel_tol=1e-9):
             raise SchedulerError(f"{where}: package and tvm_sched_check.partitions differ: please report this")
-        return Checked("tvm_sched_check.partitions", float(found.proved))
+        return Checked("tvm_sched_check.partitions", float(verdict.proved))
 
     def document(self, task: Pipeline) -> bytes:
         """Nodes and tensors, as `PartitionProblem` has them."""

@@ -39,10 +39,10 @@ class Branches(nn.Module):
 
 
 def _row(inputs: int, *layers: tuple[Any, ...]) -> nn.Sequential:
-    """Convolutions one after another, each as (outputs, kernel, ...)."""
+    """Return convolutions one after another, each as (outputs, kernel, ...)."""
     parts = []
-    for outputs, *rest in layers:
-        parts.append(ConvBnRelu(inputs, outputs, *rest))
+    for outputs, *options in layers:
+        parts.append(ConvBnRelu(inputs, outputs, *options))
         inputs = outputs
     return nn.Sequential(*parts)
 
@@ -189,13 +189,13 @@ class NasNet(nn.Module):
         for third in range(3):
             plan += [("normal", filters << third)] * cells
             plan += [("reduction", filters << (third + 1))] * (third < 2)
-        made: list[nn.Module] = []
+        modules: list[nn.Module] = []
         width, before, halved = stem, stem, False
         for kind, count in plan:
             cell = (NormalCell if kind == "normal" else ReductionCell)(width, before, halved, count)
-            made.append(cell)
+            modules.append(cell)
             width, before, halved = cell.outputs, width, kind == "reduction"
-        self.cells = nn.ModuleList(made)
+        self.cells = nn.ModuleList(modules)
         self.classifier = nn.Linear(width, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -217,6 +217,6 @@ def nasnet_large(classes: int = 1000) -> nn.Module:
 
 
 def exported(module: nn.Module, size: int, batch: int = 1) -> Any:
-    """The module as a ``torch.export`` program for images of one size."""
+    """Return the module as a ``torch.export`` program for images of one size."""
     with torch.no_grad():
         return torch.export.export(module, (torch.zeros(batch, 3, size, size),))

@@ -16,11 +16,11 @@ from tvm_sched.problem import HOST, Problem
 from tvm_sched.schedule import Schedule, ScheduleIndex, resolved
 
 _DONE = 1e-6
-"""Nanoseconds that count as none: what is left of a job after sums of parts."""
+"""Nanoseconds of a job that count as done: error of rounding of sums."""
 
 
 def fair_latency(problem: Problem, schedule: Schedule) -> float:
-    """Seconds to the end of the last kernel.
+    """Return the seconds to the end of the last kernel.
 
     Raises
     ------
@@ -28,6 +28,12 @@ def fair_latency(problem: Problem, schedule: Schedule) -> float:
         Parameters are evicted, or a device has stages or several streams: neither has been thought of here.
     ScheduleError
         The schedule breaks one of rules 1 to 4 of ``docs/model.md``.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import fair_latency
+    >>> fair_latency(problem, schedule)
+    3.75e-06
     """
     index = ScheduleIndex.of(*resolved(problem, schedule))
     _ = index.times  # refuses what breaks a rule
@@ -42,7 +48,7 @@ class _Job:
 
     is_kernel: bool
     queues: list[Hashable]
-    """Those in which it has to be the first."""
+    """Queues in which it must be the first before it may start."""
     needs: list[tuple[int, int]]
     makes: list[tuple[int, int]]
     buses: tuple[int, ...]
@@ -58,7 +64,7 @@ class _Job:
 
 
 def _jobs(index: ScheduleIndex) -> Iterator[_Job]:
-    """All of a schedule, in its order."""
+    """Return the jobs of a schedule, in its order."""
     scenario = index.scenario
     problem = scenario.problem
     on_bus = _bus_channels(problem)
@@ -95,7 +101,7 @@ def _bus_channels(problem: Problem) -> set[int]:
 
 
 def _latency(waiting: list[_Job]) -> float:
-    """Nanoseconds to the end of the last kernel: from one moment at which something ends to the next."""
+    """Return the nanoseconds to the end of the last kernel, by steps from each end of a job to the next."""
     queues: dict[Hashable, list[_Job]] = {}
     for job in waiting:
         for queue in job.queues:

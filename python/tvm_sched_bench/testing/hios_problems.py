@@ -36,12 +36,12 @@ class LayeredGraph(msgspec.Struct, frozen=True):
 
     time: tuple[float, ...]
     utilisation: tuple[float, ...]
-    """Of each operator: time alone on a device, part of the device that it uses then."""
+    """Time of each operator alone on a device, and the part of the device that it uses then."""
     edges: tuple[tuple[int, int, float], ...]
     """From, to, and the time of the transfer when the two are on different devices."""
 
     def problem(self, devices: int, concurrency: bool = True, name: str = "hios") -> Problem:
-        """The scheduling problem on equal devices, joined all to all without contention.
+        """Return the scheduling problem on equal devices, joined all to all without contention.
 
         Each edge is a tensor of its own, since transfers of one operator's output differ in these instances; a byte takes a
         nanosecond. ``concurrency=False`` leaves operators by themselves: the inter-device half alone.
@@ -66,7 +66,7 @@ class LayeredGraph(msgspec.Struct, frozen=True):
 def random_layered(
     seed: int, operators: int = 200, layers: int = 14, edges: int = 400, communication: float = 0.8
 ) -> LayeredGraph:
-    """A graph after Section V-A: operators of 0.1 to 4 ms, transfers of ``communication`` times that, at least 0.1 ms.
+    """Return a graph after Section V-A: operators of 0.1 to 4 ms, transfers ``communication`` times that, at least 0.1 ms.
 
     Each operator of a layer but the first reads one of the layer before; the other edges go from any layer to a later one.
     Utilisations are from 0.6 to 1, as in the authors' program.
@@ -97,7 +97,7 @@ def random_layered(
 
 
 def convolutions(size: int, count: int = 2) -> OpGraph:
-    """The operators of HIOS's Figures 1 and 2: equal 5x5 convolutions of 48 channels, on images of ``size`` by ``size``.
+    """Return the operators of HIOS's Figures 1 and 2: equal 5x5 convolutions of 48 channels, on ``size`` by ``size`` images.
 
     The paper does not say how many channels they make: 48, too. Launches are those that cuDNN's float32 convolutions of
     batch 1 have on an H100 (``benchmarks/data/h100_concurrency.json``): blocks of 64 threads for 16 pixels and 64 channels.

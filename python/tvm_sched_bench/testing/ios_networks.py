@@ -100,14 +100,14 @@ class Network(msgspec.Struct):
     def shapes(self, size: int | None = None) -> dict[str, Shape]:
         """Return the shape of each layer's output for images of ``size`` by ``size``; None: as in the file."""
         channels, height, width = self.input.output_shape
-        found = {self.input.name: (channels, size or height, size or width)}
+        known = {self.input.name: (channels, size or height, size or width)}
         for operator in self.operators:
             for layer in operator.layers:
                 read = sum(term[0][2] - term[0][1] for term in layer.inputs)
-                _, height, width = found[layer.inputs[0][0][0]]
-                found[layer.name] = layer.shape_from((read, height, width))
-            found[operator.name] = found[operator.layers[-1].name]
-        return found
+                _, height, width = known[layer.inputs[0][0][0]]
+                known[layer.name] = layer.shape_from((read, height, width))
+            known[operator.name] = known[operator.layers[-1].name]
+        return known
 
     def graph(self, size: int | None = None) -> OpGraph:
         """Return the operator graph for images of ``size`` by ``size``; see `graph_of`."""
@@ -207,9 +207,9 @@ def graph_of(network: Network, nodes: Sequence[Layer], size: int | None) -> OpGr
             if (weights := _weights(layer, shapes)) is not None:
                 tensors.append(Tensor(f"w{layer.name}", FLOAT32 * prod(weights), "parameter", weights))
                 inputs.append(f"w{layer.name}")
-        made = add(node.name, "activation")
+        outputs = add(node.name, "activation")
         demand = _demand(node, shapes) or msgspec.UNSET
-        operators.append(Operator(node.name, _kind(node), tuple(inputs), made, flops, demand=demand))
+        operators.append(Operator(node.name, _kind(node), tuple(inputs), outputs, flops, demand=demand))
     return OpGraph(network.name, tuple(operators), tuple(tensors), tuple(name for _, _, name in pieces[last]))
 
 
@@ -250,7 +250,7 @@ def _demand(node: Layer, shapes: dict[str, Shape]) -> Demand | None:
 def problem_of(network: Network, topology: Topology, model: str, size: int | None = None) -> Problem:
     """Return the problem of a network, with the costs of its kernels added up to operators.
 
-    An operator takes the time of its kernels one after another, and uses of the device what they use on average over it.
+    An operator takes the sum of its kernels' times, and uses the part of the device that they use on average over that time.
     """
     graph, kernels = network.graph(size), network.kernels(size)
     of_kernels = get_cost_model(model)(kernels, topology)

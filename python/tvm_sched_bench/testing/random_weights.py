@@ -50,12 +50,12 @@ def randomise_initializers(model: onnx.ModelProto, seed: int = 0) -> onnx.ModelP
         numpy_helper.from_array(_values(rng, shapes[name], roles.get(name, "shift")), name) for name in sorted(shapes)
     ]
     dropped = {name for name in replaced if not any(name in node.input for node in kept_nodes)}
-    rest = [tensor for tensor in graph.initializer if tensor.name not in shapes and tensor.name not in dropped]
+    untouched = [tensor for tensor in graph.initializer if tensor.name not in shapes and tensor.name not in dropped]
     inputs = [item for item in graph.input if item.name not in dropped]
     if model.ir_version < 4:  # there, initialisers stand among the inputs, too
         known = {item.name for item in inputs}
         inputs += [helper.make_tensor_value_info(t.name, 1, t.dims) for t in new if t.name not in known]
-    for field, values in ((graph.node, kept_nodes), (graph.initializer, rest + new), (graph.input, inputs)):
+    for field, values in ((graph.node, kept_nodes), (graph.initializer, untouched + new), (graph.input, inputs)):
         del field[:]
         field.extend(values)
     return model
@@ -67,7 +67,7 @@ def _is_float(node: Any) -> bool:
 
 
 def _roles(nodes: list[Any], shapes: dict[str, tuple[int, ...]]) -> dict[str, str]:
-    """What each weight is to the node that reads it, seen through nodes that only change its shape."""
+    """Return the role of each weight for the node that reads it, also through nodes that only change its shape."""
     alias = {name: name for name in shapes}
     roles: dict[str, str] = {}
     sums = [node for node in nodes if node.op_type in ("Sum", "Add") and not any(name in shapes for name in node.input)]

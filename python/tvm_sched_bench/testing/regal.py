@@ -9,21 +9,24 @@ import numpy as np
 from tvm_sched.pipeline import PartitionProblem, StageTensor
 
 EDGE_PROBABILITY = 0.05
-"""Of the Erdős–Rényi graphs."""
+"""Probability of an edge in the Erdős–Rényi graphs."""
 ATTACHED = 2
 """Edges of each new node of the Barabási–Albert graphs."""
 NEIGHBOURS, REWIRED = 4, 0.3
 """Degree of the ring and share of its edges that lead elsewhere, in the Watts–Strogatz graphs."""
 SIZE_MEAN, SIZE_DEVIATION = 50.0, 10.0
-"""Of the tensors: N(50, 10), from the paper."""
+"""Distribution of tensor sizes: N(50, 10), from the paper."""
 WORK_DEVIATION = 0.1
-"""Of the random part of a node's cost, as a fraction of all tensors: N(0, 0.1), from the paper."""
+"""Deviation of the random part of a node's cost, as a fraction of all tensors: N(0, 0.1), from the paper."""
+LOCAL_READS, LOCAL_REACH, LOCAL_TRANSFER = 2, 6, 2.7
+"""Tensors that a node of `regal_local` reads, nodes before it that may have made them, and the time of a tensor's transfer
+over what it adds to the cost of a node."""
 FAMILIES = ("Erdős–Rényi", "Barabási–Albert", "Watts–Strogatz")
-"""Of the base graphs, by ``seed % 3``."""
+"""Families of the base graphs, by ``seed % 3``."""
 
 
 def regal_like(seed: int, nodes: int | None = None, *, own_share: bool = False) -> PartitionProblem:
-    """A graph of 50 to 200 nodes, made directed by a random order.
+    """Return a graph of 50 to 200 nodes, made directed by a random order.
 
     The paper names the base graphs by reference only; here they are, by ``seed % 3``, those of `FAMILIES`, with the
     parameters above. A node costs what its tensors cost, in and out, and a random fraction of
@@ -55,6 +58,32 @@ def regal_like(seed: int, nodes: int | None = None, *, own_share: bool = False) 
     return PartitionProblem([str(v) for v in range(n)], work, np.zeros(n), tensors)
 
 
+def regal_local(seed: int) -> PartitionProblem:
+    """A graph whose simple bounds fit the row `simple` of the paper's Table 3: 50 to 200 nodes that read what is near.
+
+    A node reads `LOCAL_READS` of the `LOCAL_REACH` nodes before it. It costs what its tensors cost, in and out, and a
+    random fraction of that, as `regal_like` with ``own_share``; a transfer costs `LOCAL_TRANSFER` times what the tensor
+    adds to a node. Reach, reads and that factor were fitted to the six figures of one row, so graphs of another kind may
+    fit them as well: which kinds REGAL drew, how bytes become time, and what its filter kept cannot be known from the row.
+    """
+    random = np.random.default_rng(seed)
+    n = int(random.integers(50, 201))
+    readers: list[set[int]] = [set() for _ in range(n)]
+    for v in range(1, n):
+        near = np.arange(max(0, v - LOCAL_REACH), v)
+        for u in random.choice(near, size=min(LOCAL_READS, len(near)), replace=False):
+            readers[int(u)].add(v)
+    size = np.maximum(random.normal(SIZE_MEAN, SIZE_DEVIATION, n), 0)
+    work = size.copy()
+    for source, targets in enumerate(readers):
+        for target in targets:
+            work[target] += size[source]
+    work *= 1 + np.maximum(random.normal(0, WORK_DEVIATION, n), 0)
+    times = LOCAL_TRANSFER * size
+    tensors = [StageTensor(v, tuple(sorted(readers[v])), float(times[v]), float(size[v])) for v in range(n)]
+    return PartitionProblem([str(v) for v in range(n)], work, np.zeros(n), tensors)
+
+
 def _erdos_renyi(n: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:
     first, second = np.triu_indices(n, 1)
     for i in np.flatnonzero(random.random(len(first)) < EDGE_PROBABILITY):
@@ -62,7 +91,7 @@ def _erdos_renyi(n: int, random: np.random.Generator) -> Iterator[tuple[int, int
 
 
 def _barabasi_albert(n: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:
-    """Each new node is joined to others in proportion to their degrees."""
+    """Join each new node to others in proportion to their degrees."""
     ends = list(range(min(ATTACHED, n)))
     for v in range(ATTACHED, n):
         chosen: set[int] = set()

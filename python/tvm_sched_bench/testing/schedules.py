@@ -13,14 +13,21 @@ from tvm_sched.schedule.indexed import ScheduleIndex
 from tvm_sched.schedule.schedule import Schedule
 
 _Event = tuple[str, int, int, int]
-"""What (run, direct, load, copy, host_read), operator or tensor, source, device."""
+"""Kind (run, direct, load, copy, host_read), operator or tensor, source, device."""
 
 
 def random_schedule(problem: Problem, seed: int) -> Schedule:
-    """A random schedule that obeys rules 1 to 4 of ``docs/model.md``; it may need more memory than there is.
+    """Return a random schedule that obeys rules 1 to 4 of ``docs/model.md``; it may need more memory than there is.
 
     Operators in a random topological order on random devices; parameters loaded, read directly, copied from another
     device or sent through a neighbour; some loads long before they are needed; now and then a copy that nobody reads.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import violations
+    >>> from tvm_sched_bench.testing import random_schedule
+    >>> violations(problem, random_schedule(problem, seed=1))
+    []
     """
     maker = _ScheduleMaker(problem, Random(seed))
     for o in maker.topological_order():
@@ -74,7 +81,7 @@ class _ScheduleMaker:
                 self.bring(t, self.random.choice(self.devices))
 
     def bring(self, t: int, target: int) -> None:
-        """Get a tensor to a device, in one of the ways that there are."""
+        """Bring a tensor to a device by a random load or copy."""
         if target in self.at[t]:
             return
         loadable = self.problem.graph.index.producer[t] < 0

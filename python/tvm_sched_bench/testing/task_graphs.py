@@ -11,7 +11,7 @@ from random import Random
 from tvm_sched.problem import Operator, OpGraph, Tensor
 
 BYTES, FLOPS, PARAMETER_BYTES = 2_000_000, 2e9, 4_000_000
-"""Of an average operator: its output, its arithmetic, its parameter."""
+"""Output bytes, arithmetic and parameter bytes of an average operator."""
 
 
 class _Graph:
@@ -23,7 +23,7 @@ class _Graph:
         self.tensors: list[Tensor] = [Tensor("input", BYTES, "input")] if parameters else []
 
     def add(self, reads: Sequence[int] = (), size: float = 1.0) -> int:
-        """An operator that reads the outputs of others; with parameters, also one of its own."""
+        """Add an operator that reads the outputs of others; with parameters, also one of its own."""
         o, random = len(self.operators), self.random
         inputs = [f"t{r}" for r in reads]
         if self.parameters:
@@ -35,21 +35,21 @@ class _Graph:
         self.operators.append(Operator(f"v{o}", "task", tuple(inputs), (f"t{o}",), flops))
         return o
 
-    def made(self, name: str) -> OpGraph:
+    def finish(self, name: str) -> OpGraph:
         read = {t for operator in self.operators for t in operator.inputs}
         outputs = tuple(f"t{o}" for o in range(len(self.operators)) if f"t{o}" not in read)
         return OpGraph(name, tuple(self.operators), tuple(self.tensors), outputs)
 
 
 def _butterfly(graph: _Graph) -> None:
-    """The data flow of a fast Fourier transform over 16 blocks."""
+    """Add the data flow of a fast Fourier transform over 16 blocks."""
     row = [graph.add() for _ in range(16)]
     for step in (1, 2, 4, 8):
         row = [graph.add((row[i], row[i ^ step])) for i in range(16)]
 
 
 def _cholesky(graph: _Graph) -> None:
-    """A tiled Cholesky factorisation of 7 x 7 tiles: factor, solve, update."""
+    """Add a tiled Cholesky factorisation of 7 x 7 tiles: factor, solve, update."""
     tiles = 7
     last: dict[tuple[int, int], int] = {}
 
@@ -76,7 +76,7 @@ def _gaussian(graph: _Graph) -> None:
 
 
 def _montage(graph: _Graph) -> None:
-    """A mosaic of the sky, as in WfCommons: projections, differences of neighbours, a model of all, corrections, a sum."""
+    """Add a mosaic of the sky, as in WfCommons: projections, differences of neighbours, a model, corrections, a sum."""
     projected = [graph.add() for _ in range(14)]
     near = [(a, a + step) for step in (1, 2) for a in range(len(projected) - step)]
     model = graph.add([graph.add([graph.add([projected[a], projected[b]], 0.5) for a, b in near], 0.3)], 0.1)
@@ -97,7 +97,7 @@ def _epigenomics(graph: _Graph) -> None:
 
 
 def _cybershake(graph: _Graph) -> None:
-    """Two large extractions, each read by many syntheses, each with a peak of its own; two archives of all."""
+    """Add two large extractions, each read by many syntheses, each with a peak of its own; two archives of all."""
     syntheses = [graph.add([source]) for source in (graph.add(size=8.0), graph.add(size=8.0)) for _ in range(16)]
     peaks = [graph.add([synthesis], 0.1) for synthesis in syntheses]
     graph.add(syntheses, 0.5)
@@ -105,7 +105,7 @@ def _cybershake(graph: _Graph) -> None:
 
 
 def _grid(graph: _Graph) -> None:
-    """A wavefront: each cell of 9 x 9 needs those above and to the left."""
+    """Add a wavefront: each cell of 9 x 9 needs those above and to the left."""
     cells: dict[tuple[int, int], int] = {}
     for i in range(9):
         for j in range(9):
@@ -113,7 +113,7 @@ def _grid(graph: _Graph) -> None:
 
 
 def _experts(graph: _Graph) -> None:
-    """Six layers with eight experts each between a router and a sum."""
+    """Add six layers with eight experts each between a router and a sum."""
     out = graph.add()
     for _ in range(6):
         router = graph.add([out], 0.3)
@@ -121,7 +121,7 @@ def _experts(graph: _Graph) -> None:
 
 
 def _tree(graph: _Graph) -> None:
-    """A reduction of 48 leaves by twos and threes."""
+    """Add a reduction of 48 leaves by twos and threes."""
     row = [graph.add() for _ in range(48)]
     while len(row) > 1:
         step = graph.random.choice((2, 3))
@@ -144,7 +144,7 @@ def _series_parallel(graph: _Graph) -> None:
 
 
 def _towers(graph: _Graph) -> None:
-    """Six towers of different depth that exchange what they have every fourth layer."""
+    """Add six towers of different depth that exchange their results every fourth layer."""
     heads = [graph.add() for _ in range(6)]
     for layer in range(14):
         heads = [graph.add([head]) if layer % 6 <= t else head for t, head in enumerate(heads)]
@@ -155,7 +155,7 @@ def _towers(graph: _Graph) -> None:
 
 
 def _unet(graph: _Graph) -> None:
-    """An encoder and a decoder of two branches a level, with tensors that skip between them."""
+    """Add an encoder and a decoder of two branches a level, with tensors that skip between them."""
     skips, out, size = [], graph.add(), 2.0
     for _ in range(5):
         out = graph.add([graph.add([out], size), graph.add([graph.add([out], size)], size)], size)
@@ -184,7 +184,7 @@ FAMILIES: dict[str, Callable[[_Graph], None]] = {
 
 
 def task_graph(family: str, seed: int = 0, parameters: bool = True) -> OpGraph:
-    """A graph of one of `FAMILIES`, 30 to 110 operators.
+    """Return a graph of one of `FAMILIES`, 30 to 110 operators.
 
     Parameters
     ----------
@@ -196,4 +196,4 @@ def task_graph(family: str, seed: int = 0, parameters: bool = True) -> OpGraph:
     """
     graph = _Graph(seed, parameters)
     FAMILIES[family](graph)
-    return graph.made(family if parameters else f"{family}, nothing loaded")
+    return graph.finish(family if parameters else f"{family}, nothing loaded")

@@ -13,7 +13,7 @@ from tvm_sched.problem import Bus, Device, Link, Storage, Switch, Topology
 Style = Literal["bus", "shared", "mixed", "storage"]
 
 STYLES: tuple[Style, ...] = ("bus", "bus", "shared", "mixed")
-"""What `random_topology` draws from."""
+"""Styles from which `random_topology` draws."""
 
 ROOM = 2**40
 """Memory of a device where memory shall not matter: 1 TiB."""
@@ -22,7 +22,7 @@ ROOM = 2**40
 def random_topology(
     seed: int | Random, devices: int = 3, style: Style | None = None, memory: int = ROOM, all_joined: bool = True
 ) -> Topology:
-    """A random topology in which bytes can get from every device to every other.
+    """Return a random topology in which bytes can get from every device to every other.
 
     Parameters
     ----------
@@ -34,6 +34,12 @@ def random_topology(
     all_joined : bool
         Each pair of devices has a route. Otherwise devices that share host memory may be joined in a chain only, so
         that a tensor may need two copies.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import random_topology
+    >>> [device.name for device in random_topology(seed=1, devices=2).devices]
+    ['d0', 'd1']
     """
     random = seed if isinstance(seed, Random) else Random(seed)
     chosen = random.choice(STYLES) if style is None else style
@@ -74,7 +80,7 @@ def _buses(random: Random, devices: int, style: Style) -> list[Bus]:
 
 
 def _joints(random: Random, devices: list[Device], all_joined: bool) -> tuple[tuple[Link, ...], tuple[Switch, ...]]:
-    """Links and switches: some at random, and those without which devices that share host memory were cut off."""
+    """Return random links and switches, and the links without which devices that share host memory would be cut off."""
     names = [device.name for device in devices]
     switches = []
     joined: set[tuple[str, str]] = set()

@@ -22,22 +22,28 @@ from tvm_sched.problem import (
 
 
 def random_variants(problem: Problem, seed: int, groups: int = 2) -> Problem:
-    """The problem with other ways to compute some of its operators.
+    """Return the problem with alternatives for some of its operators.
 
-    Each of them is computed apart, by heads and a tail, in some ways split into several heads, which read parts of its own
-    parameters; or by a chain of operators. Several results are made by one tail or by one each. Times are about those of
-    the whole, sometimes less.
+    An alternative has heads and a tail, or is a chain of operators. Its heads read parts of the operator's parameters. If
+    the operator has several results, one tail makes all of them, or one tail each. Times add up to about the operator's
+    time, sometimes less.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import random_variants
+    >>> [len(group.alternatives) > 0 for group in random_variants(problem, seed=1, groups=1).variants.groups]
+    [True]
     """
     random = Random(f"{seed} variants")
     graph = problem.graph
     wanted = [operator for operator in graph.operators if operator.outputs]
     random.shuffle(wanted)
-    found = [_group(random, graph, operator) for operator in wanted[:groups]]
-    if not found:
+    chosen = [_group(random, graph, operator) for operator in wanted[:groups]]
+    if not chosen:
         return problem
-    everything = all_alternatives(graph, found)
-    costs = _costs(random, problem, everything, found)
-    return Problem(graph, problem.topology, problem.costs, Variants(found, costs))
+    everything = all_alternatives(graph, chosen)
+    costs = _costs(random, problem, everything, chosen)
+    return Problem(graph, problem.topology, problem.costs, Variants(chosen, costs))
 
 
 def _group(random: Random, graph: OpGraph, operator: Operator) -> Group:
@@ -69,9 +75,9 @@ def _group(random: Random, graph: OpGraph, operator: Operator) -> Group:
             heads.append(Operator(f"{where}/{i}", "head", tuple(inputs), (own[-1].name,), operator.flops // count))
         read = heads if k else heads[-1:]
         apart = len(used) > 1 and random.random() < 0.7
-        made = [(name,) for name in used] if apart else [tuple(used)]
+        results = [(name,) for name in used] if apart else [tuple(used)]
         gathered = (*(o.outputs[0] for o in read), *late)
-        tails = [Operator(f"{where}/tail{j or ''}", "tail", gathered, outputs) for j, outputs in enumerate(made)]
+        tails = [Operator(f"{where}/tail{j or ''}", "tail", gathered, outputs) for j, outputs in enumerate(results)]
         alternatives.append(Alternative(label, (*heads, *tails), tuple(own)))
     return Group(f"group of {operator.name}", (operator.name,), tuple(alternatives))
 

@@ -70,7 +70,7 @@ class LearnedSummary(msgspec.Struct, frozen=True):
 
 
 def learned_table(model: LearnedModel) -> Table:
-    """How far measurements lie from the predictions of a learned model, by kind of device."""
+    """Return a table of the differences between measurements and the predictions of a learned model, by kind of device."""
     from tvm_sched.report.tables import table
 
     rows = [

@@ -50,15 +50,15 @@ class _Placement:
         if sorted(o for own in self.stages for o in own) != list(range(len(service.operators))):
             raise Refused("not each operator is in exactly one stage")
         self.fibres: list[tuple[str, int]] = []
-        self.ways = {(c["source"], c["target"]): self._way(c) for c in circuits}
+        self.routes = {(c["source"], c["target"]): self._route(c) for c in circuits}
         self.crossing = [e for e in service.edges if self.stage[e.source] != self.stage[e.target]]
         if any(e.source < e.target and self.stage[e.source] > self.stage[e.target] for e in service.edges):
             raise Refused("data goes to an earlier stage")
         needed = {(self.stage[e.source], self.stage[e.target]) for e in self.crossing}
-        if needed != set(self.ways) or len(circuits) != len(needed):
+        if needed != set(self.routes) or len(circuits) != len(needed):
             raise Refused("not each two stages between which data goes have one circuit, and no others")
 
-    def _way(self, circuit: dict[str, Any]) -> tuple[int, int]:
+    def _route(self, circuit: dict[str, Any]) -> tuple[int, int]:
         """Return the delay of a circuit in nanoseconds and its least bandwidth; record the fibres that it holds."""
         ends: list[Gpu] = [self.gpus[circuit[end]] for end in ("source", "target")]
         at, bandwidth = ends[0].switch, min(gpu.bandwidth for gpu in ends)
@@ -66,7 +66,7 @@ class _Placement:
         for hop in circuit["hops"]:
             link, fibre = self.cluster.links[hop["link"]], hop["fibre"]
             if at not in link.ends or type(fibre) is not int or not 0 <= fibre < link.fibres:
-                raise Refused(f"a circuit passes fibre {fibre} of link {hop['link']!r}, which is not there on its way")
+                raise Refused(f"a circuit passes fibre {fibre} of link {hop['link']!r}, which is not on its route")
             at, bandwidth = link.ends[link.ends[0] == at], min(bandwidth, link.bandwidth)
             head += link.delay + self.cluster.switch_ns[at]
             self.fibres.append((hop["link"], fibre))
@@ -75,7 +75,7 @@ class _Placement:
         return head, bandwidth
 
     def _transfer(self, edge: Edge) -> int:
-        head, bandwidth = self.ways[self.stage[edge.source], self.stage[edge.target]]
+        head, bandwidth = self.routes[self.stage[edge.source], self.stage[edge.target]]
         return head - (-edge.bytes * 1_000_000_000 // bandwidth)
 
     def check_requirements(self, cycle_said: int, latency_said: int) -> None:

@@ -120,7 +120,7 @@ class _Chain:
 
     def _runs(self, prices: dict[int, int], longest: int) -> list[dict[int, int]]:
         """Return, by operator, the ends of stages that may begin there, and the price of the cheapest GPU for each."""
-        own, found = self.service, list[dict[int, int]]()
+        own, runs = self.service, list[dict[int, int]]()
         for start in range(len(own.ns)):
             ends: dict[int, int] = {}
             for kind, price in prices.items() if self.transfer[start] <= longest else ():
@@ -130,5 +130,5 @@ class _Chain:
                     if work > longest or held > self.cluster.kinds[kind]["memory"]:
                         break
                     ends[o + 1] = min(ends.get(o + 1, price), price)
-            found.append(ends)
-        return [*found, {}]
+            runs.append(ends)
+        return [*runs, {}]

@@ -1,8 +1,8 @@
 """Check partitions and their bounds independently, in exact arithmetic (``docs/formats/benchmark.md``, ``evidence.md``).
 
 Read the modules in this order: `cost` prices a stage; `graph` holds the graph in integers; `bound` has the rules about all
-partitions, and `semidefinite` the longest of them; `verdict` reads the files. From the rest of `tvm_sched_check` this folder
-uses only the functions that read files and run commands.
+partitions, and `semidefinite` the longest of them; `verdict` reads the files. Of `tvm_sched_check` itself
+this folder uses only the functions that read files and run commands.
 """
 
 from .verdict import Verdict, check

@@ -69,12 +69,12 @@ def least_around(graph: Graph, node: int) -> int:
 
 def _reached(following: list[set[int]], node: int) -> set[int]:
     """Return a node and all nodes that can be reached from it."""
-    found, left = {node}, [node]
+    reached, left = {node}, [node]
     while left:
-        new = following[left.pop()] - found
-        found |= new
+        new = following[left.pop()] - reached
+        reached |= new
         left += new
-    return found
+    return reached
 
 
 def _path(left: dict[Any, dict[Any, int]], source: Any, sink: Any) -> list[tuple[Any, Any]]:
@@ -103,7 +103,7 @@ def can_be_cut(graph: Graph, stages: int, limit: int) -> bool:
     paying = [[t for t in graph.tensors if v in t.members] for v in range(graph.size)]
     reached, newest = {0}, {0}
     for _ in range(stages):
-        found = set[int]()
+        further = set[int]()
         for ideal in newest:
             seen, left = {ideal}, [(ideal, 0, 0)]
             while left:
@@ -119,13 +119,13 @@ def can_be_cut(graph: Graph, stages: int, limit: int) -> bool:
                     seen.add(grown)
                     left.append((grown, work + graph.work[v], dearer))
                     if dearer < limit and grown not in reached:
-                        found.add(grown)
-        if whole in found:
+                        further.add(grown)
+        if whole in further:
             return True
-        if not found:
+        if not further:
             break
-        reached |= found
-        newest = found
+        reached |= further
+        newest = further
     return not whole
 
 

@@ -37,13 +37,13 @@ def cost_of(graph: dict[str, Any], s: int, place: Places) -> Fraction:
     cost = sum((number(graph["nodes"][v]["work"]) for v in own), Fraction(0))
     for producer, readers, transfer, size, leaves in graph["tensors"]:
         reading = [place[v][1] for v in readers if place[v][0] == s]
-        made = place[producer][1] if producer >= 0 and place[producer][0] == s else None
-        sent = made is not None and (leaves or len(reading) < len(readers))
-        if sent or (made is None and reading):
+        position = place[producer][1] if producer >= 0 and place[producer][0] == s else None
+        sent = position is not None and (leaves or len(reading) < len(readers))
+        if sent or (position is None and reading):
             cost += number(transfer)
-        if made is not None or reading:
-            change[made or 0] += number(size)
-            change[len(own) if sent else max([*reading, made or 0]) + 1] -= number(size)
+        if position is not None or reading:
+            change[position or 0] += number(size)
+            change[len(own) if sent else max([*reading, position or 0]) + 1] -= number(size)
     peak = max(sum(change[: i + 1], Fraction(0)) for i in range(len(change)))
     if graph["memory"] is None:
         return cost

@@ -54,5 +54,7 @@ class Graph:
 def graph_of(document: dict[str, Any]) -> Graph:
     """Return the graph of an instance file (``docs/formats/benchmark.md``)."""
     work = [number(node["work"]) for node in document["nodes"]]
-    rows = [(made, readers, number(transfer), leaves) for made, readers, transfer, _, leaves in document["tensors"]]
+    rows = [
+        (producer, readers, number(transfer), leaves) for producer, readers, transfer, _, leaves in document["tensors"]
+    ]
     return Graph(work, rows)

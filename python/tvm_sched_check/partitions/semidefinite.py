@@ -194,14 +194,14 @@ def _negative(matrix: Matrix) -> Fraction:
     fine = max(0, DIGITS - half)  # more binary digits for the factor than half of the matrix's, where these are few
     rows, lower = list[list[float]](), list[list[int]]()
     for i, row in enumerate(matrix):
-        found = list[float]()
+        entries = list[float]()
         for j in range(i):
-            rest = row[j] / (1 << 2 * half) - sum(map(mul, found, rows[j]))
-            found.append(rest / rows[j][j] if rows[j][j] else 0.0)
-        left = row[i] / (1 << 2 * half) - sum(map(mul, found, found))
-        found.append(sqrt(left) if left > 0 else 0.0)
-        rows.append(found)
-        lower.append([round(x * (1 << half + fine)) for x in found])
+            remainder = row[j] / (1 << 2 * half) - sum(map(mul, entries, rows[j]))
+            entries.append(remainder / rows[j][j] if rows[j][j] else 0.0)
+        left = row[i] / (1 << 2 * half) - sum(map(mul, entries, entries))
+        entries.append(sqrt(left) if left > 0 else 0.0)
+        rows.append(entries)
+        lower.append([round(x * (1 << half + fine)) for x in entries])
     missing = [0] * n  # sums of absolute values of the difference, by row
     for i, row in enumerate(matrix):
         for j in range(i + 1):

@@ -46,9 +46,9 @@ def check(instance_file: str | Path, solution_file: str | Path, evidence_file: s
     solution, _ = read(solution_file, "tvm_sched.partition")
     evidence = read(evidence_file, "tvm_sched.partition_evidence")[0] if evidence_file is not None else None
     try:
-        for name, made_for in (("partition", solution), ("evidence", evidence or {"instance": digest})):
-            if made_for["instance"] != digest:
-                raise Refused(f"the {name} is of instance {made_for['instance']}; the digest of this one is {digest}")
+        for name, named in (("partition", solution), ("evidence", evidence or {"instance": digest})):
+            if named["instance"] != digest:
+                raise Refused(f"the {name} is of instance {named['instance']}; the digest of this one is {digest}")
         place = places_of(document, solution)
         cost = max((cost_of(document, s, place) for s in range(len(solution["stages"]))), default=Fraction(0))
         float(cost)  # raises where it is too large to be shown

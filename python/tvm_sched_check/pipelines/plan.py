@@ -91,8 +91,8 @@ class Plan:
         change = [0] * (len(own) + 1)
         for t, i in last.items():
             if p.kind[t] != "parameter":
-                made = [k for k, o in enumerate(own) if t in p.outputs[o]]
-                sent = made and (t in p.results or self.readers[t] - {s})
-                change[made[0] if made else 0] += p.size[t]
+                producers = [k for k, o in enumerate(own) if t in p.outputs[o]]
+                sent = producers and (t in p.results or self.readers[t] - {s})
+                change[producers[0] if producers else 0] += p.size[t]
                 change[len(own) if sent else i + 1] -= p.size[t]
         return max((sum(change[: i + 1]) for i in range(len(own))), default=0)

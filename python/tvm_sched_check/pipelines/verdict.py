@@ -44,11 +44,11 @@ def check(problem_file: str | Path, plan_file: str | Path, evidence_file: str | 
     plan, _ = read(plan_file, "tvm_sched.pipeline")
     evidence, _ = read(evidence_file, "tvm_sched.pipeline_evidence")
     try:
-        for name, made_for in (("plan", plan["problem"]), ("evidence", evidence["problem"])):
-            if made_for != digest:
+        for name, named in (("plan", plan["problem"]), ("evidence", evidence["problem"])):
+            if named != digest:
                 saved = "a file written by hand is to be saved once by tvm_sched: Problem.load(path).save(path)"
-                raise Refused(f"the {name} is of problem {made_for}; the digest of {problem_file} is {digest}; {saved}")
-        if document["costs"].get("concurrency") is not None:  # of no account here: stages run their operators in turn
+                raise Refused(f"the {name} is of problem {named}; the digest of {problem_file} is {digest}; {saved}")
+        if document["costs"].get("concurrency") is not None:  # has no effect here: a stage runs one operator at a time
             document["costs"].pop("concurrency")
         problem, certificate = Problem(document), plan.get("certificate") or {}
         cost, bound = Plan(problem, plan["stages"]).cost, bound_of(problem, evidence)

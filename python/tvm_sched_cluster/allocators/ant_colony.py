@@ -22,6 +22,18 @@ class AntOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         of this many stages, is added to those of its GPUs and links (Table II: of the current best solution).
     pheromone_weight, cost_weight, initial : float
     seed : int
+    sub_agents : bool
+        For each choice of GPUs a colony of its own seeks the links, with pheromones of its own.
+    pool_links : bool
+        A link's cost (5) sums over pairs of pools, not of GPUs, and the link of a pool to its switch costs, too.
+    pool_choice : bool
+        A pool attracts by pheromone and cost alone, however many GPUs are free in it.
+    falling_costs : bool
+        The free GPUs of a rack in (4) are counted anew after each stage.
+    first_rise : bool
+        No more stages are tried after the first number of them that is no cheaper.
+
+    The last five are off as the paper's text is read here, and on in its authors' program.
     """
 
     agents: int = 20
@@ -32,6 +44,11 @@ class AntOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cost_weight: float = 1.0
     initial: float = 1000.0
     seed: int = 0
+    sub_agents: bool = False
+    pool_links: bool = False
+    pool_choice: bool = False
+    falling_costs: bool = False
+    first_rise: bool = False
 
     def __post_init__(self) -> None:
         for name in AntOptions.__struct_fields__:
@@ -40,8 +57,17 @@ class AntOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise InputError(f"option {name} is {value}; a number from {least} is allowed")
 
 
-def send_ants(state: ClusterState, service: Service, options: AntOptions, least: int, most: int) -> Embedding | None:
-    """Return what the ants find with ``least`` to ``most`` stages (0: any number), or None."""
+PROGRAM = ("sub_agents", "pool_links", "pool_choice", "falling_costs", "first_rise")
+"""Options that the authors' program has on."""
+
+
+def send_ants(
+    state: ClusterState, service: Service, options: AntOptions, least: int, most: int, fastest: bool = False
+) -> Embedding | None:
+    """Return what the ants find with ``least`` to ``most`` stages (0: any number), or None.
+
+    They seek the least allocation cost, or with ``fastest`` the least cycle.
+    """
     from ..search.native_search import AntSettings  # loads the library
 
     # Each request has a seed of its own, so that the ants do not walk the same paths each time.
@@ -57,5 +83,7 @@ def send_ants(state: ClusterState, service: Service, options: AntOptions, least:
         pheromone_weight=options.pheromone_weight,
         cost_weight=options.cost_weight,
         initial=options.initial,
+        **{name: getattr(options, name) for name in PROGRAM},
+        fastest=fastest,
     )
     return state.search.ants(state.search.chain(service), state.gpus, state.fibres, settings)

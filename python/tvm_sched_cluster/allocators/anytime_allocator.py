@@ -74,5 +74,5 @@ def anytime(state: ClusterState, service: Service, options: AnytimeOptions) -> E
     known = best_future_use(state, options.demand)
     worth, share = known.worth[service.name][fitting], known.shares[service.name][fitting]
     order = fitting[np.lexsort((mixes.gpus[fitting].sum(axis=1), -share, np.round(worth / _EQUAL)))]
-    found = search.embed(search.chain(service), mixes.gpus[order], state.gpus, state.fibres)
-    return None if found is None else found[1]
+    placed = search.embed(search.chain(service), mixes.gpus[order], state.gpus, state.fibres)
+    return None if placed is None else placed[1]

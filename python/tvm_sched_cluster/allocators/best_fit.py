@@ -21,8 +21,8 @@ def best_fit(state: ClusterState, service: Service, options: msgspec.Struct) -> 
     fitting = mixes[(mixes <= state.kind_gpus).all(axis=1)]
     speed = fitting @ np.array([kind.flops for kind in state.cluster.kinds])
     for mix in fitting[np.lexsort((fitting.sum(axis=1), speed))]:
-        if found := embed_closest(state, service, mix):
-            return found
+        if embedding := embed_closest(state, service, mix):
+            return embedding
     return None
 
 
@@ -31,7 +31,7 @@ def embed_closest(state: ClusterState, service: Service, mix: np.ndarray) -> Emb
     chain, free = state.search.chain(service), state.switch_gpus
     switches = np.flatnonzero((free >= mix).all(axis=1))
     for switch in switches[np.argsort(free[switches].sum(axis=1), kind="stable")][:1]:
-        if found := state.search.embed(chain, mix[None], state.gpus_at(int(switch)), state.fibres):
-            return found[1]
-    found = state.search.embed(chain, mix[None], state.gpus, state.fibres)
-    return found[1] if found else None
+        if placed := state.search.embed(chain, mix[None], state.gpus_at(int(switch)), state.fibres):
+            return placed[1]
+    placed = state.search.embed(chain, mix[None], state.gpus, state.fibres)
+    return placed[1] if placed else None

@@ -21,10 +21,10 @@ def fgd(state: ClusterState, service: Service, options: AnytimeOptions) -> Embed
     """Take the placement that increases the expected fragmentation of the free GPUs least.
 
     FGD's fragmentation of a node by a task is what the task cannot use of the node's free GPUs; its expectation is over the
-    tasks of the demand (Sections 4.1 and 5). A node is here a switch, at which no circuits are needed: its free GPUs are
-    fragments for a service of which they hold no mix, and so are those of kinds that no mix among them has. Ties go to the
-    fewest GPUs, then to the fewest fibres. FGD places a task within one node; a mix that fits at no switch is placed over
-    circuits here, and counted in the same way.
+    tasks of the demand (Sections 4.1 and 5). A node is here a switch, at which no circuits are needed. If the switch's free
+    GPUs hold no mix of a service, all of them are fragments for it; else the GPUs of kinds that occur in none of the mixes
+    held. Ties go to the fewest GPUs, then to the fewest fibres. FGD places a task within one node. Here a mix that fits at
+    no switch is placed over circuits, and its fragments are counted alike.
     """
     demand = options.demand or demand_so_far(state)
     total = sum(demand.values())
@@ -51,13 +51,13 @@ def fgd(state: ClusterState, service: Service, options: AnytimeOptions) -> Embed
             more = fragments(tuple((row - mix).tolist())) - fragments(tuple(row.tolist()))
             if not candidates or (round(more, 9), int(mix.sum()), 0) < candidates[0][:3]:
                 gpus = state.gpus_at(int(switch))
-                if found := state.search.embed(state.search.chain(service), mix[None], gpus, state.fibres):
-                    candidates = [(round(more, 9), int(mix.sum()), 0, position, found[1])]
+                if placed := state.search.embed(state.search.chain(service), mix[None], gpus, state.fibres):
+                    candidates = [(round(more, 9), int(mix.sum()), 0, position, placed[1])]
         if not holds.any() and embedded < _MOST_EMBEDDED:
             embedded += 1
-            if found := state.search.embed(state.search.chain(service), mix[None], state.gpus, state.fibres):
+            if placed := state.search.embed(state.search.chain(service), mix[None], state.gpus, state.fibres):
                 taken: dict[int, np.ndarray] = {}
-                for pool in found[1].pools:
+                for pool in placed[1].pools:
                     own = state.cluster.pools[pool]
                     at = state.cluster.switch_id[state.cluster.racks[own.rack].switch]
                     taken.setdefault(at, np.zeros(len(kinds), dtype=np.int64))[own.kind] += 1
@@ -65,9 +65,9 @@ def fgd(state: ClusterState, service: Service, options: AnytimeOptions) -> Embed
                     fragments(tuple((free[at] - used).tolist())) - fragments(tuple(free[at].tolist()))
                     for at, used in taken.items()
                 )
-                key = (round(more, 9), int(mix.sum()), sum(map(len, found[1].routes)))
+                key = (round(more, 9), int(mix.sum()), sum(map(len, placed[1].routes)))
                 if not candidates or key < candidates[0][:3]:
-                    candidates = [(*key, position, found[1])]
+                    candidates = [(*key, position, placed[1])]
     return candidates[0][-1] if candidates else None
 
 

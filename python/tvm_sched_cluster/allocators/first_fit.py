@@ -22,5 +22,5 @@ def first_fit(state: ClusterState, service: Service, options: msgspec.Struct) ->
 def embed_first(state: ClusterState, service: Service, mixes: Mixes) -> Embedding | None:
     """Return the embedding of the first mix that fits into the free resources."""
     possible = mixes.gpus[(mixes.gpus <= state.kind_gpus).all(axis=1)]
-    found = state.search.embed(state.search.chain(service), possible, state.gpus, state.fibres)
-    return found[1] if found else None
+    placed = state.search.embed(state.search.chain(service), possible, state.gpus, state.fibres)
+    return placed[1] if placed else None

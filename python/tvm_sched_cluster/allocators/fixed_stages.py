@@ -10,10 +10,10 @@ from ..search.cluster_state import ClusterState
 
 def fixed_stages(state: ClusterState, service: Service, stages: dict[str, int]) -> int:
     """Return the number of stages of a service: the given one, or the least that can serve it."""
-    given = stages.get(service.name)
-    if given is not None:
-        if not 1 <= given <= len(service.blocks):
-            raise InputError(f"stages of {service.name!r} are {given}; 1 to {len(service.blocks)} are allowed")
-        return given
+    fixed = stages.get(service.name)
+    if fixed is not None:
+        if not 1 <= fixed <= len(service.blocks):
+            raise InputError(f"stages of {service.name!r} are {fixed}; 1 to {len(service.blocks)} are allowed")
+        return fixed
     mixes = state.search.mixes(service).gpus
     return int(mixes.sum(axis=1).min()) if len(mixes) else 1

@@ -26,7 +26,7 @@ def explain(state: ClusterState, service: Service) -> str:
     if not free:
         return f"service {service.name!r} needs a GPU, and none is free"
     there = ", ".join(f"{count} {name}" for name, count in free.items())
-    return f"service {service.name!r} finds no place on what is free ({there}): {_reason(state, service)}"
+    return f"service {service.name!r} does not fit on the free GPUs ({there}): {_reason(state, service)}"
 
 
 def _reason(state: ClusterState, service: Service) -> str:
@@ -53,7 +53,7 @@ def _reason(state: ClusterState, service: Service) -> str:
         )
     return (
         f"circuits: {_format_smallest_mix(state, fitting)} would do, but the free fibres ({int(state.fibres.sum())} of "
-        f"{sum(link.fibres for link in state.cluster.links)}) do not join such GPUs, or by ways that take too long"
+        f"{sum(link.fibres for link in state.cluster.links)}) do not join such GPUs, or only by circuits that take too long"
     )
 
 
@@ -79,16 +79,16 @@ def _mixes(state: ClusterState, service: Service, limits: tuple[int, int]) -> Mi
 def _least_feasible_limit(start: int, mixes: Callable[[int], Mixes]) -> tuple[int, Mixes]:
     """Return the least limit at which there are mixes, to one part in `_EXACT`, and these mixes."""
     low, high = start, 2 * max(start, 1)
-    while not len((found := mixes(high)).gpus):
+    while not len((feasible := mixes(high)).gpus):
         low, high = high, 2 * high
     while high - low > max(high // _EXACT, 1):
         middle = (low + high) // 2
         tried = mixes(middle)
         if len(tried.gpus):
-            high, found = middle, tried
+            high, feasible = middle, tried
         else:
             low = middle
-    return high, found
+    return high, feasible
 
 
 def _format_smallest_mix(state: ClusterState, mixes: Mixes) -> str:

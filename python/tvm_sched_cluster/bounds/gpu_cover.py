@@ -62,8 +62,8 @@ def any_cover(search: ClusterSearch, service: Service) -> Cover:
 def _cover_by_sums(search: ClusterSearch, service: Service) -> Cover:
     """Return the cover of Lemma 2: time and memory of single GPUs, summed over all operators.
 
-    The kinds are weighted in two ways: equally, and by their speed. Equal weights give a number of
-    GPUs, which is rounded up.
+    The kinds have two sets of weights: equal ones, and weights by their speed. Equal weights give a number of GPUs, which is
+    rounded up.
     """
     kinds = search.cluster.kinds
     limit = max(1, service.cycle_limit_ns)  # 0 where more than an input a nanosecond is asked for

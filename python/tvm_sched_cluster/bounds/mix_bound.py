@@ -54,7 +54,7 @@ class Future:
 
     @property
     def fibre(self) -> float:
-        """Price of each fibre beyond those that a mix needs."""
+        """Price of a fibre that a placement holds beyond the ones that its mix needs."""
         return self.prices[-1]
 
 
@@ -122,7 +122,7 @@ class MixProgram:
         return tables
 
     def _crossed(self, mix: Integers) -> list[int]:
-        """For each cut, 1 if a mix has kinds on both sides."""
+        """Return, for each cut, 1 if a mix has kinds on both sides, else 0."""
         return [int(0 < mix[list(cut)].sum() < mix.sum()) for cut in self.cuts]
 
     @cached_property

@@ -44,7 +44,7 @@ class ClusterEvidence(NamedTuple):
     prices: dict[str, Any]
 
     def to_json(self) -> bytes:
-        """The document."""
+        """Return the document."""
         return encode_document(self._asdict(), FORMAT, VERSION)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -23,6 +23,10 @@ from .cluster_options import (
 )
 from .control_commands import HOME as CONTROL
 from .control_commands import mark_part
+
+if TYPE_CHECKING:
+    from .. import ClusterState
+    from ..controller import Recovery
 
 CHANGED = f"{CONTROL}:Changed"
 
@@ -81,7 +85,6 @@ def fail(
     $ tvm-sched cluster fail rampa-base allocation.json rack0-server1
     """
     from .. import fail as fail_part
-    from ..cluster_summaries import Recovered
 
     if on.allocation.suffix == ".db":
         mark_part(out, on.allocation, part, failed=True)
@@ -89,9 +92,7 @@ def fail(
 
     with on.change(out, output) as state:
         recovery = fail_part(state, part, allocator)
-    waiting = ", ".join(request.name for request in recovery.waiting)
-    out.show(escape(f"{len(recovery.replaced)} services placed again; without a place: {waiting or 'none'}"))
-    out.result(Recovered.of(state, replaced=recovery.replaced))
+    _show_recovery(out, state, recovery, "services placed again; without a place")
 
 
 @command(cluster, "repair", (f"{HOME}:Recovered", CHANGED))
@@ -109,7 +110,6 @@ def repair(
     $ tvm-sched cluster repair rampa-base allocation.json rack0-server1
     """
     from .. import recover
-    from ..cluster_summaries import Recovered
 
     if on.allocation.suffix == ".db":
         mark_part(out, on.allocation, part, failed=False)
@@ -119,8 +119,14 @@ def repair(
             raise InputError(f"{part!r} has not failed; what has: {', '.join(state.failed) or 'nothing'}")
         state.repair(part)
         recovery = recover(state, allocator)
+    _show_recovery(out, state, recovery, "services that waited found a place; without one")
+
+
+def _show_recovery(out: Output, state: ClusterState, recovery: Recovery, what: str) -> None:
+    from ..cluster_summaries import Recovered
+
     waiting = ", ".join(request.name for request in recovery.waiting)
-    out.show(escape(f"{len(recovery.replaced)} services that waited found a place; without one: {waiting or 'none'}"))
+    out.show(escape(f"{len(recovery.replaced)} {what}: {waiting or 'none'}"))
     out.result(Recovered.of(state, replaced=recovery.replaced))
 
 

@@ -22,7 +22,7 @@ cluster = typer.Typer(
 )  # fmt: skip
 
 HOME = "tvm_sched_cluster.cluster_summaries"
-"""Where the types of results are."""
+"""Module of the types of results."""
 
 Name = Annotated[
     str, typer.Argument(metavar="CLUSTER", help="Preset, TOML file, or graph (.txt) of RAMPA's simulator.")
@@ -32,6 +32,10 @@ Method = Annotated[
     typer.Option(
         "--allocator", "-a", metavar="NAME", help="anytime, rampa, ncar, pipeedge, first-fit, best-fit or fgd."
     ),
+]
+Quota = Annotated[
+    list[str] | None,
+    typer.Option("--quota", metavar="CLASS=PART", help="Most GPUs of a category or service. May be repeated."),
 ]
 AllocationFile = Annotated[
     Path | None,
@@ -61,9 +65,13 @@ class ClusterOptions:
         """Return the state of the cluster, with the services of an allocation file."""
         from .. import Allocation, ClusterState, load_cluster, load_services
 
-        made: Cluster = load_cluster(self.name)
+        cluster: Cluster = load_cluster(self.name)
         known: tuple[Service, ...] = load_services(self.services)
-        return ClusterState(made, known) if running is None else ClusterState.of(made, known, Allocation.load(running))
+        return (
+            ClusterState(cluster, known)
+            if running is None
+            else ClusterState.of(cluster, known, Allocation.load(running))
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

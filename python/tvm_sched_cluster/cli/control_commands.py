@@ -14,7 +14,7 @@ from tvm_sched.cli.output import INTERRUPTED, Output
 from tvm_sched.cli.registration import command
 from tvm_sched.errors import InputError
 
-from .cluster_options import ClusterOptions, Method, cluster
+from .cluster_options import ClusterOptions, Method, Quota, cluster
 from .replaying import admission_rules
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Lifetime = Annotated[
 
 @dataclass(frozen=True)
 class ControlRules:
-    """What the controller may do."""
+    """Limits on the controller's actions."""
 
     allocator: Method = "anytime"
     moves_per_hour: Annotated[
@@ -41,10 +41,7 @@ class ControlRules:
     preempt: Annotated[
         bool, typer.Option("--preempt", help="End services of lower priority if another finds no place.")
     ] = False
-    quota: Annotated[
-        list[str] | None,
-        typer.Option("--quota", metavar="CLASS=PART", help="Most GPUs of a category or service. May be repeated."),
-    ] = None
+    quota: Quota = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,7 @@ class ControlService:
 
 @dataclass(frozen=True)
 class RayOptions:
-    """Where placements are deployed."""
+    """The Ray cluster on which placements are deployed."""
 
     artifacts: Annotated[
         Path | None,
@@ -112,12 +109,12 @@ def controller(
         raise InputError(f"--interval {interval}: seconds above 0 are allowed")
     if (http is None) != (tokens is None):
         raise InputError("--http and --tokens belong together: without tokens, anyone could end services")
-    made = on.state()
-    services = list(made.services.values())
+    state = on.state()
+    services = list(state.services.values())
     if not dry_run:
-        Store.create(store, on.name, on.services, made.cluster.digest)
+        Store.create(store, on.name, on.services, state.cluster.digest)
     opened = Store(store, new_holder())
-    if opened.meta["digest"] != made.cluster.digest:
+    if opened.meta["digest"] != state.cluster.digest:
         raise InputError(f"{store} is the store of {opened.meta['cluster']!r}, another cluster")
     options = ControllerOptions(
         allocator=rules.allocator,
@@ -127,8 +124,8 @@ def controller(
         admission=admission_rules(rules.quota, None),
         lease_seconds=max(30.0, 5 * interval),
     )
-    driver = PlanDriver() if ray.artifacts is None else RayDriver(made.cluster, made.services, **vars(ray))
-    loop = Controller(opened, lambda: ClusterState(made.cluster, services, made.search), driver, options)
+    driver = PlanDriver() if ray.artifacts is None else RayDriver(state.cluster, state.services, **vars(ray))
+    loop = Controller(opened, lambda: ClusterState(state.cluster, services, state.search), driver, options)
     if dry_run:
         actions = loop.plan()
     elif once:
@@ -260,9 +257,9 @@ def events(
     from ..control.control_results import Events, events_table, services_table
 
     opened = _open(store)
-    found = opened.events(last)
-    out.show(services_table(opened), events_table(found))
-    out.result(Events(events=found, **Events.fields(opened)))
+    entries = opened.events(last)
+    out.show(services_table(opened), events_table(entries))
+    out.result(Events(events=entries, **Events.fields(opened)))
 
 
 def mark_part(out: Output, store: Path, part: str, failed: bool) -> None:

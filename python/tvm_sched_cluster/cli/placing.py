@@ -60,7 +60,7 @@ class Demand:
 
 @dataclass(frozen=True)
 class NamedDemand(Demand):
-    """`Demand`, where services may be named."""
+    """`Demand` by a case or by the names of services."""
 
     service: Annotated[
         list[str] | None,
@@ -79,18 +79,18 @@ def list_clusters(out: Output) -> None:
 
     from ..cluster_summaries import Allocator, Clusters, NamedCluster
 
-    made = [package.load_cluster(name) for name in package.preset_names()]
-    rows = [(c.name, str(len(c.gpus)), ", ".join(k.name for k in c.kinds), str(len(c.links))) for c in made]
+    clusters = [package.load_cluster(name) for name in package.preset_names()]
+    rows = [(c.name, str(len(c.gpus)), ", ".join(k.name for k in c.kinds), str(len(c.links))) for c in clusters]
     methods = [package.get(name) for name in package.names()]
     out.show(table(("cluster", "GPUs", "kinds", "links"), rows, text_columns=1))
     out.show(table(("allocator", "what it does"), [(m.name, m.summary) for m in methods], text_columns=2))
-    named = [NamedCluster(name=c.name, gpus=len(c.gpus), source=c.source) for c in made]
+    named = [NamedCluster(name=c.name, gpus=len(c.gpus), source=c.source) for c in clusters]
     out.result(Clusters(clusters=named, allocators=[Allocator(name=m.name, summary=m.summary) for m in methods]))
 
 
 @command(cluster, "show", f"{HOME}:ShownCluster")
 def show_cluster(out: Output, name: Name) -> None:
-    """Show kinds of GPUs and racks; a file is checked on the way.
+    """Show kinds of GPUs and racks; a file is checked when it is read.
 
     $ tvm-sched cluster show rampa-base
     $ tvm-sched cluster show mine.toml --json
@@ -100,17 +100,18 @@ def show_cluster(out: Output, name: Name) -> None:
     from .. import load_cluster
     from ..cluster_summaries import ShownCluster
 
-    made = load_cluster(name)
-    counts = [sum(gpu.kind == k for gpu in made.gpus) for k in range(len(made.kinds))]
+    loaded = load_cluster(name)
+    counts = [sum(gpu.kind == k for gpu in loaded.gpus) for k in range(len(loaded.kinds))]
     rows = [
         (kind.name, str(count), f"{kind.flops / 1e12:g}", f"{kind.memory / 1e9:g}", f"{kind.memory_bandwidth / 1e9:g}")
-        for kind, count in zip(made.kinds, counts, strict=True)
+        for kind, count in zip(loaded.kinds, counts, strict=True)
     ]
     out.show(
-        f"[bold]{escape(made.name)}[/bold]: {len(made.racks)} racks, {len(made.switches)} switches, {len(made.links)} links"
+        f"[bold]{escape(loaded.name)}[/bold]: {len(loaded.racks)} racks, {len(loaded.switches)} switches, "
+        f"{len(loaded.links)} links"
     )
     out.show(table(("kind", "GPUs", "TFLOP/s", "GB", "GB/s"), rows, text_columns=1))
-    out.result(ShownCluster.of(made))
+    out.result(ShownCluster.of(loaded))
 
 
 @command(cluster, "place", f"{HOME}:Placed")
@@ -142,7 +143,7 @@ def place(
     from .. import place as place_one
     from ..cluster_summaries import Placed, placements_table
 
-    with locked(output) if output else nullcontext():  # commands that read and write one file do so in turns
+    with locked(output) if output else nullcontext():  # two commands that change one file wait for each other
         state = on.state(running)
         requests = asked.sequence(state)
         options = MethodOptions(option, seed=asked.seed).of(get(allocator))

@@ -16,7 +16,7 @@ from tvm_sched.cli.registration import command
 from tvm_sched.errors import InputError
 from tvm_sched.files import encode_document, write_atomically
 
-from .cluster_options import ClusterOptions, ReportFile, cluster
+from .cluster_options import ClusterOptions, Quota, ReportFile, cluster
 
 if TYPE_CHECKING:
     from .. import ServiceRequest
@@ -33,7 +33,7 @@ FORMAT, VERSION = "tvm_sched.replay", 1
 
 @dataclass(frozen=True, kw_only=True)
 class TraceOptions:
-    """What comes when, and what fails when."""
+    """Requests and failures over time."""
 
     requests: Annotated[
         str,
@@ -117,10 +117,7 @@ class OperationOptions:
     windows: Annotated[
         int, typer.Option("--windows", metavar="N", help="Parts of the time with figures of their own.")
     ] = 20
-    quota: Annotated[
-        list[str] | None,
-        typer.Option("--quota", metavar="CLASS=PART", help="Most GPUs of a category or service. May be repeated."),
-    ] = None
+    quota: Quota = None
     slack: Annotated[
         float | None,
         typer.Option(
@@ -163,7 +160,7 @@ class RepeatedRuns:
     """How often everything is drawn and replayed."""
 
     runs: Annotated[int, typer.Option("--runs", metavar="N", help="With seeds from --seed on.")] = 1
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Of what is drawn, and of the policy.")] = 0
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the random requests and of the policy.")] = 0
 
     @property
     def seeds(self) -> range:
@@ -234,15 +231,15 @@ def replay(
                 )
                 done[name].append(one)
                 stopped = one.interrupted
-    made = Replays(
+    replays = Replays(
         cluster=state.cluster.name,
         gpus=len(state.cluster.gpus),
         requests=trace.requests,
         policies=[PolicyRuns.of(name, each) for name, each in done.items() if each],  # type: ignore[arg-type]
     )
-    write_replays(out, made, output, report)
-    out.show(replays_table(made), escape(made.sentence))
-    out.result(made)
+    write_replays(out, replays, output, report)
+    out.show(replays_table(replays), escape(replays.sentence))
+    out.result(replays)
     if stopped:
         raise typer.Exit(INTERRUPTED)
 
@@ -274,25 +271,25 @@ def _replay_pods(
                     done[policy].append(replay_pods(nodes, drawn, policy, pods, seed, bounds, step))
                     stopped = done[policy][-1].interrupted
     runs = [PodPolicyRuns.of(policy, each) for policy, each in done.items() if each]
-    made = PodReplays(nodes=len(nodes), gpus=gpus, requests=requests, policies=runs)
-    write_replays(out, made, output, report)
-    out.show(pods_table(made))
-    out.result(made)
+    replays = PodReplays(nodes=len(nodes), gpus=gpus, requests=requests, policies=runs)
+    write_replays(out, replays, output, report)
+    out.show(pods_table(replays))
+    out.result(replays)
     if stopped:
         raise typer.Exit(INTERRUPTED)
 
 
-def write_replays(out: Output, made: Replays | PodReplays, output: Path | None, report: Path | None) -> None:
+def write_replays(out: Output, replays: Replays | PodReplays, output: Path | None, report: Path | None) -> None:
     """Write the figures and the report where files are given."""
     if output:
-        write_atomically(output, encode_document(made, FORMAT, VERSION))
+        write_atomically(output, encode_document(replays, FORMAT, VERSION))
         out.wrote(output, "figures")
     if report:
         from ..replay import replay_report
         from ..replay.replay_results import Replays
 
-        if isinstance(made, Replays):
-            replay_report.write_replay_report(report, made)
+        if isinstance(replays, Replays):
+            replay_report.write_replay_report(report, replays)
         else:
-            replay_report.write_pod_report(report, made)
+            replay_report.write_pod_report(report, replays)
         out.wrote(report, "report")

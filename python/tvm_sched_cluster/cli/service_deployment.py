@@ -39,34 +39,61 @@ def make_service(
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Default: the model's.")] = None,
     shape: Shapes = None,
     backend: Backend = "cuda",
+    cluster_name: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="CLUSTER",
+            help="Write the parts' times on its kinds of GPU. Default: none are written.",
+        ),
+    ] = None,
+    costs: Annotated[
+        str | None,
+        typer.Option(
+            "--costs",
+            metavar="NAME|FILE",
+            help="Cost model of these times: roofline, learned, a profile .parquet/.json measured on one of the kinds, a "
+            "table .csv or a model .msgpack. Default: roofline.",
+        ),
+    ] = None,
 ) -> None:
     """Make a service of a model file: its parts that may be stages, with their work, memory and data.
 
-    A file with several services is made by putting their tables together.
+    With `--cluster`, the times of the parts come from a cost model, kernel by kernel. Without it, placements estimate them
+    by FLOPs and memory. A file with several services is made by putting their tables together.
 
     $ tvm-sched cluster service googlenet.onnx --throughput-floor 30 --latency-ceiling 0.1 -o services.toml
     $ tvm-sched cluster service bert.onnx --shape ids:1,128 --throughput-floor 5 --latency-ceiling 0.5 -o bert.toml
+    $ tvm-sched cluster service net.onnx --throughput-floor 9 --latency-ceiling 1 --cluster rampa-base -o services.toml
     """
     _check_backend(backend)
+    from tvm_sched.cost_model import get_cost_model
     from tvm_sched.input_shapes import one_shape, parse_shapes
 
-    from .. import write_services
+    from .. import load_cluster, write_services
     from ..cluster_summaries import MadeService
 
-    given = one_shape(parse_shapes(shape), "a service has one") or {}
+    sizes = one_shape(parse_shapes(shape), "a service has one") or {}
     shapes = {
-        key: tuple(d for d in dims if isinstance(d, int)) for key, dims in given.items() if isinstance(dims, tuple)
+        key: tuple(d for d in dims if isinstance(d, int)) for key, dims in sizes.items() if isinstance(dims, tuple)
     }
-    if shapes.keys() != given.keys():
+    if shapes.keys() != sizes.keys():
         raise InputError("--shape gives a size for a symbol; a service has the shapes of its inputs, NAME:DIMS")
+    if costs is not None and cluster_name is None:
+        raise InputError(f"--costs {costs} predicts times on kinds of GPU; say which by --cluster CLUSTER")
+    get_cost_model(costs or "roofline")  # report a wrong name before the long work
+    kinds = load_cluster(cluster_name).kinds if cluster_name else ()
     with interruptible(out), out.step(f"Importing {model.name}"):
         from ..compiled_placements import service_of_model
 
-        made = service_of_model(model, throughput, latency, name or "", input_shapes=shapes, backend=backend)
-    write_services(output, [made])
+        service = service_of_model(
+            model, throughput, latency, name or "", input_shapes=shapes, backend=backend, kinds=kinds,
+            cost_model=costs or "roofline",
+        )  # fmt: skip
+    write_services(output, [service])
     out.wrote(output, "services")
-    out.show(escape(f"{made.name}: {len(made.operators)} parts, {made.memory / 1e9:.3g} GB"))
-    out.result(MadeService(name=made.name, operators=made.operators, memory=made.memory, file=str(output)))
+    out.show(escape(f"{service.name}: {len(service.operators)} parts, {service.memory / 1e9:.3g} GB"))
+    out.result(MadeService(name=service.name, operators=service.operators, memory=service.memory, file=str(output)))
 
 
 @command(cluster, "deploy", f"{HOME}:Deployed")
@@ -107,8 +134,8 @@ def deploy(
     with interruptible(out), out.step("Compiling") as step:
         for n, placement in enumerate(state.running.values()):
             step(placement.request, n, len(state.running))
-            made = compiled_artifact(artifacts, state.cluster, state.service(placement.service), placement, backend)
-            wanted.append(serving.deployment_of(state.cluster, placement, made, pin))
+            artifact = compiled_artifact(artifacts, state.cluster, state.service(placement.service), placement, backend)
+            wanted.append(serving.deployment_of(state.cluster, placement, artifact, pin))
     with out.step("Deploying") as step:
         done = serving.follow(state.cluster, wanted, address, timeout, step)
     for request, message in done.failed.items():

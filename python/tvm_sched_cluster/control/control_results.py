@@ -1,4 +1,4 @@
-"""What the commands of a controlled cluster print."""
+"""Results that the commands of a controlled cluster print."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .store import Condition, Event, Placed, Store, Wanted
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store holds.
+    """Content of a store.
 
     Attributes
     ----------
@@ -36,7 +36,7 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Controlled(Changed, frozen=True, kw_only=True):
-    """What a controller did, or would do."""
+    """Actions of a controller, taken or planned."""
 
     actions: list[Action]
 
@@ -53,13 +53,13 @@ class Events(Changed, frozen=True, kw_only=True):
 
 
 def actions_table(actions: Sequence[Action]) -> Table:
-    """A row for each action."""
+    """Return a table with a row for each action."""
     rows = [(a.what, a.name, " ".join(a.placement.gpus) if a.placement else "", a.reason) for a in actions]
     return table(("action", "service", "GPUs", "reason"), rows, text_columns=4)
 
 
 def services_table(store: Store) -> Table:
-    """A row for each wanted service."""
+    """Return a table with a row for each wanted service."""
     placed: dict[str, list[Placed]] = {}
     for each in store.placed():
         placed.setdefault(each.name, []).append(each)
@@ -77,7 +77,7 @@ def services_table(store: Store) -> Table:
 
 
 def events_table(events: Sequence[Event]) -> Table:
-    """A row for each event."""
+    """Return a table with a row for each event."""
     rows = [
         (time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(e.at)), e.who, e.what, e.name, e.detail) for e in events
     ]  # fmt: skip

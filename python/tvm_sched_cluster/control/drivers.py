@@ -82,8 +82,10 @@ class RayDriver:
         self.end(name)
         os.makedirs(self._artifacts, exist_ok=True)
         service = self._services[placement.service]
-        made = compiled_artifact(self._artifacts, self._cluster, service, placement, self._backend)
-        serving.deploy(serving.deployment_of(self._cluster, placement, made, self._pin), self._address, self._seconds)
+        artifact = compiled_artifact(self._artifacts, self._cluster, service, placement, self._backend)
+        serving.deploy(
+            serving.deployment_of(self._cluster, placement, artifact, self._pin), self._address, self._seconds
+        )
 
     def end(self, name: str) -> None:
         """Undeploy it, if it is there."""
@@ -93,7 +95,7 @@ class RayDriver:
             serving.undeploy(name, self._address)
 
     def living(self) -> set[str] | None:
-        """Return the deployments of which all stages are ready; Ray itself starts a stage again whose process died."""
+        """Return the deployments that have all stages ready. Ray itself restarts a stage whose process died."""
         from .. import serving
 
         alive = set()

@@ -96,10 +96,10 @@ def make_app(controller: Controller, users: dict[str, str]) -> Starlette:
         async def endpoint(request: Request) -> Response:
             from starlette.concurrency import run_in_threadpool
 
-            given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
+            credential = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
             user = None
             for token, name in users.items():  # all of them, so that the time tells nothing
-                user = name if hmac.compare_digest(given, token.encode()) else user
+                user = name if hmac.compare_digest(credential, token.encode()) else user
             if user is None:
                 return answer({"error": "a user's token is needed: Authorization: Bearer ..."}, HTTPStatus.UNAUTHORIZED)
             body = await request.body()

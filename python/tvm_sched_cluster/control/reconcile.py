@@ -1,4 +1,4 @@
-"""`Controller`: brings what runs on a cluster towards what is wanted, one small step after another.
+"""`Controller`: changes the running services of a cluster step by step until they are the wanted ones.
 
 A step reads the store, plans actions and carries them out. Each action is first written to the store as a phase of a
 placement (``starting``, ``leaving``), then given to the driver, then written as done. A controller that is killed between
@@ -28,7 +28,7 @@ from .store import Placed, Store, Wanted
 
 HOUR = 3600.0
 _MISSES = 2
-"""Steps in which a deployment did not serve, before it is started again."""
+"""Steps in a row in which a deployment does not serve, after which it is started again."""
 
 
 class ControllerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -63,7 +63,7 @@ class ControllerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller does next, and why.
+    """Next action of the controller, with its reason.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def line(self) -> str:
-        """What is done, where and why, as one line."""
+        """The action, its place and its reason as one line."""
         where = f" on {', '.join(self.placement.gpus)}" if self.placement else ""
         return f"{self.what} {self.name}{where}" + (f": {self.reason}" if self.reason else "")
 
@@ -307,14 +307,14 @@ class _Plan:
         if refusal:
             self.actions.append(Action(what="wait", name=wanted.name, reason=refusal))
             return
-        found, ended = self._try(wanted), list[Wanted]()
-        if found is None and self.options.preempt:
-            found, ended = self._preempt(wanted)
-        if found is None:
+        placement, ended = self._try(wanted), list[Wanted]()
+        if placement is None and self.options.preempt:
+            placement, ended = self._preempt(wanted)
+        if placement is None:
             self.actions.append(Action(what="wait", name=wanted.name, reason="no place is free"))
             return
         self.actions += [Action(what="preempt", name=each.name, reason=f"for {wanted.name}") for each in ended]
-        self.actions.append(Action(what="start", name=wanted.name, placement=found))
+        self.actions.append(Action(what="start", name=wanted.name, placement=placement))
 
     def _try(self, wanted: Wanted) -> ServicePlacement | None:
         request = ServiceRequest(f"{wanted.name} (new)", wanted.service)
@@ -329,11 +329,11 @@ class _Plan:
             held[each.name] = self.running[each.name]
             self._release(each.name)
             ended.append(each)
-            if found := self._try(wanted):
+            if placement := self._try(wanted):
                 for spared in ended[:-1][::-1]:
                     if self._hold_again(held[spared.name]):
                         ended.remove(spared)
-                return found, ended
+                return placement, ended
         for each in ended:
             self._hold_again(held[each.name])
         return None, []
@@ -352,10 +352,10 @@ class _Plan:
             links = {self.state.cluster.links[self.state.cluster.link_id[h.link]].name for h in each.placement.hops}
             if self.moves and drained & {*each.placement.gpus, *links} and each.phase == "serving":
                 request = ServiceRequest(f"{each.name} (new)", each.placement.service)
-                if found := try_place(self.state, request, self.options.allocator):
+                if placement := try_place(self.state, request, self.options.allocator):
                     self.moves -= 1
                     self.actions.append(
-                        Action(what="move", name=each.name, placement=found, reason="its place is drained")
+                        Action(what="move", name=each.name, placement=placement, reason="its place is drained")
                     )
 
     def _defragment(self) -> None:

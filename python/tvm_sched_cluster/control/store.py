@@ -1,7 +1,7 @@
-"""`Store`: what is wanted of a cluster and what runs on it, in one SQLite file that survives a kill at any moment.
+"""`Store`: wanted and running services of a cluster, in one SQLite file that survives a kill at any moment.
 
 Each change is one transaction together with its line in the audit log. SQLite's write-ahead log makes transactions atomic,
-and `BEGIN IMMEDIATE` puts those of several processes one after another. One controller at a time holds the lease, and each
+and `BEGIN IMMEDIATE` serialises the transactions of several processes. One controller at a time holds the lease, and each
 of its writes checks that it still does.
 """
 
@@ -118,11 +118,11 @@ class Store:
             raise FormatError(f"{self.path}: there is no such store; `tvm-sched cluster controller` makes one")
         self._db = _connect(self.path)
         try:
-            found = self._db.execute("pragma user_version").fetchone()[0]
+            version = self._db.execute("pragma user_version").fetchone()[0]
         except sqlite3.DatabaseError as error:
             raise FormatError(f"{self.path}: not a store ({error})") from None
-        if found != VERSION:
-            raise FormatError(f"{self.path}: version {found} of a store; this program reads version {VERSION}")
+        if version != VERSION:
+            raise FormatError(f"{self.path}: version {version} of a store; this program reads version {VERSION}")
 
     @staticmethod
     def create(path: str | os.PathLike[str], cluster: str, services: str, digest: str) -> None:
@@ -147,10 +147,10 @@ class Store:
             raise FormatError(f"{os.fspath(path)}: not a store ({error})") from None
         finally:
             db.close()
-        found = Store(path).meta
-        if found["digest"] != digest:
+        meta = Store(path).meta
+        if meta["digest"] != digest:
             raise InputError(
-                f"{os.fspath(path)} is the store of {found['cluster']!r}, another cluster; give another --store"
+                f"{os.fspath(path)} is the store of {meta['cluster']!r}, another cluster; give another --store"
             )
 
     @property
@@ -287,6 +287,21 @@ class Store:
             Placed(name=name, generation=g, placement=msgspec.json.decode(text, type=ServicePlacement), phase=phase)
             for name, g, text, phase in rows
         ]
+
+    def serving(self, name: str) -> list[str]:
+        """Return the deployments that serve a service, or else its replicas ``NAME-0``, ``NAME-1``, ...
+
+        Raises
+        ------
+        InputError
+            Neither is wanted.
+        """
+        wanted = [each.name for each in self.wanted()]
+        replicas = [each for each in wanted if re.fullmatch(re.escape(name) + r"-\d+", each)]
+        own = {name} if name in wanted else set(replicas)
+        if not own:
+            self._require(name)
+        return [each.deployment for each in self.placed() if each.name in own and each.phase == "serving"]
 
     def parts(self) -> dict[str, Condition]:
         """Return the parts that have failed or are drained."""

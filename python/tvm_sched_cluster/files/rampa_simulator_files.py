@@ -34,8 +34,8 @@ class _Row:
     fields: tuple[str, ...]
 
     def wrong(self, field: int, expected: str) -> FormatError:
-        found = repr(self.fields[field - 1]) if field <= len(self.fields) else "nothing"
-        return FormatError(f"{self.where}: line {self.line}, field {field}: found {found}, expected {expected}")
+        content = repr(self.fields[field - 1]) if field <= len(self.fields) else "nothing"
+        return FormatError(f"{self.where}: line {self.line}, field {field}: found {content}, expected {expected}")
 
     def number(self, field: int, kind: Callable[[str], T], what: str) -> T:
         try:
@@ -48,7 +48,7 @@ class _Row:
 
 
 def read_graph(path: str | os.PathLike[str]) -> Cluster:
-    """A cluster of a graph file: rows ``link_sw``, ``link_resource``, ``bw``, ``Csw`` and ``gpu``.
+    """Return a cluster of a graph file: rows ``link_sw``, ``link_resource``, ``bw``, ``Csw`` and ``gpu``.
 
     Delays are milliseconds, ``bw`` bits a second; ``gpu`` rows name the number of racks, GPUs a rack, transfer delay,
     GFLOP/s, GB, GB/s, and the switch of each rack.
@@ -79,7 +79,7 @@ def read_graph(path: str | os.PathLike[str]) -> Cluster:
 
 
 def read_models(folder: str | os.PathLike[str]) -> tuple[Service, ...]:
-    """The services of a folder of model files, in the order of their ID; the others in the folder are left alone.
+    """Return the services of the model files in a folder, in the order of their ID; other files are ignored.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def read_models(folder: str | os.PathLike[str]) -> tuple[Service, ...]:
 
 
 def read_model(path: str | os.PathLike[str]) -> Service:
-    """A service of a model file: rows ``ID``, ``OPE``, ``FLOPs``, ``MEM``, ``OUT``, ``TIME`` and ``THROUGH``.
+    """Return a service of a model file: rows ``ID``, ``OPE``, ``FLOPs``, ``MEM``, ``OUT``, ``TIME`` and ``THROUGH``.
 
     FLOPs are in units of 10^9, memory in GB, outputs in MB, the time in milliseconds, the throughput is inputs a second.
     Errors are those of `read_graph`.
@@ -121,7 +121,7 @@ def read_model(path: str | os.PathLike[str]) -> Service:
 
 
 def read_requests(path: str | os.PathLike[str]) -> list[ServiceRequest]:
-    """The requests of a sequence file: rows of time, ``allocate``, ID of the service, lifetime.
+    """Return the requests of a sequence file: rows of time, ``allocate``, ID of the service, lifetime.
 
     Raises
     ------
@@ -178,12 +178,12 @@ def _rows(where: str) -> list[_Row]:
 
 
 def _single(rows: Sequence[_Row], name: str, where: str) -> _Row:
-    found = [row for row in rows if row.fields[0] == name]
-    if not found:
+    matching = [row for row in rows if row.fields[0] == name]
+    if not matching:
         raise FormatError(f"{where}: there is no row {name!r}")
-    if len(found) > 1:
-        raise found[1].wrong(1, f"one row {name!r} alone")
-    return found[0]
+    if len(matching) > 1:
+        raise matching[1].wrong(1, f"one row {name!r} alone")
+    return matching[0]
 
 
 def _switches(row: _Row) -> tuple[Switch, ...]:

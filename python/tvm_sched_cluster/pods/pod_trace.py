@@ -80,13 +80,13 @@ def _rows(path: str | os.PathLike[str], columns: Sequence[str], numbers: int) ->
         raise FormatError(f"{where}: no table of text ({error})") from None
     rows = []
     for line, row in enumerate(csv.DictReader(StringIO(text))):
-        found = [row.get(column) or "" for column in columns]
-        for column, value in zip(columns[:numbers], found, strict=False):
+        fields = [row.get(column) or "" for column in columns]
+        for column, value in zip(columns[:numbers], fields, strict=False):
             if not value.isdecimal():
                 raise FormatError(
                     f"{where}: line {line + 2}: column {column!r} holds {value!r}; a whole number is expected"
                 )
-        rows.append(found)
+        rows.append(fields)
     if not rows:
         raise FormatError(f"{where} holds no rows")
     return rows

@@ -40,18 +40,30 @@ def verify(cluster: Cluster, services: Sequence[Service], allocation: Allocation
     ------
     ScheduleError
         At the first broken rule; the message names the rule, the request, and the GPU or link.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import verify
+    >>> verify(cluster, [chat], state.allocation)
     """
     for violation in _find(cluster, services, allocation):
         raise ScheduleError(violation.message)
 
 
 def violations(cluster: Cluster, services: Sequence[Service], allocation: Allocation) -> list[Violation]:
-    """Every broken rule."""
+    """Return every broken rule.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import violations
+    >>> violations(cluster, [chat], state.allocation)
+    []
+    """
     return list(_find(cluster, services, allocation))
 
 
 def placement_violations(cluster: Cluster, service: Service, placement: ServicePlacement) -> Iterator[Violation]:
-    """Yield the rules that a placement breaks by itself. Requirements are checked last, if all else is right."""
+    """Yield the rules that a single placement breaks. Its requirements are checked only if it breaks no other rule."""
     broken = False
     for rules in (_gpus, _operators, _circuits):
         for violation in rules(cluster, service, placement):
@@ -81,8 +93,8 @@ def _find(cluster: Cluster, services: Sequence[Service], allocation: Allocation)
     for placement in allocation.placements:
         service = known.get(placement.service)
         if service is None or service.digest != placement.service_digest:
-            found = "is not there" if service is None else "is another one than was placed"
-            yield _broken("service", placement, f"service {placement.service!r} {found}")
+            fault = "is not there" if service is None else "is another one than was placed"
+            yield _broken("service", placement, f"service {placement.service!r} {fault}")
             continue
         yield from placement_violations(cluster, service, placement)
     yield from _shared(cluster, allocation)
@@ -165,10 +177,10 @@ def _circuits(cluster: Cluster, service: Service, placement: ServicePlacement) -
             )
     for circuit in placement.circuits:
         if (circuit.source, circuit.target) in needed:
-            yield from _way(cluster, placement, circuit)
+            yield from _route_violations(cluster, placement, circuit)
 
 
-def _way(cluster: Cluster, placement: ServicePlacement, circuit: Circuit) -> Iterator[Violation]:
+def _route_violations(cluster: Cluster, placement: ServicePlacement, circuit: Circuit) -> Iterator[Violation]:
     what = f"the circuit from stage {circuit.source} to stage {circuit.target}"
     ends = [cluster.gpus[cluster.gpu_id[placement.stages[s].gpu]] for s in (circuit.source, circuit.target)]
     at, aim = (cluster.racks[gpu.rack].switch for gpu in ends)

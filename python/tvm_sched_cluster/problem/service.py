@@ -25,7 +25,13 @@ MOST_BLOCKS = 256
 
 
 class ServiceOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator of a service, usually a layer."""
+    """An operator of a service, usually a layer.
+
+    Examples
+    --------
+    >>> ServiceOperator("layer0", flops=2e12, memory=4 * 10**9, output=10**6)
+    ServiceOperator(name='layer0', flops=2000000000000.0, memory=4000000000, output=1000000, latency={})
+    """
 
     name: str
     flops: float
@@ -39,7 +45,14 @@ class ServiceOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Data from one operator to another. An edge to the same or an earlier operator is a loop."""
+    """Data from one operator to another. An edge to the same or an earlier operator is a loop.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import Edge
+    >>> Edge("embed", "layers", bytes=4096)
+    Edge(source='embed', target='layers', bytes=4096)
+    """
 
     source: str
     target: str
@@ -55,6 +68,11 @@ class Service(Digested, frozen=True, forbid_unknown_fields=True):
         No operators, a name twice, an edge between operators that are not there.
     InputError
         A requirement or size out of range.
+
+    Examples
+    --------
+    >>> chat.memory, chat.cycle_limit_ns, chat.latency_limit_ns
+    (24000000000, 100000000, 1000000000)
     """
 
     name: str
@@ -105,7 +123,7 @@ class Service(Digested, frozen=True, forbid_unknown_fields=True):
 
     @cached_property
     def all_edges(self) -> tuple[Edge, ...]:
-        """The edges; those of a chain if none were given."""
+        """The edges; without any, each operator hands data to the next one."""
         if self.edges is not None:
             return self.edges
         return tuple(Edge(a.name, b.name, a.output) for a, b in pairwise(self.operators))
@@ -128,7 +146,7 @@ class Service(Digested, frozen=True, forbid_unknown_fields=True):
         return tuple(pairwise([0, *ends, len(self.operators)]))
 
     def input_bytes(self, place: int) -> int:
-        """Bytes that cross a place between two operators."""
+        """Return the bytes that cross a place between two operators."""
         return self._input_bytes[place]
 
     @cached_property
@@ -142,10 +160,16 @@ class Service(Digested, frozen=True, forbid_unknown_fields=True):
 
 
 class ServiceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to deploy a service."""
+    """A request to deploy a service.
+
+    Examples
+    --------
+    >>> ServiceRequest("r0", "chat", lifetime=3600.0)
+    ServiceRequest(name='r0', service='chat', time=0.0, lifetime=3600.0)
+    """
 
     name: str
-    """Of this deployment; no two that run at once share it."""
+    """Name of this deployment; no two running ones have the same name."""
     service: str
     time: float = 0.0
     lifetime: float = 0.0
@@ -153,20 +177,33 @@ class ServiceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def operator_ns(operator: ServiceOperator, kind: GpuKind) -> int:
-    """Nanoseconds of an operator on a GPU: FLOPs over FLOP/s plus memory over memory bandwidth (RAMPA, Section V-A)."""
+    """Return the nanoseconds of an operator on a GPU: FLOPs / FLOP/s + memory / memory bandwidth (RAMPA, Section V-A).
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import operator_ns
+    >>> operator_ns(chat.operators[0], cluster.kinds[0])
+    30000000
+    """
     seconds = operator.latency.get(kind.name)
     if seconds is None:
         seconds = operator.flops / kind.flops + operator.memory / kind.memory_bandwidth
-    return math.ceil(seconds * 1e9 - 1e-3)  # what is a whole number of ns but for floating-point error stays one
+    return math.ceil(seconds * 1e9 - 1e-3)  # a whole number with an error of rounding stays that number
 
 
 def requests_of(demand: Mapping[str, float], count: int, seed: int = 0) -> list[ServiceRequest]:
-    """Random requests, one a second, each for a service with the probability that ``demand`` gives it.
+    """Draw random requests, one a second, each for a service with the probability that ``demand`` gives it.
 
     Raises
     ------
     InputError
         Probabilities that are negative, or 0 all of them.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import requests_of
+    >>> [request.service for request in requests_of({"chat": 0.5, "search": 0.5}, count=4, seed=1)]
+    ['search', 'search', 'chat', 'search']
     """
     names = list(demand)
     weights = np.array([demand[name] for name in names], dtype=float)
@@ -177,19 +214,26 @@ def requests_of(demand: Mapping[str, float], count: int, seed: int = 0) -> list[
 
 
 def demand_of(requests: Iterable[ServiceRequest]) -> dict[str, float]:
-    """How often each service is asked for, as a part of all requests."""
+    """Return the fraction of all requests that ask for each service.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import demand_of
+    >>> demand_of([ServiceRequest(f"r{n}", name) for n, name in enumerate(("chat", "search", "chat", "chat"))])
+    {'chat': 0.75, 'search': 0.25}
+    """
     counts = Counter(request.service for request in requests)
     total = counts.total()
     return {name: count / total for name, count in counts.items()}
 
 
 def by_name(services: Sequence[Service]) -> dict[str, Service]:
-    """Services by name; raises `InputError` where two share one."""
-    found = {service.name: service for service in services}
-    if len(found) < len(services):
+    """Return services by name; raise `InputError` if two have the same name."""
+    named = {service.name: service for service in services}
+    if len(named) < len(services):
         twice = [name for name, count in Counter(service.name for service in services).items() if count > 1]
         raise InputError(f"services {', '.join(twice)} stand there several times; each needs a name of its own")
-    return found
+    return named
 
 
 def _check(service: Service) -> None:

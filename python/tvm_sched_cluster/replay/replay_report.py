@@ -17,9 +17,9 @@ _FIELDS = {"GPUs used": "used", "Fragmentation": "fragmentation", "Seconds witho
 Points = Sequence[tuple[float, float]]
 
 
-def write_replay_report(path: str | os.PathLike[str], made: Replays) -> None:
+def write_replay_report(path: str | os.PathLike[str], replays: Replays) -> None:
     """Write the figures of each policy, and charts of each one's first run."""
-    runs = {each.policy: each.runs[0] for each in made.policies}
+    runs = {each.policy: each.runs[0] for each in replays.policies}
     rows = [
         [
             escape(each.policy),
@@ -32,7 +32,7 @@ def write_replay_report(path: str | os.PathLike[str], made: Replays) -> None:
             each.unavailable.text(1, 0),
             each.decision_ms.text(1, 2),
         ]
-        for each in made.policies
+        for each in replays.policies
     ]
     head = ["Policy", "Accepted, %", "Bound, %", "Running, % of bound", "GPUs used, %", "Fragmented, %", "Moves",
             "Unavailable, s", "Decision, ms"]  # fmt: skip
@@ -61,8 +61,8 @@ def write_replay_report(path: str | os.PathLike[str], made: Replays) -> None:
     )
     write_frame(
         path,
-        f"Replay on {made.cluster}",
-        subtitle=f"{made.gpus:,} GPUs; requests: {escape(made.requests)}; {first.requests:,} in the first run",
+        f"Replay on {replays.cluster}",
+        subtitle=f"{replays.gpus:,} GPUs; requests: {escape(replays.requests)}; {first.requests:,} in the first run",
         main=main,
         details={"bound": "linear programs over mixes, for any policy, even one that knows what comes"},
         data={},
@@ -70,7 +70,7 @@ def write_replay_report(path: str | os.PathLike[str], made: Replays) -> None:
     )
 
 
-def write_pod_report(path: str | os.PathLike[str], made: PodReplays) -> None:
+def write_pod_report(path: str | os.PathLike[str], replays: PodReplays) -> None:
     """Write the figures of each policy on pods, and the GPUs allocated by those asked for, in each one's first run."""
     rows = [
         [
@@ -80,15 +80,15 @@ def write_pod_report(path: str | os.PathLike[str], made: PodReplays) -> None:
             each.bound.text(100, 2) if each.bound else NONE,
             each.decision_ms.text(1, 2),
         ]
-        for each in made.policies
+        for each in replays.policies
     ]
     head = ["Policy", "GPUs allocated at 100 %, %", "At the end, %", "Bound, %", "Decision, ms"]
-    lines = {each.policy: each.runs[0].curve for each in made.policies}
+    lines = {each.policy: each.runs[0].curve for each in replays.policies}
     title = "GPUs allocated, by the GPUs that the pods asked for"
     write_frame(
         path,
-        f"Pods on {made.nodes:,} nodes",
-        subtitle=f"{made.gpus:,} GPUs; pods: {escape(made.requests)}",
+        f"Pods on {replays.nodes:,} nodes",
+        subtitle=f"{replays.gpus:,} GPUs; pods: {escape(replays.requests)}",
         main=f"<section><h2>Policies</h2>{table(head, rows)}</section>"
         f"<section><h2>{title}</h2>{line_chart(title, lines, unit='of all GPUs', scale=1)}</section>",
         details={"bound": "a linear program over kinds of pods and of nodes, for any policy"},
@@ -98,8 +98,8 @@ def write_pod_report(path: str | os.PathLike[str], made: PodReplays) -> None:
 
 
 def _part(services: Mapping[str, object], name: str) -> str:
-    found = services.get(name)
-    return NONE if found is None else f"{100 * found.accepted / max(found.requests, 1):.1f}"  # type: ignore[attr-defined]
+    figures = services.get(name)
+    return NONE if figures is None else f"{100 * figures.accepted / max(figures.requests, 1):.1f}"  # type: ignore[attr-defined]
 
 
 def _section(title: str, series: Mapping[str, Points]) -> str:

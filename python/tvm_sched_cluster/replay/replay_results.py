@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,14 +25,19 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
         """Summarise values; the deviation is that of a sample, 0 for one value."""
-        made = np.asarray(values, dtype=float)
-        deviation = float(made.std(ddof=1)) if len(made) > 1 else 0.0
-        return cls(mean=float(made.mean()), deviation=deviation, least=float(made.min()), most=float(made.max()))
+        sample = np.asarray(values, dtype=float)
+        deviation = float(sample.std(ddof=1)) if len(sample) > 1 else 0.0
+        return cls(mean=float(sample.mean()), deviation=deviation, least=float(sample.min()), most=float(sample.max()))
 
     def text(self, scale: float = 1.0, digits: int = 1) -> str:
         """Return the mean, and the deviation if there is one."""
         mean = f"{self.mean * scale:.{digits}f}"
         return mean + (f" ± {self.deviation * scale:.{digits}f}" if self.least < self.most else "")
+
+
+def spreads(runs: Sequence[Any], *names: str) -> dict[str, Spread]:
+    """Return the spread of each attribute of runs."""
+    return {name: Spread.of([getattr(run, name) for run in runs]) for name in names}
 
 
 class PolicyRuns(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,15 +71,11 @@ class PolicyRuns(msgspec.Struct, frozen=True, kw_only=True):
         parts = [run.running_to_bound for run in runs if run.running_to_bound is not None]
         return cls(
             policy=policy,
-            acceptance=Spread.of([run.acceptance for run in runs]),
             bound=Spread.of(bounds) if len(bounds) == len(runs) else None,
             running_to_bound=Spread.of(parts) if len(parts) == len(runs) else None,
-            used=Spread.of([run.used for run in runs]),
-            fragmentation=Spread.of([run.fragmentation for run in runs]),
-            unavailable=Spread.of([run.unavailable for run in runs]),
-            moves=Spread.of([run.moves for run in runs]),
             decision_ms=Spread.of([run.decision_ms["mean"] for run in runs]),
             runs=list(runs),
+            **spreads(runs, "acceptance", "used", "fragmentation", "unavailable", "moves"),
         )
 
 
@@ -94,10 +96,10 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
         return said + ("Interrupted: the figures are of the time until then." if cut else "")
 
 
-def replays_table(made: Replays) -> Table:
-    """A row for each policy."""
+def replays_table(replays: Replays) -> Table:
+    """Return a table with a row for each policy."""
     rows = []
-    for each in made.policies:
+    for each in replays.policies:
         against = each.running_to_bound.text(100) if each.running_to_bound else "-"
         rows.append(
             (
@@ -165,11 +167,9 @@ class PodPolicyRuns(msgspec.Struct, frozen=True, kw_only=True):
         bounds = [run.bound for run in runs if run.bound is not None]
         return cls(
             policy=policy,
-            allocated_at_100=Spread.of([run.allocated_at_100 for run in runs]),
-            allocated=Spread.of([run.allocated for run in runs]),
             bound=Spread.of(bounds) if len(bounds) == len(runs) else None,
-            decision_ms=Spread.of([run.decision_ms for run in runs]),
             runs=list(runs),
+            **spreads(runs, "allocated_at_100", "allocated", "decision_ms"),
         )
 
 
@@ -182,8 +182,8 @@ class PodReplays(msgspec.Struct, frozen=True, kw_only=True):
     policies: list[PodPolicyRuns]
 
 
-def pods_table(made: PodReplays) -> Table:
-    """A row for each policy."""
+def pods_table(replays: PodReplays) -> Table:
+    """Return a table with a row for each policy."""
     rows = [
         (
             each.policy,
@@ -192,7 +192,7 @@ def pods_table(made: PodReplays) -> Table:
             each.bound.text(100, 2) if each.bound else "-",
             each.decision_ms.text(1, 2),
         )
-        for each in made.policies
+        for each in replays.policies
     ]
     head = ("policy", "GPUs allocated at 100 %, %", "at the end, %", "bound, %", "decision, ms")
     return table(head, rows, text_columns=1)

@@ -77,7 +77,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     requests, accepted : int
         That came in the window.
     used : float
-        GPUs that services held, as a part of those that worked; mean over the window.
+        GPUs that services held, as a fraction of the GPUs that had not failed; mean over the window.
     running : int
         Services at the end.
     bound : float or None
@@ -113,7 +113,7 @@ class ClassFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a replay. Equal inputs give equal results, except for the times of decisions.
+    """Result of a replay. Equal inputs give equal results, except for the times of decisions.
 
     Attributes
     ----------
@@ -252,7 +252,7 @@ class _Simulation:
         self.held_sum = self.working_sum = 0.0
 
     def run(self, progress: Progress | None) -> Replayed:
-        """Handle the events in order; an interrupt ends the run, and what is there is kept."""
+        """Handle the events in order. An interrupt ends the run and keeps the results so far."""
         step = self.until / self.settings.windows or 1.0
         for request in self.requests:
             self._at(request.time, "arrive", request)
@@ -353,7 +353,7 @@ class _Simulation:
         self._recover(time)
 
     def _interrupt_if_loading(self, time: float, name: str) -> None:
-        """The old place of a service that moves has failed: it does not serve before the new one has loaded."""
+        """Interrupt a moving service whose old place has failed: it does not serve before the new one has loaded."""
         ready = self.moving.pop(name, None)
         if ready is not None and ready > time and name in self.state.running:
             self._interrupt(time, name, ready)

@@ -83,14 +83,14 @@ def read_trace(
     where = os.fspath(path)
     require_positive("scale of lifetimes", scale)
     if not where.endswith(".csv"):
-        found = read_requests(where)
+        sequence = read_requests(where)
         return sorted(
-            (msgspec.structs.replace(each, lifetime=each.lifetime * scale) for each in found), key=lambda r: r.time
+            (msgspec.structs.replace(each, lifetime=each.lifetime * scale) for each in sequence), key=lambda r: r.time
         )
     rows = _table(where)
     random = np.random.default_rng(seed)
     drawn = requests_of(demand, max(len(rows), 1), seed) if rows and "service" not in rows[0] else []
-    made, first = [], None
+    requests, first = [], None
     for line, row in enumerate(rows):
         at = f"{where}: line {line + 2}"
         if "TIMESTAMP" in row:
@@ -103,8 +103,8 @@ def read_trace(
         first = stamp if first is None and "TIMESTAMP" in row else first or 0.0
         life = _number(row, "lifetime", at) * scale if "lifetime" in row else random.exponential(lifetime)
         service = row["service"] if "service" in row else drawn[line].service
-        made.append(ServiceRequest(row.get("name") or f"r{line}", service, stamp - first, life))
-    return sorted(made, key=lambda request: request.time)
+        requests.append(ServiceRequest(row.get("name") or f"r{line}", service, stamp - first, life))
+    return sorted(requests, key=lambda request: request.time)
 
 
 def draw_faults(

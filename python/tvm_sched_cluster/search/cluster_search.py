@@ -121,29 +121,29 @@ class ClusterSearch:
     def mixes_of(self, chain: int, kind_gpus: Integers, stages: int = 0, most_stages: int = MOST_STAGES) -> Mixes:
         """Return the mixes of a chain on this many GPUs of each kind, with at most ``most_stages`` GPUs."""
         try:
-            found = self._native.mixes(chain, kind_gpus, stages, most_stages)
+            mixes = self._native.mixes(chain, kind_gpus, stages, most_stages)
         except ValueError as error:
             raise InputError(
                 f"{error}: of the {int(kind_gpus.sum())} GPUs at most {most_stages} at once; join operators of the service, "
                 "or lower its throughput"
             ) from None
-        return Mixes(_read(found.gpus), _read(found.cycle_ns), _read(found.latency_ns))
+        return Mixes(_read(mixes.gpus), _read(mixes.cycle_ns), _read(mixes.latency_ns))
 
     def embed(self, chain: int, mixes: Integers, gpus: Integers, fibres: Integers) -> tuple[int, Embedding] | None:
         """Return the row of the first mix that fits into the free resources, and its embedding; None if none fits."""
         if not len(mixes):
             return None
-        found = self._native.embed(chain, np.ascontiguousarray(mixes), gpus, fibres)
-        return None if found is None else (found.mix, _embedding(found))
+        embedded = self._native.embed(chain, np.ascontiguousarray(mixes), gpus, fibres)
+        return None if embedded is None else (embedded.mix, _embedding(embedded))
 
     def ants(self, chain: int, gpus: Integers, fibres: Integers, settings: AntSettings) -> Embedding | None:
         """Return the embedding that the ants find in the free resources, or None."""
-        found = self._native.ants(chain, gpus, fibres, settings)
-        return None if found is None else _embedding(found)
+        embedded = self._native.ants(chain, gpus, fibres, settings)
+        return None if embedded is None else _embedding(embedded)
 
 
 def _arrays(cluster: Cluster) -> dict[str, Integers]:
-    """The arrays of which ``cpp/ffi/cluster.cc`` makes a cluster."""
+    """Return a cluster as arrays for ``cpp/ffi/cluster.cc``."""
     racks = [cluster.racks[pool.rack] for pool in cluster.pools]
     kinds = [cluster.kinds[pool.kind] for pool in cluster.pools]
     arrays: dict[str, Iterable[int]] = {
@@ -170,13 +170,13 @@ def _arrays(cluster: Cluster) -> dict[str, Integers]:
         ) from None
 
 
-def _embedding(found: ChainEmbedding) -> Embedding:
-    routes = tuple(tuple(route) for route in found.routes)
-    return Embedding(tuple(found.pools), tuple(found.ends), routes, found.cycle_ns, found.latency_ns)
+def _embedding(embedded: ChainEmbedding) -> Embedding:
+    routes = tuple(tuple(route) for route in embedded.routes)
+    return Embedding(tuple(embedded.pools), tuple(embedded.ends), routes, embedded.cycle_ns, embedded.latency_ns)
 
 
 def _read(tensor: Any) -> Integers:
-    """A tensor of C++ as an array."""
+    """Return a tensor of C++ as an array."""
     return np.asarray(np.from_dlpack(tensor), dtype=np.int64)
 
 

@@ -63,7 +63,7 @@ class MixTable(tvm_ffi.Object):
 
 @tvm_ffi.register_object("tvm_sched.ChainEmbedding")
 class ChainEmbedding(tvm_ffi.Object):
-    """Where the stages of a chain run: ``cpp/ffi/cluster.cc``."""
+    """An embedding: GPUs and routes of the stages of a chain (``cpp/ffi/cluster.cc``)."""
 
     # tvm-ffi-stubgen(begin): object/tvm_sched.ChainEmbedding
     # fmt: off
@@ -93,9 +93,15 @@ class AntSettings(tvm_ffi.Object):
     pheromone_weight: float
     cost_weight: float
     initial: float
+    sub_agents: bool
+    pool_links: bool
+    pool_choice: bool
+    falling_costs: bool
+    first_rise: bool
+    fastest: bool
     if TYPE_CHECKING:
-        def __init__(self, *, agents: int, generations: int, least_stages: int, most_stages: int, seed: int, decrease: float, increase: float, pheromone_weight: float, cost_weight: float, initial: float) -> None: ...
-        def __ffi_init__(self, *, agents: int, generations: int, least_stages: int, most_stages: int, seed: int, decrease: float, increase: float, pheromone_weight: float, cost_weight: float, initial: float) -> None: ...
+        def __init__(self, *, agents: int, generations: int, least_stages: int, most_stages: int, seed: int, decrease: float, increase: float, pheromone_weight: float, cost_weight: float, initial: float, sub_agents: bool, pool_links: bool, pool_choice: bool, falling_costs: bool, first_rise: bool, fastest: bool) -> None: ...
+        def __ffi_init__(self, *, agents: int, generations: int, least_stages: int, most_stages: int, seed: int, decrease: float, increase: float, pheromone_weight: float, cost_weight: float, initial: float, sub_agents: bool, pool_links: bool, pool_choice: bool, falling_costs: bool, first_rise: bool, fastest: bool) -> None: ...
     # fmt: on
     # tvm-ffi-stubgen(end)
 

@@ -19,7 +19,7 @@ from .cluster_state import ClusterState
 def request_sequence(
     state: ClusterState, file: Path | None, demand: str | None, services: Sequence[str], count: int, seed: int
 ) -> list[ServiceRequest]:
-    """Make the requests in one of three ways, with names that no running or waiting service has.
+    """Make the requests of a file, of a random case or of named services, with names that no service has yet.
 
     Parameters
     ----------
@@ -35,29 +35,31 @@ def request_sequence(
     Raises
     ------
     InputError
-        Not exactly one way is given, a request is for an unknown service, or a name is empty or taken.
+        Not exactly one of ``file``, ``demand`` and ``services`` is given, a request is for an unknown service, or a name is
+        empty or taken.
     """
     if (file is not None) + (demand is not None) + bool(services) != 1:
         raise InputError("give one of --requests FILE, --demand CASE and --service NAME")
     if count < 1:
         raise InputError(f"--count {count}: a number from 1 is allowed")
     if file is not None:
-        made = read_requests(file)
+        requests = read_requests(file)
     elif demand is not None:
-        made = requests_of(demand_of_services(demand, list(state.services.values())), count, seed)
+        requests = requests_of(demand_of_services(demand, list(state.services.values())), count, seed)
     else:
         parts = [one.partition("=") for one in services]
-        made = [ServiceRequest(name if given else "", service) for service, given, name in parts]
-        if any(given and not name for _, given, name in parts):
+        requests = [ServiceRequest(name if separator else "", service) for service, separator, name in parts]
+        if any(separator and not name for _, separator, name in parts):
             raise InputError("--service NAME=REQUEST: the request's name is empty")
-    for request in made:
+    for request in requests:
         state.service(request.service)
     taken = {*state.running, *state.waiting}
-    named = [request.name for request in made if services and request.name]
+    named = [request.name for request in requests if services and request.name]
     for position, name in enumerate(named):
         if name in taken or name in named[:position]:
             raise InputError(f"a request {name!r} runs or waits already; give another name")
     free = (name for i in itertools.count() if (name := f"r{i}") not in taken.union(named))
     return [
-        request if services and request.name else msgspec.structs.replace(request, name=next(free)) for request in made
+        request if services and request.name else msgspec.structs.replace(request, name=next(free))
+        for request in requests
     ]

@@ -7,27 +7,27 @@ NAMESPACE = "tvm_sched"
 
 
 def ingress_name(deployment: str) -> str:
-    """Name of the actor that accepts requests."""
+    """Return the name of the actor that accepts requests."""
     return f"{deployment}/ingress"
 
 
 def stage_name(deployment: str, stage: int, generation: int = 1) -> str:
-    """Name of the actor that holds a stage; each rollout starts the next generation."""
+    """Return the name of the actor that holds a stage; each rollout starts the next generation."""
     return f"{deployment}/stage{stage}{_suffix(generation)}"
 
 
 def store_name(deployment: str, generation: int = 1) -> str:
-    """Name of the actor that has the artifact's files."""
+    """Return the name of the actor that has the artifact's files."""
     return f"{deployment}/store{_suffix(generation)}"
 
 
 def group_name(deployment: str, generation: int = 1) -> str:
-    """Name of the placement group."""
+    """Return the name of the placement group."""
     return f"tvm_sched/{deployment}{_suffix(generation)}"
 
 
 def generation_of(actor: str) -> int:
-    """Generation of the actor of a name."""
+    """Return the generation of the actor of a name."""
     return int(actor.rpartition("@")[2]) if "@" in actor else 1
 
 

@@ -93,16 +93,16 @@ def follow(
     running = {name: _deployed(name, address) for name in deployments(address)}
     new = {deployment.name: deployment for deployment in wanted}
     for name in new.keys() & running.keys():
-        found = running[name]
-        if found is not None and found.cluster != cluster.name:
+        deployed = running[name]
+        if deployed is not None and deployed.cluster != cluster.name:
             raise InputError(
                 f"there is a deployment {name!r} that is not of cluster {cluster.name!r}; undeploy it first"
             )
-    kept = {name for name, found in running.items() if found is not None and found == new.get(name)}
+    kept = {name for name, deployed in running.items() if deployed is not None and deployed == new.get(name)}
     gone = [
         name
-        for name, found in running.items()
-        if name not in kept and (name in new or (found is not None and found.cluster == cluster.name))
+        for name, deployed in running.items()
+        if name not in kept and (name in new or (deployed is not None and deployed.cluster == cluster.name))
     ]
     for name in gone:
         undeploy(name, address)

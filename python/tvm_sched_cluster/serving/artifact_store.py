@@ -24,18 +24,18 @@ PART_BYTES = 32 << 20
 
 
 def local_folder(manifest: Manifest) -> Path:
-    """The folder in which this node keeps the files of an artifact."""
+    """Return the folder in which this node keeps the files of an artifact."""
     digest = hashlib.sha256(msgspec.json.encode(manifest)).hexdigest()
     return cache_directory() / "artifacts" / digest[:32]
 
 
 def absent(folder: Path, manifest: Manifest, names: Iterable[str]) -> list[str]:
-    """The files that are missing in a folder, or differ from the manifest."""
+    """Return the files that are missing in a folder, or differ from the manifest."""
     return [name for name in names if not _is_whole(folder, manifest, name)]
 
 
 def fetch(manifest: Manifest, names: Iterable[str], read: Callable[[str, int], bytes]) -> Path:
-    """The folder of this node with the given files; those that it lacks are read from elsewhere.
+    """Return the folder of this node with some files; files that the node lacks are read from other nodes.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class ArtifactStore:
             self.whole[name].set()
 
     def missing(self) -> list[str]:
-        """The stages' files that it has not received yet."""
+        """Return the stages' files that it has not received yet."""
         return absent(self.folder, self.manifest, self.whole)
 
     def write(self, name: str, part: bytes) -> None:
@@ -86,7 +86,7 @@ class ArtifactStore:
             self.whole[name].set()
 
     def read(self, name: str, offset: int) -> bytes:
-        """A part of a file."""
+        """Return a part of a file."""
         self.whole[name].wait()
         with (self.folder / name).open("rb") as file:
             file.seek(offset)

@@ -244,8 +244,10 @@ class Client:
         return self._named(batch if isinstance(batch, (list, tuple)) else (batch,), {})
 
     def _named(self, inputs: Iterable[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        """All inputs as arrays by name."""
-        given, names = list(inputs), [tensor.name for tensor in self.manifest.inputs]
-        if len(given) > len(names):
-            raise InputError(f"{len(given)} inputs are given; deployment {self.name!r} takes {', '.join(names)}")
-        return {name: np.asarray(value) for name, value in {**dict(zip(names, given, strict=False)), **named}.items()}
+        """Return all inputs as arrays by name."""
+        positional, names = list(inputs), [tensor.name for tensor in self.manifest.inputs]
+        if len(positional) > len(names):
+            raise InputError(f"{len(positional)} inputs are given; deployment {self.name!r} takes {', '.join(names)}")
+        return {
+            name: np.asarray(value) for name, value in {**dict(zip(names, positional, strict=False)), **named}.items()
+        }

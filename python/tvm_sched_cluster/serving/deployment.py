@@ -21,7 +21,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Resources that a stage takes of its node, and labels that the node must have."""
+    """Resources that a stage takes of its node, and labels that the node must have.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster.serving import StagePlacement
+    >>> StagePlacement({"h100": 1, "GPU": 1}, labels={"server": "rack0-server1"}).labels
+    {'server': 'rack0-server1'}
+    """
 
     resources: dict[str, float]
     """Ray's resources: ``CPU``, ``GPU``, and those that label kinds of devices, such as ``{"h100": 1}``. At least one.
@@ -37,13 +44,21 @@ class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise FormatError(f"resource {name!r} is {amount}; a number above 0 is allowed")
 
     def __str__(self) -> str:
-        """What it needs, for messages: ``GPU 1, h100 1``."""
+        """The resources that it needs, for messages: ``GPU 1, h100 1``."""
         needs = [f"{name} {amount:g}" for name, amount in sorted(self.resources.items())]
         return ", ".join([*needs, *(f"label {name}={value}" for name, value in sorted(self.labels.items()))])
 
 
 class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pipeline artifact on a cluster, see ``docs/serving.md``."""
+    """A pipeline artifact on a cluster, see ``docs/serving.md``.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster.serving import Deployment, StagePlacement
+    >>> deployment = Deployment("chat", "chat.pipeline", (StagePlacement({"GPU": 1}), StagePlacement({"GPU": 1})))
+    >>> deployment.strategy, deployment.max_waiting
+    ('PACK', 64)
+    """
 
     name: str
     """Unique on the cluster: letters, digits, ``.``, ``_`` and ``-``."""
@@ -84,7 +99,7 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.max_in_flight or 4 * len(self.stages)
 
     def manifest(self) -> Manifest:
-        """The artifact's manifest.
+        """Return the artifact's manifest.
 
         Raises
         ------
@@ -106,6 +121,14 @@ def load_deployment(path: str | os.PathLike[str]) -> Deployment:
     ------
     InputError
         It is neither, or breaks a rule.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster.serving import load_deployment
+    >>> load_deployment("chat.pipeline")
+    Traceback (most recent call last):
+        ...
+    tvm_sched.errors.InputError: chat.pipeline: neither a deployment file (.toml) nor the folder of ...
     """
     source = Path(path)
     if source.is_dir():
@@ -131,7 +154,7 @@ def check_inputs(manifest: Manifest, inputs: Mapping[str, Any]) -> None:
 
 
 def uses_gpu(manifest: Manifest, s: int) -> bool:
-    """Whether a stage runs on a real GPU."""
+    """Return whether a stage runs on a real GPU."""
     return manifest.stages[s].kind == "cuda" and manifest.emulation is None
 
 

@@ -203,10 +203,10 @@ def undeploy(name: str, address: str | None = None, seconds: float = 30.0) -> li
         Ray still lists actors after ``seconds``.
     """
     connect(address)
-    found, reserved = _withdraw(name, seconds)
-    if not found and not reserved:
+    actors, reserved = _withdraw(name, seconds)
+    if not actors and not reserved:
         raise unknown(name)
-    return found
+    return actors
 
 
 def status(name: str, address: str | None = None, seconds: float = 10.0) -> dict[str, Any]:
@@ -223,9 +223,10 @@ def status(name: str, address: str | None = None, seconds: float = 10.0) -> dict
     try:
         ingress = ray.get_actor(ingress_name(name), NAMESPACE)
     except ValueError:
-        if found := parts(name):
+        if remaining := parts(name):
             raise ServingError(
-                f"deployment {name!r} has lost its ingress, only {', '.join(found)} is left: undeploy it and serve it again"
+                f"deployment {name!r} has lost its ingress, only {', '.join(remaining)} is left: undeploy it and serve it "
+                "again"
             ) from None
         raise unknown(name) from None
     end = time.monotonic() + seconds
@@ -241,31 +242,31 @@ def status(name: str, address: str | None = None, seconds: float = 10.0) -> dict
 
 
 def deployments(address: str | None = None) -> list[str]:
-    """Names of all deployments, whole or in parts."""
+    """Return the names of all deployments, whole or in parts."""
     connect(address)
     return sorted({name.rpartition("/")[0] for name in _actors()})
 
 
 def parts(name: str) -> list[str]:
-    """Names of a deployment's actors."""
+    """Return the names of a deployment's actors."""
     return sorted(actor for actor in _actors() if actor.rpartition("/")[0] == name)
 
 
 def unknown(name: str) -> InputError:
-    """The error for a deployment that is not there."""
+    """Return the error for a deployment that is not there."""
     return InputError(f"there is no deployment {name!r}; there are {', '.join(deployments()) or 'none'}")
 
 
 def _actors() -> list[str]:
     return [
-        found["name"] for found in ray.util.list_named_actors(all_namespaces=True) if found["namespace"] == NAMESPACE
+        actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True) if actor["namespace"] == NAMESPACE
     ]
 
 
 def _withdraw(name: str, seconds: float) -> tuple[list[str], bool]:
     """End the actors of a deployment and release its reservation; return the actors, and whether there was a reservation."""
-    found = parts(name)
-    for part in sorted(found):  # the ingress comes first: no new requests
+    actors = parts(name)
+    for part in sorted(actors):  # the ingress comes first: no new requests
         _kill(part)
     released = [stage_nodes.remove(name, number) for number in {1, *map(generation_of, found)}]
     reserved = any(released)
@@ -275,7 +276,7 @@ def _withdraw(name: str, seconds: float) -> tuple[list[str], bool]:
         if time.monotonic() > end:
             raise ServingError(f"deployment {name!r}: after {seconds:g} s Ray still lists {', '.join(left)}; try again")
         time.sleep(_PAUSE_SECONDS)
-    return found, reserved
+    return actors, reserved
 
 
 def _end_generation(name: str, number: int) -> None:

@@ -33,18 +33,18 @@ class RayExecutor(Executor):
         self._open: dict[Future[Any], Any] = {}
 
     def submit(self, function: Callable[..., T], /, *arguments: Any, **named: Any) -> Future[T]:
-        """Run a function. Its exceptions are raised as they are, those of Ray as `ServingError`."""
+        """Run a function. Its exceptions are raised unchanged, Ray's exceptions as `ServingError`."""
         reference = self._call.remote(function, arguments, named)
         future: Future[T] = Future()
         self._open[future] = reference
 
-        def done(found: Future[T]) -> None:
+        def done(finished: Future[T]) -> None:
             self._open.pop(future, None)
             if not future.set_running_or_notify_cancel():
                 return
-            error = found.exception()
+            error = finished.exception()
             if error is None:
-                future.set_result(found.result())
+                future.set_result(finished.result())
             else:
                 future.set_exception(_as_raised(error))
 

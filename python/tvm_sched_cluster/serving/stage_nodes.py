@@ -94,9 +94,9 @@ def node_of_stage(name: str, stage: int, generation: int = 1) -> str:
 def _check(who: str, needed: Mapping[str, float], there: Mapping[str, float]) -> None:
     short = {name: amount for name, amount in needed.items() if amount > there.get(name, 0.0)}
     if short:
-        found = {name: there.get(name, 0.0) for name in short}
+        available = {name: there.get(name, 0.0) for name in short}
         raise InputError(
-            f"the stages need {_format_resources(short)}; {who} {_format_resources(found)}. Nodes declare their "
+            f"the stages need {_format_resources(short)}; {who} {_format_resources(available)}. Nodes declare their "
             f"resources when they join: ray start --address=... --resources='{{\"{next(iter(short))}\": 1}}'"
         )
 

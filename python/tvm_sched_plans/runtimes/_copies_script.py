@@ -11,13 +11,13 @@ _STREAMS: dict[tuple[torch.device, torch.device], tuple[Any, Any]] = {}
 
 
 def copied(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A tensor on another device; what reads the copy there waits for it alone."""
+    """Copy a tensor to another device; only the readers of the copy wait for it."""
     if tensor.device.type != "cuda" or device.type != "cuda":
         return tensor.to(device, non_blocking=tensor.device.type == "cpu" and tensor.is_pinned())
-    way = tensor.device, device
-    if way not in _STREAMS:
-        _STREAMS[way] = torch.cuda.Stream(tensor.device), torch.cuda.Stream(device)
-    sending, receiving = _STREAMS[way]
+    pair = tensor.device, device
+    if pair not in _STREAMS:
+        _STREAMS[pair] = torch.cuda.Stream(tensor.device), torch.cuda.Stream(device)
+    sending, receiving = _STREAMS[pair]
     sending.wait_stream(torch.cuda.current_stream(tensor.device))
     # PyTorch copies on the sender's current stream, and lets the receiver's current one wait: neither may compute.
     with torch.cuda.stream(receiving), torch.cuda.stream(sending):

@@ -15,10 +15,10 @@ class Plan:
 
     def __init__(self, path: str | Path, cpu: bool = False) -> None:
         folder = Path(path).parent
-        made = json.loads(Path(path).read_text())
-        parts = [made] if "model" in made else made["runs"]
+        plan = json.loads(Path(path).read_text())
+        parts = [plan] if "model" in plan else plan["runs"]
         self.sessions = [self._session(folder, part, cpu) for part in parts]
-        if "model" in made or not self.sessions:
+        if "model" in plan or not self.sessions:
             self.returned = None
         else:
             later = [{value.name for value in session.get_inputs()} for session in self.sessions]
@@ -36,7 +36,7 @@ class Plan:
         return onnxruntime.InferenceSession(str(folder / part["model"]), options, providers=providers)
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The model's outputs by name; tensors between sessions pass through host memory."""
+        """Return the model's outputs by name; tensors between sessions pass through host memory."""
         values: dict[str, Any] = {name: onnxruntime.OrtValue.ortvalue_from_numpy(each) for name, each in inputs.items()}
         for session in self.sessions:
             binding = session.io_binding()

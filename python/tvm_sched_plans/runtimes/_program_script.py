@@ -18,7 +18,7 @@ RUNS: dict[str, str] = {}
 
 
 def place(program: torch.export.ExportedProgram, devices: Mapping[str, str] | None = None) -> torch.nn.Module:
-    """A module that takes what the program takes.
+    """Return a module that takes the program's inputs.
 
     ``devices`` maps the plan's devices to others, e.g. ``{"cuda:0": "cpu", "cuda:1": "cpu"}`` to try it without GPUs.
     """
@@ -82,7 +82,7 @@ class _Run(torch.fx.Interpreter):
         return result
 
     def _at(self, node: torch.fx.Node, device: torch.device) -> Any:
-        """A node's value on a device; copied there once for all that read it."""
+        """Return a node's value on a device; it is copied there once for all readers."""
         key = node.name, device
         if key in self.placed.copies:
             return self.placed.copies[key]

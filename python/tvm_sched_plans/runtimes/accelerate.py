@@ -29,14 +29,13 @@ class Accelerate(Runtime):
         "reads of weights from host memory by a kernel: an offloaded module is copied to its GPU first, and waited for",
         "streams: modules run one after another, copies between GPUs as well",
     )
-    takes = ("language",)
     overhead = int(0.9 * GB)
     overhead_is = "CUDA context and cuBLAS workspaces (0.6 GB), gaps of PyTorch's allocator (0.3 GB)"
     file = "device_map.json"
     serving = Serving(cache_copied=True)
 
     def cases(self, request: PlanRequest) -> list[Case]:
-        """All on GPUs; where that does not fit, offloaded to the CPU and the disk as few layers as suffice."""
+        """Return the case with all on GPUs; if that does not fit, also cases that offload as few layers as suffice."""
         devices = self.gpus(request)
         plain = self.on_gpus(request)[0]
         if plain.best() is not None:
@@ -44,8 +43,8 @@ class Accelerate(Runtime):
         # accelerate's main device is the first in use; of equal ones the first leaves the most others.
         alike = [msgspec.structs.replace(device, name="x", bus="") for device in devices]
         mains = [m for m in range(len(devices)) if alike[m] not in alike[:m]]
-        found = [self._offloading(request, plain, devices[m:]) for m in mains]
-        return [plain, *(case for case in found if case)]
+        offloading = [self._offloading(request, plain, devices[m:]) for m in mains]
+        return [plain, *(case for case in offloading if case)]
 
     def on_gpus(self, request: PlanRequest) -> list[Case]:
         """Without offload."""
@@ -56,7 +55,7 @@ class Accelerate(Runtime):
         return Machine(request.topology, tuple(device_place(d, self.room(request, d)) for d in devices))
 
     def _offloading(self, request: PlanRequest, plain: Case, devices: Sequence[Device]) -> Case | None:
-        """The least number of offloaded layers that fits, computed on the first device: accelerate's main one."""
+        """Return the case with the fewest offloaded layers that fits; the first device computes these layers."""
         whole = self._with_offload(request, plain, devices)
         chain = plain.chain
         units = len(chain.model.units)
@@ -80,7 +79,7 @@ class Accelerate(Runtime):
         return with_count(high)
 
     def _fitting(self, whole: Case, count: int) -> Case | None:
-        """The case with at most ``count`` offloaded layers, where it has a cut that fits and uses the main device."""
+        """Return the case with at most ``count`` offloaded layers, if some cut of it fits and uses the main device."""
         for largest in sorted({int(weight) for weight in whole.chain.weight}):
             # Of the modules that are brought; verified, since a larger one may be among them.
             case = self._limited(whole, count, largest)
@@ -102,7 +101,7 @@ class Accelerate(Runtime):
         return Case(Chain.of(plain.chain.model, Machine(topology, tuple(places)), request.costs))
 
     def _limited(self, whole: Case, count: int, largest: int) -> Case:
-        """The same with ``count`` offloaded units at most, of ``largest`` bytes, for which the main device has room."""
+        """Return the case with at most ``count`` offloaded units of ``largest`` bytes, which fit on the main device."""
         chain = whole.chain
         reserve = count * int(chain.cache.max()) + largest
         weights = chain.machine.places[-2].total
@@ -124,17 +123,17 @@ class Accelerate(Runtime):
         return [Split('device_map="auto"', case, placement)]
 
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
-        """The device map: module to number of the GPU, ``"cpu"`` or ``"disk"``."""
+        """Return the device map: module to number of the GPU, ``"cpu"`` or ``"disk"``."""
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
-        found: dict[str, Any] = {}
+        device_map: dict[str, Any] = {}
         for unit, p in zip(split.case.chain.model.units, split.placement, strict=True):
             for name in modules_of(request, unit):
-                found[name] = numbers.get(places[p].name, places[p].name)
-        return {"device_map": found}
+                device_map[name] = numbers.get(places[p].name, places[p].name)
+        return {"device_map": device_map}
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A JSON object for `from_pretrained(device_map=...)` or `dispatch_model`."""
+        """Return a JSON object for `from_pretrained(device_map=...)` or `dispatch_model`."""
         return {self.file: json.dumps(self.settings(request, split)["device_map"], indent=2) + "\n"}
 
 
@@ -143,7 +142,7 @@ _CONTEXT = int(0.5 * GB)
 
 
 def modules_of(request: PlanRequest, unit: str) -> Iterator[str]:
-    """Names of a unit's modules in transformers."""
+    """Return the names of a unit's modules in transformers."""
     names = request.architecture.modules
     if unit == "embed":
         yield from names.table
@@ -154,7 +153,7 @@ def modules_of(request: PlanRequest, unit: str) -> Iterator[str]:
 
 
 def automatic_map(request: PlanRequest, chain: Chain, free: Sequence[int]) -> Placement:
-    """The result of transformers' ``device_map="auto"``: `get_balanced_memory` and `infer_auto_device_map`.
+    """Return the result of transformers' ``device_map="auto"``: `get_balanced_memory` and `infer_auto_device_map`.
 
     Each GPU but the last gets an equal part of the weights, and 1.25 times the largest layer; modules go in order to the
     first device with room, where the first GPU and the CPU keep room for the largest layer to come. Norm and last layer
@@ -168,7 +167,7 @@ def automatic_map(request: PlanRequest, chain: Chain, free: Sequence[int]) -> Pl
     modules = [*weights[:-1], norm, head]
     limits = [*_balanced(free, sum(modules), max(modules)), chain.machine.places[-2].total]
     used = [0] * len(limits)
-    device, found = 0, []
+    device, assigned = 0, []
     for m, size in enumerate(modules):
         ahead = max(modules[m:])
         while device < len(limits):
@@ -177,10 +176,10 @@ def automatic_map(request: PlanRequest, chain: Chain, free: Sequence[int]) -> Pl
                 used[device] += size
                 break
             device += 1
-        found.append(device)
+        assigned.append(device)
     # Tied modules stay together, where the table is.
-    found[-1] = found[0] if config.tied else found[-1]
-    return (*found[:-2], found[-1])
+    assigned[-1] = assigned[0] if config.tied else assigned[-1]
+    return (*assigned[:-2], assigned[-1])
 
 
 def _balanced(free: Sequence[int], total: int, largest: int) -> list[int]:

@@ -61,17 +61,17 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Case:
-    """A configuration of a runtime, in which cuts are searched."""
+    """A configuration of a runtime; the planner searches the best cut of each."""
 
     chain: Chain
     stages: int = 0
     """Runs of units exactly; 0: any number."""
     micro_batches: int = 1
     search: Chain | None = None
-    """The chain to search cuts in, where memory must be reserved that a cut is not charged for."""
+    """The chain in which cuts are searched, if memory must be reserved for which a cut is not charged."""
 
     def best(self) -> Placement | None:
-        """The best cut of the units; None where none fits."""
+        """Return the best cut of the units; None if none fits."""
         if self.micro_batches > 1:
             return best_period(self.search or self.chain, self.stages, self.micro_batches)
         return best_latency(self.search or self.chain, self.stages)
@@ -94,6 +94,12 @@ class Runtime(ABC):
     """Base class of runtimes that plans can be written for; each is a separate file and registered by name.
 
     A subclass sets what has no value here, and has the methods that are abstract here; `get_runtime` refuses it otherwise.
+
+    Examples
+    --------
+    >>> from tvm_sched_plans import get_runtime
+    >>> get_runtime("llama.cpp").name
+    'llama.cpp'
     """
 
     name: ClassVar[str]
@@ -101,45 +107,45 @@ class Runtime(ABC):
     tried: ClassVar[str]
     """The versions that its plans were tried with, and how."""
     cannot: ClassVar[tuple[str, ...]]
-    """What of a schedule it has no words for."""
-    takes: ClassVar[tuple[str, ...]]
-    """Of ``language``, ``onnx`` and ``torch``: the models it is planned for."""
+    """Properties of a schedule that its plans cannot express."""
+    takes: ClassVar[tuple[str, ...]] = ("language",)
+    """Kinds of models that it runs: some of ``language``, ``onnx`` and ``torch``."""
     overhead: ClassVar[int]
     """Bytes of each GPU that are not for weights, cache and activations."""
     overhead_is: ClassVar[str]
-    """What these are."""
+    """What these bytes hold, for messages."""
     objective: ClassVar[Objective] = "latency"
     file: ClassVar[str]
-    """Name of the file that a plan is, where none is given."""
+    """Default name of a plan's file."""
     serving: ClassVar[Serving] = Serving()
 
     def room(self, request: PlanRequest, device: Device) -> int:
-        """Bytes of a device that a plan may use."""
+        """Return the bytes of a device that a plan may use."""
         return device.memory - (self.overhead if request.overhead is None else request.overhead)
 
     def gpus(self, request: PlanRequest) -> tuple[Device, ...]:
-        """GPUs with room for anything; raises `InputError` where there are none."""
-        found = gpus(request.topology)
-        if not found:
+        """Return the GPUs; raise `InputError` if there are none or if the overhead leaves no memory on any."""
+        devices = gpus(request.topology)
+        if not devices:
             raise InputError(
                 f"topology {request.topology.name!r} has no GPU, so there is nothing to split for {self.name}; give one "
                 "with devices of kind 'cuda' (`tvm-sched topology list`)"
             )
-        if all(self.room(request, device) <= 0 for device in found):
+        if all(self.room(request, device) <= 0 for device in devices):
             overhead = self.overhead if request.overhead is None else request.overhead
             raise InputError(
                 f"an overhead of {overhead} bytes leaves no memory on any GPU of {request.topology.name!r} for {self.name}"
             )
-        return found
+        return devices
 
     def language_model(self, request: PlanRequest, micro_batches: int = 1) -> UnitModel:
-        """The units of a language model as this runtime serves it."""
+        """Return the units of a language model as this runtime serves it."""
         serving = replace(self.serving, micro_batches=micro_batches)
         return language_model(request.architecture, request.workload, serving)
 
     @abstractmethod
     def cases(self, request: PlanRequest) -> list[Case]:
-        """The configurations to search; memory limits are explained with the first."""
+        """Return the configurations to search; memory limits are explained with the first."""
 
     def on_gpus(self, request: PlanRequest) -> list[Case]:
         """Configurations with everything on GPUs that can be, to compute what would fit."""
@@ -147,15 +153,15 @@ class Runtime(ABC):
 
     @abstractmethod
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
-        """The runtime's default splits."""
+        """Return the runtime's default splits."""
 
     @abstractmethod
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A plan's files by name: first the plan, then files for the same folder."""
+        """Return a plan's files by name: first the plan, then files for the same folder."""
 
     @abstractmethod
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
-        """The plan as data, for programs."""
+        """Return the plan as data, for programs."""
 
 
 GB = 1_000_000_000

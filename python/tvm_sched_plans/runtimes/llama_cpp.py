@@ -29,18 +29,17 @@ class LlamaCpp(Runtime):
         "reads from host memory by a GPU: what is not on a GPU is computed by the CPU (but for large batches)",
         "streams: layers run one after another",
     )
-    takes = ("language",)
     overhead = int(0.7 * GB)
     overhead_is = "CUDA context and cuBLAS (0.5 GB), gaps between buffers (0.2 GB)"
     file = "llama.sh"
     serving = Serving(chunk=512, cache_block=256)
 
     def cases(self, request: PlanRequest) -> list[Case]:
-        """The host first, with the embedding and the layers that are on no GPU, then GPUs in any order."""
+        """Return the case with the embedding and the remaining layers on the host, then GPUs in any order."""
         return [self._case(request, None)]
 
     def on_gpus(self, request: PlanRequest) -> list[Case]:
-        """With nothing but the embedding on the host."""
+        """Return the case with everything on GPUs except the embedding."""
         return [self._case(request, 1)]
 
     def _case(self, request: PlanRequest, most_on_host: int | None) -> Case:
@@ -50,7 +49,7 @@ class LlamaCpp(Runtime):
         return Case(Chain.of(self.language_model(request), machine, request.costs))
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
-        """All layers split by free memory; and with as many layers on GPUs as fit, which people find by trial."""
+        """Return the split of all layers by free memory, and the one with as many layers on GPUs as fit."""
         case = cases[0]
         free = [place.total for place in case.chain.machine.places[1:]]
         layers = request.architecture.config.layers
@@ -64,7 +63,7 @@ class LlamaCpp(Runtime):
         return [every]
 
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
-        """The options' values. A layer is where its attention is; feed-forward networks elsewhere have patterns."""
+        """Return the options' values. A layer is where its attention is; feed-forward networks elsewhere have patterns."""
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
         layers = request.architecture.config.layers
@@ -86,16 +85,16 @@ class LlamaCpp(Runtime):
         }
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A shell script that starts the server."""
-        made = self.settings(request, split)
+        """Return a shell script that starts the server."""
+        settings = self.settings(request, split)
         workload = request.workload
-        options = [f"-ngl {made['n_gpu_layers']}"]
-        if made["device"]:
-            options.append(f"--device {','.join(made['device'])}")
+        options = [f"-ngl {settings['n_gpu_layers']}"]
+        if settings["device"]:
+            options.append(f"--device {','.join(settings['device'])}")
             options.append("--split-mode layer")
-            options.append(f"--tensor-split {','.join(map(str, made['tensor_split']))}")
-        if made["override_tensor"]:
-            options.append(f"--override-tensor '{','.join(made['override_tensor'])}'")
+            options.append(f"--tensor-split {','.join(map(str, settings['tensor_split']))}")
+        if settings["override_tensor"]:
+            options.append(f"--override-tensor '{','.join(settings['override_tensor'])}'")
         # Each of the sequences has this context, and the plan must not be fitted again by llama.cpp.
         options += [
             f"-c {workload.context * workload.batch}",

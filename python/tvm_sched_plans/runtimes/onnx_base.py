@@ -15,7 +15,7 @@ class OnnxBase(Runtime):
     takes = ("onnx",)
 
     def cases(self, request: PlanRequest) -> list[Case]:
-        """GPUs in any order, and the CPU."""
+        """Return the case of GPUs in any order, and the CPU."""
         return [self._case(request, [host_place(request.topology)])]
 
     def on_gpus(self, request: PlanRequest) -> list[Case]:

@@ -13,7 +13,7 @@ from .base import GB, Case, PlanRequest, Split
 from .onnx_base import OnnxBase
 
 MULTIPLIER = 1.5
-"""By which ONNX Runtime multiplies its estimate of a node's memory where it has no statistics of a run."""
+"""Factor by which ONNX Runtime multiplies its estimate of a node's memory if it has no statistics of a run."""
 
 
 class OnnxRuntime(OnnxBase):
@@ -32,7 +32,7 @@ class OnnxRuntime(OnnxBase):
     file = "onnxruntime_plan.json"
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
-        """All nodes on the first GPU; where its memory is too small, as many as capacity-aware partitioning takes."""
+        """Return the split with all nodes on the first GPU, or as many as capacity-aware partitioning puts there."""
         case = cases[0]
         every = Split("all nodes on one GPU", case, (0,) * len(case.chain.model.units))
         if case.chain.fits(every.placement):
@@ -58,20 +58,22 @@ class OnnxRuntime(OnnxBase):
         }
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A JSON document with the settings of the sessions, the models, and a script that runs them."""
-        made = self.settings(request, split)
+        """Return a JSON document with the settings of the sessions, the models, and a script that runs them."""
+        settings = self.settings(request, split)
         models: dict[str, str | bytes] = {}
-        if "model" in made:
-            models[made["model"]] = annotated(
-                request.operators, [(run["device"].split(":")[0], *run["nodes"]) for run in made["runs"]]
+        if "model" in settings:
+            models[settings["model"]] = annotated(
+                request.operators, [(run["device"].split(":")[0], *run["nodes"]) for run in settings["runs"]]
             )
         else:
             for run, part in zip(
-                made["runs"], parts_of(request.operators, [tuple(run["nodes"]) for run in made["runs"]]), strict=True
+                settings["runs"],
+                parts_of(request.operators, [tuple(run["nodes"]) for run in settings["runs"]]),
+                strict=True,
             ):
                 models[run["model"]] = part
         script = (Path(__file__).parent / "_onnxruntime_script.py").read_text()
-        return {self.file: json.dumps(made, indent=2) + "\n", "run_onnxruntime.py": script, **models}
+        return {self.file: json.dumps(settings, indent=2) + "\n", "run_onnxruntime.py": script, **models}
 
 
 def _session(used: set[str]) -> dict[str, Any]:

@@ -27,17 +27,17 @@ class OpenVino(OnnxBase):
     file = "openvino_plan.py"
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
-        """All that it can on the first device of the list, whatever its memory; or everything on the CPU."""
+        """Return the default: everything on the first device of the list; if that does not fit, also all on the CPU."""
         case = cases[0]
         units = len(case.chain.model.units)
         last = len(case.chain.machine.places) - 1
-        found = [Split("HETERO, by priority", case, (0,) * units)]
-        if not case.chain.fits(found[0].placement):
-            found.append(Split("CPU", case, (last,) * units))
-        return found
+        splits = [Split("HETERO, by priority", case, (0,) * units)]
+        if not case.chain.fits(splits[0].placement):
+            splits.append(Split("CPU", case, (last,) * units))
+        return splits
 
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
-        """The device of each operator, by the first tensor that it makes."""
+        """Return the device of each operator, by the first tensor that it makes."""
         names = {device.name: f"GPU.{n}" for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
         device = [names.get(place.name, "CPU") for place in places]
@@ -50,5 +50,5 @@ class OpenVino(OnnxBase):
         return {"affinity": table}
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A Python module with functions ``set_affinities`` and ``compile_model``."""
+        """Return a Python module with functions ``set_affinities`` and ``compile_model``."""
         return {self.file: with_table("_openvino_script.py", "AFFINITY", self.settings(request, split)["affinity"])}

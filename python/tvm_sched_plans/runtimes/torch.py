@@ -35,7 +35,7 @@ class Torch(Runtime):
     serving = Serving(cache_copied=True)
 
     def cases(self, request: PlanRequest) -> list[Case]:
-        """GPUs in any order; the CPU, too, where they do not suffice."""
+        """Return the case of GPUs in any order; if their memory does not suffice, also the case with the CPU."""
         plain = self.on_gpus(request)[0]
         return [plain] if plain.best() is not None else [self._case(request, [host_place(request.topology)])]
 
@@ -53,12 +53,12 @@ class Torch(Runtime):
         return request.operators.units()
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
-        """The usual splits by hand: everything on the first GPU, or equal numbers of layers on all."""
+        """Return the usual splits by hand: everything on the first GPU, or equal numbers of layers on all GPUs."""
         case = cases[0]
         units, devices = len(case.chain.model.units), len(self.gpus(request))
         even = tuple(min(u * devices // units, devices - 1) for u in range(units))
-        found = [Split("all on one GPU", case, (0,) * units)]
-        return [*found, Split("equal numbers", case, even)] if devices > 1 else found
+        splits = [Split("all on one GPU", case, (0,) * units)]
+        return [*splits, Split("equal numbers", case, even)] if devices > 1 else splits
 
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
         """Devices as PyTorch calls them, of each module; or of runs of an exported program's operators, by their first."""
@@ -77,11 +77,11 @@ class Torch(Runtime):
         return {"runs": {units[a]: device[p] for p, a, _ in segments(split.placement)}}
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A Python module with a function ``place``."""
-        made = self.settings(request, split)
-        if "modules" in made:
-            return {self.file: with_table("_modules_script.py", "MODULES", made["modules"])}
-        return {self.file: with_table("_program_script.py", "RUNS", made["runs"])}
+        """Return a Python module with a function ``place``."""
+        settings = self.settings(request, split)
+        if "modules" in settings:
+            return {self.file: with_table("_modules_script.py", "MODULES", settings["modules"])}
+        return {self.file: with_table("_program_script.py", "RUNS", settings["runs"])}
 
 
 def with_table(template: str, name: str, table: dict[str, str]) -> str:
@@ -94,8 +94,8 @@ def with_table(template: str, name: str, table: dict[str, str]) -> str:
 
 
 def _whole(script: str) -> str:
-    """A script with what it imports from here, since it is to run without us."""
+    """Return a script with the code that it imports from this package, so that it runs without the package."""
     ours = "from tvm_sched_plans.runtimes._copies_script import copied\n"
     _, _, copies = (_TEMPLATES / "_copies_script.py").read_text().partition("import torch\n\n")
-    before, found, after = script.partition(ours)
-    return f"{before}{after.lstrip()}\n\n{copies}" if found else script
+    before, import_line, after = script.partition(ours)
+    return f"{before}{after.lstrip()}\n\n{copies}" if import_line else script

@@ -26,7 +26,6 @@ class Vllm(Runtime):
         "cuts within a layer: the embedding is in the first stage, norm and last layer are in the last one",
         "streams: vLLM has its own for copies between stages",
     )
-    takes = ("language",)
     overhead = int(1.0 * GB)
     overhead_is = "CUDA context, NCCL and CUDA graphs (1 GB), and what --gpu-memory-utilization 0.92 leaves alone"
     objective = "throughput"
@@ -35,22 +34,25 @@ class Vllm(Runtime):
     utilisation = 0.92
 
     def room(self, request: PlanRequest, device: Device) -> int:
-        """What `--gpu-memory-utilization` allows, less what is neither weights nor cache nor activations."""
+        """Return the bytes that `--gpu-memory-utilization` allows, without vLLM's own overhead."""
         overhead = self.overhead if request.overhead is None else request.overhead
         return int(device.memory * self.utilisation) - overhead
 
     def cases(self, request: PlanRequest) -> list[Case]:
-        """Each number of GPUs to a stage that divides the heads, and each number of stages, where there is memory enough."""
-        ways = [
+        """Return a case for each number of GPUs in a stage that divides the heads, and each number of stages.
+
+        Cases without enough memory are left out, unless all are.
+        """
+        groupings = [
             (groups, stages)
             for groups in self._groupings(request)
             for stages in range(1, min(len(groups), request.architecture.config.layers) + 1)
         ]
-        possible = [way for way in ways if self._may_fit(request, *way)]
-        return [self._case(request, *way) for way in possible or ways[-1:]]
+        possible = [grouping for grouping in groupings if self._may_fit(request, *grouping)]
+        return [self._case(request, *grouping) for grouping in possible or groupings[-1:]]
 
     def _may_fit(self, request: PlanRequest, groups: Sequence[Sequence[Device]], stages: int) -> bool:
-        """Whether weights and cache alone fit in all."""
+        """Return whether weights and cache alone fit in all."""
         tensors = self.language_model(request).phases[0].graph.tensors
         needed = sum(tensor.size for tensor in tensors if tensor.kind == "parameter")
         capacities = sorted(
@@ -76,10 +78,10 @@ class Vllm(Runtime):
         return group_place(request.topology, group, room - peak * (count - 1) / count)
 
     def _groupings(self, request: PlanRequest) -> list[list[list[Device]]]:
-        """Ways to share layers among GPUs: equal ones, or all there are."""
+        """Return the groupings of GPUs that share layers: groups of equal GPUs, or one group of all GPUs."""
         devices = self.gpus(request)
         config = request.architecture.config
-        found = []
+        groupings = []
         for size in range(1, len(devices) + 1):
             if any(number % size for number in (config.heads, config.key_heads)):
                 continue
@@ -89,27 +91,27 @@ class Vllm(Runtime):
             if not groups and size == len(devices):
                 groups = [list(devices)]
             if groups:
-                found.append(groups)
-        return found
+                groupings.append(groups)
+        return groupings
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
-        """Equal numbers of layers on all GPUs, and all GPUs for each layer where the heads divide."""
+        """Return the splits with equal numbers of layers on all GPUs and, if the heads divide, all GPUs for each layer."""
         devices = self.gpus(request)
         layers = request.architecture.config.layers
         config = request.architecture.config
-        found = []
+        splits = []
         if len(devices) <= layers:
             counts = even_layers(layers, len(devices))
             placement = tuple(p for p, count in enumerate(counts) for _ in range(count))
             case = self._case(request, [[device] for device in devices], len(devices))
-            found.append(Split(f"{len(devices)} stages, even layers", case, placement))
+            splits.append(Split(f"{len(devices)} stages, even layers", case, placement))
         if len(devices) > 1 and not any(number % len(devices) for number in (config.heads, config.key_heads)):
             case = self._case(request, [list(devices)], 1)
-            found.append(Split(f"tensor parallel over {len(devices)}", case, (0,) * layers))
-        return found
+            splits.append(Split(f"tensor parallel over {len(devices)}", case, (0,) * layers))
+        return splits
 
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
-        """Layers of each stage, the sizes, and the order of the GPUs."""
+        """Return the layers of each stage, the sizes, and the order of the GPUs."""
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
         runs = segments(split.placement)
@@ -122,13 +124,13 @@ class Vllm(Runtime):
         }
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """A shell script that starts the server."""
-        made = self.settings(request, split)
-        partition = ",".join(map(str, made["partition"]))
+        """Return a shell script that starts the server."""
+        settings = self.settings(request, split)
+        partition = ",".join(map(str, settings["partition"]))
         workload = request.workload
         options = [
-            f"--pipeline-parallel-size {made['pipeline_parallel_size']}",
-            f"--tensor-parallel-size {made['tensor_parallel_size']}",
+            f"--pipeline-parallel-size {settings['pipeline_parallel_size']}",
+            f"--tensor-parallel-size {settings['tensor_parallel_size']}",
             f"--max-model-len {workload.context}",
             f"--max-num-seqs {workload.batch}",
             f"--max-num-batched-tokens {max(self.serving.chunk, workload.batch)}",
@@ -141,7 +143,7 @@ class Vllm(Runtime):
             "#!/bin/sh",
             "# Layers of each pipeline stage, planned by tvm-sched. Usage: sh vllm.sh MODEL",
             "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
-            f"export CUDA_VISIBLE_DEVICES={','.join(map(str, made['visible_devices']))}",
+            f"export CUDA_VISIBLE_DEVICES={','.join(map(str, settings['visible_devices']))}",
             f"export VLLM_PP_LAYER_PARTITION={partition}",
             'exec vllm serve "$@" ' + " ".join(options),
         ]

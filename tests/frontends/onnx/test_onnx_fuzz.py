@@ -11,7 +11,7 @@ pytest.importorskip("onnxruntime")
 import hypothesis
 
 import tvm_sched.relax
-from thorough import examples
+from strategies import fuzzed
 from tvm_frontends.fuzz.onnx_graphs import RandomGraph, difference, onnx_graphs
 from tvm_sched.errors import InputError
 
@@ -25,13 +25,7 @@ def _run(model: Any, feeds: dict[str, Any]) -> list[Any]:
 
 
 @pytest.mark.slow
-@hypothesis.settings(
-    max_examples=examples(100),
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(hypothesis.HealthCheck),
-)
+@fuzzed(100)
 @hypothesis.given(onnx_graphs(nodes=4))
 def test_random_graphs_are_right_or_refused(graph: RandomGraph) -> None:
     from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException

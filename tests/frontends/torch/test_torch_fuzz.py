@@ -14,7 +14,7 @@ import torch
 from torch.nn import functional
 
 import tvm_sched.relax
-from thorough import examples
+from strategies import fuzzed
 from tvm_frontends.fuzz.torch_modules import RandomModule, difference, torch_modules
 from tvm_sched.errors import InputError
 
@@ -27,13 +27,7 @@ def _run(program: Any, feeds: list[Any]) -> list[Any]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@hypothesis.settings(
-    max_examples=examples(30),
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(hypothesis.HealthCheck),
-)
+@fuzzed(30)
 @hypothesis.given(torch_modules(steps=3))
 def test_random_modules_are_right_or_refused(module: RandomModule) -> None:
     try:

@@ -111,14 +111,13 @@ def test_a_frozen_input_of_relax():
 
 def test_a_frozen_input_of_torch():
     torch = pytest.importorskip("torch")
-
-    class Scale(torch.nn.Module):
-        def forward(self, x, factor):
-            return x * factor
-
-    batch = torch.export.Dim("batch", min=1, max=64)
-    program = torch.export.export(Scale(), (torch.ones(4, 3), torch.ones(1)), dynamic_shapes=({0: batch}, None))
-    model = compile(program, "cpu1", "single", input_shapes={"x": ({2, 4}, 3)}, constants={"factor": 3})
+    model = compile(
+        cases.scaled_batches(torch.ones(1), least=1),
+        "cpu1",
+        "single",
+        input_shapes={"x": ({2, 4}, 3)},
+        constants={"factor": 3},
+    )
     assert [a["name"] for a in model.module.plans()[0]["arguments"]] == ["x"]
     for n in (2, 4):
         assert_same(model.run(np.ones((n, 3), "float32")), np.full((n, 3), 3, "float32"))

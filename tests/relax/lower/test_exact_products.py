@@ -10,17 +10,23 @@ from tvm_sched.relax.lower.kernel_libraries import get_library
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense, window
 from tvm_sched.relax.lower.kernel_libraries.onednn.exact_products import _packed
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
-from tvm_sched.relax.toolchain.compile_target import CompileTarget
 from tvm_sched.runtime.tensors import to_tensor
 
 pytestmark = pytest.mark.skipif(get_library("onednn").why_not() is not None, reason="the kernel library is not here")
-PROCESSORS = {"sse4.1": "x86-64-v2", "avx2": "x86-64-v3"}
-SETS = ["portable", *(name for name, processor in PROCESSORS.items() if CompileTarget.of(processor).runs_here())]
+SETS = ["portable", "sse4.1", "avx2", "avxvnni", "avx512vnni", "amx"]
 
 
 @pytest.fixture(params=SETS)
 def instructions(request, monkeypatch):
     monkeypatch.setenv("TVM_SCHED_INTEGERS", request.param)
+    x = np.ones((1, 1, 1, 1), "uint8")
+    kernel, packed, right = convolution(x, np.ones((1, 1, 1, 1), "int8"))
+    try:
+        computed(kernel, [x, packed], right.astype("int32"))
+    except ValueError as error:
+        if "TVM_SCHED_INTEGERS" not in str(error):
+            raise
+        pytest.skip(f"this processor has no instructions of the set {request.param}")
     return request.param
 
 
@@ -161,6 +167,25 @@ def test_table(result, depthwise, instructions):
     kernel = {**kernel, "operands": operands, "post": [*kernel["post"], {"name": "table", "input": 6}]}
     right = table[right.view("uint8")]
     np.testing.assert_array_equal(computed(kernel, [*arrays, table], right), right)
+
+
+def test_quotients_next_to_halves(instructions):
+    rng = np.random.default_rng(3)
+    x = np.arange(256, dtype="uint8").reshape(1, -1, 1, 1)
+    kernel, packed, right = convolution(x, np.ones((5, 1, 1, 1), "int8"))
+    few = [2**-126, 1e-30, 1e30, 2**0.5, 1.0, 0.25, np.nextafter(np.float32(2), np.float32(0))]
+    for scale in np.concatenate([few, np.exp(rng.uniform(-9, 9, 40))]).astype("float32"):
+        half = scale / np.float32(2)
+        factor = np.array([np.nextafter(half, np.float32(0)), half, np.nextafter(half, scale), 1, scale], "float32")
+        summand = np.array([0, 0, 0, np.inf, -np.inf], "float32")
+        value = right.astype("float32") * factor + summand
+        with np.errstate(over="ignore", invalid="ignore"):
+            expected = np.clip(np.rint(value / scale) + 3, 0, 255).astype("uint8")
+        post = [{"name": "multiply", "input": 2}, {"name": "add", "input": 3}]
+        post.append({"name": "quantize", "alpha": float(scale), "beta": 3})
+        operands = [*kernel["operands"][:2], dense((5,)), dense((5,)), {**kernel["operands"][2], "type": "uint8"}]
+        described = {**kernel, "operands": operands, "post": post}
+        np.testing.assert_array_equal(computed(described, [x, packed, factor, summand], expected), expected, str(scale))
 
 
 def test_halves_round_to_even(instructions):

@@ -14,6 +14,7 @@ from ...tensor_types import dtype_of
 from .nodes import Node, converter
 from .quantized import float_product
 from .quantized_arithmetic import cast
+from .transformers import split_heads
 
 _DOMAIN = "com.microsoft"
 _REFUSED = ("do_rotary", "past_present_share_buffer")
@@ -144,8 +145,7 @@ def _heads(node: Node, x: relax.Expr) -> relax.Expr:
     heads = int(node.attribute("num_heads"))
     if shape[-1] % heads:
         raise node.unsupported(f"its width {shape[-1]} cannot be divided into {heads} heads")
-    split = node.emit(relax.op.reshape(x, (*shape[:2], heads, shape[-1] // heads)))
-    return node.emit(relax.op.permute_dims(split, [0, 2, 1, 3]))
+    return split_heads(node, x, (*shape[:2], heads, shape[-1] // heads))
 
 
 def _attend(node: Node, heads: _Heads, mask: Any, score_bias: Any) -> relax.Expr:

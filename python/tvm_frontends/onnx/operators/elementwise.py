@@ -63,24 +63,14 @@ def prelu(node: Node) -> relax.Expr:
     return relax.op.where(relax.op.less(x, scalar(0, x)), relax.op.multiply(x, slope), x)
 
 
-@converter("Elu")
+@converter("Elu", "Selu")
 def elu(node: Node) -> relax.Expr:
-    """Convert Elu of any floating-point type."""
-    x = node.input(0)
-    below = relax.op.multiply(relax.op.subtract(relax.op.exp(x), scalar(1, x)), scalar(node.attribute("alpha", 1.0), x))
-    return relax.op.where(relax.op.less(x, scalar(0, x)), below, x)
-
-
-@converter("Selu")
-def selu(node: Node) -> relax.Expr:
-    """Convert Selu of any floating-point type."""
-    x = node.input(0)
-    alpha, gamma = (
-        node.attribute("alpha", 1.67326319217681884765625),
-        node.attribute("gamma", 1.05070102214813232421875),
-    )
-    below = relax.op.multiply(relax.op.subtract(relax.op.exp(x), scalar(1, x)), scalar(alpha, x))
-    return relax.op.multiply(scalar(gamma, x), relax.op.where(relax.op.less(x, scalar(0, x)), below, x))
+    """Convert Elu, and Selu with its factor gamma, of any floating-point type."""
+    x, selu = node.input(0), node.operator == "Selu"
+    alpha = scalar(node.attribute("alpha", 1.67326319217681884765625 if selu else 1.0), x)
+    below = relax.op.multiply(relax.op.subtract(relax.op.exp(x), scalar(1, x)), alpha)
+    result = relax.op.where(relax.op.less(x, scalar(0, x)), below, x)
+    return relax.op.multiply(scalar(node.attribute("gamma", 1.05070102214813232421875), x), result) if selu else result
 
 
 @converter("ThresholdedRelu")

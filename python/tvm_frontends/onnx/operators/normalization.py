@@ -22,7 +22,7 @@ from .nodes import Node, converter
 
 @converter("LayerNormalization")
 def layer_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
-    """Convert LayerNormalization to ``layer_norm``, or to the formula if mean and inverse deviation are used."""
+    """Convert LayerNormalization to ``layer_norm``, or to the formula for its statistics and for types but float32."""
     x, scale, bias = node.input(0), node.input(1), node.input(2)
     shape = node.shape(x, "its input X")
     axis = node.attribute("axis", -1) % len(shape)
@@ -44,7 +44,7 @@ def layer_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
 
 @converter("RMSNormalization")
 def rms_normalization(node: Node) -> relax.Expr:
-    """Convert RMSNormalization to ``rms_norm``, or to the formula if the scale broadcasts."""
+    """Convert RMSNormalization to ``rms_norm``, or to the formula for other types than float32 and scales that broadcast."""
     x, scale = node.input(0), node.input(1)
     shape = node.shape(x, "its input X")
     axis = node.attribute("axis", -1) % len(shape)

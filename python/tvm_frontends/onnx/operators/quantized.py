@@ -10,7 +10,7 @@ from tvm import relax
 
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
-from .quantized_arithmetic import along, cast, centred, dequantize, quantize, range_of, saturate, scalar, sum_dtype
+from .quantized_arithmetic import along, cast, centred, dequantize, quantize, range_of, saturate, sum_dtype
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
 
 _UINT8 = onnx.TensorProto.UINT8
@@ -59,13 +59,13 @@ def dynamic_quantize_linear(node: Node) -> list[relax.Expr]:
 
 def dynamically_quantized(node: Node, x: relax.Expr) -> tuple[relax.Expr, relax.Expr, relax.Expr]:
     """Return a float32 tensor as uint8, its scale and its zero point; the range always contains 0."""
-    op, zero = relax.op, scalar(0, "float32")
+    op, zero = relax.op, relax.const(0.0, "float32")
     least = node.emit(op.minimum(node.emit(op.min(x)), zero))
     greatest = node.emit(op.maximum(node.emit(op.max(x)), zero))
     width = node.emit(op.subtract(greatest, least))
-    scale = node.emit(op.divide(width, scalar(255, "float32")))
+    scale = node.emit(op.divide(width, relax.const(255.0, "float32")))
     empty = node.emit(op.equal(width, zero))
-    scale = node.emit(op.where(empty, scalar(1, "float32"), scale))
+    scale = node.emit(op.where(empty, relax.const(1.0, "float32"), scale))
     start = node.emit(op.divide(node.emit(op.negative(least)), scale))
     point = saturate(node, start, None, "uint8")
     return quantize(node, x, scale, point, "uint8"), scale, point

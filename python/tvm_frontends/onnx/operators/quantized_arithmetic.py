@@ -7,7 +7,6 @@ and has the fastest kernels. Otherwise sums are int32.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -102,8 +101,3 @@ def range_of(node: Node, dtype: str) -> tuple[int, int]:
             f"it quantises to {dtype}; {', '.join(RANGES)} are allowed: quantise the model to 8 bits, or keep it in floats"
         )
     return RANGES[dtype]
-
-
-def scalar(value: Any, dtype: str) -> relax.Expr:
-    """Return a constant without dimensions."""
-    return relax.const(np.asarray(value, dtype))

@@ -13,7 +13,7 @@ from tvm import relax
 from ...errors import InputError
 from ...execution_plan import KernelCall
 from ...pipeline import verify
-from ...pipeline.compiled import describe_stage
+from ...pipeline.compiled_pipeline import describe_stage
 from ...pipeline.stage_problem import stage_problem
 from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule
@@ -39,6 +39,13 @@ class EmitPipeline:
     ----------
     backend : str, optional
         As in `CompileOptions`.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import EmitPipeline, EstimateLatencies, PartitionPipeline
+    >>> cut = PartitionPipeline(stages=1)(EstimateLatencies("cpu2", "roofline")(lowered))
+    >>> [module.kind for module in EmitPipeline()(cut).attrs["external_mods"]]
+    ['tvm_sched']
     """
 
     def __init__(self, backend: str | None = None) -> None:

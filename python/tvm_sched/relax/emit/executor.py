@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from ...execution_plan import check_states, output_tensors
 from ...problem import Problem
 from ...runtime.machine import EMULATED, EmulationWarning
 from ...schedule import Schedule
+from ...streams import core_shares
 from ..codegen.cpu.kernels import compile_kernels
 from ..ir.attributes import OUTPUT_NAMES, PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
 from ..ir.kernel_table import KernelTable, kernel_names
@@ -25,6 +26,7 @@ from ..lower.dynamic_tail import refuse_tail, tail_operators
 from ..lower.kernel_libraries import claimed_functions
 from ..problem.operator_graph import Extraction, extract
 from .backend_kernels import Compiler, compile_for, description
+from .pack_parameters import pack_parameters
 from .runtime_module import lower, make_runtime_module
 from .shared_values import same_bits
 
@@ -105,6 +107,8 @@ def make_executor(
         refuse_tail(mods, "a model with states")
     variants = [_variant(mod, k, len(mods), states or {}) for k, mod in enumerate(mods)]
     backend = backend or default_backend(variants[0].problem)
+    if backend == "cpu" and len(variants) == 1 and variants[0].problem.topology.storage:
+        variants = [_packed(variants[0])]
     if backend != "cpu":
         refuse_tail(mods, f"the backend {backend!r}")
     _check_alike(variants)
@@ -159,6 +163,13 @@ def _variant(mod: tvm.IRModule, position: int, count: int, states: Mapping[str, 
     name = extraction.graph.name if count == 1 else f"{extraction.graph.name}#{position}"
     kept = check_states(extraction.graph, list(extraction.arguments), list(_leaves(extraction.result)), states)
     return Variant(name, mod, extraction, problem, schedule, kept)
+
+
+def _packed(variant: Variant) -> Variant:
+    """Return a variant whose parameters lie in the file as its kernels read them."""
+    shares = core_shares(variant.problem, variant.schedule)
+    of_functions = {call.function: shares[call.operator] for call in variant.extraction.calls}
+    return replace(variant, mod=pack_parameters(variant.mod, variant.extraction, of_functions))
 
 
 def _leaves(result: Any) -> Iterator[str]:

@@ -17,8 +17,8 @@ load_library()
 class Document(tvm_ffi.Object):
     """A Python object with its JSON document: ``DocumentObj`` in ``cpp/ffi/document.cc``.
 
-    The JSON is made only when the module is saved, compared or hashed. A document loaded from a file holds only JSON until
-    it is decoded.
+    It is encoded only when the module is saved, compared or hashed. A document loaded from a file holds only JSON until it
+    is decoded.
     """
 
     if TYPE_CHECKING:

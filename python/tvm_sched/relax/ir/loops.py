@@ -38,7 +38,7 @@ def remaining_steps(loop: tirx.For, begin: int) -> list[Any]:
     if begin >= int(loop.extent):
         return []
     kind = str(loop.loop_var.ty.dtype)
-    rest = tirx.Var("rest", kind)
-    body = tirx.SeqStmt([tirx.Bind(loop.loop_var, rest + tirx.IntImm(kind, begin)), loop.body])
+    step = tirx.Var("rest", kind)
+    body = tirx.SeqStmt([tirx.Bind(loop.loop_var, step + tirx.IntImm(kind, begin)), loop.body])
     extent = tirx.IntImm(kind, int(loop.extent) - begin)
-    return [tirx.For(rest, tirx.IntImm(kind, 0), extent, tirx.ForKind.SERIAL, body)]
+    return [tirx.For(step, tirx.IntImm(kind, 0), extent, tirx.ForKind.SERIAL, body)]

@@ -42,6 +42,11 @@ def map_loops(stmt: Any, loops: Loops) -> Any:
     return _Mapper(loops=loops).visit(stmt)
 
 
+def with_body(function: tirx.PrimFunc, body: Any) -> tirx.PrimFunc:
+    """Return the function with another body; the same object if the body is the same."""
+    return function if body.same_as(function.body) else function.with_body(body)
+
+
 def realizations_in_loops(stmt: Any, loops: tuple[tirx.For, ...] = ()) -> Iterator[tuple[Any, tuple[tirx.For, ...]]]:
     """Yield block realisations with the loops around each, outer blocks first."""
     if isinstance(stmt, s_tir.SBlockRealize):
@@ -75,22 +80,22 @@ def statements_in(stmt: Any) -> Iterator[Any]:
             yield from statements_in(part)
 
 
-def contains(part: Any, kinds: tuple[type, ...], wanted: Callable[[Any], bool] = lambda node: True) -> bool:
+def contains(part: Any, kinds: tuple[type, ...], predicate: Callable[[Any], bool] = lambda node: True) -> bool:
     """Whether a statement or expression, indices included, contains a node of some classes; the walk runs in C++."""
 
     def look(node: Any) -> tvm_ffi.VisitInterrupt | None:
-        return tvm_ffi.VisitInterrupt() if wanted(node) else None
+        return tvm_ffi.VisitInterrupt() if predicate(node) else None
 
     return tvm_ffi.structural_walk(part, (kinds, look), order="pre") is not None
 
 
-def any_expression(expr: Any, wanted: Callable[[Any], bool]) -> bool:
-    """Whether ``wanted`` is true of an expression or a part of it; indices of tensors are not searched."""
+def any_expression(expr: Any, predicate: Callable[[Any], bool]) -> bool:
+    """Whether ``predicate`` is true of an expression or a part of it; indices of tensors are not searched."""
     occurs = False
 
     def visit(part: Any) -> Any:
         nonlocal occurs
-        occurs = occurs or wanted(part)
+        occurs = occurs or predicate(part)
         return part if occurs else map_expression(part, visit)
 
     visit(expr)

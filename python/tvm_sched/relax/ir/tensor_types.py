@@ -11,7 +11,7 @@ from tvm import relax
 
 
 def static_shape(value: Any) -> tuple[int, ...] | None:
-    """Return the sizes of a tensor, given as an expression or a type; None if one is unknown or it is not a tensor."""
+    """Return the sizes of a tensor, an expression or a type; None if one is unknown or it is not a tensor."""
     ty = _type_of(value)
     if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
         return None
@@ -27,14 +27,14 @@ def known_shape(value: Any) -> tuple[int, ...]:
 
 
 def dtype_of(value: Any) -> str:
-    """Return the data type of a tensor's elements, given as an expression or a type; "" if it is unknown."""
+    """Return the data type of the elements of a tensor, an expression or a type; "" if it is unknown."""
     ty = _type_of(value)
     # TVM represents long strings by a subclass of str, which file writers refuse.
     return str(ty.dtype.dtype) if isinstance(ty, relax.TensorType) and ty.dtype is not None else ""
 
 
 def tensor_bytes(value: Any) -> int:
-    """Return the bytes of a dense tensor of a static shape, given as an expression or a type."""
+    """Return the bytes of a dense tensor of a static shape, an expression or a type."""
     return bytes_of(known_shape(value), dtype_of(value))
 
 

@@ -63,6 +63,15 @@ class LowerToKernels:
     ------
     tvm_sched.errors.InputError
         The module has no Relax function ``main``.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> from tvm_sched.relax.passes import LowerToKernels
+    >>> imported = tvm_frontends.load_model("model.onnx", {"x": (2, 3)})
+    >>> kernels = LowerToKernels(libraries=())(imported.mod)
+    >>> sorted(variable.name_hint for variable in kernels.functions)
+    ['fused_matmul_tir_tanh', 'main']
     """
 
     def __init__(
@@ -194,17 +203,17 @@ def _claim(
 
 def _lift(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
     """Make the constants of ``main`` its last arguments; return the module and their values by name."""
-    taken = {variable.name for variable in mod["main"].params}
+    used_names = {variable.name for variable in mod["main"].params}
     variables: dict[int, relax.Var] = {}
     values: dict[str, tvm.runtime.Tensor] = {}
     for constant in main_constants(mod):
         address = data_address(constant)
         name = base = names.get(address, "constant")
         count = 1
-        while name in taken:
+        while name in used_names:
             count += 1
             name = f"{base}.{count}"
-        taken.add(name)
+        used_names.add(name)
         variables[address] = relax.Var(name, constant.ty)
         values[name] = constant.value
     return lift_constants(mod, variables), values

@@ -111,14 +111,14 @@ def find_regions(
     """
     search = _Search(mod, is_weights)
     regions: dict[relax.Var, TensorParallelRegion] = {}
-    taken: set[relax.Var] = set()
+    claimed: set[relax.Var] = set()
     for variable in reversed(list(roots)):
-        if variable in taken:
+        if variable in claimed:
             continue
-        region = search.region(variable, roots[variable], counts, taken)
+        region = search.region(variable, roots[variable], counts, claimed)
         if region is not None:
             regions[variable] = region
-            taken.update(region.variables)
+            claimed.update(region.variables)
     return regions
 
 
@@ -130,13 +130,13 @@ class _Search:
         self._terms: dict[Any, list[int]] = {}
 
     def region(
-        self, variable: relax.Var, core: Core, counts: Sequence[int], taken: set[relax.Var]
+        self, variable: relax.Var, core: Core, counts: Sequence[int], claimed: set[relax.Var]
     ) -> TensorParallelRegion | None:
         """Return the region that ends with a call, or None."""
         region: TensorParallelRegion | None = None
         for count in counts:
             for units in self._units(core, count):
-                growth = self._grow(variable, core, units, taken)
+                growth = self._grow(variable, core, units, claimed)
                 if growth is None or not any(map(self.calls.is_heavy, growth.inside - {variable})):
                     continue
                 variables = tuple(sorted(growth.inside, key=self.calls.place.__getitem__))
@@ -157,7 +157,7 @@ class _Search:
             if even and any(terms % units == 0 for terms in self._terms[core.kernel]):
                 yield units
 
-    def _grow(self, last: relax.Var, core: Core, units: int, taken: set[relax.Var]) -> _Growth | None:
+    def _grow(self, last: relax.Var, core: Core, units: int, claimed: set[relax.Var]) -> _Growth | None:
         """Grow a region backwards from its last call; return None if that call cannot be cut."""
         root = self._slice((core.kernel, None, units), partial(slice_sum, self.mod[core.kernel], units))
         if root is None or not self._can_be_cut(core.operands, root):
@@ -172,13 +172,13 @@ class _Search:
         growth.need([v for v in relax.analysis.free_vars(call) if not any(v.same_as(each) for each in core.operands)])
         while growth.ahead:
             variable = self.calls.variables[-heapq.heappop(growth.ahead)]
-            if variable in taken:
+            if variable in claimed:
                 continue
             value, division = self.calls.bindings[self.calls.place[variable]].value, self.calls.division(variable)
             if isinstance(value, relax.TupleGetItem):
                 growth.need([value.tuple_value])
             elif division is not None:
-                self._join_division(growth, variable, division, units, taken)
+                self._join_division(growth, variable, division, units, claimed)
             elif (axis := growth.axis(variable)) is not None and self.calls.users[variable] <= growth.inside:
                 member = self._member(variable, variable, axis, units)
                 if member is not None:
@@ -186,11 +186,11 @@ class _Search:
         return growth
 
     def _join_division(
-        self, growth: _Growth, call: relax.Var, division: Division, units: int, taken: set[relax.Var]
+        self, growth: _Growth, call: relax.Var, division: Division, units: int, claimed: set[relax.Var]
     ) -> None:
         """Add a split, and the call whose result it divides, if the region reads the same part of each share."""
         whole, shares = division.operand, division.shares
-        if whole not in self.calls.place or whole in taken or self.calls.users[whole] != {call}:
+        if whole not in self.calls.place or whole in claimed or self.calls.users[whole] != {call}:
             return
         if any(growth.axis(s) != division.axis or not self.calls.users[s] <= growth.inside for s in shares.values()):
             return

@@ -59,6 +59,12 @@ class OfferVariants:
         Whether to cut weights without values, too. Such a module can only be scheduled: callers pass whole weights.
     rows : bool
         Whether to offer parts by rows also where only runs with resident parameters can gain.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import OfferVariants
+    >>> OfferVariants(pieces=(2,)).info.name
+    'tvm_sched.OfferVariants'
     """
 
     def __init__(self, pieces: Sequence[int] = (), unbound: bool = False, rows: bool = False) -> None:
@@ -142,8 +148,8 @@ class _Offers(Rewriter):
         others = search.others({each for members in self.groups.values() for each in members})
         self.rows |= others
         self.groups |= {last: region.variables for last, region in others.items()}
-        taken = {each for members in self.groups.values() for each in members}
-        self.groups |= {variable: (variable,) for variable in self.splits if variable not in taken}
+        grouped = {each for members in self.groups.values() for each in members}
+        self.groups |= {variable: (variable,) for variable in self.splits if variable not in grouped}
 
     def _is_heavy(self, value: Any) -> bool:
         """Whether a value calls a heavy kernel: alone, fused, or of a kernel library."""
@@ -350,8 +356,8 @@ class _Offers(Rewriter):
         return self._functions[key]
 
     def _add(self, name: str, function: Any) -> tvm.ir.GlobalVar:
-        taken, unique, count = {v.name_hint for v in self.mod.get_global_vars()}, name, 0
-        while unique in taken:
+        used_names, unique, count = {v.name_hint for v in self.mod.get_global_vars()}, name, 0
+        while unique in used_names:
             count += 1
             unique = f"{name}{count}"
         variable = tvm.ir.GlobalVar(unique)
@@ -386,8 +392,8 @@ def _cut(function: relax.Function, needs: dict[Any, set[Any]], late: set[Any], h
     head = [b for b in bindings if b.var.same_as(joint) or b.var in needs[joint]]
     inside = {b.var for b in head}
     tail = [b for b in bindings if b.var not in inside]
-    taken = {v for b in tail for v in relax.analysis.free_vars(b.value) if v in inside}
-    return _Split(tuple(head), tuple(tail), joint) if tail and taken == {joint} else None
+    read_by_tail = {v for b in tail for v in relax.analysis.free_vars(b.value) if v in inside}
+    return _Split(tuple(head), tuple(tail), joint) if tail and read_by_tail == {joint} else None
 
 
 def _union(sets: Iterable[int]) -> int:

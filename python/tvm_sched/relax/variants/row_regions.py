@@ -94,14 +94,14 @@ class RowSearch:
         """Cut these calls by rows of the last one's result, as far as possible; return None if that does not pay."""
         return self._region(variables[-1], frozenset(variables))
 
-    def others(self, taken: Collection[relax.Var]) -> dict[relax.Var, RowRegion]:
+    def others(self, claimed: Collection[relax.Var]) -> dict[relax.Var, RowRegion]:
         """Find regions of the other calls; return them by the variable of the last call.
 
         No two regions have a call in common. Each ends with a heavy call and grows backwards over calls whose results
         only the region reads.
         """
         regions: dict[relax.Var, RowRegion] = {}
-        free = {variable for variable in self.calls.variables if variable not in taken}
+        free = {variable for variable in self.calls.variables if variable not in claimed}
         for variable in reversed(self.calls.variables):
             if variable in free and self.calls.is_heavy(variable):
                 region = self._region(variable, free)

@@ -13,10 +13,10 @@ from ...problem import Request, Scenario
 from ...schedule import Schedule, ScheduleIndex
 from ...schedule.schedule import weighted_mean
 from ...search_budget import Incumbent
-from ..common.compiled_methods import shortfall
 from ..common.events import MOVE, Array, sequence_of
+from ..common.native_methods import shortfall
 from ..common.search import Searches
-from .group_moves import RuleSchedule
+from .device_group_moves import RuleSchedule
 
 MOST_STARTS = 64
 """Number of sequences in the pool."""

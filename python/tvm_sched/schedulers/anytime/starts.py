@@ -15,13 +15,13 @@ from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule.schedule import weighted_mean
 from ...search_budget import Budget
-from ..common.compiled_methods import SCALES
 from ..common.greedy import list_schedule, priorities
+from ..common.native_methods import SCALES
 from ..common.partial import PartialSchedule
 from ..common.submodels import submodels_of
 from ..scheduler_registry import get
 from ..sortinghat import SortingHatOptions, heuristic_schedule
-from .group_moves import RuleSchedule
+from .device_group_moves import RuleSchedule
 from .list_rules import MOST_PLACES, list_schedules
 from .search_state import ScheduleState
 

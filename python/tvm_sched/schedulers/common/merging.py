@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from ...errors import InfeasibleError
 from ...problem import HOST, Scenario
 from ...schedule import Schedule, ScheduleIndex
-from .compiled_methods import SCALES, shortfall
 from .events import Event, Run
 from .greedy import list_schedule, priorities
+from .native_methods import SCALES, shortfall
 from .partial import PartialSchedule
 
 LIMITLESS = 1e6

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -14,7 +13,7 @@ import msgspec
 from ...checks import require_at_least
 from ...errors import InputError
 from ...search_budget import SearchLimits, TimedOptions
-from .console import stdout_aside
+from .solver_runs import solve_in_thread, stdout_aside
 
 if TYPE_CHECKING:
     from ortools.math_opt.python import mathopt
@@ -216,7 +215,7 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
     )
     hints = mathopt.ModelSolveParameters(solution_hints=[mathopt.SolutionHint(variable_values=dict(start))])
     begin = time.monotonic()
-    result = _in_thread(program, parameters, hints, effort.solver)
+    result = _solved(program, parameters, hints, effort.solver)
     if result is None:
         return None
     reason, bound = result.termination.reason, result.termination.objective_bounds.dual_bound
@@ -237,37 +236,23 @@ def argmax(values: Sequence[float]) -> int:
     return max(range(len(values)), key=values.__getitem__)
 
 
-def _in_thread(
-    program: mathopt.Model,
-    parameters: mathopt.SolveParameters,
-    hints: mathopt.ModelSolveParameters,
-    name: str,
+def _solved(
+    program: mathopt.Model, parameters: mathopt.SolveParameters, hints: mathopt.ModelSolveParameters, name: str
 ) -> mathopt.SolveResult | None:
-    """Solve in a thread, so that Ctrl-C reaches Python at once; the thread of a solver left behind ends at its limit.
-
-    Return None after an internal error of the solver, which HiGHS has occasionally.
-    """
+    """Return a solver's result; None after an internal error of the solver, which HiGHS has occasionally."""
     from ortools.math_opt.python import mathopt
 
     solver = solver_type(name)
-    results: list[mathopt.SolveResult] = []
-    failed: list[Exception] = []
 
-    def work() -> None:
-        try:
-            with stdout_aside():
-                results.append(mathopt.solve(program, solver, params=parameters, model_params=hints))
-        except Exception as error:
-            failed.append(error)
+    def solve() -> mathopt.SolveResult:
+        with stdout_aside():
+            return mathopt.solve(program, solver, params=parameters, model_params=hints)
 
-    thread = threading.Thread(target=work, name=f"solver {name}", daemon=True)
-    thread.start()
-    while thread.is_alive():
-        thread.join(0.1)  # a wait without end would not be woken by Ctrl-C of another thread
-    if failed:
-        # MathOpt's own translation of a solver's refusal can fail; what the solver said is the context then.
-        reason = failed[0].__context__ or failed[0]
+    try:
+        return solve_in_thread(solve)
+    except Exception as error:
+        # MathOpt's own translation of a solver's refusal can fail; the solver's error is the context then.
+        reason = error.__context__ or error
         if "[INTERNAL]" in str(reason):
             return None
-        raise InputError(f"solver {name!r} cannot be used here ({reason}); use one of {', '.join(SOLVERS)}")
-    return results[0]
+        raise InputError(f"solver {name!r} cannot be used here ({reason}); use one of {', '.join(SOLVERS)}") from None

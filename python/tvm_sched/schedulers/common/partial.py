@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, Problem, Scenario, as_scenario
 from ...schedule import ScheduleIndex
-from ...schedule._compiled import compiled
+from ...schedule.native_objects import native_problem
 from .events import Array, Event, Move, Run, events_of
 
 if TYPE_CHECKING:
@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 
 class Extension(NamedTuple):
-    """A possible next step: an operator on a device, the moves that it needs before, and its end in nanoseconds."""
+    """A possible next step: an operator on a device, the moves that it needs before, and its end in nanoseconds.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedulers import PartialSchedule
+    >>> PartialSchedule(problem).extension(0, 1, direct=False).end
+    2750
+    """
 
     end: int
     moves: list[Move]
@@ -47,11 +54,21 @@ class PartialSchedule:
     memory_scale : float
         Fraction of each device's memory that may be used. It is below 1 after an attempt that needed too much at some
         moment: here memory is counted in the order of events, not by time.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedulers import PartialSchedule
+    >>> state = PartialSchedule(problem)
+    >>> for operator in problem.graph.index.order:
+    ...     state.place(state.extension(operator, 0, direct=False))
+    ...
+    >>> state.latency
+    4750
     """
 
     def __init__(self, problem: Problem | Scenario, memory_scale: float = 1.0) -> None:
         self.scenario = as_scenario(problem)
-        self._native: NativePartialSchedule = compiled(self.scenario).partial_schedule(memory_scale)
+        self._native: NativePartialSchedule = native_problem(self.scenario).partial_schedule(memory_scale)
 
     @property
     def latency(self) -> int:

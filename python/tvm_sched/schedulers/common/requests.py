@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ...errors import InfeasibleError, SchedulerError
 from ...problem import Problem, Scenario, Workload
 from ...schedule import INTERRUPTED, Schedule, ScheduleIndex, in_scenarios, objective_ns
-from .compiled_methods import shortfall
+from .native_methods import shortfall
 
 
 @dataclass

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...problem import Problem, Scenario, as_scenario
-from ...schedule._compiled import compiled
+from ...schedule.native_objects import native_problem
 from .events import Array
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Searches:
 
     def __init__(self, scenario: Problem | Scenario) -> None:
         self.scenario = as_scenario(scenario)
-        self._native = compiled(self.scenario)
+        self._native = native_problem(self.scenario)
 
     def construct(
         self, choices: Sequence[PlacementChoice], choice: Sequence[int], memory_scale: float = 1.0
@@ -79,7 +79,7 @@ class Searches:
         """
         from ...schedule.native_problem import LocalSearchSettings, WeightedRun  # loads the library
 
-        runs = [WeightedRun(problem=compiled(other), share=share) for other, share in others]
+        runs = [WeightedRun(problem=native_problem(other), share=share) for other, share in others]
         settings = LocalSearchSettings(memory_scale=memory_scale, seed=seed, goal_ns=goal, other_runs=runs)
         return Improvement(self._native.improve(np.ascontiguousarray(start), settings))
 

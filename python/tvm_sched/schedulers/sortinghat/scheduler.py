@@ -14,9 +14,9 @@ from ...problem import Problem, Scenario, Workload
 from ...progress import report_progress
 from ...registry import NoOptions
 from ...schedule import ENDED, INTERRUPTED, Schedule, ScheduleIndex, with_choice
-from ..common.compiled_methods import SCALES
 from ..common.merging import ListedSchedule, merge_events
 from ..common.milp import Effort, SubmodelOptions, check_solver
+from ..common.native_methods import SCALES
 from ..common.submodels import submodels_of
 from ..heft import heft
 from ..scheduler_registry import register

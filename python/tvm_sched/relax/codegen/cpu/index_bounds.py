@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...ir.statements import any_expression, map_expression, map_statement
+from ...ir.statements import any_expression, map_expression, map_statement, with_body
 
 
 def bound_indices(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -21,8 +21,9 @@ def bound_indices(function: tirx.PrimFunc) -> tirx.PrimFunc:
     ``function`` must have blocks, before its loops are rearranged. It is returned unchanged if no index depends on data.
     """
     bounds = _Bounds(function)
-    body = map_statement(function.body, lambda value: ([], bounds.of_loads(value)), indices=bounds.of_store)
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(
+        function, map_statement(function.body, lambda value: ([], bounds.of_loads(value)), indices=bounds.of_store)
+    )
 
 
 class _Bounds:

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.tirx.build import codegen_build
 
 from ...ir.flops import FLOPS, count_flops
-from ...ir.statements import contains, map_statement
+from ...ir.statements import contains, map_statement, with_body
 from .cpu_loop_schedule import schedule_for_cpu
 from .elementary import replace_calls
 from .index_bounds import bound_indices
@@ -34,7 +34,7 @@ def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimF
 
 
 def compile_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target) -> tvm.runtime.Module:
-    """Compile kernels, given by their names in the result, to one module that can run and be exported."""
+    """Compile kernels, by their names in the result, to one module that can run and be exported."""
     return codegen_build(lower_kernels(functions, host), host)
 
 
@@ -49,7 +49,7 @@ def lower_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Targe
     pipeline, _, _ = tirx.get_default_tir_pipeline(target)
     # Like TVM's finalize_host_passes. The variables of `replace_calls` come after memory is allocated, so that they live on
     # the stack. Checks of arguments, half of the code of a small kernel, are removed: the executor passes buffers from a
-    # plan made for the kernel. A kernel's own assertions stay.
+    # plan for the kernel. A kernel's own assertions stay.
     asserted = any(map(has_assertions, functions.values()))
     finalize = [
         *([] if asserted else [tirx.transform.SkipAssert(), tirx.transform.RemoveNoOp()]),
@@ -100,8 +100,7 @@ def _keep_not_a_number(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.tran
     TVM compiles ``max(a, b)`` to ``a > b ? a : b``, which is ``b`` if either is NaN, so the constant must come first. This
     is the last step before code generation, since simplifications move constants back.
     """
-    body = tvm_ffi.structural_map(function.body, ((tirx.Max, tirx.Min), _constant_first))
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(function, tvm_ffi.structural_map(function.body, ((tirx.Max, tirx.Min), _constant_first)))
 
 
 def _constant_first(expr: Any) -> Any:

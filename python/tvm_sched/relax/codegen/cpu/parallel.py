@@ -99,11 +99,11 @@ def _outer(schedule: s_tir.Schedule, block: Any, loops: list[Any], most: int) ->
 
 def _spatial_loops(schedule: s_tir.Schedule, block: Any, loops: list[Any]) -> list[Any]:
     """Return the outermost serial loops before the first reduction loop."""
-    wanted = schedule.get(block)
-    realize = next(r for r, _ in realizations_in_loops(schedule.mod["main"].body) if r.block.same_as(wanted))
+    target = schedule.get(block)
+    realize = next(r for r, _ in realizations_in_loops(schedule.mod["main"].body) if r.block.same_as(target))
     sums = [
         value
-        for item, value in zip(wanted.iter_vars, realize.iter_values, strict=True)
+        for item, value in zip(target.iter_vars, realize.iter_values, strict=True)
         if int(item.iter_type) != _SPATIAL
     ]
     outer = []

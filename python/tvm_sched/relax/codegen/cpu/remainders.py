@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ...ir.statements import contains, map_expression, map_statement
+from ...ir.statements import contains, map_expression, map_statement, with_body
 
 BITS = 32
 """Bits of the lower half of a product whose upper half is the quotient."""
@@ -26,8 +26,7 @@ def hide_remainders(function: tirx.PrimFunc) -> tirx.PrimFunc:
     def places(_: Any, indices: list[Any]) -> list[Any]:
         return [_inside(index) for index in indices]
 
-    body = map_statement(function.body, lambda value: ([], _outside(value)), indices=places)
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(function, map_statement(function.body, lambda value: ([], _outside(value)), indices=places))
 
 
 def _outside(expr: Any) -> Any:

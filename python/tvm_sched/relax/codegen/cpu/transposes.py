@@ -33,7 +33,7 @@ class _Crossing:
 
 
 def tile_transposes(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Tile a step that reads tensors across memory, gathering each tile locally; False if it reads none that way."""
+    """Tile a step that reads tensors across memory, gathering each tile locally; return False if there are none."""
     step, loops = schedule.get(block), schedule.get_loops(block)
     if len(loops) != len(step.iter_vars) or len(loops) < 2 or len(step.writes) != 1:
         return False

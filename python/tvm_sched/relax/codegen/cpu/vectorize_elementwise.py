@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ...ir.loops import at_position, remaining_steps, runs_along, vector_loop
-from ...ir.statements import any_expression, intrinsic, map_loops
+from ...ir.statements import any_expression, intrinsic, map_loops, with_body
 from .elementary import is_replaced
 
 
@@ -26,8 +26,7 @@ def vectorise_functions(function: tirx.PrimFunc, bits: int) -> tirx.PrimFunc:
     bits : int
         Width of the target's vector registers.
     """
-    body = map_loops(function.body, lambda loop: _vectorise(loop, bits // 32))
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(function, map_loops(function.body, lambda loop: _vectorise(loop, bits // 32)))
 
 
 def _vectorise(loop: tirx.For, lanes: int) -> Any:
@@ -54,8 +53,8 @@ def _vectorise(loop: tirx.For, lanes: int) -> Any:
     vectors = [whole(store) for store in stores]
     body = vectors[0] if len(vectors) == 1 else tirx.SeqStmt(vectors)
     main = tirx.For(outer, tirx.IntImm(kind, 0), tirx.IntImm(kind, count), tirx.ForKind.SERIAL, body)
-    rest = remaining_steps(loop, count * lanes)
-    return tirx.SeqStmt([main, *rest]) if rest else main
+    tail = remaining_steps(loop, count * lanes)
+    return tirx.SeqStmt([main, *tail]) if tail else main
 
 
 def _fits(store: Any, variable: Any, stores: list[Any]) -> bool:

@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import tirx
 
 from ...ir.loops import at_position, remaining_steps, runs_along, vector_loop
-from ...ir.statements import any_expression, map_loops
+from ...ir.statements import any_expression, map_loops, with_body
 
 REGISTERS = 4
 """Vectors of accumulators, whose additions are independent of each other."""
@@ -42,8 +42,7 @@ def vectorise_reductions(function: tirx.PrimFunc, bits: int) -> tirx.PrimFunc:
     bits : int
         Width of the target's vector registers.
     """
-    body = map_loops(function.body, lambda loop: _vectorise(loop, bits))
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(function, map_loops(function.body, lambda loop: _vectorise(loop, bits)))
 
 
 def _vectorise(loop: tirx.For, bits: int) -> Any:

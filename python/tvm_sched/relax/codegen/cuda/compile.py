@@ -183,7 +183,7 @@ def _pointer(name: str, expr: Any, pointers: Pointers) -> tuple[str, int]:
     """Return the memory of a buffer: a tensor of the call, or a workspace."""
     if isinstance(expr, tvm.ir.Call) and expr.op.name == "tirx.buffer_data" and expr.args[0] in pointers:
         return pointers[expr.args[0]]
-    raise InputError(f"the kernel {name!r} takes {expr}, which is not a tensor; give the shapes of the inputs")
+    raise InputError(f"the kernel {name!r} takes {expr}, which is not a tensor; pass the shapes of the inputs")
 
 
 def _bytes(name: str, buffer: tirx.Buffer) -> int:
@@ -197,7 +197,7 @@ def _integer(name: str, value: Any) -> int:
     if isinstance(value, int):
         return value
     if not isinstance(value, tirx.IntImm):
-        raise InputError(f"the kernel {name!r} has shapes that are not static ({value}); give the shapes of the inputs")
+        raise InputError(f"the kernel {name!r} has shapes that are not static ({value}); pass the shapes of the inputs")
     return int(value)
 
 

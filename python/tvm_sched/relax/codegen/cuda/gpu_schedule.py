@@ -112,11 +112,11 @@ def schedule_for_gpu(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRM
 
 
 def _for_gpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Replace the kernel of a recurrent layer by one whose hidden units are threads; other kernels are returned."""
-    made = gpu_recurrent_kernel(function)
-    if made is None or len(made.params) != len(function.params):
+    """Replace the kernel of a recurrent layer by one with a thread for each hidden unit; return other kernels."""
+    kernel = gpu_recurrent_kernel(function)
+    if kernel is None or len(kernel.params) != len(function.params):
         return function
-    return made.with_attrs(dict(function.attrs.items()))
+    return kernel.with_attrs(dict(function.attrs.items()))
 
 
 def _is_block(function: tirx.PrimFunc) -> bool:
@@ -142,8 +142,8 @@ def _on_one_thread(function: tirx.PrimFunc) -> tirx.PrimFunc:
     if not _is_block(function):
         parts = list(function.body.seq) if isinstance(function.body, tirx.SeqStmt) else [function.body]
         memory = [part for part in parts if isinstance(part, tirx.AllocBuffer) and part.buffer.scope() == "global"]
-        rest = [part for part in parts if not any(part.same_as(each) for each in memory)]
-        return function.with_body(tirx.SeqStmt([*memory, _bound_once(tirx.SeqStmt(rest))]))
+        others = [part for part in parts if not any(part.same_as(each) for each in memory)]
+        return function.with_body(tirx.SeqStmt([*memory, _bound_once(tirx.SeqStmt(others))]))
     realize = function.body
     root = realize.block
     block = s_tir.SBlock(

@@ -144,8 +144,8 @@ class AttentionClaimer(ViewRewriter, ABC):
         if not which:
             return None
         shift = 0 if which == "TopLeft" else keys - rows
-        seen = np.tri(rows, keys, shift, dtype=bool)
-        constant = self.kernels.constant(np.where(seen, np.float32(0), np.float32(-np.inf)), None, {})
+        visible = np.tri(rows, keys, shift, dtype=bool)
+        constant = self.kernels.constant(np.where(visible, np.float32(0), np.float32(-np.inf)), None, {})
         return View(constant, (1, 1, rows, keys), strides_of((1, 1, rows, keys)))
 
     def _operands(self, operands: Any, sizes: tuple[int, ...]) -> tuple[tuple[int, ...], View, View, View]:
@@ -158,15 +158,17 @@ class AttentionClaimer(ViewRewriter, ABC):
             if query is not None and turned is not None and value is not None:
                 return lead, query, turned, value
         lead = leads[0]
-        query, turned, value = (self.seen(e, (*lead, *shape)) for e, shape in zip(operands, shapes, strict=True))
+        query, turned, value = (
+            self.view_or_whole(e, (*lead, *shape)) for e, shape in zip(operands, shapes, strict=True)
+        )
         return lead, query, turned, value
 
     def _probabilities(self, expr: Any) -> tuple[Any, bool]:
         """Return the softmax, and whether rows without a key give 0."""
-        call: Any = self._seen_through(expr)
+        call: Any = self._before_reshapes_and_casts(expr)
         safe = False
         if operation(call) == "where":
-            softmax: Any = self._seen_through(call.args[2])
+            softmax: Any = self._before_reshapes_and_casts(call.args[2])
             if not self._is_zero(call.args[1]) or operation(softmax) != "nn.softmax":
                 return None, False
             if not self._no_key(call.args[0], softmax.args[0]):
@@ -205,7 +207,7 @@ class AttentionClaimer(ViewRewriter, ABC):
         """Return the product of queries and keys, the mask added to it, and the factor of the product."""
         mask, scale = None, 1.0
         shape = static_shape(expr) or ()
-        call: Any = self._seen_through(expr)
+        call: Any = self._before_reshapes_and_casts(expr)
         while operation(call) in ("add", "multiply", "divide"):
             positions = (0, 1) if operation(call) != "divide" else (0,)
             number = next((n for k in (1, 0) if (n := self.number(call.args[k])) is not None), None)
@@ -216,7 +218,7 @@ class AttentionClaimer(ViewRewriter, ABC):
                 mask = self._mask(call.args[1 - inner], len(shape))
                 if mask is None:
                     return None
-                call = self._seen_through(call.args[inner])
+                call = self._before_reshapes_and_casts(call.args[inner])
                 continue
             if number is None or number == 0 or not np.isfinite(number):
                 return None
@@ -224,14 +226,14 @@ class AttentionClaimer(ViewRewriter, ABC):
                 return None
             scale *= 1 / number if operation(call) == "divide" else number
             inner = 0 if self.number(call.args[0]) is None else 1
-            call = self._seen_through(call.args[inner])
+            call = self._before_reshapes_and_casts(call.args[inner])
         return (call, mask, scale) if operation(call) == "matmul" and self.accepts(call.args[0]) else None
 
     def _is_product(self, expr: Any) -> bool:
-        call: Any = self._seen_through(expr)
+        call: Any = self._before_reshapes_and_casts(expr)
         while operation(call) in ("multiply", "divide"):
             scalar = self.number(call.args[1]) is not None
-            call = self._seen_through(call.args[0 if scalar else 1])
+            call = self._before_reshapes_and_casts(call.args[0 if scalar else 1])
         return operation(call) == "matmul"
 
     def _mask(self, expr: Any, rank: int) -> View | None:
@@ -241,7 +243,7 @@ class AttentionClaimer(ViewRewriter, ABC):
         full = (*(1,) * (4 - len(shape)), *shape)
         return View(self.resolve(expr), full, strides_of(full))
 
-    def _seen_through(self, expr: Any) -> Any:
+    def _before_reshapes_and_casts(self, expr: Any) -> Any:
         """Return the call that computes a value before reshapes and casts."""
         call = self.defined(expr)
         while operation(call) == "reshape" or self.is_cast(call):

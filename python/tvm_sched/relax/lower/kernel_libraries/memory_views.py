@@ -115,7 +115,7 @@ class ViewRewriter(Rewriter):
         layout = _strided(places.reshape(shape))
         return None if layout is None else View(base, shape, layout[1], scale, layout[0])
 
-    def seen(self, expr: Any, shape: tuple[int, ...]) -> View:
+    def view_or_whole(self, expr: Any, shape: tuple[int, ...]) -> View:
         """Return `view`, or `whole` if there is none."""
         return self.view(expr, shape) or self.whole(expr, shape)
 

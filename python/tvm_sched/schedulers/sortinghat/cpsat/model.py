@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import Future, wait
 from dataclasses import replace
 from math import floor, inf
 from typing import Any
@@ -13,6 +11,7 @@ from ortools.sat.python import cp_model
 
 from ....cores import cores
 from ...common.milp import GAP, Effort
+from ...common.solver_runs import solve_in_thread
 from ..program import ProgramResult
 from ..submodel import Submodel, evaluate
 from ..symmetry import relabelled
@@ -44,7 +43,7 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     solver.parameters.relative_gap_limit = GAP
     solver.parameters.cp_model_probing_level = 0  # it takes seconds for a large submodel
     begin = time.monotonic()
-    status = _interruptible(solver, model)
+    status = solve_in_thread(lambda: solver.solve(model), solver.stop_search)
     seconds = time.monotonic() - begin
     bound = floor(solver.best_objective_bound + whole.base)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -77,26 +76,3 @@ def _rounded(times: Any) -> Any:
     if isinstance(times, list):
         return [_rounded(each) for each in times]
     return times if times == inf else float(floor(times))
-
-
-def _interruptible(solver: cp_model.CpSolver, model: cp_model.CpModel) -> cp_model.CpSolverStatus:
-    """Solve in a thread, so that Ctrl-C reaches Python at once, and ends the search."""
-    answer: Future[cp_model.CpSolverStatus] = (
-        Future()
-    )  # after an interrupt `Thread.join` would count the thread as ended
-
-    def work() -> None:
-        try:
-            answer.set_result(solver.solve(model))
-        except Exception as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=work, name="solver cp-sat", daemon=True).start()
-    try:
-        while not wait([answer], timeout=0.1).done:
-            pass
-    except KeyboardInterrupt:
-        solver.stop_search()
-        wait([answer])  # a process must not end before its solver
-        raise
-    return answer.result()

@@ -48,11 +48,13 @@ _SMALLEST_NORMAL = 2.0**-126
 
 
 def exp_parts(let: Bindings, x: Any) -> tuple[Any, Any]:
-    """``exp(x)`` as ``p`` and ``n`` of ``(1 + p) * 2**n``, for x from -104 to 89."""
+    """Return ``p`` and ``n``, so that ``exp(x)`` is ``(1 + p) * 2**n``, for x from -104 to 89."""
     shifted = let(x * real(_LOG2_E, x) + real(_ROUND, x))
     whole = let(shifted - real(_ROUND, x))
-    rest = let(x - whole * real(_LN2_HIGH, x) - whole * real(_LN2_LOW, x))
-    return let(polynomial(_EXP, rest) * (rest * rest) + rest), let(bits_of(shifted) - integer(0x4B400000))
+    remainder = let(x - whole * real(_LN2_HIGH, x) - whole * real(_LN2_LOW, x))
+    return let(polynomial(_EXP, remainder) * (remainder * remainder) + remainder), let(
+        bits_of(shifted) - integer(0x4B400000)
+    )
 
 
 def exp(let: Bindings, x: Any) -> Any:
@@ -65,8 +67,8 @@ def exp2(let: Bindings, x: Any) -> Any:
     """2 to a power."""
     x = let(at_most(let(at_least(x, -151.0)), 129.0))
     shifted = let(x + real(_ROUND, x))
-    rest = let((x - (shifted - real(_ROUND, x))) * real(LN2, x))
-    part = polynomial(_EXP, rest) * (rest * rest) + rest + real(1, x)
+    remainder = let((x - (shifted - real(_ROUND, x))) * real(LN2, x))
+    part = polynomial(_EXP, remainder) * (remainder * remainder) + remainder + real(1, x)
     return scaled(let, part, let(bits_of(shifted) - integer(0x4B400000)))
 
 
@@ -76,8 +78,8 @@ def exp10(let: Bindings, x: Any) -> Any:
     shifted = let(x * real(math.log2(10), x) + real(_ROUND, x))
     whole = let(shifted - real(_ROUND, x))
     high, low = 0.30102539062, 4.60503897e-6  # log10(2)
-    rest = let((x - whole * real(high, x) - whole * real(low, x)) * real(math.log(10), x))
-    part = polynomial(_EXP, rest) * (rest * rest) + rest + real(1, x)
+    remainder = let((x - whole * real(high, x) - whole * real(low, x)) * real(math.log(10), x))
+    part = polynomial(_EXP, remainder) * (remainder * remainder) + remainder + real(1, x)
     return scaled(let, part, let(bits_of(shifted) - integer(0x4B400000)))
 
 
@@ -89,7 +91,7 @@ def expm1(let: Bindings, x: Any) -> Any:
 
 
 def _log_parts(let: Bindings, x: Any) -> tuple[Any, Any, Any]:
-    """``log(x)`` of a positive number as ``f + rest + e * log(2)``: f, the rest, and e."""
+    """Return f, correction and e, so that ``log(x)`` of a positive number is ``f + correction + e * log(2)``."""
     tiny = let(x < real(_SMALLEST_NORMAL, x))
     bits = let(bits_of(tirx.Select(tiny, x * real(2.0**23, x), x)))
     shifted = let(bits - integer(0x3F3504F3))  # the square root of 1/2
@@ -110,8 +112,8 @@ def _with_limits(x: Any, value: Any) -> Any:
 
 def log(let: Bindings, x: Any) -> Any:
     """The natural logarithm."""
-    f, rest, e = _log_parts(let, x)
-    value = e * real(_LN2_LOW, x) + rest + f + e * real(_LN2_HIGH, x)
+    f, correction, e = _log_parts(let, x)
+    value = e * real(_LN2_LOW, x) + correction + f + e * real(_LN2_HIGH, x)
     return _with_limits(x, let(value))
 
 
@@ -123,9 +125,9 @@ def logarithm(base: float) -> Callable[[Bindings, Any], Any]:
     factor_high = float(int(factor * 256)) / 256
 
     def formula(let: Bindings, x: Any) -> Any:
-        f, rest, e = _log_parts(let, x)
-        low = e * real(per_e - high, x) + (f + rest) * real(factor - factor_high, x)
-        value = low + rest * real(factor_high, x) + f * real(factor_high, x) + e * real(high, x)
+        f, correction, e = _log_parts(let, x)
+        low = e * real(per_e - high, x) + (f + correction) * real(factor - factor_high, x)
+        value = low + correction * real(factor_high, x) + f * real(factor_high, x) + e * real(high, x)
         return _with_limits(x, let(value))
 
     return formula

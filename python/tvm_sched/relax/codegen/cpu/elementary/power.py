@@ -36,10 +36,10 @@ def _log2(let: Bindings, x: Any) -> Any:
 def _exp2(let: Bindings, t: Any) -> Any:
     t = let(at_most(let(at_least(t, -200.0)), 200.0))
     shifted = let(t + real(_ROUND64, t))
-    rest = let(t - (shifted - real(_ROUND64, t)))
+    fraction = let(t - (shifted - real(_ROUND64, t)))
     n = reinterpret("int64", shifted) - reinterpret("int64", real(_ROUND64, t))
     scale = reinterpret("float64", tirx.shift_left(n + _long(1023), _long(52)))
-    return cast("float32", polynomial(_EXP2, rest) * scale)
+    return cast("float32", polynomial(_EXP2, fraction) * scale)
 
 
 def power(let: Bindings, x: Any, y: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from ....ir.statements import contains, intrinsic, map_expression, map_statement, rebuild_call
+from ....ir.statements import contains, intrinsic, map_expression, map_statement, rebuild_call, with_body
 from .arithmetic import Bindings, cast, constant, real
 from .exponential import erf, exp, exp2, exp10, log, log1p, logarithm, sigmoid, tanh
 from .hyperbolic import acosh, asinh, atanh, cosh, sinh
@@ -39,8 +39,7 @@ def replace_calls(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """
     if not contains(function.body, (tvm.ir.Call,), is_replaced):
         return function
-    body = map_statement(function.body, _with_arithmetic)
-    return function if body.same_as(function.body) else function.with_body(body)
+    return with_body(function, map_statement(function.body, _with_arithmetic))
 
 
 def is_replaced(expr: Any) -> bool:

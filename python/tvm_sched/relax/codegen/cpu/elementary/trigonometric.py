@@ -37,9 +37,9 @@ def _angle(let: Bindings, x: Any) -> tuple[Any, Any]:
         turns = total
     quarters = let(turns * real(4, wide))
     whole = let(tirx.nearbyint(quarters))
-    rest = ((quarters - whole) + lost * real(4, wide)) * real(math.pi / 2, wide)
+    reduced = ((quarters - whole) + lost * real(4, wide)) * real(math.pi / 2, wide)
     infinite = let(x - x)  # NaN for infinities
-    return let(cast("float32", rest) + infinite), let(cast("int32", whole))
+    return let(cast("float32", reduced) + infinite), let(cast("int32", whole))
 
 
 def _sin_and_cos(let: Bindings, r: Any) -> tuple[Any, Any]:
@@ -48,9 +48,9 @@ def _sin_and_cos(let: Bindings, r: Any) -> tuple[Any, Any]:
     return sine, let(polynomial(_COS, z) * z * z - z * real(0.5, z) + real(1, z))
 
 
-def _turned(let: Bindings, x: Any, quarters: int) -> Any:
-    rest, quarter = _angle(let, x)
-    sine, cosine = _sin_and_cos(let, rest)
+def _shifted_sine(let: Bindings, x: Any, quarters: int) -> Any:
+    reduced, quarter = _angle(let, x)
+    sine, cosine = _sin_and_cos(let, reduced)
     position = let(quarter + integer(quarters))
     odd = tirx.bitwise_and(position, integer(1)) > integer(0)
     value = let(tirx.Select(odd, cosine, sine))
@@ -59,18 +59,18 @@ def _turned(let: Bindings, x: Any, quarters: int) -> Any:
 
 def sin(let: Bindings, x: Any) -> Any:
     """The sine."""
-    return tirx.Select(equals(x, 0), x, _turned(let, x, 0))
+    return tirx.Select(equals(x, 0), x, _shifted_sine(let, x, 0))
 
 
 def cos(let: Bindings, x: Any) -> Any:
     """The cosine."""
-    return _turned(let, x, 1)
+    return _shifted_sine(let, x, 1)
 
 
 def tan(let: Bindings, x: Any) -> Any:
     """The tangent."""
-    rest, quarter = _angle(let, x)
-    sine, cosine = _sin_and_cos(let, rest)
+    reduced, quarter = _angle(let, x)
+    sine, cosine = _sin_and_cos(let, reduced)
     odd = tirx.bitwise_and(quarter, integer(1)) > integer(0)
     return tirx.Select(equals(x, 0), x, tirx.Select(odd, -cosine / sine, sine / cosine))
 

@@ -96,8 +96,8 @@ def causal_shift(mask: Any, rows: int, keys: int) -> int | None:
         return None
     mask = mask.reshape(rows, keys).astype(np.float32)
     shift = int((mask[0] == 0).sum()) - 1
-    seen = np.tri(rows, keys, shift, dtype=bool)
-    if shift < 0 or not (mask[seen] == 0).all() or not (mask[~seen] <= _NOTHING).all():
+    visible = np.tri(rows, keys, shift, dtype=bool)
+    if shift < 0 or not (mask[visible] == 0).all() or not (mask[~visible] <= _NOTHING).all():
         return None
     return shift
 

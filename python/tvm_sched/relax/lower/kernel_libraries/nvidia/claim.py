@@ -91,7 +91,7 @@ class Claimer(ViewRewriter):
         steps = {"bias": epilogue.bias is not None, "add": epilogue.residual is not None}
         steps[epilogue.activation] = bool(epilogue.activation)
         flops = prod(out) * (2 * depth + sum(steps.values()))
-        words = [kernel["kind"], *(step for step, taken in steps.items() if taken)]
+        words = [kernel["kind"], *(step for step, fused in steps.items() if fused)]
         return self.kernels.call("_".join(words), kernel, arguments, epilogue.end.ty, flops)
 
     def _constant(self, value: Any, dtype: str, source: Any) -> Any:

@@ -33,18 +33,23 @@ class ByteFunction:
     """The results, in the order of the argument's bits as an unsigned integer."""
 
 
-def byte_function(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> ByteFunction | None:
+def byte_function(rewriter: Rewriter, start: Any, is_claimed: Callable[[Any], bool]) -> ByteFunction | None:
     """Return the longest function of an 8-bit value after which nothing else reads that value.
 
-    ``taken`` says whether another kernel computes a variable.
+    ``is_claimed`` is whether another kernel computes a variable.
     """
     arguments = np.arange(256, dtype="uint8").view(dtype_of(start))
     values: dict[Any, Any] = {start: arguments}
     behind: dict[Any, set[Any]] = {start: set()}  # the values that a value is computed from
-    waiting = list(rewriter.uses[start])
-    while waiting and len(values) <= _MOST:
-        variable = waiting.pop(0)
-        if variable is None or variable in values or taken(variable) or static_shape(variable) != static_shape(start):
+    queue = list(rewriter.uses[start])
+    while queue and len(values) <= _MOST:
+        variable = queue.pop(0)
+        if (
+            variable is None
+            or variable in values
+            or is_claimed(variable)
+            or static_shape(variable) != static_shape(start)
+        ):
             continue
         value = _evaluate(rewriter, rewriter.definitions[variable], values)
         if value is None:
@@ -52,7 +57,7 @@ def byte_function(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) 
         values[variable] = value
         read = {each for each in values if variable in rewriter.uses[each]}
         behind[variable] = read.union(*(behind[each] for each in read))
-        waiting += rewriter.uses[variable]
+        queue += rewriter.uses[variable]
     for end in sorted(values, key=lambda each: len(behind[each]), reverse=True):
         inner = behind[end]
         if inner and dtype_of(end) in BYTES and all({*rewriter.uses[each]} <= {*inner, end} for each in inner):

@@ -56,14 +56,13 @@ class Claimer(Rewriter):
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding; None for intermediate values of kernels."""
         name = operation(value)
-        integers = find_integers(self, value) if name in PRODUCTS and not self._taken(variable) else None
+        integers = find_integers(self, value) if name in PRODUCTS and not self._is_claimed(variable) else None
         if integers is not None:
-            product = integer_product(self, value, integers)
-            if product is not None:
-                return emit_product(self, value, product)
             exact = exact_product(self, value, integers)
             if exact is not None:
                 self._begin_exact(variable, value, exact)
+            elif (product := integer_product(self, value, integers)) is not None:
+                return emit_product(self, value, product)
         if variable not in self.ends and variable not in self.inside and name in PRODUCTS:
             self._begin(variable, value)
         if variable in self.ends:
@@ -83,7 +82,7 @@ class Claimer(Rewriter):
         if product is None:
             return
         scalable = constant_value(weights) if product.axis is not None else None
-        finder = ChainFinder(self, self._taken, variable, scalable, product.axis or 0)
+        finder = ChainFinder(self, self._is_claimed, variable, scalable, product.axis or 0)
         chain = finder.find()
         kernel = product.description(chain)
         while not is_fast(kernel):
@@ -97,11 +96,11 @@ class Claimer(Rewriter):
 
     def _begin_exact(self, variable: Any, call: Any, product: ExactProduct) -> None:
         """Fuse to a product of integers all that its kernel can compute."""
-        epilogue = EpilogueFinder(self, self._taken, variable, product.scale).find()
+        epilogue = EpilogueFinder(self, self._is_claimed, variable, product.scale).find()
         self.ends[epilogue.end] = lambda: emit_exact(self, call, product, epilogue)
         self.inside.update(epilogue.inside)
 
-    def _taken(self, variable: Any) -> bool:
+    def _is_claimed(self, variable: Any) -> bool:
         return variable in self.ends or variable in self.inside
 
     def _product(self, call: Any, product: Product, chain: Chain, kernel: dict[str, Any]) -> Any:
@@ -144,8 +143,8 @@ class Claimer(Rewriter):
         table = self.resolve(call.args[0])
         if len(static_shape(table) or ()) != 2 or not self._rounds(table):
             return None
-        taken = relax.op.take(self._rounded(table), self.value(call.args[1]), call.attrs.axis, call.attrs.mode)
-        return relax.op.astype(self.emit(taken), "float32")
+        rows = relax.op.take(self._rounded(table), self.value(call.args[1]), call.attrs.axis, call.attrs.mode)
+        return relax.op.astype(self.emit(rows), "float32")
 
     def folded(self, value: Any, source: Any) -> Any:
         """Make a constant, named after the weights that it was computed from; ``source`` may be an activation."""

@@ -1,7 +1,8 @@
-"""Our own kernels for convolutions and products of 8-bit integers, on processors without instructions for these.
+"""Our own kernels for convolutions and products of 8-bit integers.
 
-They widen to 16 bits, so that all sums are exact. The same kernel computes the operators that follow, one by one as the
-model writes them: a bias, a factor and a summand for each output, bounds, and quantisation to 8 bits.
+They multiply bytes if the processor has instructions that add their products exactly (AMX, VNNI), and otherwise widen them
+to 16 bits. The same kernel computes the operators that follow, one by one as the model writes them: a bias, a factor and
+a summand for each output, bounds, and quantisation to 8 bits.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _packed(weights: Any, product: bool, groups: int, geometry: dict[str, Any]) 
         kernel["algorithm"] = "depthwise"
     else:
         packed = pack(weights, groups, merged=groups == 1 and kernel["dilation"][1] == 0)
-    kernel["operands"] = [source, {**dense(packed.shape), "type": packed.dtype.name}, result]
+    kernel["operands"] = [source, {**dense(packed.shape, parameter=True), "type": packed.dtype.name}, result]
     return kernel, packed
 
 
@@ -157,7 +158,7 @@ class EpilogueFinder:
     Parameters
     ----------
     rewriter : Rewriter
-    taken : callable
+    is_claimed : callable
         Whether another kernel computes a variable.
     start : relax.Var
         The product, whose last dimension is the outputs.
@@ -165,8 +166,8 @@ class EpilogueFinder:
         Factor of the kernel's sums that gives the product.
     """
 
-    def __init__(self, rewriter: Rewriter, taken: Callable[[Any], bool], start: Any, scale: Any) -> None:
-        self.rewriter, self.taken = rewriter, taken
+    def __init__(self, rewriter: Rewriter, is_claimed: Callable[[Any], bool], start: Any, scale: Any) -> None:
+        self.rewriter, self.is_claimed = rewriter, is_claimed
         self.shape = static_shape(start) or ()
         self.epilogue = Epilogue(start, factor=scale)
         self.whole = scale is None  # whether the values are still sums
@@ -185,7 +186,7 @@ class EpilogueFinder:
         return self.epilogue
 
     def _take_byte_function(self) -> None:
-        epilogue, function = self.epilogue, byte_function(self.rewriter, self.epilogue.end, self.taken)
+        epilogue, function = self.epilogue, byte_function(self.rewriter, self.epilogue.end, self.is_claimed)
         if function is not None and dtype_of(function.end) == dtype_of(epilogue.end):
             epilogue.inside += [epilogue.end, *function.inside]
             epilogue.end, epilogue.table = function.end, function.table
@@ -193,7 +194,7 @@ class EpilogueFinder:
     def _reader(self, variable: Any) -> Any:
         """Return the only reader of a value, if it has the product's shape."""
         users = self.rewriter.uses[variable]
-        if len(users) != 1 or users[0] is None or self.taken(users[0]):
+        if len(users) != 1 or users[0] is None or self.is_claimed(users[0]):
             return None
         return users[0] if static_shape(users[0]) == self.shape else None
 

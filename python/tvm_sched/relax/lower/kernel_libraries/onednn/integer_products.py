@@ -5,8 +5,8 @@ Importers write them on wider types with the zero point subtracted: ``conv2d(ast
 ``conv2d((astype(x) - zero) * scale, weights)``). Their weights are factored into integers and a scale for each output, and
 the scales multiply the sums. TVM compiles the elementwise operators that follow (bias, scales, rounding).
 
-oneDNN needs AVX512-VNNI, AVX-VNNI or AMX for this. On other processors its sums saturate, so kernels of our own
-(`exact_products`) take its place, and where the instructions are there but oneDNN has no fast kernel.
+Kernels of our own (`exact_products`) compute them together with what follows. oneDNN's take their place for convolutions of
+volumes, on processors with AVX512-VNNI, AVX-VNNI or AMX: on others its sums saturate.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class ChainFinder:
     Parameters
     ----------
     rewriter : Rewriter
-    taken : callable
+    is_claimed : callable
         Whether another chain computes a variable. Both operands of an addition may be chains that could end in it.
     start : relax.Var
         The product, whose last dimension is the channels.
@@ -66,9 +66,9 @@ class ChainFinder:
     """
 
     def __init__(
-        self, rewriter: Rewriter, taken: Callable[[Any], bool], start: Any, weights: Any = None, axis: int = 0
+        self, rewriter: Rewriter, is_claimed: Callable[[Any], bool], start: Any, weights: Any = None, axis: int = 0
     ) -> None:
-        self.rewriter, self.taken, self.start = rewriter, taken, start
+        self.rewriter, self.is_claimed, self.start = rewriter, is_claimed, start
         self.weights, self.axis = weights, axis
         self.shape = static_shape(start) or ()
         self.channels = self.shape[-1]
@@ -83,7 +83,7 @@ class ChainFinder:
     def _step(self) -> bool:
         """Add the next operator, or the next few operators that form one function; False at the end of the chain."""
         chain = self.chain
-        region = find_region(self.rewriter, chain.end, self.taken)
+        region = find_region(self.rewriter, chain.end, self.is_claimed)
         if region is not None and not self._folds(region):
             if len(chain.post) + len(region.steps) > self.limit:
                 return False
@@ -93,7 +93,7 @@ class ChainFinder:
             chain.end = region.end
             return True
         users = self.rewriter.uses[chain.end]
-        if len(users) != 1 or users[0] is None or self.taken(users[0]):
+        if len(users) != 1 or users[0] is None or self.is_claimed(users[0]):
             return False
         call = self.rewriter.definitions[users[0]]
         if not is_float32(call) or not self._take(call):

@@ -65,12 +65,12 @@ class UnaryRegion:
     """The equivalent steps of oneDNN."""
 
 
-def find_region(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> UnaryRegion | None:
+def find_region(rewriter: Rewriter, start: Any, is_claimed: Callable[[Any], bool]) -> UnaryRegion | None:
     """Return the longest region that oneDNN can compute and that has all users of ``start``, or None.
 
-    ``taken`` tells whether another kernel computes a variable.
+    ``is_claimed`` is whether another kernel computes a variable.
     """
-    members = _members(rewriter, start, taken)
+    members = _members(rewriter, start, is_claimed)
     best = None
     for count in range(1, len(members) + 1):
         inside, end = members[: count - 1], members[count - 1]
@@ -83,14 +83,14 @@ def find_region(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) ->
     return best
 
 
-def _members(rewriter: Rewriter, start: Any, taken: Callable[[Any], bool]) -> list[Any]:
+def _members(rewriter: Rewriter, start: Any, is_claimed: Callable[[Any], bool]) -> list[Any]:
     """Return values that depend only on ``start`` and numbers, in topological order."""
     shape, known, members = static_shape(start), {start}, list[Any]()
     position = 0
     queue = [start]
     while position < len(queue) and len(members) < LARGEST:
         for user in rewriter.uses[queue[position]]:
-            if user is None or user in known or taken(user):
+            if user is None or user in known or is_claimed(user):
                 continue
             call = rewriter.definitions[user]
             if static_shape(call) != shape or not is_float32(call) or not _computable(rewriter, call, known):

@@ -1,0 +1,97 @@
+"""What the bounds leave open at stated amounts of work: schedules by `anytime`, partitions by `anytime`.
+
+The gap is between the solution of one run, with one seed and the option ``work``, and the strongest bound that is kept
+beside the benchmark. The same work gives the same solution on every machine, so a change that only spends more shows
+nothing here. An instance is in the first half if the SHA-256 of its name is even; methods are tuned on that half alone.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+from time import process_time
+from typing import Any
+
+from _common import parser
+from _result_page import Page
+
+from tvm_sched.pipeline.partitioner_registry import partition
+from tvm_sched.schedulers import solve
+from tvm_sched_bench import BestKnown, load_suite
+from tvm_sched_bench.suite import Case
+
+SUITE = Path(__file__).parent / "instances"
+KINDS = ("latency", "throughput")
+
+
+def half(name: str) -> str:
+    """Return the half of an instance."""
+    return "tuned on" if sha256(name.encode()).digest()[-1] % 2 == 0 else "held out"
+
+
+def run(case: Case, work: float) -> dict[str, Any]:
+    """Return the value that one run reaches, and its processor time in seconds."""
+    before, options = process_time(), {"work": work, "time_limit": None, "seed": 0, "threads": 1}
+    if case.kind.name == "latency":
+        del options["threads"]
+        schedule = solve(case.task.problem, case.task.workload, "anytime", options)
+        assert schedule.certificate is not None
+        value = float(schedule.certificate.latency_ns)
+    else:
+        value = partition(case.task.graph, case.task.stages, "anytime", options).cost
+    return {"name": case.name, "work": work, "value": value, "seconds": process_time() - before}
+
+
+def tables(page: Page, results: Iterable[dict[str, Any]], bounds: dict[str, float]) -> None:
+    """Write a table of median and largest gaps for each half."""
+    gaps: dict[tuple[str, str], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for each in results:
+        gap = 1 - bounds[each["name"]] / each["value"]
+        for family in (each["name"].partition("/")[0], "all"):
+            gaps[half(each["name"]), family][each["work"]].append(gap)
+    works = sorted({work for by_work in gaps.values() for work in by_work})
+    for part in ("tuned on", "held out"):
+        page.text(f"## {part.capitalize()}", "")
+        head = ("family", "instances", *(f"{work:g} s: median gap, largest" for work in works))
+        families = sorted({family for which, family in gaps if which == part} - {"all"})
+        rows = []
+        for family in [*families, "all"]:
+            by_work = gaps[part, family]
+            cells = [f"{median(found):.2%}, {max(found):.1%}" if (found := by_work.get(w)) else "–" for w in works]
+            rows.append((family, max(map(len, by_work.values()), default=0), *cells))
+        page.table(head, rows)
+
+
+def main() -> None:
+    """Run what is missing in the file of results, and write the page."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--work", default="0.5,2,10", metavar="S,S,...", help="seconds of work on an idle core")
+    arguments.add_argument("--only", default="*", metavar="PATTERN", help="instances by name")
+    arguments.add_argument("--results", type=Path, required=True, metavar="FILE.jsonl", help="a run goes on there")
+    options = arguments.parse_args()
+    suite = load_suite(SUITE)
+    best = BestKnown(suite).instances
+    done = [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
+    known = {(each["name"], each["work"]) for each in done}
+    for work in map(float, options.work.split(",")):
+        for case in suite.cases:
+            wanted = case.kind.name in KINDS and case.name in best and fnmatch.fnmatch(case.name, options.only)
+            if wanted and (case.name, work) not in known:
+                done.append(run(case, work))
+                print(*done[-1].values(), file=sys.stderr)
+                with options.results.open("a") as file:
+                    file.write(json.dumps(done[-1]) + "\n")
+    page = Page("Gaps at equal work", options.markdown)
+    page.text(*(__doc__ or "").split("\n\n", 1)[1].strip().split("\n"), "")
+    tables(page, done, {name: each.bound for name, each in best.items()})
+    page.write()
+
+
+if __name__ == "__main__":
+    main()

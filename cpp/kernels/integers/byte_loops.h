@@ -1,0 +1,74 @@
+// Products of bytes, written once for several instruction sets, like loops.h. `Isa` has:
+//
+//   Ints             sums of kLanes columns
+//   Bytes            as many bytes: four of each column
+//   kRows, kChains   rows of a tile, and sums that each of its rows is cut into: a sum waits for
+//                    the one before it
+//   Load, Each       bytes of memory; four bytes for each column
+//   Dot(sums, numbers, weights)  sums plus products of unsigned and signed bytes
+
+constexpr int kByteVectors = kColumns / Isa::kLanes;
+
+template <int kRows>
+void ByteProductOf(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
+                   std::int32_t* sums) {
+  constexpr int kStep = 4 * kColumns;  // bytes of the weights
+  Isa::Ints totals[Isa::kChains][kRows][kByteVectors];
+#pragma GCC unroll 2
+  for (int c = 0; c < Isa::kChains; ++c) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kByteVectors; ++v) totals[c][r][v] = Isa::Zeros();
+    }
+  }
+  for (int s = 0; s < terms.count; ++s) {
+    const std::uint8_t* row[kRows];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) row[r] = rows.base + rows.places[r] + terms.segments[s];
+    const auto add = [&](int chain, std::int64_t step) __attribute__((always_inline)) {
+      Isa::Bytes columns[kByteVectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < kByteVectors; ++v) {
+        columns[v] = Isa::Load(weights + step * kStep + 4 * Isa::kLanes * v);
+      }
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Isa::Bytes four = Isa::Each(row[r] + 4 * step);
+#pragma GCC unroll 2
+        for (int v = 0; v < kByteVectors; ++v) {
+          totals[chain][r][v] = Isa::Dot(totals[chain][r][v], four, columns[v]);
+        }
+      }
+    };
+    std::int64_t step = 0;
+    for (; step + Isa::kChains <= terms.steps; step += Isa::kChains) {
+#pragma GCC unroll 2
+      for (int c = 0; c < Isa::kChains; ++c) add(c, step + c);
+    }
+    for (; step < terms.steps; ++step) add(0, step);
+    weights += terms.steps * kStep;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kByteVectors; ++v) {
+      Isa::Ints all = totals[0][r][v];
+      if constexpr (Isa::kChains > 1) all = Isa::Add(all, totals[1][r][v]);
+      Isa::StoreInts(sums + r * kColumns + v * Isa::kLanes, all);
+    }
+  }
+}
+
+template <int kRows = Isa::kRows>
+void ByteProduct(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
+                 std::int32_t* sums) {
+  if (rows.count == kRows) return ByteProductOf<kRows>(rows, terms, weights, sums);
+  if constexpr (kRows > 1) ByteProduct<kRows - 1>(rows, terms, weights, sums);
+}
+
+std::int64_t Filled(std::int64_t steps) { return steps; }
+
+void Nothing() {}
+
+constexpr ByteProducts kByteProducts{Isa::kRows, Filled, ByteProduct<>, Nothing};

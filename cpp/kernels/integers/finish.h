@@ -1,0 +1,104 @@
+// What becomes of sums, written once for all instruction sets, like loops.h.
+
+constexpr int kVectors = kColumns / Isa::kLanes;
+
+/// What is the same for all rows of a tile. Missing numbers change nothing: 0, 1 and -0.
+struct Columns {
+  Isa::Ints bias[kVectors];
+  Isa::Floats factor[kVectors], summand[kVectors];
+};
+
+inline __attribute__((always_inline)) Columns ColumnsOf(const Epilogue& epilogue,
+                                                        std::int64_t first) {
+  Columns columns;
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    const std::int64_t column = first + v * Isa::kLanes;
+    columns.bias[v] =
+        epilogue.bias != nullptr ? Isa::LoadInts(epilogue.bias + column) : Isa::Zeros();
+    columns.factor[v] = epilogue.factor != nullptr ? Isa::LoadFloats(epilogue.factor + column)
+                                                   : Isa::EachFloat(1.0F);
+    columns.summand[v] = epilogue.summand != nullptr ? Isa::LoadFloats(epilogue.summand + column)
+                                                     : Isa::EachFloat(-0.0F);
+  }
+  return columns;
+}
+
+/// One row of a tile, all columns of it.
+template <Result kResult>
+inline __attribute__((always_inline)) void FinishRow(const Epilogue& epilogue,
+                                                     const Columns& columns,
+                                                     const std::int32_t* sums, void* to) {
+  Isa::Ints values[kVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    const Isa::Ints sum = Isa::Add(Isa::LoadInts(sums + v * Isa::kLanes), columns.bias[v]);
+    if constexpr (kResult == Result::kInt32) {
+      Isa::StoreInts(static_cast<std::int32_t*>(to) + v * Isa::kLanes, sum);
+      continue;
+    }
+    Isa::Floats value = Isa::ToFloats(sum) * columns.factor[v] + columns.summand[v];
+    value = Isa::Bounded(value, epilogue.least, epilogue.greatest);
+    if constexpr (kResult == Result::kFloat32) {
+      Isa::StoreFloats(static_cast<float*>(to) + v * Isa::kLanes, value);
+    } else {
+      constexpr int kLeast = kResult == Result::kInt8 ? -128 : 0;
+      if (epilogue.divisor != 1) value = Isa::Quotient(value, epilogue, kLeast);
+      // The bounds are whole numbers, so it is the same whether rounding or they come first.
+      value = Isa::Bounded(value, static_cast<float>(kLeast - epilogue.zero),
+                           static_cast<float>(kLeast + 255 - epilogue.zero));
+      values[v] = Isa::Add(Isa::Rounded(value), Isa::EachInt(epilogue.zero));
+    }
+  }
+  if constexpr (kResult == Result::kInt8 || kResult == Result::kUint8) {
+    Isa::StoreBytes(to, values, kResult == Result::kInt8);
+  }
+}
+
+/// Replaces the kColumns bytes of each row by the table's.
+inline void LookUpRows(const std::uint8_t* table, std::uint8_t* to, std::int64_t apart, int rows) {
+  for (int r = 0; r < rows; r += 2) {
+    Isa::LookUp(table, to + r * apart, to + (r + 1 < rows ? r + 1 : r) * apart);
+  }
+}
+
+/// The epilogue is a copy, which the rows that are stored cannot change.
+template <Result kResult>
+void FinishRows(const Epilogue epilogue, const std::int32_t* sums, int rows, std::int64_t first,
+                int columns, void* to, std::int64_t apart) {
+  constexpr int kSize = kResult == Result::kInt8 || kResult == Result::kUint8 ? 1 : 4;
+  auto* bytes = static_cast<std::uint8_t*>(to);
+  const Columns same = ColumnsOf(epilogue, first);
+  if (columns == kColumns) {
+    for (int r = 0; r < rows; ++r) {
+      FinishRow<kResult>(epilogue, same, sums + r * kColumns, bytes + r * apart);
+    }
+  } else {
+    for (int r = 0; r < rows; ++r) {
+      alignas(64) char whole[kColumns * kSize];
+      FinishRow<kResult>(epilogue, same, sums + r * kColumns, whole);
+      __builtin_memcpy(bytes + r * apart, whole, static_cast<unsigned long>(columns) * kSize);
+    }
+  }
+  if constexpr (kSize == 1) {
+    if (epilogue.table == nullptr) return;
+    if (columns == kColumns) return LookUpRows(epilogue.table, bytes, apart, rows);
+    for (int r = 0; r < rows; ++r, bytes += apart) {
+      for (int k = 0; k < columns; ++k) bytes[k] = epilogue.table[bytes[k]];
+    }
+  }
+}
+
+void Finish(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
+            int columns, void* to, std::int64_t apart) {
+  switch (epilogue.result) {
+    case Result::kInt32:
+      return FinishRows<Result::kInt32>(epilogue, sums, rows, first, columns, to, apart);
+    case Result::kFloat32:
+      return FinishRows<Result::kFloat32>(epilogue, sums, rows, first, columns, to, apart);
+    case Result::kInt8:
+      return FinishRows<Result::kInt8>(epilogue, sums, rows, first, columns, to, apart);
+    case Result::kUint8:
+      return FinishRows<Result::kUint8>(epilogue, sums, rows, first, columns, to, apart);
+  }
+}

@@ -1,0 +1,128 @@
+"""The presets ``cpuN``: N logical devices on the cores of the machine that runs this."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .._library import function as library_function
+from ..cores import cores as available_cores
+from .topology import Device, Switch, Topology
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """Speed of the CPU kernels on one core, and the gain of a further thread."""
+
+    peak_flops: float
+    memory_bandwidth: float
+    thread_gain: float
+    source: str
+
+
+# Measured on an AMD EPYC server CPU at 2.6 GHz (AVX-512) and rounded.
+_ONEDNN = _Kernels(
+    peak_flops=255e9,  # convolutions of squeezenet, quiet machine: 250 GFLOP/s; with two threads 480 to 530
+    memory_bandwidth=40e9,  # pooling and concatenation: GoogLeNet 55 GB/s read and written; squeezenet 80, resnet50 30
+    thread_gain=0.95,  # of each further thread of a device
+    source="oneDNN 3.2",
+)
+_TVM = _Kernels(
+    peak_flops=40e9,  # GoogLeNet in all: 41 GFLOP/s; squeezenet: 64, resnet50: 31, densenet121: 15
+    memory_bandwidth=40e9,  # elementwise addition of two arrays of 64 MiB: 40 GB/s read and written
+    thread_gain=0.0,  # TVM's kernels use one thread
+    source="apache-tvm 0.27",
+)
+LAUNCH_OVERHEAD = 5e-6  # the smallest kernels: 0.2 to 5 us; waking a thread that waits for its inputs: a few more
+COPY_BANDWIDTH = 20e9  # memcpy of 64 MiB: 22 GB/s
+COPY_LATENCY = 10e-6  # two events between threads; assumed
+
+_GIB = 1 << 30
+
+
+MEASURED = "cpu"
+"""Name of the topology ``cpu1`` that makes the compiler measure the best use of the cores."""
+
+
+MOST_CPU_DEVICES = 9999
+"""The largest N of the names ``cpuN``."""
+
+
+def cpu_count_of(name: str) -> int | None:
+    """Return N of a name ``cpuN`` with N from 1 to `MOST_CPU_DEVICES`, 1 for ``cpu``, else None."""
+    if name == MEASURED:
+        return 1
+    match = re.fullmatch(r"cpu([1-9]\d{0,3})", name)
+    return int(match.group(1)) if match else None
+
+
+def cpu_topology(count: int) -> Topology:
+    """Return a topology of ``count`` logical devices that share this machine's memory.
+
+    Every device reads the parameters in host memory, so there is no bus. A switch called ``memory`` copies activations
+    between the devices' arenas. Each device has an equal part of the machine's memory, rounded down to GiB (to MiB below
+    1 GiB), so the topology depends on the machine. With more devices than cores each device has a fraction of a core's
+    speed; with fewer, each device computes its kernels with several threads.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import cpu_topology
+    >>> [device.name for device in cpu_topology(2).devices]
+    ['cpu0', 'cpu1']
+    """
+    return _topology(count, _kernels(), _cores())
+
+
+@lru_cache
+def _topology(count: int, kernels: _Kernels, cores: int) -> Topology:
+    ram = _physical_memory()
+    share = min(1.0, cores / count)
+    speed = share * (1 + kernels.thread_gain * (max(cores // count, 1) - 1))
+    step = _GIB if ram // count >= _GIB else 1 << 20
+    devices = tuple(
+        Device(
+            name=f"cpu{d}",
+            kind="cpu",
+            memory=max(ram // count // step, 1) * step,
+            memory_bandwidth=kernels.memory_bandwidth * share,
+            peak_flops={"float32": kernels.peak_flops * speed},
+            launch_overhead=LAUNCH_OVERHEAD,
+            model="logical CPU device",
+        )
+        for d in range(count)
+    )
+    names = tuple(device.name for device in devices)
+    switches = (Switch("memory", names, COPY_BANDWIDTH, COPY_LATENCY),) if count > 1 else ()
+    return Topology(
+        name=f"cpu{count}",
+        devices=devices,
+        switches=switches,
+        host_memory=ram // _GIB * _GIB,
+        source=f"memory and cores of this machine; speeds of CPU kernels ({kernels.source}), measured and rounded",
+    )
+
+
+def _kernels() -> _Kernels:
+    """Return whose kernels the compiler takes: oneDNN's if available, else TVM's own."""
+    asked = os.environ.get("TVM_SCHED_KERNEL_LIBRARIES")
+    if asked is not None:
+        return _ONEDNN if "onednn" in [name.strip() for name in asked.split(",")] else _TVM
+    try:
+        missing = library_function("tvm_sched.why_not_onednn")()
+    except (FileNotFoundError, RuntimeError):  # no C++ library, or an old one: nothing runs here
+        return _TVM
+    return _TVM if missing else _ONEDNN
+
+
+def _cores() -> int:
+    """Return the cores that kernels may use; without the C++ library, which runs them, all cores of this process."""
+    try:
+        return available_cores()
+    except (FileNotFoundError, RuntimeError):
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _physical_memory() -> int:
+    return int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES"))

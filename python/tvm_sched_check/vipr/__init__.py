@@ -1,0 +1,69 @@
+"""Write the bound of evidence as a VIPR certificate, for a checker that others wrote (``docs/proofs/vipr.md``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from ..document import Problem, Refused, read
+from .schedule_program import ScheduleProgram
+
+
+class Written(NamedTuple):
+    """What a certificate proves."""
+
+    proved_ns: int
+    """The bound in nanoseconds that the certificate proves."""
+    evidence_ns: int
+    """What the evidence proves."""
+    left_out: int
+    """The number of lemmas whose rule has no translation."""
+    constraints: int
+    """The number of constraints: what the certificate assumes of schedules."""
+    derivations: int
+    """The number of derived rows."""
+
+    @property
+    def all_proved(self) -> bool:
+        """Whether the certificate proves all that the evidence does."""
+        return self.proved_ns >= self.evidence_ns
+
+    @property
+    def lines(self) -> list[str]:
+        """The result as lines of text."""
+        less = f"; {self.left_out} lemmas have no translation" if self.left_out else ""
+        return [
+            f"the certificate proves {self.proved_ns} ns, the evidence {self.evidence_ns} ns{less}",
+            f"{self.constraints} constraints, {self.derivations} derivations",
+        ]
+
+
+def write(problem_file: str | Path, evidence_file: str | Path, certificate_file: str | Path) -> Written:
+    """Translate the evidence of a schedule's bound and write the certificate; raise `Refused` if a file is wrong.
+
+    The certificate is about the schedules that take at most what the evidence proves: all others are longer anyway.
+    """
+    document, digest = read(problem_file, "tvm_sched.problem")
+    evidence, _ = read(evidence_file, "tvm_sched.evidence")
+    try:
+        if evidence["problem"] != digest:
+            raise Refused(f"the evidence is of problem {evidence['problem']}; the digest of {problem_file} is {digest}")
+        if "relaxed" in evidence:
+            document = document | {key: evidence["relaxed"][key] for key in ("graph", "costs")}
+        elif "variants" in document:
+            raise Refused("the problem has variants, but the evidence has no relaxed problem")
+        translated = ScheduleProgram(Problem(document), evidence["proved_ns"])
+        proved = [translated.prove(lemma) for lemma in evidence["lemmas"]]
+        bound = translated.bound()
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
+    named = (("operator", translated.problem.o), ("device", translated.problem.d))
+    names = (f"{what} {number}: {name!r}" for what, numbers in named for name, number in numbers.items())
+    comments = [f"No schedule of problem {digest} takes less than {bound} ns.", *names]
+    program = translated.program
+    try:
+        with open(certificate_file, "w", encoding="ascii", errors="backslashreplace") as file:
+            file.writelines(f"{line}\n" for line in program.lines(comments, translated.latency, bound))
+    except OSError as error:
+        raise Refused(f"{certificate_file}: cannot be written ({error.strerror})") from None
+    return Written(bound, evidence["proved_ns"], proved.count(None), len(program.constraints), len(program.derived))

@@ -1,0 +1,121 @@
+"""Parameters in the file as oneDNN's kernels read them: values, layouts, and what stays plain."""
+
+import json
+
+import msgspec
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tvm_sched import runtime
+from tvm_sched._library import function as library_function
+from tvm_sched.problem import Storage, load_topology
+from tvm_sched.relax import compile
+from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
+
+onnx = pytest.importorskip("onnx")
+
+COLD = msgspec.structs.replace(load_topology("cpu1"), name="cold", storage=Storage("disk", 1e9, 1e-5, 4))
+RANDOM = np.random.default_rng(0)
+VALUES = {
+    "kernel": RANDOM.standard_normal((64, 32, 3, 3)).astype("float32") / 20,
+    "wide": RANDOM.standard_normal((64 * 36, 128)).astype("float32") / 40,
+    "shared": RANDOM.standard_normal((128, 128)).astype("float32") / 10,
+}
+
+
+def network():
+    """A convolution, a product of one row, and a matrix that two products share: of a row, and of itself."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["c"], pads=[0, 0, 0, 0]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Flatten", ["r"], ["f"]),
+        helper.make_node("MatMul", ["f", "wide"], ["m"]),
+        helper.make_node("MatMul", ["m", "shared"], ["s"]),
+        helper.make_node("MatMul", ["s", "shared"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "cold",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 128])],
+        [numpy_helper.from_array(value, name) for name, value in VALUES.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory):
+    """The network for a machine with storage, and without."""
+    if library_function("tvm_sched.why_not_onednn")():
+        pytest.skip("oneDNN is not installed")
+    folder, made = tmp_path_factory.mktemp("packed"), {}
+    for name, topology in (("cold", COLD), ("plain", "cpu1")):
+        model = compile(
+            network(), topology, parameters="external", cost_model="roofline", scheduler="single", cache=False
+        )
+        model.export(folder / f"{name}.so")
+        made[name] = folder / f"{name}.so"
+    return made
+
+
+def test_results_are_those_of_the_plain_artifact(artifacts):
+    given = RANDOM.standard_normal((1, 32, 8, 8)).astype("float32")
+    cold, plain = (runtime.load(artifacts[name]) for name in ("cold", "plain"))
+    (expected,) = plain.run(given)
+    for _ in range(2):
+        np.testing.assert_array_equal(cold.run(given)[0], expected)
+    assert {step["kind"] for step in cold.plans()[0]["steps"]} == {"read", "kernel"}
+    assert "queue_depth" not in plain.plans()[0]
+
+
+def test_some_parameters_are_laid_out_and_keep_their_numbers(artifacts):
+    cold, plain = (load_file(artifacts[name].with_suffix(".safetensors")) for name in ("cold", "plain"))
+    assert cold.keys() == plain.keys()
+    changed = {name for name in cold if not np.array_equal(cold[name], plain[name])}
+    assert changed, "the weights of a product of one row are read column by column"
+    for name in cold:
+        assert cold[name].shape == plain[name].shape
+        np.testing.assert_array_equal(np.sort(cold[name], axis=None), np.sort(plain[name], axis=None))
+
+
+def test_what_lies_in_a_layout_is_laid_out_once():
+    described = {
+        "primitive": "matmul",
+        "operands": [
+            {"dims": [1, 4], "strides": [4, 1]},
+            {"dims": [4, 6], "strides": [6, 1], "parameter": True},
+            {"dims": [1, 6], "strides": [6, 1]},
+        ],
+    }
+    document = json.dumps({"version": VERSION, "kernels": {"kernel": described}})
+    layouts = [str(layout) for layout in library_function("tvm_sched.onednn_layouts")(document)]
+    assert layouts == ["", "ba", ""], "each column's terms side by side"
+    import tvm_ffi
+
+    weights = np.arange(24, dtype="float32").reshape(4, 6)
+    packed = np.zeros_like(weights)
+    library_function("tvm_sched.onednn_pack")(
+        document, 1, "ba", tvm_ffi.from_dlpack(weights), tvm_ffi.from_dlpack(packed)
+    )
+    np.testing.assert_array_equal(packed.reshape(6, 4), weights.T)
+
+    def product(layout, given):
+        kernel = {**described, "operands": [dict(operand) for operand in described["operands"]]}
+        if layout:
+            kernel["operands"][1]["layout"] = layout
+        made = library_function("tvm_sched.make_onednn_module")(
+            json.dumps({"version": VERSION, "kernels": {"kernel": kernel}})
+        )
+        source, result = np.ones((1, 4), "float32"), np.zeros((1, 6), "float32")
+        made["kernel"](*map(tvm_ffi.from_dlpack, (source, given, result)))
+        return result
+
+    np.testing.assert_array_equal(product("", weights), weights.sum(0, keepdims=True))
+    np.testing.assert_array_equal(product("ba", packed), weights.sum(0, keepdims=True))
+    # A matrix of ab is what the strides say, under another name: it is copied into the layout that the kernel wants.
+    np.testing.assert_array_equal(product("ab", weights), weights.sum(0, keepdims=True))
+    with pytest.raises(Exception, match='no layout "nonsense" in this version of oneDNN'):
+        product("nonsense", weights)
