@@ -268,7 +268,7 @@ def _withdraw(name: str, seconds: float) -> tuple[list[str], bool]:
     actors = parts(name)
     for part in sorted(actors):  # the ingress comes first: no new requests
         _kill(part)
-    released = [stage_nodes.remove(name, number) for number in {1, *map(generation_of, found)}]
+    released = [stage_nodes.remove(name, number) for number in {1, *map(generation_of, actors)}]
     reserved = any(released)
     forget_generation(name)
     end = time.monotonic() + seconds
