@@ -53,6 +53,7 @@ NOTES = """
 means are geometric, over as many graphs as the table `graphs` says. The aims for `anytime` in 60 s on 2 cores, over
 the 20 REGAL-like graphs of seeds 0 to 19 (`tvm_sched_bench.testing.regal`): 0.98, 0.95 and 0.90 for 4, 8 and 16 stages.
 Seconds depend on what else runs on the machine; a run on a busy one has worse bounds, above all on the larger graphs.
+Graphs that fit a row of the paper's Table 3, with its figures beside, are on [another page](mtpp_local.md).
 """
 LOCAL_NOTES = """
 Graphs of `tvm_sched_bench.testing.regal.regal_local`: 50 to 200 nodes, each of which reads two of the six before it, and a

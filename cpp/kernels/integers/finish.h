@@ -2,24 +2,42 @@
 
 constexpr int kVectors = kColumns / Isa::kLanes;
 
-/// One row of a tile, all columns of it.
-template <Result kResult>
-inline __attribute__((always_inline)) void FinishRow(const Epilogue& epilogue,
-                                                     const std::int32_t* sums, std::int64_t first,
-                                                     void* to) {
-  Isa::Ints values[kVectors];
+/// What is the same for all rows of a tile. Missing numbers change nothing: 0, 1 and -0.
+struct Columns {
+  Isa::Ints bias[kVectors];
+  Isa::Floats factor[kVectors], summand[kVectors];
+};
+
+inline __attribute__((always_inline)) Columns ColumnsOf(const Epilogue& epilogue,
+                                                        std::int64_t first) {
+  Columns columns;
 #pragma GCC unroll 4
   for (int v = 0; v < kVectors; ++v) {
     const std::int64_t column = first + v * Isa::kLanes;
-    Isa::Ints sum = Isa::LoadInts(sums + v * Isa::kLanes);
-    if (epilogue.bias != nullptr) sum = Isa::Add(sum, Isa::LoadInts(epilogue.bias + column));
+    columns.bias[v] =
+        epilogue.bias != nullptr ? Isa::LoadInts(epilogue.bias + column) : Isa::Zeros();
+    columns.factor[v] = epilogue.factor != nullptr ? Isa::LoadFloats(epilogue.factor + column)
+                                                   : Isa::EachFloat(1.0F);
+    columns.summand[v] = epilogue.summand != nullptr ? Isa::LoadFloats(epilogue.summand + column)
+                                                     : Isa::EachFloat(-0.0F);
+  }
+  return columns;
+}
+
+/// One row of a tile, all columns of it.
+template <Result kResult>
+inline __attribute__((always_inline)) void FinishRow(const Epilogue& epilogue,
+                                                     const Columns& columns,
+                                                     const std::int32_t* sums, void* to) {
+  Isa::Ints values[kVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    const Isa::Ints sum = Isa::Add(Isa::LoadInts(sums + v * Isa::kLanes), columns.bias[v]);
     if constexpr (kResult == Result::kInt32) {
       Isa::StoreInts(static_cast<std::int32_t*>(to) + v * Isa::kLanes, sum);
       continue;
     }
-    Isa::Floats value = Isa::ToFloats(sum);
-    if (epilogue.factor != nullptr) value = value * Isa::LoadFloats(epilogue.factor + column);
-    if (epilogue.summand != nullptr) value = value + Isa::LoadFloats(epilogue.summand + column);
+    Isa::Floats value = Isa::ToFloats(sum) * columns.factor[v] + columns.summand[v];
     value = Isa::Bounded(value, epilogue.least, epilogue.greatest);
     if constexpr (kResult == Result::kFloat32) {
       Isa::StoreFloats(static_cast<float*>(to) + v * Isa::kLanes, value);
@@ -44,19 +62,21 @@ inline void LookUpRows(const std::uint8_t* table, std::uint8_t* to, std::int64_t
   }
 }
 
+/// The epilogue is a copy, which the rows that are stored cannot change.
 template <Result kResult>
-void FinishRows(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
+void FinishRows(const Epilogue epilogue, const std::int32_t* sums, int rows, std::int64_t first,
                 int columns, void* to, std::int64_t apart) {
   constexpr int kSize = kResult == Result::kInt8 || kResult == Result::kUint8 ? 1 : 4;
   auto* bytes = static_cast<std::uint8_t*>(to);
+  const Columns same = ColumnsOf(epilogue, first);
   if (columns == kColumns) {
     for (int r = 0; r < rows; ++r) {
-      FinishRow<kResult>(epilogue, sums + r * kColumns, first, bytes + r * apart);
+      FinishRow<kResult>(epilogue, same, sums + r * kColumns, bytes + r * apart);
     }
   } else {
     for (int r = 0; r < rows; ++r) {
       alignas(64) char whole[kColumns * kSize];
-      FinishRow<kResult>(epilogue, sums + r * kColumns, first, whole);
+      FinishRow<kResult>(epilogue, same, sums + r * kColumns, whole);
       __builtin_memcpy(bytes + r * apart, whole, static_cast<unsigned long>(columns) * kSize);
     }
   }

@@ -1,5 +1,7 @@
 #include "kernels/onednn/fastest.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -14,7 +16,16 @@ namespace tvm_sched::onednn {
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Time = std::chrono::nanoseconds;
+
+/// What a kernel of this many threads takes: of one thread its processor time, since other work on
+/// the machine interrupts it, and of several the time by the clock.
+Time Now(int threads) {
+  if (threads > 1) return std::chrono::steady_clock::now().time_since_epoch();
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return std::chrono::seconds(time.tv_sec) + Time(time.tv_nsec);
+}
 
 constexpr std::size_t kTried = 4;  // oneDNN names its implementations in the order it likes them
 constexpr double kHopeless = 1.5;  // times the fastest in the first turn: not tried again
@@ -55,31 +66,31 @@ class Candidate {
     primitive_ = prepared.make();
   }
 
-  void Run(dnnl::stream& stream) {
-    const Clock::time_point begin = Clock::now();
+  void Run(dnnl::stream& stream, int threads) {
+    const Time begin = Now(threads);
     primitive_.execute(stream, arguments_);
     stream.wait();
-    least_ = std::min(least_, Clock::now() - begin);
+    least_ = std::min(least_, Now(threads) - begin);
   }
 
   /// Forget the runs so far.
-  void Reset() { least_ = Clock::duration::max(); }
+  void Reset() { least_ = Time::max(); }
 
   const std::string& name() const { return name_; }
-  Clock::duration least() const { return least_; }
+  Time least() const { return least_; }
 
  private:
   std::string name_;
   std::unordered_map<int, dnnl::memory> arguments_;
   dnnl::primitive primitive_;
-  Clock::duration least_ = Clock::duration::max();
+  Time least_ = Time::max();
 };
 
 bool IsFaster(const Candidate& a, const Candidate& b) { return a.least() < b.least(); }
 
 /// Those that have a chance after a first run, which also warms up; the first is always kept.
-void DropHopeless(std::vector<Candidate>* candidates, dnnl::stream& stream) {
-  for (Candidate& candidate : *candidates) candidate.Run(stream);
+void DropHopeless(std::vector<Candidate>* candidates, dnnl::stream& stream, int threads) {
+  for (Candidate& candidate : *candidates) candidate.Run(stream, threads);
   const auto limit =
       kHopeless * std::min_element(candidates->begin(), candidates->end(), IsFaster)->least();
   const auto hopeless = [limit](const Candidate& each) { return each.least() > limit; };
@@ -89,14 +100,14 @@ void DropHopeless(std::vector<Candidate>* candidates, dnnl::stream& stream) {
 }
 
 /// In turns, so that other work on the machine meets all of them.
-std::string Fastest(std::vector<Candidate> candidates) {
+std::string Fastest(std::vector<Candidate> candidates, int threads) {
   dnnl::stream stream(Engine());
-  DropHopeless(&candidates, stream);
+  DropHopeless(&candidates, stream, threads);
   if (candidates.size() == 1) return "";
-  const Clock::time_point begin = Clock::now();
+  const Time begin = Now(threads);
   for (int turn = 0; turn < kMostTurns; ++turn) {
-    if (turn >= kFewestTurns && Clock::now() - begin > kLong) break;
-    for (Candidate& candidate : candidates) candidate.Run(stream);
+    if (turn >= kFewestTurns && Now(threads) - begin > kLong) break;
+    for (Candidate& candidate : candidates) candidate.Run(stream, threads);
   }
   const auto best = std::min_element(candidates.begin(), candidates.end(), IsFaster);
   return best->least() < kGain * candidates.front().least() ? best->name() : "";
@@ -107,14 +118,15 @@ std::string Fastest(std::vector<Candidate> candidates) {
 std::string FastestImplementation(const Description& description, int cores) {
   std::string found;
   if (IsOwn(description.primitive) || MatrixVector::Computes(description)) return found;
-  threads::Enter(description.cores.Of(cores), [&] {
+  const int threads = description.cores.Of(cores);
+  threads::Enter(threads, [&] {
     std::vector<Candidate> candidates;
     Memories memories;
     for (const std::string& name : ImplementationsOf(description, Engine())) {
       if (candidates.size() == kTried || name.find("ref") != std::string::npos) break;
       candidates.emplace_back(description, name, &memories);
     }
-    if (candidates.size() > 1) found = Fastest(std::move(candidates));
+    if (candidates.size() > 1) found = Fastest(std::move(candidates), threads);
   });
   return found;
 }

@@ -65,4 +65,4 @@ def _is_float32(kernel: dict[str, Any]) -> bool:
 
 def _key(kernel: dict[str, Any], where: list[Any]) -> str:
     text = json.dumps([VERSION, kernel, where], sort_keys=True)
-    return "implementation " + hashlib.sha256(text.encode()).hexdigest()
+    return "implementation by processor time " + hashlib.sha256(text.encode()).hexdigest()
