@@ -335,8 +335,8 @@ def page(models: list[Model], engines: list[str], turns: int, target: Path | Non
     made.text("## Predicted and measured")
     made.text(
         "Milliseconds. Predicted: the schedule's latency from the first read to the last kernel, and its bound. Measured: "
-        "from the first read to the end of the first run. *Disk*: the reads alone. The model does not count what comes before "
-        "the first read (Python, libraries), nor what a first call does besides its kernels' work: pages that are touched "
+        "from the first read to the end of the first run. *Disk*: the reads alone. The model does not count what "
+        "comes before the first read (Python, libraries), nor what a first call does besides its kernels' work: pages that are touched "
         "first, weights that are laid out then because they could not be when the model was compiled."
     )
     rows = []
@@ -381,7 +381,7 @@ def main() -> None:
     """Make the models, measure, write the page."""
     options = parser(__doc__)
     options.add_argument(
-        "--folder", type=Path, help="where models and artifacts are written; on the disk to be measured"
+        "--folder", type=Path, default=Path(), help="where models and artifacts are written; on the disk to be measured"
     )
     options.add_argument(
         "--sizes", type=int, nargs="*", default=[64, 512, 2048], metavar="MIB", help="of chains of products"
@@ -401,7 +401,7 @@ def main() -> None:
         sys.path.append(arguments.packages)
     engines = [each for each in ENGINES if each == "ours" or importlib.util.find_spec(each.split(",")[0])]
     with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="cold-start-") as made:
-        folder = Path(made)
+        folder = Path(made).resolve()
         topology = folder / "machine.toml"
         detect = [sys.executable, "-m", "tvm_sched.cli", "topology", "detect", "--storage", made, "-o", str(topology)]
         subprocess.run(detect, check=True, stdout=subprocess.DEVNULL)
