@@ -335,9 +335,9 @@ def page(models: list[Model], engines: list[str], turns: int, target: Path | Non
     made.text("## Predicted and measured")
     made.text(
         "Milliseconds. Predicted: the schedule's latency from the first read to the last kernel, and its bound. Measured: "
-        "from the first read to the end of the first run. *Disk*: the reads alone. The model does not count what "
-        "comes before the first read (Python, libraries), nor what a first call does besides its kernels' work: pages that are touched "
-        "first, weights that are laid out then because they could not be when the model was compiled."
+        "from the first read to the end of the first run. *Disk*: the reads alone. The model does not count what comes "
+        "before the first read (Python, libraries), nor what a first call does besides its kernels' work: pages that are "
+        "touched first, weights that are laid out then because they could not be when the model was compiled."
     )
     rows = []
     for model in models:
