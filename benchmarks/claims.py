@@ -85,10 +85,10 @@ def benchmark_methods() -> str:
     hios = number(families["hios (6)"]["hios-lp"])
     beside = {name: value / over["anytime"] for name, value in over.items()}
     return (
-        f"HEFT's schedules take {percent(beside['heft'])} longer, SortingHat's {percent(beside['sortinghat'])} "
-        f"({percent(of['sortinghat'] / of['anytime'])} on the 5 problems of its own kind), "
-        f"HIOS-LP's {percent(beside['hios-lp'])} longer ({percent(hios)} on graphs of the kind that its authors use); "
-        f"one device takes {beside['single']:.1f} times as long"
+        f"HEFT's schedules take {percent(beside['heft'])} longer than ours, HIOS-LP's {percent(beside['hios-lp'])}, "
+        f"SortingHat's {percent(beside['sortinghat'])}; one device takes {beside['single']:.1f} times as long. On the kind "
+        "of problem that each was made for, SortingHat's take "
+        f"{percent(of['sortinghat'] / of['anytime'])} longer and HIOS-LP's {percent(hios)}"
     )
 
 
@@ -106,8 +106,8 @@ def best_known() -> str:
         r"Of (\d+) instances: a median of ([\d.]+)%, and (\d+)% under (\d+)%", text
     ).groups()
     return (
-        f"The whole benchmark has {count} instances, with pipelines and clusters: the best known solution is within "
-        f"{median} % of the bound for half of them and within {below} % for {share} %"
+        f"With pipelines and clusters, the whole benchmark has {count} instances: for half of them the best known solution "
+        f"is within {median} % of its bound, for {share} % within {below} %"
     )
 
 
@@ -123,9 +123,9 @@ def sortinghat() -> str:
     mean = {name: number(row["average"]) for name, row in rows.items()}
     paper = rows["SortingHat"]["paper's average"]
     return (
-        f"{mean['anytime, fused kernels']:.2f} times as fast on average; SortingHat, on the same fused kernels, reaches "
-        f"{mean['SortingHat']:.2f} in our runs and {paper} in its paper. Variants, which "
-        f"SortingHat does not know, raise ours to {mean['anytime']:.2f}"
+        f"{mean['anytime, fused kernels']:.2f} times as fast on average without variants, {mean['anytime']:.2f} with "
+        "variants, which SortingHat does not know. SortingHat, on the same fused kernels, reaches "
+        f"{mean['SortingHat']:.2f} in our runs; its paper says {paper}"
     )
 
 
@@ -194,10 +194,9 @@ def cpu() -> str:
     level = "on a par with" if 0.9 <= number(row["latency, ours / best peer"]) <= 1.1 else "not on a par with"
     return (
         f"{level} the best of ONNX Runtime, OpenVINO and PyTorch, and faster on {row['ours is best']} of "
-        f"{row['measured']} held-out networks. Its latency is "
-        f"{row['latency, ours / best peer']} times theirs in the geometric mean (best {min(measured):.2f}, worst "
-        f"{number(row['worst']):.2f}), the time to the first output {row['first output']} times, "
-        f"memory {row['memory']} times."
+        f"{row['measured']} held-out networks. Relative to the best of the three, in the geometric mean, latency is "
+        f"{row['latency, ours / best peer']} ({min(measured):.2f} to {number(row['worst']):.2f}), the time to the first "
+        f"output {row['first output']}, memory {row['memory']}; below 1, tvm_sched is better."
     )
 
 
@@ -208,13 +207,16 @@ def gpu() -> str:
         if ratios:
             mean = statistics.geometric_mean(ratios)
             dtype = ("float32", "float16")[len(words)]  # the order of the page
-            words.append(f"{len(ratios)} networks in {dtype} {ratios[0]:.2f} to {ratios[-1]:.2f} times ({mean:.2f})")
+            run, named = (" as fast (geometric mean ", " run") if not words else (" (", "")
+            words.append(
+                f"{len(ratios)} networks in {dtype}{named} {ratios[0]:.2f} to {ratios[-1]:.2f} times{run}{mean:.2f})"
+            )
         for row in (row for row in found.values() if re.search(r"\d", row.get("torch.compile", ""))):
             ours = [row[name] for name in ("ours, one stream", "ours, Opara's streams") if re.search(r"\d", row[name])]
             compiled.append(number(row["torch.compile"].strip("*")) < min(number(cell.strip("*")) for cell in ours))
     return (
-        f"as fast as PyTorch's CUDA graphs (geometric mean): {', '.join(words)}. torch.compile, run on "
-        f"{len(compiled)} of these, is faster on {sum(compiled)}."
+        f"compared with PyTorch's CUDA graphs, {', '.join(words)}. torch.compile was run on {len(compiled)} of these, "
+        f"and is faster on {sum(compiled)}."
     )
 
 
@@ -224,8 +226,8 @@ def language_models() -> str:
     assert [row["engine"] for row in (ours, torch, llama)] == ["tvm_sched", "transformers", "llama.cpp"]
     decode, prompt = "decode, tokens/s", "prompt, tokens/s"
     return (
-        f"A decode step in float32 takes {number(llama[decode]) / number(ours[decode]):.1f} times the processor time of "
-        f"llama.cpp, a prompt {number(torch[prompt]) / number(ours[prompt]):.1f} times that of PyTorch (measured)."
+        f"In float32, a decode step takes {number(llama[decode]) / number(ours[decode]):.1f} times the processor time of "
+        f"llama.cpp, but a prompt takes {number(torch[prompt]) / number(ours[prompt]):.1f} times that of PyTorch (measured)."
     )
 
 

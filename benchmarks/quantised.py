@@ -245,7 +245,7 @@ def page(kept: dict[str, dict[str, Any]], path: Path) -> Page:
     made = Page("Quantised models", path)
     made.text(
         "Latency of models of 8 bits: ours, our float32 form of the same network, ONNX Runtime and OpenVINO. The least of "
-        f"at least {TURNS} turns of {SECONDS} s each, in which all methods take turns, in ms: on one core the processor time "
+        f"at least {TURNS} turns of {SECONDS} s each, in which all methods take turns, in ms: on one core processor time "
         "of a run, which other work on the machine changes little, on two the latency. In brackets the median latency. "
         "*Of the peer* is ours over the faster peer, *of float32* ours over our float32 form. "
         "What was not measured has no line. *Load* is the machine's load average when the measurement began.\n\n"

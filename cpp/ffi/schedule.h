@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "arrays.h"
-#include "simulate/memory.h"
+#include "simulate/device_memory.h"
 #include "simulate/schedule.h"
 #include "simulate/simulate.h"
 

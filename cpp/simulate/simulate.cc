@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "precedence.h"
-#include "streams.h"
+#include "overlapping_streams.h"
 
 namespace tvm_sched::simulate {
 namespace {

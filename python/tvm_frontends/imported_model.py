@@ -25,7 +25,15 @@ _ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """A model as a Relax module and its parameters."""
+    """A model as a Relax module and its parameters.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> imported = tvm_frontends.load_model("model.onnx", {"x": (2, 3)})
+    >>> imported.inputs, imported.output_names, sorted(imported.parameters)
+    ({'x': ((2, 3), 'float32')}, ('y',), ['w'])
+    """
 
     mod: tvm.IRModule
     """Its ``main`` takes the inputs, then the parameters; the function attribute ``num_input`` says how many inputs.
@@ -66,14 +74,32 @@ def _as_tensor(value: npt.NDArray[np.generic]) -> tvm.runtime.Tensor:
 
 
 def number_of_inputs(function: relax.Function) -> int:
-    """Return how many arguments of ``main`` are inputs (TVM's attribute ``num_input``); the parameters follow them."""
+    """Return how many arguments of ``main`` are inputs (TVM's attribute ``num_input``); the parameters follow them.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> from tvm_frontends.imported_model import number_of_inputs
+    >>> number_of_inputs(tvm_frontends.load_model("model.onnx", {"x": (2, 3)}).mod["main"])
+    1
+    """
     if function.attrs and "num_input" in function.attrs:
         return int(function.attrs["num_input"])
     return len(function.params)
 
 
 def data_address(constant: tvm.ir.GenericConst) -> int:
-    """Return the address of a constant's value: two constants that share memory are one parameter."""
+    """Return the address of a constant's value: two constants that share memory are one parameter.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> import tvm
+    >>> from tvm_frontends.imported_model import data_address
+    >>> constant = tvm.relax.const(numpy.ones(4, "float32"))
+    >>> data_address(constant) == data_address(constant)
+    True
+    """
     return int(constant.value.data_ptr())
 
 
@@ -98,6 +124,14 @@ def lift_constants(mod: tvm.IRModule, variables: Mapping[int, relax.Var]) -> tvm
     ----------
     variables : mapping of int to relax.Var
         The new argument for each constant, by `data_address`; arguments are added in this order.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> from tvm_frontends.imported_model import lift_constants
+    >>> whole = lift_constants(tvm_frontends.load_model("model.onnx", {"x": (2, 3)}).mod, {})
+    >>> [variable.name for variable in whole["main"].params]
+    ['x', 'w']
     """
     function = mod["main"]
     inputs = number_of_inputs(function)
@@ -111,7 +145,15 @@ def lift_constants(mod: tvm.IRModule, variables: Mapping[int, relax.Var]) -> tvm
 
 
 def main_constants(mod: tvm.IRModule) -> list[tvm.ir.GenericConst]:
-    """Return the tensor constants of ``main``, each value once, in order of first use."""
+    """Return the tensor constants of ``main``, each value once, in order of first use.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> from tvm_frontends.imported_model import main_constants
+    >>> main_constants(tvm_frontends.load_model("model.onnx", {"x": (2, 3)}).mod)
+    []
+    """
     constants: dict[int, tvm.ir.GenericConst] = {}
 
     def visit(expr: relax.Expr) -> None:

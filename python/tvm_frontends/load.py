@@ -69,6 +69,12 @@ def open_model(model: Any, name: str | None = None) -> ModelSource:
     ------
     ModelError
         As for `load_model`.
+
+    Examples
+    --------
+    >>> from tvm_frontends import open_model
+    >>> open_model("model.onnx").name
+    'model'
     """
     if isinstance(model, ModelSource):
         return model

@@ -36,7 +36,15 @@ class Description:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model that can be imported with several shapes; work that does not depend on the shapes is done once."""
+    """A model that can be imported with several shapes; work that does not depend on the shapes is done once.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> source = tvm_frontends.open_model("model.onnx")
+    >>> source.inputs[0].name, source.load({"x": (1, 3)}).inputs
+    ('x', {'x': ((1, 3), 'float32')})
+    """
 
     name: str
     where: str

@@ -51,14 +51,30 @@ _HOMES = {
 
 
 def load_problem(path: str) -> Problem:
-    """Read a problem file (``docs/formats/problem.md``)."""
+    """Read a problem file (``docs/formats/problem.md``).
+
+    Examples
+    --------
+    >>> from tvm_sched import load_problem
+    >>> problem.save("fork.json")
+    >>> load_problem("fork.json").digest == problem.digest
+    True
+    """
     from .problem import Problem
 
     return Problem.load(path)
 
 
 def load_schedule(path: str) -> Schedule:
-    """Read a schedule file (``docs/formats/schedule.md``)."""
+    """Read a schedule file (``docs/formats/schedule.md``).
+
+    Examples
+    --------
+    >>> from tvm_sched import load_schedule
+    >>> schedule.save("fork.schedule.json")
+    >>> load_schedule("fork.schedule.json").scheduler
+    'heft'
+    """
     from .schedule import Schedule
 
     return Schedule.load(path)

@@ -26,7 +26,17 @@ def report_to(progress: Progress | None) -> Iterator[None]:
 
 
 def report_progress(what: str, done: int, total: int) -> None:
-    """Report the progress of the work to the listener, if there is one."""
+    """Report the progress of the work to the listener, if there is one.
+
+    Examples
+    --------
+    >>> from tvm_sched.progress import report_to
+    >>> from tvm_sched.schedulers import report_progress
+    >>> with report_to(print):
+    ...     report_progress("layers", 1, 4)
+    ...
+    layers 1 4
+    """
     listener = _listener.get()
     if listener is not None:
         listener(what, done, total)

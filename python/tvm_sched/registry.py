@@ -19,7 +19,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of a method that has none."""
+    """Options of a method that has none.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedulers import NoOptions, get
+    >>> get("single").options is NoOptions, get("heft").options is NoOptions
+    (False, True)
+    """
 
 
 @dataclass(frozen=True)
@@ -103,12 +110,26 @@ class Registry(Generic[Entry]):
         return entry
 
     def names(self) -> list[str]:
-        """Return the names of all entries, including those of installed packages."""
+        """Return the names of all entries, including those of installed packages.
+
+        Examples
+        --------
+        >>> from tvm_sched.schedulers import names
+        >>> {"anytime", "heft", "single"} <= set(names())
+        True
+        """
         self._load()
         return sorted(self.entries)
 
     def get(self, name: str) -> Entry:
-        """Return the entry of that name; raises `InputError` that lists the known names."""
+        """Return the entry of that name; raises `InputError` that lists the known names.
+
+        Examples
+        --------
+        >>> from tvm_sched.schedulers import get
+        >>> get("heft").name
+        'heft'
+        """
         self._load()
         if name not in self.entries:
             hint = did_you_mean(name, self.entries)
@@ -171,6 +192,17 @@ class Methods(Registry[Method[Function]]):
         ------
         InputError
             The name is taken by another function.
+
+        Examples
+        --------
+        >>> from tvm_sched.schedule import Schedule
+        >>> from tvm_sched.schedulers import register, solve
+        >>> @register("all-on-gpu0")
+        ... def all_on_gpu0(problem, workload, options):
+        ...     return solve(problem, workload, "single", {"device": "gpu0"})
+        ...
+        >>> solve(problem, method="all-on-gpu0").certificate.latency_ns
+        4750
         """
 
         def add(function: Function) -> Function:

@@ -42,6 +42,12 @@ class SearchLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ------
     InputError
         A limit is below 0, or not a number.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedulers import SearchLimits
+    >>> solve(problem, budget=SearchLimits(time_limit=5.0)).certificate.status
+    'optimal'
     """
 
     time_limit: float | None = None

@@ -17,7 +17,14 @@ FORMAT, VERSION = "tvm_sched.best_known", 1
 
 
 class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Best known solution and bound of an instance."""
+    """Best known solution and bound of an instance.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench import Known
+    >>> Known(case.digest, value=3750.0, method="heft", bound=3000.0, bound_by="device work").value
+    3750.0
+    """
 
     digest: str
     """Digest of the instance's content."""
@@ -35,7 +42,12 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class BestKnown:
-    """``best.json`` and the folder ``best`` beside a suite: solutions and evidence, compressed."""
+    """``best.json`` and the folder ``best`` beside a suite: solutions and evidence, compressed.
+
+    Examples
+    --------
+    >>> BestKnown(suite).of(case)
+    """
 
     def __init__(self, suite: Suite) -> None:
         self.file, self.folder = suite.folder / "best.json", suite.folder / "best"

@@ -28,7 +28,13 @@ _PACKAGES = ("tvm-sched", "apache-tvm", "ortools", "numpy")
 
 
 class Result(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Result of a method on an instance."""
+    """Result of a method on an instance.
+
+    Examples
+    --------
+    >>> result.value, result.key == (case.name, case.digest, "heft", 0)
+    (3750.0, True)
+    """
 
     instance: str
     kind: str
@@ -79,7 +85,16 @@ class Circumstances(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Run:
-    """A folder of results: ``run.json``, ``results.jsonl``, ``solutions/METHOD/INSTANCE.json``."""
+    """A folder of results: ``run.json``, ``results.jsonl``, ``solutions/METHOD/INSTANCE.json``.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tvm_sched_bench import Run
+    >>> log = Run(Path("out"))
+    >>> log.solution("heft", case.name).parts[:3], log.results
+    (('out', 'solutions', 'heft'), [])
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -22,7 +22,14 @@ _LOOK = 0.1
 
 @dataclass(frozen=True)
 class RunLimits:
-    """Limits of a method's runs."""
+    """Limits of a method's runs.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench import RunLimits
+    >>> RunLimits(seconds=1.0, overtime=2.0).most
+    5.0
+    """
 
     seconds: float
     """Time limit of methods that have one."""
@@ -65,6 +72,14 @@ def run(
     ------
     InputError
         No kind has one of the methods, or the folder is of another run.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tvm_sched_bench import Run, RunLimits, run
+    >>> run(suite.cases, RunLimits(seconds=1.0), Run(Path("out")), methods=["heft"])
+    >>> [result.value for result in Run(Path("out")).results]
+    [3750.0]
     """
     known = {method for case in cases for method in case.kind.methods()}
     if unknown := [name for name in methods if name not in known]:

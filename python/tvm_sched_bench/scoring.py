@@ -41,6 +41,15 @@ def score(suite: Suite, folder: Path, method: str = "") -> Iterator[tuple[Case, 
     ------
     InputError
         The folder holds no solution of the suite's instances.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tvm_sched_bench import score
+    >>> Path("mine/small").mkdir(parents=True)
+    >>> schedule.save(f"mine/{case.name}.json")
+    >>> [(scored.value, scored.error) for _, scored, _ in score(suite, Path("mine"))]
+    [(3750, '')]
     """
     solutions = list(_solutions(suite, folder))
     if not solutions:
@@ -74,6 +83,12 @@ def keep(best: BestKnown, judged: Iterable[tuple[Case, Result, bytes]]) -> list[
     ------
     InputError, SchedulerError
         The other implementation refuses a solution that the package accepted, or prices it differently.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench import keep
+    >>> [kept.name for kept in keep(best, [(case, result, schedule.to_json())])], best.of(case).value
+    (['small/fork'], 3750.0)
     """
     changed = []
     for case, result, solution in judged:
@@ -117,6 +132,13 @@ def check_kept(best: BestKnown, cases: Iterable[Case]) -> Iterator[tuple[Case, K
     ------
     InputError, SchedulerError
         The other implementation refuses a kept solution or differs from the package, or best.json has another value.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench import check_kept, keep
+    >>> kept = keep(best, [(case, result, schedule.to_json())])
+    >>> [(checked.name, error) for checked, _, error in check_kept(best, suite.cases)]
+    [('small/fork', '')]
     """
     for case in cases:
         known = best.of(case)
@@ -165,6 +187,13 @@ def prove_kept(best: BestKnown, cases: Iterable[Case], iterations: int = 2000) -
     ------
     Proving
         Outcome for each instance with a kept solution.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench import keep, prove_kept
+    >>> kept = keep(best, [(case, result, schedule.to_json())])
+    >>> [proving.case.name for proving in prove_kept(best, suite.cases)]
+    ['small/fork']
     """
     for case in cases:
         known = best.of(case)
@@ -200,6 +229,13 @@ def raise_bounds(best: BestKnown, suite: Suite, results: Iterable[Result]) -> li
 
     These bounds have no evidence (see `prove_kept`), and the old evidence is deleted. So a bound with evidence stays
     unless the new one is stronger by more than `ROUNDING`.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench import keep, raise_bounds
+    >>> kept = keep(best, [(case, result, schedule.to_json())])
+    >>> [raised.name for raised in raise_bounds(best, suite, [result])]
+    []
     """
     changed = []
     for result in results:

@@ -47,7 +47,15 @@ class Summary:
 
 
 class Standings:
-    """All results on a suite's current instances, with the best known solutions."""
+    """All results on a suite's current instances, with the best known solutions.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench import Standings
+    >>> standings = Standings(suite, [result], best)
+    >>> standings.value(case.name, "heft"), standings.bound(case.name), standings.leaders(case.name)
+    (3750.0, (3000.0, 'device work'), ['heft'])
+    """
 
     def __init__(self, suite: Suite, results: Iterable[Result], best: BestKnown) -> None:
         self.cases: dict[str, Case] = {}
@@ -116,7 +124,14 @@ class Standings:
 
 
 def summaries(standings: Standings) -> list[Summary]:
-    """Summarise each method and kind."""
+    """Summarise each method and kind.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench import Standings, summaries
+    >>> [(summary.kind, summary.method) for summary in summaries(Standings(suite, [result], best))]
+    [('latency', 'heft')]
+    """
     return [each for kind in standings.kinds for each in _of(standings, kind)]
 
 
@@ -152,7 +167,14 @@ def _over_best(standings: Standings, values: Mapping[str, float]) -> float | Non
 
 
 def page(standings: Standings, circumstances: Sequence[Circumstances], command: str, note: str = "") -> str:
-    """Return all tables as a page of Markdown, with a note on the circumstances above them."""
+    """Return all tables as a page of Markdown, with a note on the circumstances above them.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench import Standings, page
+    >>> page(Standings(suite, [result], best), [], "tvm-sched bench run").splitlines()[0]
+    '# The benchmark: methods against the best known'
+    """
     lines = ["# The benchmark: methods against the best known", ""]
     lines += (
         [f"Made by `{command}`.", ""]

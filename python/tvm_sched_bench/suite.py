@@ -51,7 +51,13 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Case:
-    """An instance: its name, its kind, and how it is made."""
+    """An instance: its name, its kind, and how it is made.
+
+    Examples
+    --------
+    >>> case.name, case.kind.name, case.source
+    ('small/fork', 'latency', 'problem')
+    """
 
     name: str
     kind: Kind[Any]
@@ -90,7 +96,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Suite:
-    """All instances, in the order of the file."""
+    """All instances, in the order of the file.
+
+    Examples
+    --------
+    >>> [chosen.name for chosen in suite.chosen(["small/*"])]
+    ['small/fork']
+    """
 
     folder: Path
     cases: Sequence[Case]
@@ -122,6 +134,11 @@ def load_suite(path: str | os.PathLike[str]) -> Suite:
     ------
     FormatError, InputError
         It cannot be read, names an unknown kind or source, or the same instance twice.
+
+    Examples
+    --------
+    >>> [loaded.name for loaded in load_suite("suite.toml").cases]
+    ['small/fork']
     """
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
     families = parse_toml(read_bytes(file), FORMAT, VERSION, _Document, os.fspath(file)).family

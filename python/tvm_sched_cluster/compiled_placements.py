@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ from tvm_sched.relax.pipeline_api import ExportablePipeline, compile_pipeline
 
 from . import Cluster, Service, ServicePlacement
 from .placement_pipelines import plan_of_placement, service_of_graph, stage_topology
+from .problem.cluster import GpuKind
 
 
 def service_of_model(
@@ -27,6 +28,8 @@ def service_of_model(
     *,
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     backend: str = "cuda",
+    kinds: Sequence[GpuKind] = (),
+    cost_model: str = "roofline",
 ) -> Service:
     """Return a service made of a model file; see `service_of_graph`.
 
@@ -36,7 +39,7 @@ def service_of_model(
         What will run it: the same model is lowered to other operators for GPUs than for CPUs.
     """
     graph = make_problem(model, cpu_topology(1), input_shapes=input_shapes or None, backend=backend).graph
-    return service_of_graph(graph, throughput, latency, name, os.fspath(model), input_shapes)
+    return service_of_graph(graph, throughput, latency, name, os.fspath(model), input_shapes, kinds, cost_model)
 
 
 def compile_placement(

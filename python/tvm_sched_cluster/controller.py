@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tvm_sched.errors import InputError
+from tvm_sched.progress import report_progress
 
 from .allocators.allocator_registry import get, try_place
 from .allocators.anytime_allocator import AnytimeOptions, best_future_use
@@ -27,6 +28,13 @@ class Recovery:
         Services that run elsewhere now.
     waiting : tuple of ServiceRequest
         Requests without a place; they stay in `ClusterState.waiting`.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import fail
+    >>> recovery = fail(state, placement.gpus[0])
+    >>> [placement.request for placement in recovery.replaced], recovery.waiting
+    (['r0'], ())
     """
 
     replaced: tuple[ServicePlacement, ...]
@@ -44,6 +52,12 @@ class Migration:
         Parameters that the new GPUs have to load.
     gain : float
         How many more services fit afterwards, by the linear program (`MixProgram`).
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import Migration
+    >>> Migration(placement, placement, bytes=chat.memory, gain=0.5).bytes
+    24000000000
     """
 
     before: ServicePlacement
@@ -64,6 +78,13 @@ def fail(
     ------
     InputError
         The cluster has no part of this name, or there is no such allocator or option.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import fail
+    >>> recovery = fail(state, placement.gpus[0])
+    >>> placement.gpus[0] in recovery.replaced[0].gpus
+    False
     """
     get(allocator).read_options(options)
     state.fail(name)
@@ -78,6 +99,17 @@ def recover(
     """Place the waiting services, largest parameters first. They do not count as new requests.
 
     Call it after a release or a repair.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import fail, recover
+    >>> fail(state, "rack1").waiting
+    ()
+    >>> [request.name for request in fail(state, "rack0").waiting]
+    ['r0']
+    >>> state.repair("rack1")
+    >>> [placement.request for placement in recover(state).replaced]
+    ['r0']
     """
     asked = state.asked.copy()
     replaced = []
@@ -114,12 +146,22 @@ def defragment(
     ------
     InputError
         A negative number of moves.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import defragment
+    >>> defragment(state, moves=2)
+    []
     """
     if moves < 0:
         raise InputError(f"moves is {moves}; 0 or more are allowed")
     chosen = options or AnytimeOptions()
     done: list[Migration] = []
-    while len(done) < moves and (move := _best_move(state, chosen, fixed)):
+    while len(done) < moves:
+        report_progress("moves", len(done), moves)
+        move = _best_move(state, chosen, fixed)
+        if move is None:
+            break
         done.append(move)
     return done
 

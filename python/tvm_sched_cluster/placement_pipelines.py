@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tvm_sched.cost_model import costs
+from tvm_sched.cost_model.device_properties import known_gpu
 from tvm_sched.errors import InputError
 from tvm_sched.pipeline import PipelinePlan
 from tvm_sched.pipeline.stage_pricing import price
-from tvm_sched.problem import Bus, Device, Link, OpGraph, Problem, Topology
+from tvm_sched.problem import FORBIDDEN, Bus, Device, Link, OpGraph, Problem, Topology
 from tvm_sched.problem.cpu_presets import cpu_topology
 
-from .problem.cluster import Cluster
+from .problem.cluster import Cluster, GpuKind
 from .problem.placement_pricing import circuit_bandwidth, circuit_head_ns
 from .problem.service import Service, ServiceOperator
 from .problem.service_placement import ServicePlacement
 
 HOST_BANDWIDTH = 12e9
 """Assumed bytes a second between a GPU and its host's memory (PCIe 3.0 x16), which cluster files do not state."""
+LAUNCH_OVERHEAD = 5e-6
+"""Assumed seconds of a kernel besides its work, as in the presets of topologies."""
 
 
 class Segment(NamedTuple):
@@ -59,6 +63,8 @@ def service_of_graph(
     name: str = "",
     model_file: str = "",
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
+    kinds: Sequence[GpuKind] = (),
+    cost_model: str = "roofline",
 ) -> Service:
     """Make a service of a model: an operator for each of its segments.
 
@@ -69,20 +75,28 @@ def service_of_graph(
     ----------
     throughput, latency : float
         Inputs a second, at least; seconds from input to output, at most.
+    kinds : sequence of GpuKind
+        Kinds of GPU on which the time of each segment is predicted: the sum of its kernels.
+    cost_model : str
+        Predicts these times; a name or file as for `tvm_sched.cost_model.get_cost_model`.
 
     Raises
     ------
     GraphError, InputError
-        As `Service`.
+        As `Service` and the cost model, or by the cost model an operator cannot run on one of the kinds.
     """
     index = graph.index
+    times = _times(graph, kinds, cost_model)
     operators = []
     for segment in segments(graph):
         own = [index.operator_id[o] for o in segment.operators]
         held = {t for o in own for t in index.inputs[o] if graph.tensors[t].kind == "parameter"}
         held |= {t for o in own for t in index.outputs[o]}
         flops = float(sum(graph.operators[o].flops for o in own))
-        operators.append(ServiceOperator(segment.name, flops, sum(index.size[t] for t in held), segment.output))
+        seconds = {kind: sum(ns[o] for o in own) / 1e9 for kind, ns in times.items()}
+        operators.append(
+            ServiceOperator(segment.name, flops, sum(index.size[t] for t in held), segment.output, seconds)
+        )
     return Service(
         name or graph.name,
         tuple(operators),
@@ -91,6 +105,35 @@ def service_of_graph(
         model=graph.name,
         model_file=model_file,
         input_shapes=dict(input_shapes or {}),
+    )
+
+
+def _times(graph: OpGraph, kinds: Sequence[GpuKind], cost_model: str) -> dict[str, list[int]]:
+    """Return the nanoseconds of each operator of a graph, by name of the kind of GPU."""
+    if not kinds:
+        return {}
+    devices = tuple(_device(kind.name, kind, f"bus {kind.name}", LAUNCH_OVERHEAD) for kind in kinds)
+    buses = tuple(Bus(device.bus, HOST_BANDWIDTH) for device in devices)
+    predicted = costs(graph, Topology("kinds", devices, buses), cost_model)
+    times = {kind.name: [int(ns) for ns in predicted.operator_ns[:, k]] for k, kind in enumerate(kinds)}
+    for kind, column in times.items():
+        if FORBIDDEN in column:
+            name = graph.operators[column.index(FORBIDDEN)].name
+            raise InputError(f"by the cost model {cost_model!r}, operator {name!r} cannot run on {kind!r}")
+    return times
+
+
+def _device(name: str, kind: GpuKind, bus: str, launch_overhead: float = 0.0) -> Device:
+    """Return a device of a topology; a known GPU's rates for other types than float32 are added."""
+    known = known_gpu(kind.model or kind.name)
+    return Device(
+        name=name,
+        memory=kind.memory,
+        memory_bandwidth=kind.memory_bandwidth,
+        peak_flops={**(known.rates if known else {}), "float32": kind.flops},
+        launch_overhead=launch_overhead,
+        bus=bus,
+        model=kind.model or kind.name,
     )
 
 
@@ -105,17 +148,7 @@ def stage_topology(cluster: Cluster, placement: ServicePlacement, backend: str) 
     if backend == "cpu":
         return cpu_topology(len(placement.stages))
     kinds = [cluster.kinds[cluster.gpus[cluster.gpu_id[stage.gpu]].kind] for stage in placement.stages]
-    devices = tuple(
-        Device(
-            name=f"stage{s}",
-            memory=kind.memory,
-            memory_bandwidth=kind.memory_bandwidth,
-            peak_flops={"float32": kind.flops},
-            bus=f"bus{s}",
-            model=kind.model or kind.name,
-        )
-        for s, kind in enumerate(kinds)
-    )
+    devices = tuple(_device(f"stage{s}", kind, f"bus{s}") for s, kind in enumerate(kinds))
     links = []
     for circuit in placement.circuits:
         ends = placement.stages[circuit.source].gpu, placement.stages[circuit.target].gpu

@@ -42,7 +42,16 @@ class Layer:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A decoder-only language model."""
+    """A decoder-only language model.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tvm_sched_language import read_architecture
+    >>> architecture = read_architecture(Path("gpt2"))
+    >>> architecture.family, architecture.hidden, len(architecture.layers)
+    ('gpt2', 64, 2)
+    """
 
     family: str
     """``model_type`` of the configuration."""
@@ -128,6 +137,13 @@ def read_architecture(folder: Path) -> Architecture:
     ------
     InputError
         No such file, no JSON, a family of models or a variant that is not known here; the message says which are.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tvm_sched_language import read_architecture
+    >>> read_architecture(Path("gpt2")).positions
+    32
     """
     path = folder / "config.json"
     try:

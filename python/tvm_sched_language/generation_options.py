@@ -22,6 +22,12 @@ class GenerationOptions:
     ------
     InputError
         A value that is not allowed.
+
+    Examples
+    --------
+    >>> from tvm_sched_language import GenerationOptions
+    >>> GenerationOptions(context=1024, sequences=4, weights="int8").pieces
+    (16, 128)
     """
 
     context: int | None = None

@@ -26,7 +26,15 @@ Prompt = str | Several[int]
 
 @dataclass(frozen=True)
 class Token:
-    """A generated token."""
+    """A generated token.
+
+    Examples
+    --------
+    >>> from tvm_sched_language import Sampling, Sequence, Token
+    >>> sequence = Sequence([7, 8], max_tokens=4, sampling=Sampling(), stop=frozenset({0}))
+    >>> Token(sequence, id=9, text="a", finished="").id
+    9
+    """
 
     sequence: Sequence
     id: int
@@ -39,7 +47,15 @@ class Token:
 
 @dataclass(eq=False)
 class Sequence:
-    """A prompt and what was generated for it."""
+    """A prompt and what was generated for it.
+
+    Examples
+    --------
+    >>> from tvm_sched_language import Sampling, Sequence
+    >>> sequence = Sequence([7, 8], max_tokens=4, sampling=Sampling(), stop=frozenset({0}), tokens=[9])
+    >>> sequence.length, [sequence.token_at(place) for place in range(3)]
+    (3, [7, 8, 9])
+    """
 
     prompt: list[int]
     max_tokens: int
@@ -67,7 +83,14 @@ class Sequence:
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """The result for a prompt."""
+    """The result for a prompt.
+
+    Examples
+    --------
+    >>> from tvm_sched_language import GeneratedText
+    >>> GeneratedText("Hi", [72, 105], prompt_tokens=3, finished="length", prompt_seconds=0.01, seconds=0.03).tokens
+    [72, 105]
+    """
 
     text: str
     """"" without a tokenizer."""

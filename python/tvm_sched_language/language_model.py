@@ -53,6 +53,14 @@ def open_language_model(folder: str | os.PathLike[str], options: GenerationOptio
     ------
     InputError
         The folder is not of a language model that is known here, or lacks weights.
+
+    Examples
+    --------
+    >>> from tvm_sched_language import open_language_model
+    >>> open_language_model("gpt2")
+    Traceback (most recent call last):
+        ...
+    tvm_sched.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
     """
     path, chosen = Path(folder), options or GenerationOptions()
     if not path.is_dir():

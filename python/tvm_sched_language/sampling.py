@@ -19,6 +19,14 @@ class Sampling:
     ------
     InputError
         A value that is not allowed.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched_language import Sampling
+    >>> greedy = Sampling()
+    >>> greedy.choose(numpy.array([0.1, 2.0, 0.3], "float32"), greedy.generator())
+    1
     """
 
     temperature: float = 0.0

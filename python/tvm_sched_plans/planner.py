@@ -24,7 +24,15 @@ from .unit_pricing import PricedPlacement
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A split with its time and memory."""
+    """A split with its time and memory.
+
+    Examples
+    --------
+    >>> from tvm_sched_plans import export_plan
+    >>> plan = export_plan("llama-3-8b", "a6000-server", "llama.cpp")
+    >>> plan.ours.fits, plan.ours.label
+    (True, 'ours')
+    """
 
     label: str
     total_ns: int
@@ -62,7 +70,15 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuntimePlan(PlanFacts, frozen=True, kw_only=True):
-    """A plan for a runtime."""
+    """A plan for a runtime.
+
+    Examples
+    --------
+    >>> from tvm_sched_plans import export_plan
+    >>> plan = export_plan("llama-3-8b", "a6000-server", "llama.cpp")
+    >>> plan.on_gpus, plan.bound, sorted(plan.files)
+    (True, 'linear program over units and places', ['llama.sh'])
+    """
 
     files: dict[str, bytes]
     """The plan's files, the main one first."""
@@ -130,6 +146,13 @@ def export_plan(
         An argument is wrong, or the runtime does not take such models.
     InfeasibleError
         The model does not fit; the message says which configuration would.
+
+    Examples
+    --------
+    >>> from tvm_sched_plans import export_plan
+    >>> plan = export_plan("llama-3-8b", "a6000-server", "vllm", workload={"context": 4096})
+    >>> plan.measure, plan.lower_bound_ns <= plan.ours.total_ns
+    ('1 x (3968 tokens of prompt, then 128 new ones), all stages busy', True)
     """
     machine = topology if isinstance(topology, Topology) else load_topology(topology)
     wanted = workload if isinstance(workload, TokenWorkload) else _workload(workload or {})

@@ -91,6 +91,12 @@ class TokenWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ------
     InputError
         A number below 1, more new tokens than the context has room for beside a prompt, an unknown format.
+
+    Examples
+    --------
+    >>> from tvm_sched_plans import TokenWorkload
+    >>> TokenWorkload(context=8192, batch=2).cache
+    NumberFormat(name='fp16', block=1, block_bytes=2, compute='float16', table='fp16', output='fp16')
     """
 
     context: int = 4096

@@ -172,3 +172,25 @@ def test_a_service_needs_a_model_and_sensible_limits(fails, tmp_path):
     assert "none.onnx" in said
     said = fails(2, "cluster", "service", tmp_path / "none.onnx", *limits, "-o", tmp_path / "s.json")
     assert "the name must end in .toml" in " ".join(said.split())
+
+
+def test_a_service_has_times_on_the_kinds_of_a_cluster(run, fails, tmp_path):
+    """A product is one part: the roofline's time on an L4 is that of its bytes, and a launch."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed: pip install 'tvm-sched[onnx]'")
+    pytest.importorskip("tvm", reason="TVM is not installed")
+    import numpy as np
+
+    model, services = tmp_path / "net.onnx", tmp_path / "s.toml"
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 1000]) for name in "xy")
+    weight = onnx.numpy_helper.from_array(np.ones((1000, 1000), np.float32), "w")
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "net", [x], [y], [weight])), model)
+    asked = ("cluster", "service", model, "--throughput-floor", "1", "--latency-ceiling", "1", "--backend", "cpu")
+    said = run(*asked, "--cluster", "rampa-base", "-o", services, "--json").json
+    (part,) = said["operators"]
+    bytes_moved = 4 * (1000 * 1000 + 2 * 1000)
+    assert part["latency"]["L4"] == pytest.approx(5e-6 + bytes_moved / 300e9, abs=1e-9)
+    assert sorted(part["latency"]) == ["A30", "L4", "T4", "V100"]
+    assert load_services(services)[0].operators[0].latency == part["latency"]
+    assert "say which by --cluster" in fails(2, *asked, "--costs", "learned", "-o", services)
+    assert "no cost model is called" in fails(2, *asked, "--cluster", "rampa-base", "--costs", "none", "-o", services)

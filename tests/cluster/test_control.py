@@ -14,6 +14,7 @@ from tvm_sched.errors import FormatError, InputError, ServingError
 from tvm_sched_cluster import ClusterState, verify
 from tvm_sched_cluster.admission import AdmissionRules
 from tvm_sched_cluster.control.reconcile import Controller, ControllerOptions
+from tvm_sched_cluster.control.replica_choice import least_busy
 from tvm_sched_cluster.control.store import Store
 from tvm_sched_cluster.search.cluster_search import ClusterSearch
 
@@ -96,6 +97,41 @@ def settled(store, controller, driver):
     verify(CLUSTER, [ONE, TWO], replace(allocation, failed=tuple(p for parts in marked for p in parts)))
     assert {each.name for each in placed} <= {each.name for each in store.wanted()}
     return {each.name for each in placed}
+
+
+def test_the_least_busy_replica_is_chosen_and_a_dead_one_left_out(made):
+    store, controller, _ = made()
+    store.submit(["chat-0", "chat-1", "chat-2", "chat-x"], "one")
+    settle(controller)
+    busy = {"chat-0.1": (2, 1), "chat-1.1": (1, 1), "chat-x.1": (0, 0)}
+
+    def status(deployment):
+        if deployment not in busy:
+            raise ServingError(f"{deployment} does not answer")
+        return dict(zip(("in_flight", "waiting"), busy[deployment], strict=True))
+
+    assert store.serving("chat") == ["chat-0.1", "chat-1.1", "chat-2.1"]
+    assert least_busy(store, "chat", status) == "chat-1.1"
+    busy["chat-1.1"] = 0, 4
+    assert least_busy(store, "chat", status) == "chat-0.1"
+    assert least_busy(store, "chat-x", status) == "chat-x.1"
+    busy.clear()
+    with pytest.raises(
+        ServingError, match=r"no deployment of 'chat' answers; by the store chat-0\.1, chat-1\.1, chat-2\.1"
+    ):
+        least_busy(store, "chat", status)
+    with pytest.raises(InputError, match="no service 'cha' is wanted"):
+        least_busy(store, "cha", status)
+
+
+def test_a_service_that_moved_is_found_by_its_name(made):
+    store, controller, _ = made()
+    store.submit(["chat", "chat-0"], "one")  # the latter is no replica of the former
+    settle(controller)
+    gpu = next(each for each in store.placed() if each.name == "chat").placement.gpus[0]
+    store.mark(gpu, "drained")
+    settle(controller)
+    assert store.serving("chat") == ["chat.2"]
 
 
 def test_services_are_placed_renewed_and_expire(made):

@@ -8,8 +8,9 @@ from tvm_sched.cost_model import costs
 from tvm_sched.errors import InputError
 from tvm_sched.pipeline import verify
 from tvm_sched.problem import Operator, OpGraph, Problem, Tensor
-from tvm_sched_cluster import ClusterState, ServiceRequest, place
+from tvm_sched_cluster import ClusterState, ServiceRequest, load_cluster, load_services, place, write_services
 from tvm_sched_cluster.placement_pipelines import plan_of_placement, segments, service_of_graph, stage_topology
+from tvm_sched_cluster.problem.service import operator_ns
 
 SIZES = {"x": 2, "w": 3, "a": 5, "b": 7, "c": 11, "d": 13, "y": 17}
 
@@ -42,6 +43,40 @@ def test_a_service_counts_work_parameters_and_what_is_made():
         ("last", 100, 17 + 3, 0),
     ]
     assert service.blocks == ((0, 1), (1, 2), (2, 3))
+
+
+def test_times_come_from_the_cost_model_kernel_by_kernel(tmp_path):
+    """100 FLOPs take 100 ns on slow and 50 ns on fast, and each kernel 5 us to launch; a table says its own times."""
+    kinds = small_cluster().kinds
+    made = service_of_graph(fork_and_join(), 10, 0.1, kinds=kinds)
+    expected = [(k * 5100, k * 5050) for k in (1, 3, 1)]
+    assert [tuple(operator_ns(part, kind) for kind in kinds) for part in made.operators] == expected
+    placement = placed(small_cluster(memory=100), made)
+    assert placement.latency_ns == 5 * 5050  # all on one fast GPU; by FLOPs alone it were 5 * 50
+    write_services(tmp_path / "services.toml", [made])
+    assert load_services(tmp_path / "services.toml") == (made,)
+    table = tmp_path / "times.csv"
+    table.write_text("operator,device,seconds\n*,slow,0.5\n*,fast,0.25\nh,fast,0.125\n")
+    told = service_of_graph(fork_and_join(), 10, 0.1, kinds=kinds, cost_model=str(table))
+    assert [part.latency for part in told.operators] == [
+        {"slow": 0.5, "fast": 0.25},
+        {"slow": 1.5, "fast": 0.625},
+        {"slow": 0.5, "fast": 0.25},
+    ]
+    table.write_text("operator,device,seconds\n*,*,1\nh,fast,inf\n")
+    with pytest.raises(InputError, match="operator 'h' cannot run on 'fast'"):
+        service_of_graph(fork_and_join(), 10, 0.1, kinds=kinds, cost_model=str(table))
+
+
+def test_a_known_gpu_has_its_rates_for_other_types():
+    """Half precision on the tensor cores of an L4; float32 is the cluster file's."""
+    kind = load_cluster("rampa-base").kinds[0]
+    assert kind.name == "L4"
+    half = msgspec.structs.replace(fork_and_join(), tensors=tuple(
+        msgspec.structs.replace(tensor, dtype="float16") for tensor in fork_and_join().tensors
+    ), operators=tuple(msgspec.structs.replace(o, flops=121e9) for o in fork_and_join().operators))  # fmt: skip
+    (first, *_) = service_of_graph(half, 10, 0.1, kinds=[kind]).operators
+    assert operator_ns(first, kind) == 1_005_000
 
 
 def test_a_placement_becomes_a_plan_of_whole_stages():

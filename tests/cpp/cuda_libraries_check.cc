@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/nvidia_libraries.h"
 #include "same_interface.h"
 
 namespace {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "simulate/memory.h"
+#include "simulate/device_memory.h"
 
 namespace tvm_sched::simulate {
 namespace {

@@ -33,8 +33,8 @@ from tvm_sched.problem import (
 from tvm_sched.schedule import Placement, Schedule, Transfer, resolved, simulate, verify, violations, with_choice
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime import race, scheduler
-from tvm_sched.schedulers.anytime.promising_choices import _ChoicePrices
-from tvm_sched.schedulers.common.choice_search import ChoiceSearch
+from tvm_sched.schedulers.anytime.promising_variants import _ChoicePrices
+from tvm_sched.schedulers.common.variant_search import ChoiceSearch
 from tvm_sched.search_budget import Budget, Incumbent, Turn, improve
 from tvm_sched_bench.testing import random_problem, random_schedule, random_variants
 from variant_cases import CHOICE, gated

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "ffi/runtime/errors.h"
-#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/nvidia_libraries.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/gpus.h"
 

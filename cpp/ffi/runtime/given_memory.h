@@ -12,7 +12,7 @@
 
 #include "runtime/cuda/caller_streams.h"
 #include "runtime/cuda/devices.h"
-#include "runtime/cuda/step_routes.h"
+#include "runtime/cuda/streams_of_steps.h"
 #include "runtime/plan.h"
 
 namespace tvm_sched::runtime {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "runtime/cuda/devices.h"
-#include "runtime/cuda/step_routes.h"
+#include "runtime/cuda/streams_of_steps.h"
 #include "runtime/plan.h"
 
 namespace tvm_sched::runtime {

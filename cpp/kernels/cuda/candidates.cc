@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/nvidia_libraries.h"
 #include "runtime/cuda/gpus.h"
 
 namespace tvm_sched::cuda_kernels {

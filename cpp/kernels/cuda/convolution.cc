@@ -6,8 +6,8 @@
 
 #include "kernels/cuda/candidates.h"
 #include "kernels/cuda/cudnn_graph.h"
-#include "kernels/cuda/libraries.h"
 #include "kernels/cuda/library_kernel.h"
+#include "kernels/cuda/nvidia_libraries.h"
 
 namespace tvm_sched::cuda_kernels {
 

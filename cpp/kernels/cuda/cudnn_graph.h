@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/cuda/candidates.h"
-#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/nvidia_libraries.h"
 
 namespace tvm_sched::cuda_kernels {
 

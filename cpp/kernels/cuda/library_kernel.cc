@@ -14,7 +14,7 @@
 #include "ffi/runtime/errors.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cudnn_graph.h"
-#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/nvidia_libraries.h"
 #include "runtime/cuda/stream_ends.h"
 
 namespace tvm_sched::cuda_kernels {

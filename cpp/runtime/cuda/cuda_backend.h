@@ -15,7 +15,7 @@
 #include "runtime/cuda/handles.h"
 #include "runtime/cuda/pinned_parameters.h"
 #include "runtime/cuda/staged_copy.h"
-#include "runtime/cuda/step_routes.h"
+#include "runtime/cuda/streams_of_steps.h"
 #include "runtime/cuda/turns.h"
 #include "runtime/plan.h"
 

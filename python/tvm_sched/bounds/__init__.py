@@ -29,12 +29,26 @@ MARGIN = 1e-9
 
 
 def whole_ns(value: float) -> int:
-    """Return the least integer latency that a floating-point bound allows, if rounding has added at most `MARGIN`."""
+    """Return the least integer latency that a floating-point bound allows, if rounding has added at most `MARGIN`.
+
+    Examples
+    --------
+    >>> from tvm_sched.bounds import whole_ns
+    >>> whole_ns(3749.2)
+    3750
+    """
     return math.ceil(value * (1 - MARGIN))
 
 
 class Bound(NamedTuple):
-    """A lower bound in nanoseconds and the argument that gave it."""
+    """A lower bound in nanoseconds and the argument that gave it.
+
+    Examples
+    --------
+    >>> from tvm_sched.bounds import Bound
+    >>> Bound(3750, "critical path").seconds
+    3.75e-06
+    """
 
     ns: int
     name: str
@@ -46,7 +60,14 @@ class Bound(NamedTuple):
 
 
 def optimality_threshold(bound_ns: int) -> int:
-    """Return the latency up to which a schedule counts as optimal: the bound and its allowance for rounding."""
+    """Return the latency up to which a schedule counts as optimal: the bound and its allowance for rounding.
+
+    Examples
+    --------
+    >>> from tvm_sched.bounds import optimality_threshold
+    >>> optimality_threshold(3750)
+    3750
+    """
     return int(bound_ns * (1 + 2 * MARGIN))
 
 
@@ -74,6 +95,12 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     ------
     InfeasibleError
         The bound is infinite: no schedule exists.
+
+    Examples
+    --------
+    >>> from tvm_sched.bounds import lower_bound
+    >>> lower_bound(problem)
+    Bound(ns=3750, name='critical path')
     """
     scenario = as_scenario(problem)
     known = _known.setdefault(scenario.problem, {})
@@ -106,6 +133,12 @@ def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
     ------
     InfeasibleError
         As `lower_bound`.
+
+    Examples
+    --------
+    >>> from tvm_sched.bounds import all_bounds
+    >>> [(bound.name, bound.ns) for bound in all_bounds(problem)]
+    [('critical path', 3750), ('device work', 3250), ('bus', 3750)]
     """
     if not isinstance(relaxation, Relaxation):
         relaxation = relaxation_of(relaxation)
@@ -126,7 +159,14 @@ def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
 
 
 def relaxation_of(problem: Problem | Scenario) -> Relaxation:
-    """Return the least times of the relaxed problem: without variants and without resident parameters."""
+    """Return the least times of the relaxed problem: without variants and without resident parameters.
+
+    Examples
+    --------
+    >>> from tvm_sched.bounds import all_bounds, relaxation_of
+    >>> [(bound.name, bound.ns) for bound in all_bounds(relaxation_of(varied))]
+    [('critical path', 3250), ('device work', 3000), ('bus', 3250)]
+    """
     scenario = as_scenario(problem)
     cold = without_resident(scenario.problem, scenario.resident)
     if cold.variants is None:
@@ -140,6 +180,12 @@ def strongest(problem: Problem) -> int:
     """Return the strongest bound in nanoseconds; 0 if no schedule exists.
 
     Group delays use it for an alternative that may have no schedule: 0 claims nothing.
+
+    Examples
+    --------
+    >>> from tvm_sched.bounds import strongest
+    >>> strongest(problem), strongest(varied)
+    (3750, 3250)
     """
     try:
         return max(bound.ns for bound in all_bounds(problem))

@@ -37,6 +37,12 @@ def default_cost_model(topology: Topology, together: bool = False) -> str:
 
     ``together``: whether streams are requested. They need to know how long operators take together, so `occupancy` then
     replaces the roofline.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import default_cost_model
+    >>> default_cost_model(topology)
+    'roofline'
     """
     elsewhere = "occupancy" if together else "roofline"
     return os.environ.get(VARIABLE) or (NAME if is_of_this_machine(topology) else elsewhere)
@@ -70,6 +76,14 @@ def calibrated(graph: OpGraph, topology: Topology) -> Costs:
     ------
     InputError
         The topology has other devices than CPUs.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import calibrated
+    >>> calibrated(graph, topology)
+    Traceback (most recent call last):
+        ...
+    tvm_sched.errors.InputError: the cost model 'calibrated' measures this machine's cores only, ...
     """
     others = [device.name for device in topology.devices if device.kind != "cpu"]
     if others:

@@ -36,12 +36,30 @@ def register_cost_model(name: str) -> Callable[[CostModel], CostModel]:
     ------
     InputError
         Another function has the name already.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import costs, register_cost_model
+    >>> from tvm_sched.problem import Costs
+    >>> @register_cost_model("a-microsecond")
+    ... def microseconds(graph, topology):
+    ...     return Costs([[1000] * len(topology.devices)] * len(graph.operators))
+    ...
+    >>> costs(graph, topology, "a-microsecond").operator_ns.tolist()
+    [[1000, 1000], [1000, 1000], [1000, 1000]]
     """
     return lambda model: COST_MODELS.add(name, model)
 
 
 def cost_model_names() -> tuple[str, ...]:
-    """Return the names of all cost models, including those of installed packages."""
+    """Return the names of all cost models, including those of installed packages.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import cost_model_names
+    >>> cost_model_names()
+    ('calibrated', 'contention', 'learned', 'measured', 'occupancy', 'roofline')
+    """
     return tuple(COST_MODELS.names())
 
 
@@ -55,6 +73,12 @@ def get_cost_model(name: str) -> CostModel:
     ------
     InputError
         No cost model has the name, or there is no such file.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import get_cost_model
+    >>> get_cost_model("roofline")(graph, topology).source
+    'roofline'
     """
     if Path(name).suffix.lower() in _FILES:
         return _from_file(name)
@@ -91,5 +115,12 @@ _FILES: dict[str, Callable[[OpGraph, Topology, str], Costs]] = {
 
 
 def costs(graph: OpGraph, topology: Topology, model: str = "roofline") -> Costs:
-    """Return the latencies of every operator on every device by the named cost model."""
+    """Return the latencies of every operator on every device by the named cost model.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import costs
+    >>> costs(graph, topology, "roofline").operator_ns.tolist()
+    [[2000, 2000], [1000, 1000], [1000, 1000]]
+    """
     return get_cost_model(model)(graph, topology)

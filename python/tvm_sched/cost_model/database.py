@@ -22,7 +22,14 @@ ENTRIES = 50_000
 
 
 class CostWarning(UserWarning):
-    """Latencies are less accurate than requested: a profile of another machine, or operators that were not measured."""
+    """Latencies are less accurate than requested: a profile of another machine, or operators that were not measured.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import CostWarning
+    >>> issubclass(CostWarning, UserWarning)
+    True
+    """
 
 
 class Database:
@@ -64,6 +71,13 @@ class Database:
     def size(self) -> int:
         """Return the bytes of the file; 0 if there is none."""
         return self._file.size()
+
+    def count(self) -> int:
+        """Return the number of measurements; 0 if there is no file."""
+        if not self.path.is_file():
+            return 0
+        query = "select count(*) from measurement"
+        return int(self._file.use(lambda connection: connection.execute(query).fetchone()[0]))
 
     def clear(self) -> bool:
         """Remove the file, and a damaged one that was moved aside; return whether there was one."""

@@ -69,6 +69,12 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
     -------
     Costs
         With ``source="occupancy"``.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import occupancy
+    >>> occupancy(graph, topology).concurrency.utilisation.shape
+    (3, 2, 3)
     """
     base = roofline(graph, topology)
     launches = launches_of(graph, kernels)

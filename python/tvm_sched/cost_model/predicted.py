@@ -26,7 +26,14 @@ Predict = Callable[[KernelWork, DeviceProperties], Prediction]
 
 
 def learned(graph: OpGraph, topology: Topology) -> Costs:
-    """Return the latencies by the shipped model, see ``docs/cost_model.md``."""
+    """Return the latencies by the shipped model, see ``docs/cost_model.md``.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import learned
+    >>> learned(graph, topology).operator_ns.shape
+    (3, 2)
+    """
     return costs_of(graph, topology, load_learned().predict, "learned")
 
 
@@ -37,6 +44,14 @@ def measured(graph: OpGraph, topology: Topology) -> Costs:
     ------
     InputError
         The topology has other devices than CPUs, or no operator was measured.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import measured
+    >>> measured(graph, topology)
+    Traceback (most recent call last):
+        ...
+    tvm_sched.errors.InputError: the cost model 'measured': topology 'pair' has gpu0, gpu1, which ...
     """
     machine = this_machine()
     others = [device.name for device in topology.devices if device.kind != "cpu"]

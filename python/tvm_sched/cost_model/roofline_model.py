@@ -53,6 +53,12 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
     -------
     Costs
         With ``source="roofline"``; takes O(operators x devices).
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import roofline
+    >>> roofline(graph, topology).operator_ns.tolist()
+    [[2000, 2000], [1000, 1000], [1000, 1000]]
     """
     index = graph.index
     size = np.array(index.size, dtype=np.float64)

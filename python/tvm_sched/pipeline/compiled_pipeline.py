@@ -25,7 +25,15 @@ _MOST_INSTANCES = 3
 
 @dataclass(frozen=True)
 class CompiledPipeline:
-    """A model in stages, ready to run."""
+    """A model in stages, ready to run.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.pipeline import load
+    >>> [output.shape for output in load("model.pipeline").run([[numpy.ones((2, 3), "float32")]])[0].value()]
+    [(2, 2)]
+    """
 
     problem: Problem
     plan: PipelinePlan

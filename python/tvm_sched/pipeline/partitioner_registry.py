@@ -26,7 +26,17 @@ PartitionerFunction = Callable[[PartitionProblem, int, Any], "Partition"]
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition into stages, with its bound and cost."""
+    """A partition into stages, with its bound and cost.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.pipeline import PartitionProblem, StageTensor, partition
+    >>> chain = PartitionProblem(["f", "g"], numpy.array([3.0, 4.0]), numpy.zeros(2), [StageTensor(0, (1,), 1.0)])
+    >>> cut = partition(chain, 2)
+    >>> cut.stage_of.tolist(), cut.cost, cut.gap
+    ([0, 1], 5.0, 0.0)
+    """
 
     stage_of: Integers
     """Stage of each node; no edge leads to an earlier stage. Stages may be empty."""
@@ -74,6 +84,14 @@ def partition(
         The partitioner refuses the graph.
     SchedulerError
         The partitioner's answer is not a partition, or its bound is above the cost.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.pipeline import PartitionProblem, StageTensor, partition
+    >>> chain = PartitionProblem(["f", "g"], numpy.array([3.0, 4.0]), numpy.zeros(2), [StageTensor(0, (1,), 1.0)])
+    >>> partition(chain, 2).stage_of.tolist()
+    [0, 1]
     """
     if stages < 1:
         raise InputError(f"stages is {stages}; 1 or more are allowed")

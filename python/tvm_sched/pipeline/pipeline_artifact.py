@@ -74,7 +74,14 @@ class Emulation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Contents of an artifact, see ``docs/formats/pipeline_artifact.md``."""
+    """Contents of an artifact, see ``docs/formats/pipeline_artifact.md``.
+
+    Examples
+    --------
+    >>> from tvm_sched.pipeline import load_manifest
+    >>> load_manifest("model.pipeline").topology
+    'cpu2'
+    """
 
     model: str
     topology: str
@@ -97,6 +104,13 @@ def load_manifest(folder: str | os.PathLike[str]) -> Manifest:
     ------
     InputError
         The folder is missing or not an artifact; `FormatError` if the manifest breaks a rule.
+
+    Examples
+    --------
+    >>> from tvm_sched.pipeline import load_manifest
+    >>> manifest = load_manifest("model.pipeline")
+    >>> [entry.name for entry in manifest.inputs], len(manifest.stages)
+    (['x'], 1)
     """
     path = Path(folder)
     if not path.is_dir():
@@ -122,6 +136,12 @@ def load(folder: str | os.PathLike[str]) -> CompiledPipeline:
     -----
     MachineWarning
         This machine differs from the one that the artifact was compiled for.
+
+    Examples
+    --------
+    >>> from tvm_sched.pipeline import load
+    >>> load("model.pipeline").plan.stages[0].operators
+    ('onednn.matmul_tanh',)
     """
     path, manifest = Path(folder), load_manifest(folder)
     check_files(path, manifest, (PROBLEM, PLAN))
@@ -146,6 +166,13 @@ def load_stage(folder: str | os.PathLike[str], s: int, manifest: Manifest | None
     ------
     InputError
         The stage does not exist, or its files are missing, damaged or of another artifact.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.pipeline import load_stage
+    >>> [output.shape for output in load_stage("model.pipeline", 0).run(numpy.ones((2, 3), "float32"))]
+    [(2, 2)]
     """
     path = Path(folder)
     manifest = manifest or load_manifest(path)

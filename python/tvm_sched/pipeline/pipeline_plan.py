@@ -14,7 +14,15 @@ FORMAT, VERSION = "tvm_sched.pipeline", 1
 
 
 class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stage: the work of one device on each batch."""
+    """A stage: the work of one device on each batch.
+
+    Examples
+    --------
+    >>> from tvm_sched.pipeline import plan_pipeline
+    >>> first = plan_pipeline(problem, stages=2).stages[0]
+    >>> first.input_ns, first.work_ns, first.output_ns, first.cost_ns
+    (250, 2000, 100, 2350)
+    """
 
     device: str
     operators: tuple[str, ...]
@@ -57,7 +65,14 @@ class Priced:
 
 
 class PipelineCertificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Cost of a plan, and its lower bound."""
+    """Cost of a plan, and its lower bound.
+
+    Examples
+    --------
+    >>> from tvm_sched.pipeline import PipelineCertificate
+    >>> PipelineCertificate(cost_ns=2000, lower_bound_ns=1500).gap
+    0.25
+    """
 
     cost_ns: int
     """Cost of the bottleneck stage: the time between batches if stages get, compute and send in turn."""
@@ -78,6 +93,13 @@ class PipelinePlan(Priced, Document, msgspec.Struct, frozen=True, forbid_unknown
     """A model cut into stages on devices; tensors go only from earlier to later stages.
 
     ``docs/formats/pipeline.md`` describes its document, whose form `from_json` checks; `verify` checks the plan itself.
+
+    Examples
+    --------
+    >>> from tvm_sched.pipeline import plan_pipeline
+    >>> plan = plan_pipeline(problem, stages=2)
+    >>> plan.cost_ns, plan.latency_ns
+    (2600, 4950)
     """
 
     kept_as = ("pipeline plan", FORMAT, VERSION)

@@ -62,6 +62,13 @@ def plan_pipeline(
         More stages than devices, an unknown device, partitioner or option, both limits at once.
     InfeasibleError
         No plan of the search fits into memory and meets the limit.
+
+    Examples
+    --------
+    >>> from tvm_sched.pipeline import plan_pipeline
+    >>> plan = plan_pipeline(problem, stages=2)
+    >>> [stage.operators for stage in plan.stages], plan.certificate.lower_bound_ns
+    ([('left',), ('right', 'join')], 2600)
     """
     chosen = _devices(problem, devices)
     count = len(chosen) if stages == "auto" else stages

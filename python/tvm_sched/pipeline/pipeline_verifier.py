@@ -33,13 +33,25 @@ def verify(problem: Problem, plan: PipelinePlan) -> None:
     ------
     ScheduleError
         At the first broken rule; the message names the rule, the operator and the device.
+
+    Examples
+    --------
+    >>> from tvm_sched.pipeline import plan_pipeline, verify
+    >>> verify(problem, plan_pipeline(problem, stages=2))
     """
     for violation in _find(problem, plan):
         raise ScheduleError(violation.message)
 
 
 def violations(problem: Problem, plan: PipelinePlan) -> list[Violation]:
-    """Return every broken rule; costs are checked only if no earlier rule is broken."""
+    """Return every broken rule; costs are checked only if no earlier rule is broken.
+
+    Examples
+    --------
+    >>> from tvm_sched.pipeline import plan_pipeline, violations
+    >>> violations(problem, plan_pipeline(problem, stages=2))
+    []
+    """
     return list(_find(problem, plan))
 
 

@@ -48,6 +48,12 @@ class Concurrency:
     ------
     CostsError
         A number out of range; a pair of an operator with itself, or twice.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Concurrency
+    >>> Concurrency([[[0.5, 0.25, 0.1]], [[0.25, 0.5, 0.1]]], serial_share=0.1).utilisation.shape
+    (2, 1, 3)
     """
 
     __slots__ = ("crowding", "excess", "factor", "interval", "pairs", "serial_share", "threads", "utilisation")

@@ -22,7 +22,17 @@ LONGEST_NS = 1 << 58
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Possible errors of the latencies of operators; each field has the shape (operators, devices)."""
+    """Possible errors of the latencies of operators; each field has the shape (operators, devices).
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.problem import Costs, Uncertainty
+    >>> known = numpy.array([[900], [1800]]), numpy.array([[1100], [2400]])
+    >>> errors = Uncertainty(*known, shared=numpy.zeros((2, 1)), far=numpy.zeros((2, 1), bool))
+    >>> Costs([[1000], [2000]], uncertainty=errors).uncertainty.high_ns.tolist()
+    [[1100], [2400]]
+    """
 
     low_ns: npt.NDArray[np.int64]
     high_ns: npt.NDArray[np.int64]
@@ -71,6 +81,11 @@ class Costs:
         Times of operators that run together on a device. Without it a device runs one operator at a time.
     uncertainty : Uncertainty, optional
         Errors of the latencies, if the source estimates them.
+
+    Examples
+    --------
+    >>> Costs.from_seconds([[2e-6, float("inf")]]).operator_ns.tolist()
+    [[2000, 9223372036854775807]]
     """
 
     __slots__ = ("concurrency", "direct_ns", "operator_ns", "source", "uncertainty")

@@ -65,6 +65,12 @@ def cpu_topology(count: int) -> Topology:
     between the devices' arenas. Each device has an equal part of the machine's memory, rounded down to GiB (to MiB below
     1 GiB), so the topology depends on the machine. With more devices than cores each device has a fraction of a core's
     speed; with fewer, each device computes its kernels with several threads.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import cpu_topology
+    >>> [device.name for device in cpu_topology(2).devices]
+    ['cpu0', 'cpu1']
     """
     return _topology(count, _kernels(), _cores())
 

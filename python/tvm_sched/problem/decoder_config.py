@@ -24,6 +24,12 @@ class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     ------
     InputError
         A size below 1; heads that do not divide; an odd width of heads with rotary embedding.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import DecoderConfig
+    >>> DecoderConfig(layers=2, hidden=64, heads=4, vocab=1000, intermediate=256).head_width
+    16
     """
 
     name: str = "decoder"

@@ -20,6 +20,12 @@ class KernelResources(msgspec.Struct, frozen=True):
     ------
     CostsError
         A number is too small for a kernel, or the dynamic shared memory exceeds all of it.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import KernelResources
+    >>> KernelResources(blocks=80, threads=256).registers
+    32
     """
 
     blocks: int
@@ -50,6 +56,12 @@ class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ------
     CostsError
         There is no launch.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Demand, KernelResources
+    >>> Demand((KernelResources(blocks=80, threads=256),), memory_bound=True, source="launch").launches[0].blocks
+    80
     """
 
     launches: tuple[KernelResources, ...]
@@ -66,7 +78,15 @@ class Demand(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Multiprocessor(msgspec.Struct, frozen=True):
-    """Resources that blocks on a multiprocessor share; the system takes ``reserved`` shared bytes for each block."""
+    """Resources that blocks on a multiprocessor share; the system takes ``reserved`` shared bytes for each block.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import KernelResources, Multiprocessor
+    >>> volta = Multiprocessor(threads=2048, registers=65536, shared_memory=98304, blocks=32)
+    >>> volta.resident(KernelResources(blocks=80, threads=256, registers=64))
+    4
+    """
 
     threads: int
     registers: int
@@ -119,7 +139,15 @@ _COUNTS = {
 
 
 def multiprocessors_of(device: Device) -> tuple[Multiprocessor, int] | None:
-    """Return a device's multiprocessor and how many of them it has; None if the device is unknown."""
+    """Return a device's multiprocessor and how many of them it has; None if the device is unknown.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import load_topology, multiprocessors_of
+    >>> volta, count = multiprocessors_of(load_topology("v100-server").devices[0])
+    >>> volta.threads, count
+    (2048, 80)
+    """
     count = next((n for name, n in _COUNTS.items() if name in device.model), 0)
     processor = MULTIPROCESSORS.get(device.arch)
     return (processor, count) if processor is not None and count else None

@@ -56,6 +56,13 @@ def generation_problem(
         Fewer than one step, two topologies, an unknown device, no carried tensor, or tensors that do not fit.
     ProblemError
         An operator can run on none of the devices.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import generation_problem
+    >>> both = generation_problem(problem, problem, steps=2, carried={"x": "y"})
+    >>> len(both.graph.operators), solve(both, method="heft").certificate.latency_ns
+    (9, 9750)
     """
     if steps < 1:
         raise InputError(f"steps is {steps}; 1 or more is allowed")

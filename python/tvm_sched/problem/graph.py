@@ -27,7 +27,13 @@ TensorKind = Literal["activation", "input", "parameter"]
 
 
 class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tensor of the graph."""
+    """A tensor of the graph.
+
+    Examples
+    --------
+    >>> Tensor("w", size=8000, kind="parameter", shape=(50, 40), dtype="float32").kind
+    'parameter'
+    """
 
     name: str
     """Unique in the graph."""
@@ -56,7 +62,13 @@ class Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Operator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator: one kernel call."""
+    """An operator: one kernel call.
+
+    Examples
+    --------
+    >>> Operator("join", kind="add", inputs=("a", "b"), outputs=("y",), flops=1000).outputs
+    ('y',)
+    """
 
     name: str
     """Unique in the graph."""
@@ -98,6 +110,17 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
     GraphError
         A name occurs twice, a tensor is unknown, an activation has no or two producers, there is a cycle (the message names
         its operators), or a model reads a tensor of a later one.
+
+    Examples
+    --------
+    >>> pair = OpGraph(
+    ...     "two",
+    ...     operators=(Operator("g", inputs=("y",), outputs=("z",)), Operator("f", inputs=("x",), outputs=("y",))),
+    ...     tensors=(Tensor("x", 4, "input"), Tensor("y", 4), Tensor("z", 4)),
+    ...     outputs=("z",),
+    ... )
+    >>> pair.index.order
+    [1, 0]
     """
 
     name: str
@@ -194,7 +217,16 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
 
 @dataclass(frozen=True)
 class GraphIndex:
-    """The graph with operators and tensors as positions in ``OpGraph.operators`` and ``OpGraph.tensors``."""
+    """The graph with operators and tensors as positions in ``OpGraph.operators`` and ``OpGraph.tensors``.
+
+    Examples
+    --------
+    >>> index = problem.graph.index
+    >>> index.operator_id["join"], index.predecessors[index.operator_id["join"]]
+    (2, [0, 1])
+    >>> [problem.graph.operators[o].name for o in index.order]
+    ['left', 'right', 'join']
+    """
 
     operator_id: dict[str, int]
     tensor_id: dict[str, int]

@@ -25,6 +25,12 @@ def merge_graphs(graphs: Sequence[OpGraph]) -> OpGraph:
     ------
     InputError
         There is no graph.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import merge_graphs
+    >>> [operator.name for operator in merge_graphs([graph, graph]).operators]
+    ['fork/left', 'fork/right', 'fork/join', 'fork.2/left', 'fork.2/right', 'fork.2/join']
     """
     if not graphs:
         raise InputError("there is no graph to merge; give one or more")
@@ -49,6 +55,13 @@ def merge_problems(problems: Sequence[Problem]) -> Problem:
     ------
     InputError
         There is no problem, or two are for different machines.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import merge_problems
+    >>> both = merge_problems([problem, problem])
+    >>> both.graph.models, solve(both).certificate.latency_ns
+    (('fork', 'fork.2'), 4500)
     """
     if not problems:
         raise InputError("there is no problem to merge; give one or more")
@@ -79,6 +92,13 @@ def merge_scenarios(scenarios: Sequence[Scenario]) -> Scenario:
     ------
     InputError
         As `merge_problems`.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Scenario, merge_scenarios
+    >>> merged = merge_scenarios([Scenario(problem, frozenset({"w"})), Scenario(problem)])
+    >>> sorted(merged.resident)
+    ['fork/w']
     """
     merged = merge_problems([scenario.problem for scenario in scenarios])
     if len(scenarios) == 1:
@@ -97,6 +117,12 @@ def problems_of_models(problem: Problem) -> list[Problem]:
     ------
     InputError
         Models read tensors of others (`generation_problem`), so none can be a separate problem.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import merge_problems, problems_of_models
+    >>> [part.graph.name for part in problems_of_models(merge_problems([problem, problem]))]
+    ['fork', 'fork.2']
     """
     graph, known = problem.graph, problem.variants
     if not graph.models:

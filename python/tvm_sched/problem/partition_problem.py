@@ -26,7 +26,14 @@ MOST_TIME = 1e300
 
 @dataclass(frozen=True)
 class StageTensor:
-    """A tensor that may travel between stages."""
+    """A tensor that may travel between stages.
+
+    Examples
+    --------
+    >>> from tvm_sched.pipeline import StageTensor
+    >>> StageTensor(producer=0, readers=(1, 2), transfer=100.0)
+    StageTensor(producer=0, readers=(1, 2), transfer=100.0, size=0.0, leaves=False)
+    """
 
     producer: int
     """Node that produces it; -1: it comes from outside, to each stage that reads it."""
@@ -53,6 +60,14 @@ class PartitionProblem:
     GraphError
         Lengths differ; a number is negative or missing; times add up to more than `MOST_TIME`; a tensor names an unknown
         node; the graph has a cycle.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.pipeline import PartitionProblem, StageTensor
+    >>> chain = PartitionProblem(["f", "g"], numpy.array([3.0, 4.0]), numpy.zeros(2), [StageTensor(0, (1,), 1.0)])
+    >>> chain.bottleneck(numpy.array([0, 1])), chain.bottleneck(numpy.array([0, 0]))
+    (5.0, 7.0)
     """
 
     names: Sequence[str]

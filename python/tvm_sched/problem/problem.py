@@ -34,6 +34,15 @@ class Problem(Document):
     ProblemError
         Shapes differ; an operator can run on no device or fits into none; direct host access is faster than its bus; the
         variants do not fit the graph.
+
+    Examples
+    --------
+    >>> problem = Problem(graph, topology, Costs([[2000, 2000], [1000, 1000], [1000, 1000]]))
+    >>> problem.runs_on(0, 1), problem.load_ns(0, 0)
+    (True, 250)
+    >>> problem.save("fork.json")
+    >>> Problem.load("fork.json").digest == problem.digest
+    True
     """
 
     kept_as = ("problem", FORMAT, VERSION)
@@ -285,6 +294,13 @@ def problem_of(
     ------
     ProblemError
         As `Problem`, for any other reason.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import roofline
+    >>> from tvm_sched.problem import problem_of
+    >>> problem_of(graph, (), topology, roofline).costs.operator_ns.tolist()
+    [[2000, 2000], [1000, 1000], [1000, 1000]]
     """
     if topology.storage or not groups:
         return Problem(graph, topology, cost_model(graph, topology))
@@ -299,7 +315,14 @@ def problem_of(
 
 
 def graph_on(graph: OpGraph, topology: Topology) -> OpGraph:
-    """Return the graph as a problem on a topology holds it: with storage, inputs are in place."""
+    """Return the graph as a problem on a topology holds it: with storage, inputs are in place.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import graph_on
+    >>> graph_on(graph, topology) is graph
+    True
+    """
     return graph.with_inputs_in_place() if topology.storage else graph
 
 

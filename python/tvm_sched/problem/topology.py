@@ -29,7 +29,14 @@ MOST_MEMORY = (1 << 63) - 1
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A device that runs operators one at a time."""
+    """A device that runs operators one at a time.
+
+    Examples
+    --------
+    >>> gpu = Device("gpu0", memory=16 * 10**9, memory_bandwidth=9e11, peak_flops={"float32": 1.5e13}, bus="pcie")
+    >>> gpu.kind, gpu.shares_host_memory
+    ('cuda', False)
+    """
 
     name: str
     """Unique among the devices."""
@@ -87,6 +94,11 @@ class Bus(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A path between host memory and one or more devices that carries one copy at a time (each way, when duplex).
 
     ``bandwidth`` is bytes a second of one direction, ``latency`` seconds that each copy takes besides its bytes.
+
+    Examples
+    --------
+    >>> Bus("pcie", bandwidth=16e9, latency=1e-6).duplex
+    True
     """
 
     name: str
@@ -104,6 +116,12 @@ class Storage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     It carries one read at a time. ``bandwidth`` is bytes a second of reads in order at ``queue_depth``; ``latency`` is
     seconds that each read takes besides its bytes.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Storage
+    >>> Storage("ssd", bandwidth=3e9, queue_depth=8)
+    Storage(name='ssd', bandwidth=3000000000.0, latency=0.0, queue_depth=8)
     """
 
     name: str
@@ -123,6 +141,11 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A direct link between two devices; all NVLinks of a pair are one link with the sum of their bandwidths.
 
     ``bandwidth`` is bytes a second of one direction; ``ways`` says how many NVLinks it stands for (for people).
+
+    Examples
+    --------
+    >>> Link(("gpu0", "gpu1"), bandwidth=40e9, latency=1e-6).devices
+    ('gpu0', 'gpu1')
     """
 
     devices: tuple[str, str]
@@ -145,6 +168,12 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``bandwidth`` is bytes a second of one port in one direction. Without ``contention`` any number of copies travel in
     parallel, each at the full bandwidth. No machine does that, but papers assume it (HIOS, Section III), and reproducing
     their figures needs the same assumption.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Switch
+    >>> Switch("nvswitch", devices=("gpu0", "gpu1"), bandwidth=300e9).contention
+    True
     """
 
     name: str
@@ -160,7 +189,15 @@ class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Route:
-    """The route of a copy: the channels that it occupies from start to end, its bandwidth and its latency."""
+    """The route of a copy: the channels that it occupies from start to end, its bandwidth and its latency.
+
+    Examples
+    --------
+    >>> topology.route(0, 1)
+    Route(channels=(2,), bandwidth=40000000000.0, latency=0.0)
+    >>> topology.route(0, 1).nanoseconds(4000)
+    100
+    """
 
     channels: tuple[int, ...]
     bandwidth: float
@@ -189,6 +226,13 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     ------
     TopologyError
         A name twice, a bandwidth that is not positive, a device or bus that is not there, no device at all.
+
+    Examples
+    --------
+    >>> gpus = (gpu, Device("gpu1", 10**9, 1e12, {"float32": 1e12}, bus="pcie"))
+    >>> machine = Topology("pair", gpus, buses=(Bus("pcie", bandwidth=16e9),))
+    >>> machine.device_id["gpu1"], machine.route(0, 1).bandwidth
+    (1, 16000000000.0)
     """
 
     name: str

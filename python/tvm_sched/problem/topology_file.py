@@ -92,7 +92,14 @@ class _TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def preset_names() -> tuple[str, ...]:
-    """Return the names of the presets that are files; ``cpuN`` for any N from 1 is a further family."""
+    """Return the names of the presets that are files; ``cpuN`` for any N from 1 is a further family.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import preset_names
+    >>> "v100-server" in preset_names()
+    True
+    """
     return tuple(_PRESETS)
 
 
@@ -105,6 +112,13 @@ def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
         Neither a preset nor a file, or a file that is not what ``docs/formats/topology.md`` says.
     TopologyError
         A file whose topology breaks a rule: a bandwidth of zero, a name twice, a missing device.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import load_topology
+    >>> server = load_topology("v100-server")
+    >>> server.devices[0].model, len(server.devices)
+    ('Tesla V100 DGXS 32GB', 4)
     """
     text = os.fspath(name_or_path)
     if isinstance(name_or_path, str):
@@ -131,12 +145,27 @@ def _preset(name: str) -> Topology:
 
 
 def read_topology(path: str | os.PathLike[str]) -> Topology:
-    """Read and check a topology file; see `load_topology` for the errors."""
+    """Read and check a topology file; see `load_topology` for the errors.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import read_topology, write_topology
+    >>> write_topology("pair.toml", topology)
+    >>> read_topology("pair.toml").links
+    (Link(devices=('gpu0', 'gpu1'), bandwidth=40000000000.0, latency=0.0, duplex=True, ways=1),)
+    """
     return parse_topology(read_bytes(path), os.fspath(path))
 
 
 def parse_topology(text: bytes | str, where: str = "topology") -> Topology:
-    """Read and check the text of a topology file; any error refuses the whole file."""
+    """Read and check the text of a topology file; any error refuses the whole file.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import format_topology, parse_topology
+    >>> parse_topology(format_topology(topology)) == topology
+    True
+    """
     body = parse_toml(text, FORMAT, VERSION, _TopologyBody, where)
     reader = _Reader(where)
     try:
@@ -252,7 +281,15 @@ class _Reader:
 
 
 def write_topology(path: str | os.PathLike[str], topology: Topology, comments: Mapping[str, str] | None = None) -> None:
-    """Write a topology file that `read_topology` reads as an equal topology; see `format_topology`."""
+    """Write a topology file that `read_topology` reads as an equal topology; see `format_topology`.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import read_topology, write_topology
+    >>> write_topology("pair.toml", topology)
+    >>> read_topology("pair.toml") == topology
+    True
+    """
     write_atomically(path, format_topology(topology, comments).encode())
 
 
@@ -264,6 +301,12 @@ def format_topology(topology: Topology, comments: Mapping[str, str] | None = Non
     comments : mapping of str to str, optional
         One line of comment for storage, a bus or a switch, by its name, and for a link, by its devices
         (``"gpu0-gpu1"``).
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import format_topology
+    >>> format_topology(topology).splitlines()[2]
+    'name = "pair"'
     """
     head: dict[str, Any] = {"format": FORMAT, "version": VERSION, "name": topology.name, "source": topology.source}
     head |= {"host_memory": format_quantity(topology.host_memory, "bytes"), "peer_access": topology.peer_access}

@@ -14,7 +14,15 @@ from .graph import Operator, OpGraph, Tensor
 
 
 class Alternative(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A form of a group other than the one in the graph."""
+    """A form of a group other than the one in the graph.
+
+    Examples
+    --------
+    >>> again.operators[0].outputs
+    ('y',)
+    >>> varied.variants.groups[0].alternative_names
+    ('fused', 'again')
+    """
 
     name: str
     """Unique in its group, such as ``"apart"`` or ``"columns/4"``."""
@@ -26,7 +34,13 @@ class Alternative(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Group(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Operators of a graph that have alternatives."""
+    """Operators of a graph that have alternatives.
+
+    Examples
+    --------
+    >>> Group("join", operators=("join",), alternatives=(again,)).alternative_names
+    ('fused', 'again')
+    """
 
     name: str
     """Unique in the problem."""
@@ -59,6 +73,12 @@ class Variants:
     groups : iterable of Group
     costs : Costs
         Shape (operators of all alternatives in their order, devices).
+
+    Examples
+    --------
+    >>> variants = Variants([Group("join", operators=("join",), alternatives=(again,))], Costs([[500, 500]]))
+    >>> solve(Problem(graph, topology, problem.costs, variants)).choice
+    {'join': 'again'}
     """
 
     __slots__ = ("costs", "groups")
@@ -152,6 +172,13 @@ def choose_graph(graph: OpGraph, groups: Sequence[Group], choice: Mapping[str, s
     ------
     ProblemError
         The choice names an unknown group or alternative.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import choose_graph
+    >>> chosen, rows = choose_graph(graph, varied.variants.groups, {"join": "again"})
+    >>> [operator.name for operator in chosen.operators], rows
+    (['left', 'right', 'again'], [0, 1, 3])
     """
     first: dict[str, tuple[Alternative, int]] = {}
     replaced: set[str] = set()
@@ -199,6 +226,12 @@ def all_alternatives(graph: OpGraph, groups: Iterable[Group]) -> OpGraph:
 
     A tensor that an alternative produces for other operators gets the alternative's name as a suffix, so that each
     tensor has one producer.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import all_alternatives
+    >>> [operator.name for operator in all_alternatives(graph, varied.variants.groups).operators]
+    ['left', 'right', 'join', 'again']
     """
     operators, tensors = list(graph.operators), list(graph.tensors)
     known = {tensor.name: tensor for tensor in graph.tensors}

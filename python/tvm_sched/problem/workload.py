@@ -41,6 +41,12 @@ class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ------
     InputError
         The weight is not a finite number above 0.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Request
+    >>> Request(resident=("w",), weight=3.0)
+    Request(resident=('w',), weight=3.0)
     """
 
     resident: tuple[str, ...]
@@ -59,6 +65,13 @@ class Workload(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     ------
     InputError
         A lag is below 0, the objective is unknown, or there are weights of models without the objective ``slowdown``.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Request, Workload
+    >>> warm = Workload(requests=(Request(resident=()), Request(resident=("w",), weight=3.0)))
+    >>> solve(problem, warm).certificate.latency_ns
+    3375
     """
 
     kept_as = ("workload", FORMAT, VERSION)
@@ -144,6 +157,12 @@ class Scenario:
     ------
     InputError
         As `Workload.check`.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Scenario
+    >>> Scenario(problem, resident=frozenset({"w"})).is_resident(1)
+    True
     """
 
     problem: Problem
@@ -254,12 +273,26 @@ class Scenario:
 
 
 def as_scenario(problem: Problem | Scenario) -> Scenario:
-    """Return the scenario itself, or the cold run of a problem."""
+    """Return the scenario itself, or the cold run of a problem.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import as_scenario
+    >>> as_scenario(problem).resident
+    frozenset()
+    """
     return problem if isinstance(problem, Scenario) else Scenario(problem)
 
 
 def check_resident(problem: Problem, names: Collection[str]) -> frozenset[str]:
-    """Check the names of resident parameters; raises `InputError` if one is not a parameter of the problem."""
+    """Check the names of resident parameters; raises `InputError` if one is not a parameter of the problem.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import check_resident
+    >>> check_resident(problem, ["w"])
+    frozenset({'w'})
+    """
     if isinstance(names, str):
         raise InputError(f"resident names {names!r}; a list of the graph's parameters is allowed")
     resident = frozenset(names)

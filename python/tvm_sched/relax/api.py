@@ -41,7 +41,16 @@ from .toolchain.nvcc import architectures, check_architectures
 
 @dataclass(frozen=True)
 class CompiledModel:
-    """A scheduled model."""
+    """A scheduled model.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> compiled.schedule.scheduler, compiled.problem.topology.name
+    ('heft', 'cpu2')
+    >>> [output.shape for output in compiled.run(numpy.ones((2, 3), "float32"))]
+    [(2,), (2,)]
+    """
 
     executable: Any
     """For ``relax.VirtualMachine`` and ``export_library``. If `parameters` is not empty, they must be loaded before a
@@ -170,6 +179,16 @@ def compile(
     ------
     TvmSchedError
         `InputError` for wrong arguments, other errors if the work fails.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.relax import compile
+    >>> compiled = compile("model.onnx", options, input_shapes={"x": (2, 3)})
+    >>> [output.round(3).tolist() for output in compiled.run(numpy.ones((2, 3), "float32") / 10)]
+    [[0.7160000205039978, 0.8339999914169312], [0.7160000205039978, 0.8339999914169312]]
+    >>> compiled.export("model.so")
+    [PosixPath('model.so')]
     """
     chosen = CompileOptions.of(topology, scheduler=scheduler, options=options, **settings)
     check_before(chosen, "latency")
@@ -223,7 +242,15 @@ def make_problem(
     name: str | None = None,
     **settings: Any,
 ) -> Problem:
-    """Make the scheduling problem of a model on a topology; parameters as in `compile`."""
+    """Make the scheduling problem of a model on a topology; parameters as in `compile`.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import make_problem
+    >>> problem = make_problem("model.onnx", "v100-server", input_shapes={"x": (2, 3)}, cost_model="roofline")
+    >>> problem.graph.operators[0].inputs, len(problem.topology.devices)
+    (('x', 'w'), 4)
+    """
     chosen = CompileOptions.of(topology, **settings)
     imported = load_model(model, input_shapes, name, constants)
     with explained(f"model {imported.name!r}"):
@@ -261,6 +288,13 @@ def run_passes(
     ------
     InputError
         No pass of that name runs for these options, or another argument is wrong.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import get_schedule
+    >>> placed = run_passes("model.onnx", options, "Place", input_shapes={"x": (2, 3)})
+    >>> get_schedule(placed).scheduler
+    'heft'
     """
     chosen = CompileOptions.of(topology, **settings)
     chosen.check_methods()

@@ -92,6 +92,13 @@ def inspect_model(
     ------
     InputError
         The model cannot be read, a shape or constant does not fit its inputs, or there is no such backend.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import inspect_model
+    >>> inspection = inspect_model("model.onnx", {"x": (2, 3)})
+    >>> inspection.inputs
+    [Tensor(name='x', dtype='float32', shape=['N', 3])]
     """
     if backend not in ("cpu", "cuda"):
         raise InputError(f"backend is {backend!r}, expected 'cpu' or 'cuda'")

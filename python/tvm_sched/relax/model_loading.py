@@ -107,6 +107,12 @@ def load_model(
     ------
     InputError
         The model cannot be read or converted; or a shape or constant does not fit it.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import load_model
+    >>> load_model("model.onnx", {"x": (2, 3)}).inputs
+    {'x': ((2, 3), 'float32')}
     """
     with _input_errors():
         return tvm_frontends.load_model(model, input_shapes, name=name, constants=constants)

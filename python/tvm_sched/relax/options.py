@@ -107,6 +107,12 @@ class CompileOptions:
     ------
     InputError
         A value that is not allowed, an unknown topology, or an option of the other objective.
+
+    Examples
+    --------
+    >>> options = CompileOptions.of("cpu2", scheduler="heft", cost_model="roofline")
+    >>> options.scheduler, options.topology.name, options.precision
+    ('heft', 'cpu2', 'float32')
     """
 
     topology: Topology

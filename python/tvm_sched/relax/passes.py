@@ -69,6 +69,12 @@ def pipeline(
     topology, scheduler, options, cost_model, backend, measure, settings
         As in `CompileOptions`. The current target gives the defaults. Its method's options and its ``measure`` count only
         if no other method or topology is named.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import pipeline
+    >>> pipeline(options).info.name
+    'tvm_sched'
     """
     arguments = {
         "scheduler": scheduler, "options": options, "cost_model": cost_model, "backend": backend, "measure": measure,
@@ -117,6 +123,12 @@ def pass_list(
     ------
     InputError
         No pass of that name runs for these options.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import pass_list
+    >>> [each.info.name.removeprefix("tvm_sched.") for each in pass_list(options, stop_after="Place")]
+    ['SetCompileTarget', 'LowerToKernels', 'PrepareKernels', 'EstimateLatencies', 'Place']
     """
     passes = [*problem_passes(options, progress), *decision_passes(options, progress), *emit_passes(options)]
     if stop_after is None:
@@ -129,7 +141,14 @@ def pass_list(
 
 
 def compile_target(options: CompileOptions) -> CompileTarget:
-    """Return the target of kernels; raise `InputError` if this machine cannot compile for it."""
+    """Return the target of kernels; raise `InputError` if this machine cannot compile for it.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import compile_target
+    >>> compile_target(options).precision
+    'float32'
+    """
     return CompileTarget.of(options.processor, options.threads, options.precision, options.cache)
 
 
@@ -145,7 +164,14 @@ def emulates_gpus(options: CompileOptions) -> bool:
 
 
 def problem_passes(options: CompileOptions, progress: Progress | None = None) -> list[tvm.transform.Pass]:
-    """Return the passes up to a scheduling problem."""
+    """Return the passes up to a scheduling problem.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import problem_passes
+    >>> [each.info.name.removeprefix("tvm_sched.") for each in problem_passes(options)]
+    ['SetCompileTarget', 'LowerToKernels', 'PrepareKernels', 'EstimateLatencies']
+    """
     cost_model = options.cost_model
     if options.measuring and cost_model is None and len(options.topology.devices) == 1:
         cost_model = "roofline"  # one device leaves no choice, and measuring gives all latencies
@@ -186,7 +212,14 @@ def decision_passes(
     schedule: Schedule | None = None,
     plan: PipelinePlan | None = None,
 ) -> list[tvm.transform.Pass]:
-    """Return the passes from a problem to a schedule or a pipeline plan; an existing one replaces the method."""
+    """Return the passes from a problem to a schedule or a pipeline plan; an existing one replaces the method.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import decision_passes
+    >>> [each.info.name.removeprefix("tvm_sched.") for each in decision_passes(options)]
+    ['Place', 'AllocateStreams', 'OrderLaunches']
+    """
     if options.objective == "throughput":
         return [
             PartitionPipeline(
@@ -215,7 +248,14 @@ def decision_passes(
 
 
 def emit_passes(options: CompileOptions) -> list[tvm.transform.Pass]:
-    """Return the passes that put a schedule or a pipeline into an executable."""
+    """Return the passes that put a schedule or a pipeline into an executable.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import emit_passes
+    >>> [each.info.name for each in emit_passes(options)]
+    ['tvm_sched.EmitExecutor']
+    """
     if options.objective == "throughput":
         return [EmitPipeline(options.backend)]
     return [EmitExecutor(options.backend, run_options=options.run_options, states=options.states)]
@@ -228,7 +268,15 @@ def _splitting(options: CompileOptions) -> list[tvm.transform.Pass]:
 
 
 def build_functions(mod: tvm.IRModule) -> tvm.IRModule:
-    """Run TVM's build pipeline on the function that calls the executor, and on all other functions."""
+    """Run TVM's build pipeline on the function that calls the executor, and on all other functions.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import EmitExecutor, build_functions
+    >>> emitted = EmitExecutor()(placed)
+    >>> "main" in [variable.name_hint for variable in build_functions(emitted).functions]
+    True
+    """
     host = get_compile_target(mod).host
     with host:
         mod = relax.get_pipeline("default_build")(mod)

@@ -26,7 +26,13 @@ from .toolchain.failures import explained
 
 @dataclass(frozen=True)
 class ExportablePipeline(CompiledPipeline):
-    """A pipeline that was compiled here, and can be exported."""
+    """A pipeline that was compiled here, and can be exported.
+
+    Examples
+    --------
+    >>> batches.plan.stages[0].operators, [tensor.name for tensor in batches.problem.graph.tensors]
+    (('onednn.matmul_tanh',), ['x', 'w', 'onednn.matmul_tanh:0'])
+    """
 
     compiled: tuple[CompiledStage, ...]
     times_only: bool
@@ -85,6 +91,14 @@ def compile_pipeline(
     ------
     TvmSchedError
         `InputError` for wrong arguments, other errors if the work fails.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.relax import compile_pipeline
+    >>> batches = compile_pipeline("model.onnx", "cpu2", 1, input_shapes={"x": (2, 3)}, cost_model="roofline")
+    >>> [output.shape for output in batches.run([[numpy.ones((2, 3), "float32")]])[0].value()]
+    [(2, 2)]
     """
     if not isinstance(topology, CompileOptions):
         settings["objective"] = "throughput"

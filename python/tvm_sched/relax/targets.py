@@ -44,6 +44,12 @@ def target(
     ------
     InputError
         As `CompileOptions`, or an option that such an executable cannot have.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import target
+    >>> target("cpu2", scheduler="heft").kind.name
+    'composite'
     """
     chosen = CompileOptions.of(
         topology,

@@ -46,6 +46,13 @@ def load(
     -----
     MachineWarning
         This machine differs from the one that the artifact was compiled for; the warning has a remedy.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.runtime import load
+    >>> [output.round(3).tolist() for output in load("model.so").run(numpy.ones((2, 3), "float32") / 10)]
+    [[[0.7160000205039978, 0.8339999914169312], [0.7160000205039978, 0.8339999914169312]]]
     """
     file = Path(path)
     check_threads(threads)
@@ -72,6 +79,13 @@ def open_library(file: Path) -> Any:
     ------
     InputError
         It is missing, incomplete, or cannot be loaded.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tvm_sched.runtime import open_library
+    >>> open_library(Path("model.so")).kind
+    'relax.VMExecutable'
     """
     began = time.monotonic_ns()
     check_library(file)

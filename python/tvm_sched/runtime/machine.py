@@ -25,11 +25,25 @@ EMULATED = "kernels and copies take the time that the plan says, and this machin
 
 
 class EmulationWarning(UserWarning):
-    """A model is compiled for emulated devices without an explicit request."""
+    """A model is compiled for emulated devices without an explicit request.
+
+    Examples
+    --------
+    >>> from tvm_sched.runtime import EmulationWarning
+    >>> issubclass(EmulationWarning, UserWarning)
+    True
+    """
 
 
 class MachineWarning(UserWarning):
-    """An artifact runs on another machine, or with other versions, than it was compiled for."""
+    """An artifact runs on another machine, or with other versions, than it was compiled for.
+
+    Examples
+    --------
+    >>> from tvm_sched.runtime import MachineWarning
+    >>> issubclass(MachineWarning, UserWarning)
+    True
+    """
 
 
 def versions() -> dict[str, str]:

@@ -38,6 +38,16 @@ class ScheduledModule:
     ------
     InputError
         The module contains no scheduled module, or the several modules of a pipeline.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.runtime import load
+    >>> module = load("model.so")
+    >>> [output.shape for output in module.run(numpy.ones((2, 3), "float32"))]
+    [(2, 2)]
+    >>> module.latency() > 0
+    True
     """
 
     def __init__(self, module: Any, root: Any = None) -> None:
@@ -405,6 +415,13 @@ def find_scheduled_module(module: Any) -> Any:
     ------
     InputError
         There is no such module, or there are the stages of a pipeline.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tvm_sched.runtime import find_scheduled_module, open_library
+    >>> find_scheduled_module(open_library(Path("model.so"))).kind
+    'tvm_sched'
     """
     modules, others = _search(module)
     if not modules:
@@ -421,7 +438,15 @@ def find_scheduled_module(module: Any) -> Any:
 
 
 def scheduled_modules(module: Any) -> list[Any]:
-    """Return all modules of kind ``tvm_sched`` in a module or an executable and its imports."""
+    """Return all modules of kind ``tvm_sched`` in a module or an executable and its imports.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tvm_sched.runtime import open_library, scheduled_modules
+    >>> [module.kind for module in scheduled_modules(open_library(Path("model.so")))]
+    ['tvm_sched']
+    """
     return _search(module)[0]
 
 

@@ -50,6 +50,15 @@ def write_parameters(
     ------
     ValueError
         An array's data type has no name in the format; the message names the parameter.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from pathlib import Path
+    >>> from tvm_sched.runtime import write_parameters
+    >>> key = write_parameters("weights.safetensors", {"w": numpy.ones(4, "float32")})
+    >>> Path("weights.safetensors").stat().st_size > 16
+    True
     """
     from ..files import folder_beside  # the import takes 10 ms, which loading an artifact need not pay
 

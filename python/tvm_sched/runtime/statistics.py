@@ -10,7 +10,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class LatencyStatistics:
-    """Statistics of measured latencies, in seconds."""
+    """Statistics of measured latencies, in seconds.
+
+    Examples
+    --------
+    >>> from tvm_sched.runtime import LatencyStatistics
+    >>> LatencyStatistics.of([0.002, 0.001, 0.003]).median
+    0.002
+    """
 
     repeat: int
     min: float

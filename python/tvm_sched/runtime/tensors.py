@@ -23,6 +23,13 @@ def to_tensor(value: Any) -> Any:
 
     Memory is shared, except with arrays that are read-only or of another byte order. The executor copies strided and
     unaligned tensors itself.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.runtime import to_tensor
+    >>> to_tensor(numpy.ones((2, 3), "float32")).shape
+    (2, 3)
     """
     import tvm_ffi
 
@@ -57,7 +64,15 @@ def aligned_tensor(tensor: Any) -> Any:
 
 
 def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
-    """Return the array of a CPU tensor; it shares the tensor's memory."""
+    """Return the array of a CPU tensor; it shares the tensor's memory.
+
+    Examples
+    --------
+    >>> import numpy
+    >>> from tvm_sched.runtime import to_numpy, to_tensor
+    >>> to_numpy(to_tensor(numpy.arange(3)))
+    array([0, 1, 2])
+    """
     name = str(tensor.dtype)
     if name == "bool" or _is_numpy_name(name):
         return np.from_dlpack(tensor)

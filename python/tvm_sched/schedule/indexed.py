@@ -27,7 +27,15 @@ _KINDS = {"load": 0, "copy": 1, "host_read": 2}
 
 @dataclass(frozen=True)
 class Times:
-    """Times of the parts of a schedule, in nanoseconds."""
+    """Times of the parts of a schedule, in nanoseconds.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import ScheduleIndex
+    >>> times = ScheduleIndex.of(problem, schedule).times
+    >>> times.start_ns.tolist(), times.end_ns.tolist()
+    ([350, 750, 2750], [1350, 2750, 3750])
+    """
 
     start_ns: Array
     end_ns: Array
@@ -63,6 +71,13 @@ class ScheduleIndex:
     transfers : array of int64, (5, transfers)
         Rows: kind (`LOAD`, `COPY`, `HOST_READ`), the tensor of a load or copy or the operator of a host_read, source (`HOST`
         for loads and host_reads), device, whether the tensor leaves the device after its last reader.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import ScheduleIndex
+    >>> index = ScheduleIndex.of(problem, schedule)
+    >>> index.device, index.times.latency_ns
+    ([1, 0, 0], 3750)
     """
 
     LOAD = 0

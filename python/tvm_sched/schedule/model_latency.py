@@ -10,7 +10,14 @@ from .schedule import Schedule, weighted_mean
 
 
 class ModelLatency(NamedTuple):
-    """End of one of several models."""
+    """End of one of several models.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import ModelLatency
+    >>> ModelLatency("bert", latency_ns=3000, alone_ns=2000).slowdown
+    1.5
+    """
 
     model: str
     latency_ns: int
@@ -33,6 +40,14 @@ def model_latencies(problem: Problem, schedule: Schedule, workload: Workload = C
     ------
     InputError, ScheduleError
         As `tvm_sched.schedule.evaluate`.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import merge_problems
+    >>> from tvm_sched.schedule import model_latencies
+    >>> both = merge_problems([problem, problem])
+    >>> [latency.latency_ns for latency in model_latencies(both, solve(both, method="single"))]
+    [5500, 9500]
     """
     if not problem.graph.models:
         return []

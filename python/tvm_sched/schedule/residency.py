@@ -21,7 +21,14 @@ Requests: TypeAlias = "Resident | Sequence[tuple[Resident, float]]"
 
 
 def moved_parameters(problem: Problem, schedule: Schedule) -> list[str]:
-    """Return the parameters that the schedule moves and never evicts, in the order of their first transfer."""
+    """Return the parameters that the schedule moves and never evicts, in the order of their first transfer.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import moved_parameters
+    >>> moved_parameters(problem, schedule)
+    ['w']
+    """
     index = problem.graph.index
     evicted = {t.tensor for t in schedule.transfers if t.evict}
     names = dict.fromkeys(t.tensor for t in schedule.transfers if t.kind != "host_read" and t.tensor not in evicted)
@@ -35,6 +42,12 @@ def resident_parameters(problem: Problem, schedule: Schedule, resident: Resident
     ------
     InputError
         A fraction is not between 0 and 1, or a name is not a parameter.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import resident_parameters
+    >>> resident_parameters(problem, schedule, 1.0)
+    frozenset({'w'})
     """
     if not isinstance(resident, (int, float)):
         return _named(problem, resident) - {t.tensor for t in schedule.transfers if t.evict}
@@ -69,6 +82,12 @@ def requests_of(problem: Problem, resident: Requests) -> tuple[Request, ...]:
     ------
     InputError
         A fraction is not between 0 and 1, a name is not a parameter, or weights are not numbers, below 0 or all 0.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import requests_of
+    >>> requests_of(problem, ["w"])
+    (Request(resident=('w',), weight=1.0),)
     """
     weighted = _weighted(resident)
     try:
@@ -131,7 +150,15 @@ def _part(parameters: Iterable[tuple[str, int]], part: float) -> list[str]:
 
 
 def requests_of_part(part: Problem, requests: Sequence[Request]) -> tuple[Request, ...]:
-    """Restrict the requests of several models to the parameters of one."""
+    """Restrict the requests of several models to the parameters of one.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Request
+    >>> from tvm_sched.schedule import requests_of_part
+    >>> requests_of_part(problem, [Request(resident=("w", "another model's"))])
+    (Request(resident=('w',), weight=1.0),)
+    """
     there = {tensor.name for tensor in (*part.graph.tensors, *part.own_tensors)}
     return tuple(
         msgspec.structs.replace(r, resident=tuple(name for name in r.resident if name in there)) for r in requests

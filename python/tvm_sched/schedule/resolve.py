@@ -21,6 +21,13 @@ def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
     ------
     ScheduleError
         The choice names an unknown group or alternative.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import resolved
+    >>> chosen, of_chosen = resolved(varied, solve(varied))
+    >>> [operator.name for operator in chosen.graph.operators], of_chosen.choice
+    (['left', 'right', 'again'], {})
     """
     if problem.variants is None and not schedule.choice:
         return problem, schedule
@@ -53,6 +60,14 @@ def resolved_scenario(scenario: Scenario, schedule: Schedule) -> tuple[Scenario,
     ------
     ScheduleError
         As `resolved`.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Scenario
+    >>> from tvm_sched.schedule import resolved_scenario, simulate
+    >>> run, of_run = resolved_scenario(Scenario(varied, resident=frozenset({"w"})), solve(varied))
+    >>> simulate(run.problem, of_run, ["w"]).latency_ns
+    2750
     """
     if scenario.variants is None and not schedule.choice:
         return scenario, schedule
@@ -67,6 +82,14 @@ def in_scenarios(scenarios: Sequence[Scenario], schedule: Schedule) -> list[Sche
     ------
     ScheduleError
         As `resolved`.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Scenario
+    >>> from tvm_sched.schedule import in_scenarios
+    >>> runs = [Scenario(problem), Scenario(problem, resident=frozenset({"w"}))]
+    >>> [index.times.latency_ns for index in in_scenarios(runs, schedule)]
+    [3750, 3250]
     """
     return [ScheduleIndex.of(*resolved_scenario(scenario, schedule)) for scenario in scenarios]
 
@@ -78,6 +101,12 @@ def evaluate(problem: Problem, schedule: Schedule, workload: Workload = COLD) ->
     ------
     InputError, ScheduleError
         A request does not fit the problem (`Workload.check`); the schedule cannot be `resolved`, or breaks a rule.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import evaluate
+    >>> evaluate(problem, schedule)
+    (3750, ())
     """
     latencies = [run.times.latency_ns for run in in_scenarios(workload.scenarios(problem), schedule)]
     each = [RequestLatency(r.resident, r.weight, ns) for r, ns in zip(workload.requests, latencies, strict=False)]
@@ -85,13 +114,30 @@ def evaluate(problem: Problem, schedule: Schedule, workload: Workload = COLD) ->
 
 
 def objective_ns(problem: Problem, schedule: Schedule, workload: Workload = COLD) -> int:
-    """Return the objective of searches (ns): the latency as in `evaluate`, plus the workload's lags."""
+    """Return the objective of searches (ns): the latency as in `evaluate`, plus the workload's lags.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Workload
+    >>> from tvm_sched.schedule import objective_ns
+    >>> objective_ns(problem, schedule), objective_ns(problem, schedule, Workload(lags_ns=(500,)))
+    (3750, 4250)
+    """
     runs = in_scenarios(workload.scenarios(problem), schedule)
     return weighted_mean(workload.requests, [run.objective_ns for run in runs])
 
 
 def with_choice(problem: Problem, schedule: Schedule, choice: dict[str, str]) -> Schedule:
-    """Turn a schedule of the problem resolved by ``choice`` into one of the problem itself; inverse of `resolved`."""
+    """Turn a schedule of the problem resolved by ``choice`` into one of the problem itself; inverse of `resolved`.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import resolved, with_choice
+    >>> best = solve(varied)
+    >>> chosen, of_chosen = resolved(varied, best)
+    >>> with_choice(varied, of_chosen, best.choice).choice
+    {'join': 'again'}
+    """
     assert problem.variants is not None
     first = {group.name: group.graph_alternative for group in problem.variants.groups}
     named = {group: name for group, name in choice.items() if name != first[group]}

@@ -44,7 +44,15 @@ RULES = ("problem", *COMPILED_RULES, "evict", "memory", "certificate", "contigui
 
 
 class Violation(msgspec.Struct, frozen=True):
-    """A broken rule."""
+    """A broken rule.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import violations
+    >>> missing = schedule.replace(placements=schedule.placements[:2])
+    >>> [violation.rule for violation in violations(problem, missing)]
+    ['operator-missing']
+    """
 
     rule: str
     """One of `RULES`."""

@@ -23,7 +23,13 @@ TransferKind = Literal["load", "copy", "host_read"]
 
 
 class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The device, stream and stage of an operator."""
+    """The device, stream and stage of an operator.
+
+    Examples
+    --------
+    >>> schedule.placements[0]
+    Placement(operator='right', device='gpu1', stream=0, direct_host_access=False, submodel=0, stage=0)
+    """
 
     operator: str
     device: str
@@ -48,7 +54,13 @@ class Placement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Transfer(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A transfer of bytes."""
+    """A transfer of bytes.
+
+    Examples
+    --------
+    >>> schedule.transfers[0]
+    Transfer(kind='load', device='gpu0', tensor='x', source='', operator='', evict=False)
+    """
 
     kind: TransferKind
     """``load``: ``tensor`` (a graph input or parameter) from host memory into ``device`` through its bus. ``copy``:
@@ -83,6 +95,13 @@ class RequestLatency(Request, frozen=True, forbid_unknown_fields=True):
         As in `Request`.
     latency_ns, lower_bound_ns : int
         As in the certificate, for this kind of run alone.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import Request, Workload
+    >>> from tvm_sched.schedule import evaluate
+    >>> evaluate(problem, schedule, Workload(requests=(Request(resident=("w",)),)))
+    (3250, (RequestLatency(resident=('w',), weight=1.0, latency_ns=3250, lower_bound_ns=0),))
     """
 
     latency_ns: int = 0
@@ -90,7 +109,15 @@ class RequestLatency(Request, frozen=True, forbid_unknown_fields=True):
 
 
 class Certificate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Latency, lower bound and status of a schedule."""
+    """Latency, lower bound and status of a schedule.
+
+    Examples
+    --------
+    >>> schedule.certificate
+    Certificate(latency_ns=3750, lower_bound_ns=3750, bound='critical path', status='optimal', requests=())
+    >>> schedule.certificate.gap
+    0.0
+    """
 
     latency_ns: int
     """Simulated latency of a cold run, or the weighted mean over the ``requests``."""
@@ -140,6 +167,19 @@ class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """A schedule of a problem.
 
     ``docs/formats/schedule.md`` describes its document, whose form `from_json` checks; `verify` checks the schedule itself.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import Placement, Schedule, Transfer, simulate
+    >>> on_one = Schedule(
+    ...     problem.digest,
+    ...     placements=tuple(Placement(name, "gpu0") for name in ("left", "right", "join")),
+    ...     transfers=(Transfer("load", "gpu0", tensor="x"), Transfer("load", "gpu0", tensor="w")),
+    ... )
+    >>> simulate(problem, on_one).latency_ns
+    4750
+    >>> schedule.certificate.latency_ns
+    3750
     """
 
     kept_as = ("schedule", FORMAT, VERSION)

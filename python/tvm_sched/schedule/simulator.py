@@ -35,6 +35,15 @@ def simulate(
         not checked: see `verify`.
     InputError
         ``resident`` is neither a fraction from 0 to 1 nor a list of parameters.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import simulate
+    >>> timeline = simulate(problem, schedule)
+    >>> timeline.latency_ns, [event.name for event in timeline.events if event.kind == "kernel"]
+    (3750, ['right', 'left', 'join'])
+    >>> simulate(problem, schedule, resident=["w"]).latency_ns
+    3250
     """
     if schedule.problem != problem.digest and not other_problem:
         raise ScheduleError(
@@ -107,6 +116,12 @@ def memory_profile(problem: Problem, schedule: Schedule, resident: Resident = 0.
     ------
     ScheduleError
         As `simulate`.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import memory_profile
+    >>> memory_profile(problem, schedule)[1]
+    [(250, 4000), (350, 8000), (1350, 4000), (1450, 0)]
     """
     scenario, schedule = resolved_in_run(problem, schedule, resident)
     index = ScheduleIndex.of(scenario, schedule)

@@ -15,7 +15,14 @@ EventKind = Literal["kernel", "load", "copy", "host_read"]
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A kernel or copy."""
+    """A kernel or copy.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import simulate
+    >>> simulate(problem, schedule).events[0]
+    Event(kind='kernel', name='right', lanes=('gpu1/0',), start_ns=350, end_ns=1350, bytes=8000)
+    """
 
     kind: EventKind
     name: str
@@ -41,7 +48,15 @@ class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Timeline(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Events of one run, planned or real; ``docs/formats/timeline.md`` describes its document."""
+    """Events of one run, planned or real; ``docs/formats/timeline.md`` describes its document.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import simulate
+    >>> timeline = simulate(problem, schedule)
+    >>> timeline.latency_ns, timeline.lanes
+    (3750, ('gpu1/0', 'gpu0/0', 'pcie down', 'gpu0 > gpu1', 'gpu1 > gpu0'))
+    """
 
     kept_as = ("timeline", FORMAT, VERSION)
 

@@ -45,6 +45,15 @@ def verify(
         At the first broken rule; the message names the rule, the operator and the device.
     InputError
         ``resident`` is neither a fraction from 0 to 1 nor a list of parameters.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import verify
+    >>> verify(problem, schedule)
+    >>> verify(problem, schedule.replace(placements=schedule.placements[:2]))
+    Traceback (most recent call last):
+        ...
+    tvm_sched.errors.ScheduleError: rule 'operator-missing': operator 'join' is placed on no ...
     """
     for violation in _find_violations(problem, schedule, contiguous, resident, workload, limit=1):
         raise ScheduleError(violation.message)
@@ -61,6 +70,14 @@ def violations(
     """List the broken rules, up to ``limit``; empty if `verify` accepts the schedule.
 
     Rules that need times (memory, the certificate) are checked only if the others hold.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import violations
+    >>> violations(problem, schedule)
+    []
+    >>> violations(problem, schedule.replace(placements=schedule.placements[:2]))[0].message
+    "rule 'operator-missing': operator 'join' is placed on no device; each operator is placed once"
     """
     return list(islice(_find_violations(problem, schedule, contiguous, resident, workload, limit), limit))
 

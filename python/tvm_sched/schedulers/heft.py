@@ -8,7 +8,7 @@ from ..problem import Problem, Scenario, Workload
 from ..registry import NoOptions
 from ..schedule import Schedule
 from .common import native_methods
-from .common.choice_search import over_variants
+from .common.variant_search import over_variants
 from .scheduler_registry import register
 
 

@@ -50,7 +50,14 @@ names = SCHEDULERS.names
 
 
 def get(name: str) -> Method[SchedulerFunction]:
-    """Return the scheduler of that name; raises `InputError` that lists the registered ones."""
+    """Return the scheduler of that name; raises `InputError` that lists the registered ones.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedulers import get
+    >>> get("heft").summary
+    'HEFT: operators by upward rank, each where it ends first, in gaps between others where one is long enough.'
+    """
     if name in REFERENCES:
         raise InputError(
             f"{name!r} is a latency to compare with, not a scheduler: `tvm-sched compare` shows it; there are the "

@@ -49,6 +49,13 @@ def solve(
         No schedule obeys the memory limits, as far as the scheduler can tell.
     SchedulerError
         The scheduler's answer breaks a rule of ``docs/model.md``, or is not a schedule.
+
+    Examples
+    --------
+    >>> solve(problem, method="heft").certificate
+    Certificate(latency_ns=3750, lower_bound_ns=3750, bound='critical path', status='optimal', requests=())
+    >>> solve(problem, method="anytime", options={"seed": 1}).certificate.latency_ns
+    3750
     """
     workload = COLD if workload is None else workload
     if isinstance(workload, Workload) and workload.objective == "slowdown":
@@ -64,7 +71,7 @@ def solve_many(calls: Sequence[SolveCall]) -> list[Schedule | TvmSchedError]:
     InputError
         A call is wrong; the others are cancelled.
     """
-    return distribute(solve_or_error, calls)
+    return distribute(solve_or_error, calls, "schedules")
 
 
 def solve_or_error(

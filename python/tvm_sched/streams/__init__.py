@@ -1,9 +1,9 @@
 """Streams within devices: assignment of operators to streams, launch order of kernels, and waits."""
 
+from .core_shares import core_shares
 from .launch_order import LAUNCH_ORDERS, order_launches
 from .stream_allocation import ALLOCATORS, allocate_streams, count_synchronizations, limit_streams
 from .stream_choice import BEST, best_launch_order, best_streams, check_methods, choose_launch_order, choose_streams
-from .threads import core_shares
 
 __all__ = [
     "ALLOCATORS",

@@ -42,6 +42,12 @@ def order_launches(
     ------
     InputError
         The method is unknown, an operator has no demand, or the schedule has stages.
+
+    Examples
+    --------
+    >>> from tvm_sched.streams import order_launches
+    >>> [placement.operator for placement in order_launches(problem, solve(problem, method="single")).placements]
+    ['right', 'left', 'join']
     """
     if method not in LAUNCH_ORDERS:
         raise InputError(f"there is no launch order {method!r}; there are {', '.join(LAUNCH_ORDERS)}")

@@ -36,6 +36,13 @@ def allocate_streams(problem: Problem, schedule: Schedule, method: str = "opara"
     ------
     InputError
         Unknown method, or the schedule has stages, which fix the streams.
+
+    Examples
+    --------
+    >>> from tvm_sched.streams import allocate_streams
+    >>> on_one = solve(problem, method="single")
+    >>> [placement.stream for placement in allocate_streams(problem, on_one).placements]
+    [0, 1, 0]
     """
     if method != "best" and method not in ALLOCATORS:
         raise InputError(f"there is no stream allocator {method!r}; there are {', '.join((*ALLOCATORS, 'best'))}")
@@ -62,6 +69,13 @@ def limit_streams(problem: Problem, schedule: Schedule, most: int) -> Schedule:
     ------
     InputError
         ``most`` is below 1.
+
+    Examples
+    --------
+    >>> from tvm_sched.streams import allocate_streams, limit_streams
+    >>> streams = limit_streams(problem, allocate_streams(problem, solve(problem, method="single")), 1)
+    >>> {placement.stream for placement in streams.placements}
+    {0}
     """
     if most < 1:
         raise InputError(f"most is {most}; a device has at least 1 stream")
@@ -84,6 +98,12 @@ def count_synchronizations(problem: Problem, schedule: Schedule) -> int:
     """Count the least waits between streams of a device that keep the order of operators.
 
     They are the edges between streams of one device in the transitive reduction of data dependences and stream orders.
+
+    Examples
+    --------
+    >>> from tvm_sched.streams import allocate_streams, count_synchronizations
+    >>> count_synchronizations(problem, allocate_streams(problem, solve(problem, method="single")))
+    1
     """
     return native_problem(problem).count_synchronizations(*launches_of(problem, schedule))
 

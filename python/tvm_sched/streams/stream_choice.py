@@ -27,6 +27,15 @@ def check_methods(streams: str | None = None, launch_order: str | None = None) -
     ------
     InputError
         A name is unknown; the message lists the known ones.
+
+    Examples
+    --------
+    >>> from tvm_sched.streams import check_methods
+    >>> check_methods(streams="opara", launch_order="best")
+    >>> check_methods(streams="many")
+    Traceback (most recent call last):
+        ...
+    tvm_sched.errors.InputError: streams is 'many'; allowed are one, opara, nimble, wavefront, ...
     """
     for what, name, known in (("streams", streams, ALLOCATORS), ("launch_order", launch_order, LAUNCH_ORDERS)):
         if name not in (None, BEST, *known):
@@ -45,6 +54,14 @@ def choose_streams(problem: Problem, schedule: Schedule, method: str | None = No
         no effect.
     ScheduleError
         With these streams the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import occupancy
+    >>> from tvm_sched.streams import choose_streams
+    >>> both = Problem(graph, topology, occupancy(graph, topology))
+    >>> [placement.stream for placement in choose_streams(both, solve(both, method="single"), "opara").placements]
+    [0, 1, 0]
     """
     check_methods(streams=method)
     if method in (None, BEST):
@@ -68,6 +85,13 @@ def choose_launch_order(problem: Problem, schedule: Schedule, method: str | None
         Unknown method; or a method is named, and the schedule has stages.
     ScheduleError
         In this order the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
+
+    Examples
+    --------
+    >>> from tvm_sched.streams import choose_launch_order
+    >>> ordered = choose_launch_order(problem, solve(problem, method="single"), "depth-first")
+    >>> [placement.operator for placement in ordered.placements]
+    ['right', 'left', 'join']
     """
     check_methods(launch_order=method)
     if method in (None, BEST):
@@ -82,6 +106,14 @@ def best_streams(problem: Problem, schedule: Schedule) -> Schedule:
 
     If streams have overheads, ``"fewest"`` on 2, 4, 8 and 16 streams is also tried (`limit_streams`). The schedule stays as
     it is if no allocator is better, it has stages, its launch order is not topological, or the costs lack concurrency.
+
+    Examples
+    --------
+    >>> from tvm_sched.cost_model import occupancy
+    >>> from tvm_sched.streams import best_streams
+    >>> both = Problem(graph, topology, occupancy(graph, topology))
+    >>> [placement.stream for placement in best_streams(both, solve(both, method="single")).placements]
+    [0, 1, 0]
     """
     if problem.costs.concurrency is None or _has_stages(schedule):
         return schedule
@@ -99,6 +131,12 @@ def best_launch_order(problem: Problem, schedule: Schedule) -> Schedule:
     """Return the schedule in the launch order of least predicted latency: its own, or another.
 
     It stays as it is if no order is better, it has stages, or no device has several streams.
+
+    Examples
+    --------
+    >>> from tvm_sched.streams import best_launch_order
+    >>> best_launch_order(problem, schedule).placements == schedule.placements
+    True
     """
     if _has_stages(schedule) or not any(placement.stream for placement in schedule.placements):
         return schedule

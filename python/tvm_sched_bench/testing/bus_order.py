@@ -19,7 +19,14 @@ Item = TypeVar("Item")
 
 
 def in_turns(queues: Iterable[Iterable[Item]]) -> Iterator[Item]:
-    """Yield one item of each queue after the other while there are any: round-robin."""
+    """Yield one item of each queue after the other while there are any: round-robin.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import in_turns
+    >>> list(in_turns([[1, 2, 3], ["a"]]))
+    [1, 'a', 2, 3]
+    """
     ended = object()
     for turn in itertools.zip_longest(*queues, fillvalue=ended):
         yield from (item for item in turn if item is not ended)  # type: ignore[misc]
@@ -35,6 +42,13 @@ def reorder_loads(
     order : callable
         Gets the loads of a bus, a list for each device in the schedule's order, and returns them all: `in_turns`, or
         ``itertools.chain.from_iterable`` for one device after the other.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import reorder_loads
+    >>> later = reorder_loads(problem, schedule, lambda queues: reversed([move for queue in queues for move in queue]))
+    >>> [transfer.tensor for transfer in later.transfers]
+    ['w', 'x', 'x', 'b']
     """
     device_id = {device.name: d for d, device in enumerate(problem.topology.devices)}
     buses: dict[tuple[int, ...], list[int]] = {}
@@ -55,6 +69,13 @@ def in_pieces(problem: Problem, schedule: Schedule, size: int) -> tuple[Problem,
     """Return the schedule with each parameter in pieces of at most ``size`` bytes, moved one after another.
 
     Every piece pays the latency of its route, as a copy of its own does.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import in_pieces
+    >>> cut, of_cut = in_pieces(problem, schedule, size=4000)
+    >>> [tensor.name for tensor in cut.graph.tensors if tensor.kind == "parameter"]
+    ['w#0', 'w#1']
     """
     graph = problem.graph
     pieces = {t.name: _pieces(t.size, size) for t in graph.tensors if t.kind == "parameter"}

@@ -28,6 +28,12 @@ def fair_latency(problem: Problem, schedule: Schedule) -> float:
         Parameters are evicted, or a device has stages or several streams: neither has been thought of here.
     ScheduleError
         The schedule breaks one of rules 1 to 4 of ``docs/model.md``.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import fair_latency
+    >>> fair_latency(problem, schedule)
+    3.75e-06
     """
     index = ScheduleIndex.of(*resolved(problem, schedule))
     _ = index.times  # refuses what breaks a rule

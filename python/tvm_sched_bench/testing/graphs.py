@@ -27,6 +27,12 @@ def random_graph(seed: int | Random, operators: int = 8, largest: int = 2000) ->
     Among the graphs are: chains, wide ones and unconnected ones; operators that read nothing, or write nothing or
     several tensors; tensors that many read; parameters that several operators share; tensors that nobody reads;
     outputs that are inputs, that are parameters, or that others read; operators listed in any order.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import random_graph
+    >>> len(random_graph(seed=1, operators=5).operators)
+    5
     """
     random = seed if isinstance(seed, Random) else Random(seed)
     return _GraphMaker(random, largest).make(operators)

@@ -43,6 +43,13 @@ def random_problem(
     -----
     Devices are unequal, operators are forbidden on some of them, direct host access is possible for some. No operator
     takes 0 ns: by the model it would hold no memory.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import random_problem
+    >>> made = random_problem(seed=1, operators=5, devices=2)
+    >>> len(made.graph.operators), len(made.topology.devices)
+    (5, 2)
     """
     random = Random(f"{seed} {operators} {devices}")
     graph = random_graph(random, operators)

@@ -21,6 +21,13 @@ def random_schedule(problem: Problem, seed: int) -> Schedule:
 
     Operators in a random topological order on random devices; parameters loaded, read directly, copied from another
     device or sent through a neighbour; some loads long before they are needed; now and then a copy that nobody reads.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedule import violations
+    >>> from tvm_sched_bench.testing import random_schedule
+    >>> violations(problem, random_schedule(problem, seed=1))
+    []
     """
     maker = _ScheduleMaker(problem, Random(seed))
     for o in maker.topological_order():

@@ -14,7 +14,14 @@ from tvm_sched.schedule import Placement, Schedule, violations
 
 
 def random_concurrency(problem: Problem, seed: int) -> Problem:
-    """Return the problem with random costs of operators that run together."""
+    """Return the problem with random costs of operators that run together.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import random_concurrency
+    >>> random_concurrency(problem, seed=1).costs.concurrency.utilisation.shape
+    (3, 2, 1)
+    """
     random = Random(seed)
     shape = (*problem.costs.operator_ns.shape, random.choice([1, 2]))
     used = np.array([random.uniform(0.05, 1) for _ in range(int(np.prod(shape)))]).reshape(shape)
@@ -44,7 +51,15 @@ def _random_pairs(problem: Problem, random: Random) -> Iterator[tuple[int, int, 
 
 
 def random_streams(problem: Problem, schedule: Schedule, seed: int, streams: int = 3) -> Schedule:
-    """Return the schedule with a random stream for each operator; times differ, orders and devices stay."""
+    """Return the schedule with a random stream for each operator; times differ, orders and devices stay.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import random_streams
+    >>> streams = random_streams(problem, schedule, seed=1, streams=2)
+    >>> {placement.stream for placement in streams.placements} <= {0, 1}
+    True
+    """
     random = Random(seed)
     placements = (msgspec.structs.replace(p, stream=random.randrange(streams)) for p in schedule.placements)
     return _without_certificate(schedule, tuple(placements))
@@ -54,6 +69,13 @@ def random_stages(problem: Problem, schedule: Schedule, seed: int, streams: int 
     """Return the schedule with neighbours in a device's launch order put into stages, if that causes no deadlock.
 
     A problem whose costs have no concurrency allows none.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import random_stages
+    >>> staged = random_stages(problem, solve(problem, method="single"), seed=1)
+    >>> [placement.operator for placement in staged.placements]
+    ['left', 'right', 'join']
     """
     random = Random(seed)
     by_device: dict[str, list[int]] = {}

@@ -34,6 +34,12 @@ def random_topology(
     all_joined : bool
         Each pair of devices has a route. Otherwise devices that share host memory may be joined in a chain only, so
         that a tensor may need two copies.
+
+    Examples
+    --------
+    >>> from tvm_sched_bench.testing import random_topology
+    >>> [device.name for device in random_topology(seed=1, devices=2).devices]
+    ['d0', 'd1']
     """
     random = seed if isinstance(seed, Random) else Random(seed)
     chosen = random.choice(STYLES) if style is None else style

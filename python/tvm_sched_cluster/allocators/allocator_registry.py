@@ -37,7 +37,14 @@ def try_place(
     allocator: str = "anytime",
     options: Mapping[str, Any] | msgspec.Struct | None = None,
 ) -> ServicePlacement | None:
-    """Place a request as `place` does, but return None if the allocator finds no place."""
+    """Place a request as `place` does, but return None if the allocator finds no place.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import try_place
+    >>> [try_place(state, ServiceRequest(f"r{n}", "chat")) is None for n in (1, 2, 3, 4)]
+    [False, True, True, True]
+    """
     method = get(allocator)
     service = state.service(request.service)
     if request.name in state.running or request.name in state.waiting:
@@ -73,6 +80,12 @@ def place(
         The allocator found no place. The message says which requirement fails, by how much, on the best candidate.
     SchedulerError
         The allocator's answer breaks a rule.
+
+    Examples
+    --------
+    >>> placement = place(state, ServiceRequest("r1", "chat"))
+    >>> placement.gpus, placement.throughput
+    (('rack1-server0-gpu0', 'rack1-server0-gpu1'), 16.666666666666668)
     """
     placement = try_place(state, request, allocator, options)
     if placement is None:

@@ -103,11 +103,20 @@ def request(
         float | None, typer.Option("--timeout", metavar="SECONDS", help="For each; default: the deployment's.")
     ] = None,
     address: Address = None,
+    store: Annotated[
+        Path | None,
+        typer.Option(
+            "--store",
+            metavar="FILE",
+            help="Of a controller. NAME is then a service that it keeps; of its replicas, the least busy one is asked.",
+        ),
+    ] = None,
 ) -> None:
     """Send requests to a deployment.
 
     $ tvm-sched request googlenet --input data_0=image.npy -o results/
     $ tvm-sched request googlenet --repeat 1000 --json
+    $ tvm-sched request chat --store state.db --input data_0=image.npy
     """
     if repeat < 1:
         raise InputError(f"--repeat {repeat}: at least 1 is allowed")
@@ -120,6 +129,13 @@ def request(
     from .. import serving
     from ..cluster_summaries import Requested
 
+    if store is not None:
+        from ..control.replica_choice import least_busy
+        from ..control.store import Store
+
+        opened = Store(store)
+        name = least_busy(opened, name, lambda each: serving.status(each, address))
+        opened.close()
     client = serving.Client(name, address)
     tensors = [{"name": t.name, "shape": t.shape, "dtype": t.dtype} for t in client.manifest.inputs]
     chosen = choose_inputs([{"arguments": tensors}], named_values, values.seed)

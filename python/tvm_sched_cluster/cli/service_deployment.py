@@ -39,18 +39,38 @@ def make_service(
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Default: the model's.")] = None,
     shape: Shapes = None,
     backend: Backend = "cuda",
+    cluster_name: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="CLUSTER",
+            help="Write the parts' times on its kinds of GPU. Default: none are written.",
+        ),
+    ] = None,
+    costs: Annotated[
+        str | None,
+        typer.Option(
+            "--costs",
+            metavar="NAME|FILE",
+            help="Cost model of these times: roofline, learned, a profile .parquet/.json measured on one of the kinds, a "
+            "table .csv or a model .msgpack. Default: roofline.",
+        ),
+    ] = None,
 ) -> None:
     """Make a service of a model file: its parts that may be stages, with their work, memory and data.
 
-    A file with several services is made by putting their tables together.
+    With `--cluster`, the times of the parts come from a cost model, kernel by kernel. Without it, placements estimate them
+    by FLOPs and memory. A file with several services is made by putting their tables together.
 
     $ tvm-sched cluster service googlenet.onnx --throughput-floor 30 --latency-ceiling 0.1 -o services.toml
     $ tvm-sched cluster service bert.onnx --shape ids:1,128 --throughput-floor 5 --latency-ceiling 0.5 -o bert.toml
+    $ tvm-sched cluster service net.onnx --throughput-floor 9 --latency-ceiling 1 --cluster rampa-base -o services.toml
     """
     _check_backend(backend)
+    from tvm_sched.cost_model import get_cost_model
     from tvm_sched.input_shapes import one_shape, parse_shapes
 
-    from .. import write_services
+    from .. import load_cluster, write_services
     from ..cluster_summaries import MadeService
 
     sizes = one_shape(parse_shapes(shape), "a service has one") or {}
@@ -59,10 +79,17 @@ def make_service(
     }
     if shapes.keys() != sizes.keys():
         raise InputError("--shape gives a size for a symbol; a service has the shapes of its inputs, NAME:DIMS")
+    if costs is not None and cluster_name is None:
+        raise InputError(f"--costs {costs} predicts times on kinds of GPU; say which by --cluster CLUSTER")
+    get_cost_model(costs or "roofline")  # report a wrong name before the long work
+    kinds = load_cluster(cluster_name).kinds if cluster_name else ()
     with interruptible(out), out.step(f"Importing {model.name}"):
         from ..compiled_placements import service_of_model
 
-        service = service_of_model(model, throughput, latency, name or "", input_shapes=shapes, backend=backend)
+        service = service_of_model(
+            model, throughput, latency, name or "", input_shapes=shapes, backend=backend, kinds=kinds,
+            cost_model=costs or "roofline",
+        )  # fmt: skip
     write_services(output, [service])
     out.wrote(output, "services")
     out.show(escape(f"{service.name}: {len(service.operators)} parts, {service.memory / 1e9:.3g} GB"))

@@ -288,6 +288,21 @@ class Store:
             for name, g, text, phase in rows
         ]
 
+    def serving(self, name: str) -> list[str]:
+        """Return the deployments that serve a service, or else its replicas ``NAME-0``, ``NAME-1``, ...
+
+        Raises
+        ------
+        InputError
+            Neither is wanted.
+        """
+        wanted = [each.name for each in self.wanted()]
+        replicas = [each for each in wanted if re.fullmatch(re.escape(name) + r"-\d+", each)]
+        own = {name} if name in wanted else set(replicas)
+        if not own:
+            self._require(name)
+        return [each.deployment for each in self.placed() if each.name in own and each.phase == "serving"]
+
     def parts(self) -> dict[str, Condition]:
         """Return the parts that have failed or are drained."""
         return dict(self._db.execute("select part, condition from parts order by part"))

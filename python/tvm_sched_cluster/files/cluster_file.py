@@ -65,7 +65,14 @@ class _ClusterBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse_cluster(text: bytes | str, where: str = "cluster") -> Cluster:
-    """Read and check the text of a cluster file; nothing is returned unless all of it is right."""
+    """Read and check the text of a cluster file; nothing is returned unless all of it is right.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import format_cluster, parse_cluster
+    >>> parse_cluster(format_cluster(cluster)).digest == cluster.digest
+    True
+    """
     body = parse_toml(text, FORMAT, VERSION, _ClusterBody, where)
     reader = _Reader(where)
     return reader.named(
@@ -127,7 +134,15 @@ class _Reader(RecordReader):
 
 
 def write_cluster(path: str | os.PathLike[str], cluster: Cluster) -> None:
-    """Write a cluster file that `parse_cluster` reads back as the very same cluster."""
+    """Write a cluster file that `parse_cluster` reads back as the very same cluster.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import load_cluster, write_cluster
+    >>> write_cluster("two.toml", cluster)
+    >>> load_cluster("two.toml").digest == cluster.digest
+    True
+    """
     write_atomically(path, format_cluster(cluster).encode())
 
 
@@ -138,6 +153,12 @@ def format_cluster(cluster: Cluster) -> str:
     ------
     InputError
         Servers that are not named as a file names them: ``<rack>-server<i>``.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import format_cluster
+    >>> format_cluster(cluster).splitlines()[2]
+    'name = "two racks"'
     """
     tables = [Table("", {"format": FORMAT, "version": VERSION, "name": cluster.name, "source": cluster.source})]
     tables += [Table("kinds", format_fields(kind, _UNITS)) for kind in cluster.kinds]

@@ -32,7 +32,14 @@ _SERVICES_FILE = _PRESETS.pop(_SERVICES)
 
 
 def preset_names() -> tuple[str, ...]:
-    """Return the names of the clusters that come with the package."""
+    """Return the names of the clusters that come with the package.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import preset_names
+    >>> preset_names()
+    ('rampa-base', 'rampa-high-bandwidth', 'rampa-high-performance', 'rampa-large')
+    """
     return tuple(_PRESETS)
 
 
@@ -45,6 +52,12 @@ def load_cluster(name_or_path: str | os.PathLike[str]) -> Cluster:
         Neither a preset nor a file, or a file that is not what ``docs/formats/cluster.md`` says.
     TopologyError
         A file whose cluster breaks a rule.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import load_cluster
+    >>> len(load_cluster("rampa-base").gpus)
+    640
     """
     text = os.fspath(name_or_path)
     if text in _PRESETS:
@@ -70,6 +83,12 @@ def load_services(name_or_path: str | os.PathLike[str] = _SERVICES) -> tuple[Ser
     ------
     FormatError, InputError
         As `load_cluster`.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import load_services
+    >>> [service.name for service in load_services()]
+    ['service1', 'service2', 'service3', 'service4', 'service5', 'service6']
     """
     path = _SERVICES_FILE if name_or_path == _SERVICES else Path(name_or_path)
     if path.is_dir():
@@ -93,6 +112,12 @@ def demand_of_services(case: str, services: Sequence[Service]) -> dict[str, floa
     ------
     InputError
         There is no such case, or no service of a category.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import demand_of_services, load_services
+    >>> round(demand_of_services("same", load_services())["service1"], 3)
+    0.167
     """
     if case not in DEMANDS:
         raise InputError(f"there is no demand {case!r}; there are {', '.join(DEMANDS)}")

@@ -53,7 +53,19 @@ class _ServicesBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse_services(text: bytes | str, where: str = "services") -> tuple[Service, ...]:
-    """Read and check the text of a services file."""
+    """Read and check the text of a services file.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import format_services, parse_services
+    >>> text = format_services([chat])
+    >>> parse_services(text) == (chat,)
+    True
+    >>> parse_services(text.replace("throughput", "speed"))
+    Traceback (most recent call last):
+        ...
+    tvm_sched.errors.FormatError: services: Object contains unknown field `speed` - at ...
+    """
     body = parse_toml(text, FORMAT, VERSION, _ServicesBody, where)
     reader = _Reader(where)
 
@@ -100,6 +112,13 @@ def write_services(path: str | os.PathLike[str], services: Sequence[Service]) ->
     """Write a services file, which `load_services` reads back as the very same services.
 
     Files of models are named by their place beside it where they can be.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import load_services, write_services
+    >>> write_services("chat.toml", [chat])
+    >>> load_services("chat.toml") == (chat,)
+    True
     """
     folder = Path(path).absolute().parent
     write_atomically(
@@ -108,7 +127,14 @@ def write_services(path: str | os.PathLike[str], services: Sequence[Service]) ->
 
 
 def format_services(services: Sequence[Service]) -> str:
-    """Return the text of a services file; all services have one source."""
+    """Return the text of a services file; all services have one source.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import format_services, parse_services
+    >>> parse_services(format_services([chat])) == (chat,)
+    True
+    """
     source = services[0].source if services else ""
     tables = [Table("", {"format": FORMAT, "version": VERSION, "source": source})]
     for service in services:

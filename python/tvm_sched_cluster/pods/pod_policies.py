@@ -1,7 +1,7 @@
 """Policies that choose a node for a pod, and the GPU of it: first-fit, best-fit, fgd and ours.
 
-`best-fit` and `fgd` round scores as the authors' program does, to hundredths, and choose among equal ones at random; with
-exact scores `fgd` allocates less.
+`best-fit` and `fgd` follow the program of FGD's authors, not only their paper: scores are whole numbers from 0 to 100, equal
+nodes are taken in a random order that is drawn once, and `fgd` counts the most frequent pods only (``docs/cluster.md``).
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ _MOST_CPU, _MOST_GPU = 128_000, 8_000
 """Scales of free CPUs and GPUs in FGD's best fit."""
 _STEP = 40.0
 """Differences of fragmentation, in thousandths of a GPU, that count as equal for `anytime`."""
+_DIGITS = 6
+"""Of an increase; sums of the same numbers in another order are then equal."""
+_POPULAR = 0.95
+"""Part of the expected pods that `fgd` measures fragmentation by."""
 
 
 class PodState:
@@ -77,7 +81,7 @@ class Fragmentation:
     """
 
     def __init__(self, kinds: Sequence[str], typical: Sequence[Pod]) -> None:
-        counts = Counter((pod.cpu, pod.gpus, pod.milli, pod.kinds) for pod in typical)
+        counts = Counter(_kind(pod) for pod in typical)
         self._share = np.array(list(counts.values()), dtype=float) / len(typical)
         self._cpu, self._gpus, self._milli = (np.array(column) for column in list(zip(*counts, strict=True))[:3])
         self._allowed = np.array([[not each[3] or kind in each[3] for each in counts] for kind in kinds])
@@ -91,6 +95,32 @@ class Fragmentation:
         fits = (cpu[:, None] >= self._cpu) & self._allowed[kind] & (self._gpus > 0)
         fits &= np.where(self._gpus > 1, whole >= self._gpus, most >= self._milli)
         return np.asarray(np.where(fits, below[:, self._level], total[:, None]) @ self._share)
+
+
+_Kind = tuple[int, int, int, tuple[str, ...]]
+
+
+def _kind(pod: Pod) -> _Kind:
+    """Return what fragmentation depends on: CPUs, GPUs, thousandths of each GPU, kinds allowed."""
+    return pod.cpu, pod.gpus, pod.milli, pod.kinds
+
+
+def popular_pods(pods: Sequence[Pod]) -> list[Pod]:
+    """Return the pods of the most frequent kinds that make up 95 % of all; among equally frequent kinds, the larger ones."""
+    counts = Counter(map(_kind, pods))
+    order = sorted(counts, key=lambda k: (counts[k], k[0], k[2], k[1], "|".join(k[3])), reverse=True)
+    kept, number = set[_Kind](), 0
+    for kind in order:
+        if number >= _POPULAR * len(pods):
+            break
+        kept.add(kind)
+        number += counts[kind]
+    return [pod for pod in pods if _kind(pod) in kept]
+
+
+def _score(increase: Floats) -> Floats:
+    """Return FGD's scores of increases of fragmentation in thousandths of a GPU: whole numbers, 50 for no increase."""
+    return np.asarray(np.floor(100 / (1 + np.exp(increase / MILLI))))
 
 
 class _Increase:
@@ -113,7 +143,7 @@ class PodScheduler:
     typical : sequence of Pod
         Pods that are expected: fragmentation is measured by them.
     seed : int
-        Of the choice among equal nodes.
+        Of the order of equal nodes.
 
     Raises
     ------
@@ -125,10 +155,10 @@ class PodScheduler:
         if policy not in POLICIES:
             raise InputError(f"there is no policy {policy!r} for pods on nodes; there are {', '.join(POLICIES)}")
         self.state, self.policy = PodState(nodes), policy
-        self._random = np.random.default_rng([seed, 3])
-        self._fragmentation = Fragmentation(self.state.kinds, typical)
+        self._rank = np.random.default_rng([seed, 3]).permutation(len(nodes))
+        self._fragmentation = Fragmentation(self.state.kinds, popular_pods(typical) if policy == "fgd" else typical)
         self._now = self._fragmentation(self.state.kind, self.state.cpu, self.state.gpu)
-        self._increases: dict[Pod, _Increase] = {}
+        self._increases: dict[tuple[int, int, int], _Increase] = {}
 
     def place(self, pod: Pod) -> int | None:
         """Place a pod and return its node; None if it fits nowhere."""
@@ -140,11 +170,11 @@ class PodScheduler:
             node = int(nodes[0])
         elif self.policy == "best-fit":
             left = (state.cpu[nodes] - pod.cpu) / _MOST_CPU + (state.gpu[nodes].sum(axis=1) - pod.total) / _MOST_GPU
-            node = self._any_best(nodes, np.floor(100 * (1 - left / 2)))
+            node = self._best(nodes, np.floor(100 * (1 - left / 2)))
         else:
             increase = self._increase(pod, nodes)
             if self.policy == "fgd":
-                node = self._any_best(nodes, np.floor(100 / (1 + np.exp(increase.amount[nodes] / MILLI))))
+                node = self._best(nodes, _score(increase.amount[nodes]))
             else:
                 steps = np.round(increase.amount[nodes] / _STEP)
                 node = int(nodes[np.lexsort((state.gpu[nodes].sum(axis=1), steps))[0]])
@@ -157,12 +187,13 @@ class PodScheduler:
                 each.known[node] = False
         return node
 
-    def _any_best(self, nodes: Integers, scores: Floats) -> int:
-        return int(nodes[self._random.choice(np.flatnonzero(scores == scores.max()))])
+    def _best(self, nodes: Integers, scores: Floats) -> int:
+        best = nodes[scores == scores.max()]
+        return int(best[self._rank[best].argmin()])
 
     def _increase(self, pod: Pod, nodes: Integers) -> _Increase:
         """Return the increases on the nodes on which a pod fits, and the GPU for its share."""
-        increase = self._increases.setdefault(pod, _Increase(len(self._now)))
+        increase = self._increases.setdefault((pod.cpu, pod.gpus, pod.milli), _Increase(len(self._now)))
         new, state = nodes[~increase.known[nodes]], self.state
         if not new.size:
             return increase
@@ -170,14 +201,16 @@ class PodScheduler:
             row, gpu = np.nonzero(state.gpu[new] >= pod.milli)
             left = state.gpu[new][row]
             left[np.arange(len(row)), gpu] -= pod.milli
-            more = self._fragmentation(state.kind[new][row], state.cpu[new][row] - pod.cpu, left) - self._now[new][row]
-            order = np.lexsort((gpu, np.round(more, 6), row))
+            after = self._fragmentation(state.kind[new][row], state.cpu[new][row] - pod.cpu, left)
+            more = np.round(after - self._now[new][row], _DIGITS)
+            order = np.lexsort((gpu, -_score(more) if self.policy == "fgd" else more, row))
             first = order[np.unique(row[order], return_index=True)[1]]
             increase.amount[new], increase.gpu[new] = more[first], gpu[first]
         else:
             left = state.gpu[new]
             whole = left == MILLI
             left[whole & (np.cumsum(whole, axis=1) <= pod.gpus)] = 0
-            increase.amount[new] = self._fragmentation(state.kind[new], state.cpu[new] - pod.cpu, left) - self._now[new]
+            after = self._fragmentation(state.kind[new], state.cpu[new] - pod.cpu, left)
+            increase.amount[new] = np.round(after - self._now[new], _DIGITS)
         increase.known[new] = True
         return increase

@@ -17,7 +17,13 @@ MOST_GPUS = 200_000
 
 
 class GpuKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A kind of GPU."""
+    """A kind of GPU.
+
+    Examples
+    --------
+    >>> GpuKind("L4", flops=30.3e12, memory=24 * 10**9, memory_bandwidth=300e9).name
+    'L4'
+    """
 
     name: str
     flops: float
@@ -33,14 +39,26 @@ class GpuKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A switch; ``delay`` is the time in seconds that a transfer takes to pass it."""
+    """A switch; ``delay`` is the time in seconds that a transfer takes to pass it.
+
+    Examples
+    --------
+    >>> Switch("sw0", delay=30e-9)
+    Switch(name='sw0', delay=3e-08)
+    """
 
     name: str
     delay: float = 0.0
 
 
 class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Fibres between two switches, each of which carries one circuit."""
+    """Fibres between two switches, each of which carries one circuit.
+
+    Examples
+    --------
+    >>> Link(("sw0", "sw1"), bandwidth=1.25e9, fibres=4).name
+    'sw0-sw1'
+    """
 
     switches: tuple[str, str]
     bandwidth: float
@@ -56,7 +74,13 @@ class Link(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``gpus`` GPUs of one kind that fail together."""
+    """``gpus`` GPUs of one kind that fail together.
+
+    Examples
+    --------
+    >>> Server("rack0-server0", kind="L4", gpus=8)
+    Server(name='rack0-server0', kind='L4', gpus=8)
+    """
 
     name: str
     kind: str
@@ -64,7 +88,13 @@ class Server(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Servers whose GPUs have a link each to the rack's switch."""
+    """Servers whose GPUs have a link each to the rack's switch.
+
+    Examples
+    --------
+    >>> Rack("rack0", switch="sw0", servers=(Server("rack0-server0", "L4", gpus=8),), bandwidth=1.25e9).servers
+    (Server(name='rack0-server0', kind='L4', gpus=8),)
+    """
 
     name: str
     switch: str
@@ -75,7 +105,13 @@ class Rack(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Gpu(NamedTuple):
-    """A GPU: its name, and positions of its kind, rack and pool."""
+    """A GPU: its name, and positions of its kind, rack and pool.
+
+    Examples
+    --------
+    >>> cluster.gpus[0]
+    Gpu(name='rack0-server0-gpu0', kind=0, rack=0, pool=0, server='rack0-server0')
+    """
 
     name: str
     kind: int
@@ -85,7 +121,13 @@ class Gpu(NamedTuple):
 
 
 class Pool(NamedTuple):
-    """The GPUs of one kind in one rack, which are all alike."""
+    """The GPUs of one kind in one rack, which are all alike.
+
+    Examples
+    --------
+    >>> cluster.pools[0]
+    Pool(kind=0, rack=0, gpus=(0, 1))
+    """
 
     kind: int
     rack: int
@@ -118,6 +160,11 @@ class Cluster(Digested, frozen=True, forbid_unknown_fields=True):
     ------
     TopologyError
         A name twice, something named that is not there, a bandwidth or number that is not above 0; says where.
+
+    Examples
+    --------
+    >>> len(cluster.gpus), [kind.name for kind in cluster.kinds]
+    (4, ['L4'])
     """
 
     name: str

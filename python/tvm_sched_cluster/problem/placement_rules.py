@@ -40,13 +40,25 @@ def verify(cluster: Cluster, services: Sequence[Service], allocation: Allocation
     ------
     ScheduleError
         At the first broken rule; the message names the rule, the request, and the GPU or link.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import verify
+    >>> verify(cluster, [chat], state.allocation)
     """
     for violation in _find(cluster, services, allocation):
         raise ScheduleError(violation.message)
 
 
 def violations(cluster: Cluster, services: Sequence[Service], allocation: Allocation) -> list[Violation]:
-    """Return every broken rule."""
+    """Return every broken rule.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import violations
+    >>> violations(cluster, [chat], state.allocation)
+    []
+    """
     return list(_find(cluster, services, allocation))
 
 

@@ -25,7 +25,13 @@ MOST_BLOCKS = 256
 
 
 class ServiceOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator of a service, usually a layer."""
+    """An operator of a service, usually a layer.
+
+    Examples
+    --------
+    >>> ServiceOperator("layer0", flops=2e12, memory=4 * 10**9, output=10**6)
+    ServiceOperator(name='layer0', flops=2000000000000.0, memory=4000000000, output=1000000, latency={})
+    """
 
     name: str
     flops: float
@@ -39,7 +45,14 @@ class ServiceOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Edge(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Data from one operator to another. An edge to the same or an earlier operator is a loop."""
+    """Data from one operator to another. An edge to the same or an earlier operator is a loop.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import Edge
+    >>> Edge("embed", "layers", bytes=4096)
+    Edge(source='embed', target='layers', bytes=4096)
+    """
 
     source: str
     target: str
@@ -55,6 +68,11 @@ class Service(Digested, frozen=True, forbid_unknown_fields=True):
         No operators, a name twice, an edge between operators that are not there.
     InputError
         A requirement or size out of range.
+
+    Examples
+    --------
+    >>> chat.memory, chat.cycle_limit_ns, chat.latency_limit_ns
+    (24000000000, 100000000, 1000000000)
     """
 
     name: str
@@ -142,7 +160,13 @@ class Service(Digested, frozen=True, forbid_unknown_fields=True):
 
 
 class ServiceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A request to deploy a service."""
+    """A request to deploy a service.
+
+    Examples
+    --------
+    >>> ServiceRequest("r0", "chat", lifetime=3600.0)
+    ServiceRequest(name='r0', service='chat', time=0.0, lifetime=3600.0)
+    """
 
     name: str
     """Name of this deployment; no two running ones have the same name."""
@@ -153,7 +177,14 @@ class ServiceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def operator_ns(operator: ServiceOperator, kind: GpuKind) -> int:
-    """Return the nanoseconds of an operator on a GPU: FLOPs / FLOP/s + memory / memory bandwidth (RAMPA, Section V-A)."""
+    """Return the nanoseconds of an operator on a GPU: FLOPs / FLOP/s + memory / memory bandwidth (RAMPA, Section V-A).
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import operator_ns
+    >>> operator_ns(chat.operators[0], cluster.kinds[0])
+    30000000
+    """
     seconds = operator.latency.get(kind.name)
     if seconds is None:
         seconds = operator.flops / kind.flops + operator.memory / kind.memory_bandwidth
@@ -167,6 +198,12 @@ def requests_of(demand: Mapping[str, float], count: int, seed: int = 0) -> list[
     ------
     InputError
         Probabilities that are negative, or 0 all of them.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import requests_of
+    >>> [request.service for request in requests_of({"chat": 0.5, "search": 0.5}, count=4, seed=1)]
+    ['search', 'search', 'chat', 'search']
     """
     names = list(demand)
     weights = np.array([demand[name] for name in names], dtype=float)
@@ -177,7 +214,14 @@ def requests_of(demand: Mapping[str, float], count: int, seed: int = 0) -> list[
 
 
 def demand_of(requests: Iterable[ServiceRequest]) -> dict[str, float]:
-    """Return the fraction of all requests that ask for each service."""
+    """Return the fraction of all requests that ask for each service.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import demand_of
+    >>> demand_of([ServiceRequest(f"r{n}", name) for n, name in enumerate(("chat", "search", "chat", "chat"))])
+    {'chat': 0.75, 'search': 0.25}
+    """
     counts = Counter(request.service for request in requests)
     total = counts.total()
     return {name: count / total for name, count in counts.items()}

@@ -13,14 +13,30 @@ FORMAT, VERSION = "tvm_sched.allocation", 1
 
 
 class ServiceStage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A stage of a pipeline: the operators that one GPU runs, in their order."""
+    """A stage of a pipeline: the operators that one GPU runs, in their order.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import ServiceStage
+    >>> ServiceStage("rack0-server0-gpu0", operators=("layer0", "layer1"))
+    ServiceStage(gpu='rack0-server0-gpu0', operators=('layer0', 'layer1'))
+    >>> [len(stage.operators) for stage in placement.stages]
+    [2, 2]
+    """
 
     gpu: str
     operators: tuple[str, ...]
 
 
 class Hop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A fibre of a link, which a circuit holds for itself; fibres count from 0."""
+    """A fibre of a link, which a circuit holds for itself; fibres count from 0.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import Hop
+    >>> Hop("sw0-sw1", fibre=2)
+    Hop(link='sw0-sw1', fibre=2)
+    """
 
     link: str
     fibre: int
@@ -30,6 +46,12 @@ class Circuit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The path of data from a stage's GPU to another's: the links between switches, none where they share one.
 
     ``source`` and ``target`` are positions of stages. The GPUs' own links at both ends are not listed.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import Circuit, Hop
+    >>> Circuit(0, 1, hops=(Hop("sw0-sw1", fibre=2),)).hops[0].link
+    'sw0-sw1'
     """
 
     source: int
@@ -38,7 +60,15 @@ class Circuit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ServicePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A service that runs."""
+    """A service that runs.
+
+    Examples
+    --------
+    >>> placement.gpus, placement.cycle_ns, placement.latency_ns
+    (('rack0-server0-gpu0', 'rack0-server0-gpu1'), 60000000, 120800000)
+    >>> placement.throughput > chat.throughput
+    True
+    """
 
     request: str
     """Name of the deployment."""
@@ -76,6 +106,14 @@ class Allocation(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """The services that run on a cluster.
 
     ``docs/formats/cluster.md`` describes its document, whose form `from_json` checks; `verify` checks the allocation itself.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster import Allocation
+    >>> allocation = state.allocation
+    >>> allocation.save("allocation.json")
+    >>> Allocation.load("allocation.json") == allocation
+    True
     """
 
     kept_as = ("allocation", FORMAT, VERSION)

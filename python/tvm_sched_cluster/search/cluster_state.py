@@ -40,6 +40,15 @@ class ClusterState:
         Requests by name whose service a failure ended and that have no place since.
     asked : Counter
         How often each service was requested so far, whether it was placed or not.
+
+    Examples
+    --------
+    >>> state = ClusterState(cluster, [chat])
+    >>> placement = place(state, ServiceRequest("r0", "chat"))
+    >>> [running.request for running in state.allocation.placements]
+    ['r0']
+    >>> state.release("r0").request, state.allocation.placements
+    ('r0', ())
     """
 
     def __init__(self, cluster: Cluster, services: Sequence[Service], search: ClusterSearch | None = None) -> None:

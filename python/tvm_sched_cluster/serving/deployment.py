@@ -20,7 +20,14 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Resources that a stage takes of its node, and labels that the node must have."""
+    """Resources that a stage takes of its node, and labels that the node must have.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster.serving import StagePlacement
+    >>> StagePlacement({"h100": 1, "GPU": 1}, labels={"server": "rack0-server1"}).labels
+    {'server': 'rack0-server1'}
+    """
 
     resources: dict[str, float]
     """Ray's resources: ``CPU``, ``GPU``, and those that label kinds of devices, such as ``{"h100": 1}``. At least one.
@@ -42,7 +49,15 @@ class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pipeline artifact on a cluster, see ``docs/serving.md``."""
+    """A pipeline artifact on a cluster, see ``docs/serving.md``.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster.serving import Deployment, StagePlacement
+    >>> deployment = Deployment("chat", "chat.pipeline", (StagePlacement({"GPU": 1}), StagePlacement({"GPU": 1})))
+    >>> deployment.strategy, deployment.max_waiting
+    ('PACK', 64)
+    """
 
     name: str
     """Unique on the cluster: letters, digits, ``.``, ``_`` and ``-``."""
@@ -102,6 +117,14 @@ def load_deployment(path: str | os.PathLike[str]) -> Deployment:
     ------
     InputError
         It is neither, or breaks a rule.
+
+    Examples
+    --------
+    >>> from tvm_sched_cluster.serving import load_deployment
+    >>> load_deployment("chat.pipeline")
+    Traceback (most recent call last):
+        ...
+    tvm_sched.errors.InputError: chat.pipeline: neither a deployment file (.toml) nor the folder of ...
     """
     source = Path(path)
     if source.is_dir():

@@ -94,6 +94,12 @@ class Runtime(ABC):
     """Base class of runtimes that plans can be written for; each is a separate file and registered by name.
 
     A subclass sets what has no value here, and has the methods that are abstract here; `get_runtime` refuses it otherwise.
+
+    Examples
+    --------
+    >>> from tvm_sched_plans import get_runtime
+    >>> get_runtime("llama.cpp").name
+    'llama.cpp'
     """
 
     name: ClassVar[str]

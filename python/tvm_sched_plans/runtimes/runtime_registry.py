@@ -31,6 +31,12 @@ def get_runtime(name: str) -> Runtime:
     ------
     InputError
         The name is unknown, and the message lists the known ones; or a package registered an incomplete `Runtime`.
+
+    Examples
+    --------
+    >>> from tvm_sched_plans import get_runtime
+    >>> get_runtime("vllm").takes
+    ('language',)
     """
     kind = RUNTIMES.get(name)
     if not (isinstance(kind, type) and issubclass(kind, Runtime)):
@@ -47,5 +53,12 @@ def get_runtime(name: str) -> Runtime:
 
 
 def runtime_names() -> list[str]:
-    """Return the names of all runtimes, also of installed packages."""
+    """Return the names of all runtimes, also of installed packages.
+
+    Examples
+    --------
+    >>> from tvm_sched_plans import runtime_names
+    >>> runtime_names()
+    ['accelerate', 'llama.cpp', 'onnxruntime', 'openvino', 'torch', 'vllm']
+    """
     return RUNTIMES.names()

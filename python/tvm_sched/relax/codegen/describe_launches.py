@@ -25,6 +25,12 @@ class DescribeLaunches:
     ----------
     archs : sequence of str
         GPU architectures, such as ``"sm_86"``; launches are described for the oldest.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import DescribeLaunches
+    >>> DescribeLaunches(["sm_80"]).info.name
+    'tvm_sched.DescribeLaunches'
     """
 
     def __init__(self, archs: Sequence[str]) -> None:

@@ -20,6 +20,12 @@ class PrepareKernels:
     schedule : bool
         Whether to rearrange the loops of CPU kernels (`tvm_sched.relax.codegen.cpu.cpu_loop_schedule`). If not, they are
         TVM's default loops without parallel ones.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import PrepareKernels
+    >>> PrepareKernels()(lowered).attrs["tvm_sched.name"]
+    'model'
     """
 
     def __init__(self, schedule: bool = True) -> None:

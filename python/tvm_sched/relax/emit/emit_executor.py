@@ -33,6 +33,13 @@ class EmitExecutor:
     ------
     tvm_sched.errors.ScheduleError
         The schedule in the attributes breaks a rule of ``docs/model.md``.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import EmitExecutor
+    >>> emitted = EmitExecutor()(placed)
+    >>> [module.kind for module in emitted.attrs["external_mods"]]
+    ['tvm_sched']
     """
 
     def __init__(

@@ -39,6 +39,13 @@ class EmitPipeline:
     ----------
     backend : str, optional
         As in `CompileOptions`.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import EmitPipeline, EstimateLatencies, PartitionPipeline
+    >>> cut = PartitionPipeline(stages=1)(EstimateLatencies("cpu2", "roofline")(lowered))
+    >>> [module.kind for module in EmitPipeline()(cut).attrs["external_mods"]]
+    ['tvm_sched']
     """
 
     def __init__(self, backend: str | None = None) -> None:

@@ -72,6 +72,12 @@ def get_attribute(mod: tvm.IRModule, key: str, left_by: str) -> Any:
     ------
     InputError
         It is not there; the message names the pass that leaves it.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.ir.attributes import NAME, get_attribute
+    >>> get_attribute(placed, NAME, "the importer")
+    'model'
     """
     if not mod.attrs or key not in mod.attrs:
         raise InputError(f"the module has no attribute {key!r}; run the pass {left_by} before this one")
@@ -79,12 +85,27 @@ def get_attribute(mod: tvm.IRModule, key: str, left_by: str) -> Any:
 
 
 def model_name(mod: tvm.IRModule) -> str:
-    """Return the name that the importer gave the model; ``"model"`` for a module that was not imported."""
+    """Return the name that the importer gave the model; ``"model"`` for a module that was not imported.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.ir.attributes import model_name
+    >>> model_name(placed)
+    'model'
+    """
     return str(mod.attrs[NAME]) if mod.attrs and NAME in mod.attrs else "model"
 
 
 def with_compile_target(mod: tvm.IRModule, target: CompileTarget) -> tvm.IRModule:
-    """Return the module with a compile target for its kernels."""
+    """Return the module with a compile target for its kernels.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.ir.attributes import get_compile_target, with_compile_target
+    >>> from tvm_sched.relax.toolchain.compile_target import CompileTarget
+    >>> get_compile_target(with_compile_target(lowered, CompileTarget(threads=2))).threads
+    2
+    """
     return mod.with_attr(COMPILE_TARGET, msgspec.json.encode(target).decode())
 
 
@@ -93,6 +114,14 @@ class SetCompileTarget:
     """Set the attribute ``tvm_sched.compile_target``: the processors, threads and precision that all passes compile for.
 
     ``target`` is by default, as for modules without the attribute, this machine's processor with all cores and float32.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.ir.attributes import get_compile_target
+    >>> from tvm_sched.relax.passes import SetCompileTarget
+    >>> from tvm_sched.relax.toolchain.compile_target import CompileTarget
+    >>> get_compile_target(SetCompileTarget(CompileTarget(threads=2))(lowered)).threads
+    2
     """
 
     def __init__(self, target: CompileTarget | None = None) -> None:
@@ -104,7 +133,14 @@ class SetCompileTarget:
 
 
 def get_compile_target(mod: tvm.IRModule) -> CompileTarget:
-    """Return the module's compile target; by default this machine's processor with all cores and float32."""
+    """Return the module's compile target; by default this machine's processor with all cores and float32.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.ir.attributes import get_compile_target
+    >>> get_compile_target(placed).precision
+    'float32'
+    """
     if not mod.attrs or COMPILE_TARGET not in mod.attrs:
         return CompileTarget()
     return _decoded_target(str(mod.attrs[COMPILE_TARGET]))
@@ -116,7 +152,14 @@ def _decoded_target(text: str) -> CompileTarget:
 
 
 def leave(mod: tvm.IRModule, key: str, value: Problem | Schedule | PipelinePlan) -> tvm.IRModule:
-    """Set an object as a module attribute for later passes; it is encoded as JSON only when the module is saved."""
+    """Set an object as a module attribute for later passes; it is encoded as JSON only when the module is saved.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.ir.attributes import PROBLEM, get_problem, leave
+    >>> get_problem(leave(lowered, PROBLEM, get_problem(placed))).digest == get_problem(placed).digest
+    True
+    """
     return mod.with_attr(key, Document.make(value, _encode))
 
 
@@ -137,15 +180,38 @@ def _read(mod: tvm.IRModule, key: str, left_by: str, kind: type[_Kind]) -> _Kind
 
 
 def get_problem(mod: tvm.IRModule) -> Problem:
-    """Return the problem that `EstimateLatencies` left in the module."""
+    """Return the problem that `EstimateLatencies` left in the module.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import get_problem
+    >>> get_problem(placed).topology.name
+    'cpu2'
+    """
     return _read(mod, PROBLEM, "EstimateLatencies", Problem)
 
 
 def get_schedule(mod: tvm.IRModule) -> Schedule:
-    """Return the schedule that `Place` left in the module."""
+    """Return the schedule that `Place` left in the module.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import get_schedule
+    >>> get_schedule(placed).scheduler
+    'heft'
+    """
     return _read(mod, SCHEDULE, "Place", Schedule)
 
 
 def get_pipeline_plan(mod: tvm.IRModule) -> PipelinePlan:
-    """Return the plan that `PartitionPipeline` left in the module."""
+    """Return the plan that `PartitionPipeline` left in the module.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import get_pipeline_plan
+    >>> from tvm_sched.relax.passes import EstimateLatencies, PartitionPipeline
+    >>> cut = PartitionPipeline(stages=1)(EstimateLatencies("cpu2", "roofline")(lowered))
+    >>> len(get_pipeline_plan(cut).stages)
+    1
+    """
     return _read(mod, PIPELINE, "PartitionPipeline", PipelinePlan)

@@ -63,6 +63,15 @@ class LowerToKernels:
     ------
     tvm_sched.errors.InputError
         The module has no Relax function ``main``.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> from tvm_sched.relax.passes import LowerToKernels
+    >>> imported = tvm_frontends.load_model("model.onnx", {"x": (2, 3)})
+    >>> kernels = LowerToKernels(libraries=())(imported.mod)
+    >>> sorted(variable.name_hint for variable in kernels.functions)
+    ['fused_matmul_tir_tanh', 'main']
     """
 
     def __init__(

@@ -38,6 +38,14 @@ class SplitTail:
     ------
     InputError
         There is no kernel for an operator.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> from tvm_sched.relax.passes import SplitTail
+    >>> imported = tvm_frontends.load_model("model.onnx", {"x": (2, 3)})
+    >>> len(SplitTail()(imported.mod)["main"].params)
+    2
     """
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:

@@ -32,6 +32,14 @@ class PartitionPipeline:
         Plan of the same problem to use instead of calling the partitioner.
     progress : callable, optional
         Called with the current task, the number of finished parts, and the number of parts.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import get_pipeline_plan
+    >>> from tvm_sched.relax.passes import EstimateLatencies, PartitionPipeline
+    >>> cut = PartitionPipeline(stages=1)(EstimateLatencies("cpu2", "roofline")(lowered))
+    >>> len(get_pipeline_plan(cut).stages)
+    1
     """
 
     def __init__(

@@ -35,6 +35,13 @@ class Place:
         Called with the current task, the number of finished parts, and the number of parts.
     schedule : Schedule, optional
         Schedule of the same problem to use instead of calling the scheduler.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import get_schedule
+    >>> from tvm_sched.relax.passes import Place
+    >>> get_schedule(Place("single")(placed)).scheduler
+    'single'
     """
 
     def __init__(

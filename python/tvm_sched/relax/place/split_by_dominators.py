@@ -28,6 +28,12 @@ class SplitByDominators:
         Dominators in a submodel; 0: as many as fit into ``operators``.
     operators : int
         Largest number of operators in a submodel.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import SplitByDominators
+    >>> SplitByDominators()(placed).attrs["tvm_sched.submodels"]
+    '{"options": {"dominators": 0, "operators": 24}, "submodels": [["onednn.matmul_tanh"]]}'
     """
 
     def __init__(self, dominators: int = 0, operators: int = 24) -> None:

@@ -45,6 +45,13 @@ class AllocateStreams(_Rescheduling):
         Unknown method; or one is named and the schedule has stages, which fix the streams.
     tvm_sched.errors.ScheduleError
         With these streams the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import get_schedule
+    >>> from tvm_sched.relax.passes import AllocateStreams
+    >>> [placement.stream for placement in get_schedule(AllocateStreams("best")(placed)).placements]
+    [0]
     """
 
     choose = staticmethod(choose_streams)
@@ -64,6 +71,13 @@ class OrderLaunches(_Rescheduling):
         scheduler's order by prediction (`tvm_sched.streams.best_launch_order`).
 
     Errors are those of `AllocateStreams`; stages fix the launch order, too.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import get_schedule
+    >>> from tvm_sched.relax.passes import OrderLaunches
+    >>> [placement.operator for placement in get_schedule(OrderLaunches("best")(placed)).placements]
+    ['onednn.matmul_tanh']
     """
 
     choose = staticmethod(choose_launch_order)

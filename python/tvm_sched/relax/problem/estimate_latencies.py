@@ -39,6 +39,13 @@ class EstimateLatencies:
         kernels that were never measured.
     compile_image : callable, optional
         As for `tvm_sched.relax.problem.demands.with_demands`.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import get_problem
+    >>> from tvm_sched.relax.passes import EstimateLatencies
+    >>> get_problem(EstimateLatencies("cpu2", "roofline")(lowered)).costs.operator_ns.shape
+    (1, 2)
     """
 
     def __init__(

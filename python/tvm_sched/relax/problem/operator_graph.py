@@ -110,7 +110,14 @@ def extract_variants(mod: tvm.IRModule) -> Extraction:
 
 
 def get_graph(mod: tvm.IRModule) -> OpGraph:
-    """Return the operator graph of a module that `LowerToKernels` lowered."""
+    """Return the operator graph of a module that `LowerToKernels` lowered.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import get_graph
+    >>> [operator.kind for operator in get_graph(lowered).operators]
+    ['onednn.matmul_tanh']
+    """
     return extract(mod).graph
 
 

@@ -55,6 +55,12 @@ class MeasureSchedules:
         Called with the current task, the number of finished parts, and the number of parts.
     streams, launch_order : str, optional
         As in `choose_fastest`.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import MeasureSchedules
+    >>> MeasureSchedules(seconds=1.0).info.name
+    'tvm_sched.MeasureSchedules'
     """
 
     def __init__(

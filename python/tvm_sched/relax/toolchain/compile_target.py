@@ -24,7 +24,14 @@ _WITH_BFLOAT16 = frozenset({"avx512bf16", "amx-bf16"})
 
 @dataclass(frozen=True)
 class CompileTarget:
-    """The processors and number format that kernels are compiled for; `of` converts the values of `CompileOptions`."""
+    """The processors and number format that kernels are compiled for; `of` converts the values of `CompileOptions`.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.toolchain.compile_target import CompileTarget
+    >>> CompileTarget(threads=2).threads
+    2
+    """
 
     processors: tuple[str, ...] = (NATIVE,)
     """``("native",)``, or levels of x86-64 in ascending order."""
@@ -119,7 +126,15 @@ def _target(processor: str) -> tvm.target.Target:
 
 @cache
 def features_of(target: tvm.target.Target) -> tuple[str, ...]:
-    """Return a CPU target's instruction sets that the runtime knows (``cpp/runtime/processor.cc``), by LLVM's names."""
+    """Return a CPU target's instruction sets that the runtime knows (``cpp/runtime/processor.cc``), by LLVM's names.
+
+    Examples
+    --------
+    >>> import tvm
+    >>> from tvm_sched.relax.toolchain.compile_target import features_of
+    >>> features_of(tvm.target.Target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux-gnu"}))
+    ('avx', 'avx2', 'bmi', 'bmi2', 'f16c', 'fma', 'lzcnt', 'movbe', 'popcnt', 'sse3', 'sse4.1', 'sse4.2', 'ssse3')
+    """
     known = set(library_function("tvm_sched.known_features")())
     return tuple(sorted(known & {str(feature) for feature in tvm.target.codegen.llvm_get_cpu_features(target)}))
 
@@ -128,6 +143,14 @@ def needs_of(targets: Mapping[str, tvm.target.Target]) -> dict[str, Any]:
     """Return an artifact's metadata about the processor that it needs, which ``cpp/runtime/processor.cc`` reads.
 
     ``targets`` are those of `CompileTarget.hosts`. The artifact needs the first; ``levels`` lists all if there are several.
+
+    Examples
+    --------
+    >>> import tvm
+    >>> from tvm_sched.relax.toolchain.compile_target import needs_of
+    >>> haswell = tvm.target.Target({"kind": "llvm", "mcpu": "haswell", "mtriple": "x86_64-linux-gnu"})
+    >>> needs_of({"haswell": haswell})["processor"]["name"]
+    'haswell'
     """
     first = next(iter(targets.values()))
     if first.kind.name != "llvm":

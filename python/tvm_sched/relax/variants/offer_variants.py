@@ -59,6 +59,12 @@ class OfferVariants:
         Whether to cut weights without values, too. Such a module can only be scheduled: callers pass whole weights.
     rows : bool
         Whether to offer parts by rows also where only runs with resident parameters can gain.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.passes import OfferVariants
+    >>> OfferVariants(pieces=(2,)).info.name
+    'tvm_sched.OfferVariants'
     """
 
     def __init__(self, pieces: Sequence[int] = (), unbound: bool = False, rows: bool = False) -> None:

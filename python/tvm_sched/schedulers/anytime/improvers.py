@@ -11,7 +11,7 @@ from ...schedule import ScheduleIndex
 from ...search_budget import Budget
 from ..common.native_methods import Effort, anneal_several, fit_into_memory
 from ..common.search import Improvement
-from .group_moves import BlockSearch
+from .device_group_moves import BlockSearch
 from .search_state import ScheduleState, Start
 
 EVENTS_PER_SECOND = 15_000_000

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...search_budget import Budget, Status, Turn, improve
-from ..common.choice_search import AlternativeChoice
+from ..common.variant_search import AlternativeChoice
 from .search_state import ScheduleState
 
 RACE = 0.4

@@ -18,7 +18,7 @@ from ..scheduler_registry import register
 from .direct_reads import DirectReads
 from .improvers import Annealing, Blocks, LocalSearch
 from .list_rules import FEW_PLACES, MOST_PLACES, device_groups
-from .promising_choices import SHARE, promising_choices
+from .promising_variants import SHARE, promising_choices
 from .race import Racer, race
 from .search_state import ScheduleState
 from .starts import ALWAYS, SUBMODEL_SHARE, ListScheduling, LowerBound, QuickMethods, quick_methods, submodel_start
@@ -98,7 +98,7 @@ def anytime(problem: Problem, workload: Workload, options: AnytimeOptions) -> Sc
     that is best for all of them.
 
     If the problem has variants, quick schedules first choose among the alternatives, with a fifth of the work
-    (`tvm_sched.schedulers.anytime.promising_choices`). A race of the most promising choices
+    (`tvm_sched.schedulers.anytime.promising_variants`). A race of the most promising choices
     (`tvm_sched.schedulers.anytime.race`) then gets four tenths of the remaining work, and its winner
     gets the other six tenths.
 

@@ -16,7 +16,7 @@ from ...search_budget import Incumbent
 from ..common.events import MOVE, Array, sequence_of
 from ..common.native_methods import shortfall
 from ..common.search import Searches
-from .group_moves import RuleSchedule
+from .device_group_moves import RuleSchedule
 
 MOST_STARTS = 64
 """Number of sequences in the pool."""

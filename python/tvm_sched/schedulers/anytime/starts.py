@@ -21,7 +21,7 @@ from ..common.partial import PartialSchedule
 from ..common.submodels import submodels_of
 from ..scheduler_registry import get
 from ..sortinghat import SortingHatOptions, heuristic_schedule
-from .group_moves import RuleSchedule
+from .device_group_moves import RuleSchedule
 from .list_rules import MOST_PLACES, list_schedules
 from .search_state import ScheduleState
 

@@ -17,7 +17,14 @@ RUN, DIRECT, MOVE = range(3)
 
 
 class Run(NamedTuple):
-    """Run of ``operator`` on ``device``, with its host tensors loaded or (``direct``) read over the bus."""
+    """Run of ``operator`` on ``device``, with its host tensors loaded or (``direct``) read over the bus.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedulers import PartialSchedule
+    >>> PartialSchedule(problem).extension(0, 1, direct=False).run
+    Run(operator=0, device=1, direct=False)
+    """
 
     operator: int
     device: int
@@ -25,7 +32,14 @@ class Run(NamedTuple):
 
 
 class Move(NamedTuple):
-    """Transfer of ``tensor`` from ``source`` (`HOST`: a load) to ``device``."""
+    """Transfer of ``tensor`` from ``source`` (`HOST`: a load) to ``device``.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedulers import PartialSchedule
+    >>> PartialSchedule(problem).extension(0, 1, direct=False).moves
+    [Move(tensor=0, source=-1, device=1), Move(tensor=1, source=-1, device=1)]
+    """
 
     tensor: int
     source: int

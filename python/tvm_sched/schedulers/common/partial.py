@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 
 class Extension(NamedTuple):
-    """A possible next step: an operator on a device, the moves that it needs before, and its end in nanoseconds."""
+    """A possible next step: an operator on a device, the moves that it needs before, and its end in nanoseconds.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedulers import PartialSchedule
+    >>> PartialSchedule(problem).extension(0, 1, direct=False).end
+    2750
+    """
 
     end: int
     moves: list[Move]
@@ -47,6 +54,16 @@ class PartialSchedule:
     memory_scale : float
         Fraction of each device's memory that may be used. It is below 1 after an attempt that needed too much at some
         moment: here memory is counted in the order of events, not by time.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedulers import PartialSchedule
+    >>> state = PartialSchedule(problem)
+    >>> for operator in problem.graph.index.order:
+    ...     state.place(state.extension(operator, 0, direct=False))
+    ...
+    >>> state.latency
+    4750
     """
 
     def __init__(self, problem: Problem | Scenario, memory_scale: float = 1.0) -> None:

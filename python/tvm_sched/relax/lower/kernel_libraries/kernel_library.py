@@ -29,7 +29,14 @@ Cores = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True)
 class KernelLibrary:
-    """A library of kernels."""
+    """A library of kernels.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.lower.kernel_libraries import get_library
+    >>> get_library("onednn").device_kind, get_library("onednn").why_not()
+    ('cpu', None)
+    """
 
     name: str
     device_kind: str
@@ -58,17 +65,38 @@ LIBRARIES: Registry[KernelLibrary] = Registry(
 
 
 def register(library: KernelLibrary) -> KernelLibrary:
-    """Register a library; it replaces a library of the same name."""
+    """Register a library; it replaces a library of the same name.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.lower.kernel_libraries import get_library, register
+    >>> register(get_library("onednn")).name
+    'onednn'
+    """
     return LIBRARIES.add(library.name, library)
 
 
 def get_library(name: str) -> KernelLibrary:
-    """Return the library of a name; raises `InputError` for an unknown name."""
+    """Return the library of a name; raises `InputError` for an unknown name.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.lower.kernel_libraries import get_library
+    >>> get_library("onednn").name
+    'onednn'
+    """
     return LIBRARIES.get(name)
 
 
 def available_libraries(device_kind: str = "cpu") -> tuple[str, ...]:
-    """Return the usable libraries for a kind of device, restricted to those in the environment variable if it is set."""
+    """Return the usable libraries for a kind of device, restricted to those in the environment variable if it is set.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.lower.kernel_libraries import available_libraries
+    >>> available_libraries("cpu")
+    ('onednn', 'language')
+    """
     asked = os.environ.get(VARIABLE)
     if asked is not None:
         names = [name.strip() for name in asked.split(",") if name.strip()]
@@ -84,6 +112,12 @@ class KernelSet:
 
     ``constants`` keeps new constants alive, since `data_address` is valid only while a constant lives. ``archs`` are the GPU
     architectures to compile for, as `tvm_sched.relax.codegen.cuda.architectures` takes them.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.lower.kernel_libraries import KernelSet
+    >>> KernelSet("onednn").documents
+    {}
     """
 
     library: str
@@ -131,18 +165,39 @@ class KernelSet:
 
 
 def claimed_functions(mod: tvm.IRModule) -> set[str]:
-    """Return the functions of a module that kernel libraries compute."""
+    """Return the functions of a module that kernel libraries compute.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.lower.kernel_libraries import claimed_functions
+    >>> sorted(claimed_functions(lowered))
+    ['onednn.matmul_tanh_0']
+    """
     return {str(name) for name in _documents(mod)}
 
 
 def kernel_flops(mod: tvm.IRModule, function: str) -> int:
-    """Return the floating-point operations of a library's function; 0 for other functions."""
+    """Return the floating-point operations of a library's function; 0 for other functions.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.lower.kernel_libraries import claimed_functions, kernel_flops
+    >>> [kernel_flops(lowered, name) for name in claimed_functions(lowered)]
+    [28]
+    """
     documents = _documents(mod)
     return int(json.loads(str(documents[function]))["flops"]) if function in documents else 0
 
 
 def kernel_in_place(mod: tvm.IRModule, function: str) -> dict[int, int]:
-    """Return the inputs that a library's function updates in place (`tvm_sched.execution_plan.KernelCall.in_place`)."""
+    """Return the inputs that a library's function updates in place (`tvm_sched.execution_plan.KernelCall.in_place`).
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.lower.kernel_libraries import claimed_functions, kernel_in_place
+    >>> [kernel_in_place(lowered, name) for name in claimed_functions(lowered)]
+    [{}]
+    """
     documents = _documents(mod)
     if function not in documents:
         return {}
@@ -152,7 +207,15 @@ def kernel_in_place(mod: tvm.IRModule, function: str) -> dict[int, int]:
 
 
 def kernel_document(mod: tvm.IRModule, function: str) -> tuple[str, dict[str, Any]]:
-    """Return the name of the library that computes a function, and the library's description."""
+    """Return the name of the library that computes a function, and the library's description.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.lower.kernel_libraries import claimed_functions, kernel_document
+    >>> [kernel] = claimed_functions(lowered)
+    >>> kernel_document(lowered, kernel)[0]
+    'onednn'
+    """
     content = json.loads(str(_documents(mod)[function]))
     return content["library"], content["kernel"]
 

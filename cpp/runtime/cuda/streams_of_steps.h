@@ -1,6 +1,6 @@
 // Where each step of a plan happens: on which stream, and between which devices.
-#ifndef TVM_SCHED_RUNTIME_CUDA_STEP_ROUTES_H_
-#define TVM_SCHED_RUNTIME_CUDA_STEP_ROUTES_H_
+#ifndef TVM_SCHED_RUNTIME_CUDA_STREAMS_OF_STEPS_H_
+#define TVM_SCHED_RUNTIME_CUDA_STREAMS_OF_STEPS_H_
 
 #include <vector>
 
@@ -36,4 +36,4 @@ StepRoutes MakeStepRoutes(const Plan& plan, const std::vector<int>& gpus);
 
 }  // namespace tvm_sched::runtime::cuda
 
-#endif  // TVM_SCHED_RUNTIME_CUDA_STEP_ROUTES_H_
+#endif  // TVM_SCHED_RUNTIME_CUDA_STREAMS_OF_STEPS_H_

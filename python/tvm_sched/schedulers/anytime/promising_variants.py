@@ -11,9 +11,9 @@ from ...errors import InfeasibleError
 from ...problem import Scenario
 from ...progress import report_progress
 from ...search_budget import Budget
-from ..common.choice_search import AlternativeChoice, ChoiceSearch
 from ..common.native_methods import fit_into_memory, list_order
 from ..common.search import Searches
+from ..common.variant_search import AlternativeChoice, ChoiceSearch
 from .improvers import PLACES_PER_SECOND
 from .list_rules import rules
 

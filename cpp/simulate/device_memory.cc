@@ -1,6 +1,6 @@
-#include "memory.h"
-
 #include <algorithm>
+
+#include "device_memory.h"
 
 namespace tvm_sched::simulate {
 namespace {

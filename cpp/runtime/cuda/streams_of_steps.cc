@@ -1,4 +1,4 @@
-#include "runtime/cuda/step_routes.h"
+#include "runtime/cuda/streams_of_steps.h"
 
 #include <algorithm>
 #include <stdexcept>

@@ -1,6 +1,6 @@
 // Times of schedules whose streams overlap (docs/model.md, "Parallel operators").
-#ifndef TVM_SCHED_SIMULATE_STREAMS_H_
-#define TVM_SCHED_SIMULATE_STREAMS_H_
+#ifndef TVM_SCHED_SIMULATE_OVERLAPPING_STREAMS_H_
+#define TVM_SCHED_SIMULATE_OVERLAPPING_STREAMS_H_
 
 #include "problem.h"
 #include "rules.h"
@@ -18,4 +18,4 @@ Times OverlapStreams(const Problem& problem, const Schedule& schedule, const Arr
 
 }  // namespace tvm_sched::simulate
 
-#endif  // TVM_SCHED_SIMULATE_STREAMS_H_
+#endif  // TVM_SCHED_SIMULATE_OVERLAPPING_STREAMS_H_

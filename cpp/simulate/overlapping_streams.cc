@@ -1,5 +1,3 @@
-#include "streams.h"
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "precedence.h"
+#include "overlapping_streams.h"
 
 namespace tvm_sched::simulate {
 namespace {

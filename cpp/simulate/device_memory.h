@@ -1,6 +1,6 @@
 // Contents of each device's memory over time (docs/model.md, "Memory over time").
-#ifndef TVM_SCHED_SIMULATE_MEMORY_H_
-#define TVM_SCHED_SIMULATE_MEMORY_H_
+#ifndef TVM_SCHED_SIMULATE_DEVICE_MEMORY_H_
+#define TVM_SCHED_SIMULATE_DEVICE_MEMORY_H_
 
 #include <utility>
 #include <vector>
@@ -40,4 +40,4 @@ std::vector<Bytes> PeakMemory(const Problem& problem, const std::vector<Holding>
 
 }  // namespace tvm_sched::simulate
 
-#endif  // TVM_SCHED_SIMULATE_MEMORY_H_
+#endif  // TVM_SCHED_SIMULATE_DEVICE_MEMORY_H_

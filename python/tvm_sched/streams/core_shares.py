@@ -13,6 +13,14 @@ def core_shares(problem: Problem, schedule: Schedule) -> dict[str, tuple[int, in
 
     Logical devices have equal parts. A device whose costs name threads (`Concurrency`) gives them to the streams of a
     stage, the next one always to the stream that would take longest, and all of them to an operator outside of stages.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import cpu_topology
+    >>> from tvm_sched.streams import core_shares
+    >>> halves = Problem(graph, cpu_topology(2), problem.costs)
+    >>> core_shares(halves, solve(halves))
+    {'left': (1, 2), 'right': (1, 2), 'join': (1, 2)}
     """
     index = ScheduleIndex.of(problem, schedule)
     together, count = problem.costs.concurrency, len(problem.topology.devices)

@@ -1,4 +1,4 @@
-#include "kernels/cuda/libraries.h"
+#include "kernels/cuda/nvidia_libraries.h"
 
 #include <dlfcn.h>
 #include <tvm/ffi/error.h>

@@ -1,7 +1,7 @@
 // cuBLASLt and cuDNN, opened at run time: what is used of their interfaces, declared anew as the
 // driver's is. tests/cpp/cuda_libraries_check.cc holds this together with NVIDIA's headers.
-#ifndef TVM_SCHED_KERNELS_CUDA_LIBRARIES_H_
-#define TVM_SCHED_KERNELS_CUDA_LIBRARIES_H_
+#ifndef TVM_SCHED_KERNELS_CUDA_NVIDIA_LIBRARIES_H_
+#define TVM_SCHED_KERNELS_CUDA_NVIDIA_LIBRARIES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -181,4 +181,4 @@ void CheckStatus(int status, const std::string& what);
 
 }  // namespace tvm_sched::cuda_kernels
 
-#endif  // TVM_SCHED_KERNELS_CUDA_LIBRARIES_H_
+#endif  // TVM_SCHED_KERNELS_CUDA_NVIDIA_LIBRARIES_H_
