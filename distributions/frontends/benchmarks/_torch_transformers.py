@@ -138,7 +138,7 @@ MODELS: list[tuple[Any, ...]] = [
     ("XLNetModel", plain_text, {"d_inner": 64, "max_position_embeddings": LEFT_OUT}),
     ("XLMModel", plain_text, {"emb_dim": 32, "n_layers": 2, "n_heads": 4}),
     ("RoFormerModel", text),
-    ("NystromformerModel", text, {"num_landmarks": 4, "segment_means_seq_len": 16, "conv_kernel_size": None}),
+    ("NystromformerModel", text, {"num_landmarks": 4, "segment_means_seq_len": 16, "conv_kernel_size": 3}),
     ("YosoModel", text),
     ("FNetModel", plain_text),
     ("MobileBertModel", text, {"intra_bottleneck_size": 16, "embedding_size": 32}),
