@@ -27,6 +27,7 @@ WITHOUT_EXAMPLE = {
     "tvm_sched_cluster.serving.deploy": CLUSTER,
     "tvm_sched_cluster.serving.deployment_of": "needs an artifact of the same stages; tests/serving runs it",
     "tvm_sched_cluster.serving.deployments": CLUSTER,
+    "tvm_sched_cluster.serving.rollout": CLUSTER,
     "tvm_sched_cluster.serving.executor_of": CLUSTER,
     "tvm_sched_cluster.serving.follow": CLUSTER,
     "tvm_sched_cluster.serving.status": CLUSTER,
