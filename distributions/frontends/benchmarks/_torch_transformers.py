@@ -110,6 +110,8 @@ _DETR = {"use_timm_backbone": False, "backbone_config": _last_resnet, "use_pretr
          "num_queries": 5, "backbone": None}  # fmt: skip
 _TIME = {"prediction_length": 8, "context_length": 24, "num_time_features": 2, "lags_sequence": [1, 2, 7],
          "num_parallel_samples": 2}  # fmt: skip
+_SWIN = {"image_size": 64, "patch_size": 4, "embed_dim": 8, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4,
+         "num_attention_heads": LEFT_OUT, "num_hidden_layers": LEFT_OUT}  # fmt: skip
 _SSM = {
     "state_size": 4,
     "num_heads": 8,
@@ -225,19 +227,16 @@ MODELS: list[tuple[Any, ...]] = [
     ("VideoMAEModel", _clip, {"num_frames": 4}),
     ("TimesformerModel", _clip, {"num_frames": 4}),
     ("VivitModel", _clip, {"num_frames": 4, "tubelet_size": [2, 8, 8]}),
-    ("DPTForDepthEstimation", picture, {"is_hybrid": False, "backbone_out_indices": [0, 0, 1, 1],
-     "neck_hidden_sizes": [8, 8, 16, 16], "fusion_hidden_size": 16}),
+    ("DPTForDepthEstimation", picture, {"is_hybrid": False, "num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3],
+     "neck_hidden_sizes": [8, 8, 16, 16], "fusion_hidden_size": 16, "reassemble_factors": [4, 2, 1, 0.5]}),
     ("DepthAnythingForDepthEstimation", lambda: picture(32), {"backbone_config": _dinov2, "backbone": None,
      "neck_hidden_sizes": [8, 8, 16, 16], "fusion_hidden_size": 16, "reassemble_hidden_size": 32, "patch_size": 8,
      "head_hidden_size": 8}),
     ("SegformerForSemanticSegmentation", lambda: picture(64), {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 16, 32],
      "num_attention_heads": [1, 2, 2, 4], "decoder_hidden_size": 16}),
-    ("SwinModel", lambda: picture(64), {"image_size": 64, "patch_size": 4, "embed_dim": 8, "depths": [2, 2],
-     "num_heads": [2, 2], "window_size": 4}),
-    ("Swinv2Model", lambda: picture(64), {"image_size": 64, "patch_size": 4, "embed_dim": 8, "depths": [2, 2],
-     "num_heads": [2, 2], "window_size": 4}),
-    ("DonutSwinModel", lambda: picture(64), {"image_size": 64, "patch_size": 4, "embed_dim": 8, "depths": [2, 2],
-     "num_heads": [2, 2], "window_size": 4}),
+    ("SwinModel", lambda: picture(64), _SWIN),
+    ("Swinv2Model", lambda: picture(64), _SWIN),
+    ("DonutSwinModel", lambda: picture(64), _SWIN),
     ("CvtModel", lambda: picture(64), {"embed_dim": [8, 16, 32], "depth": [1, 1, 2], "num_heads": [1, 2, 2]}),
     ("FocalNetModel", lambda: picture(64), {"image_size": 64, "patch_size": 4, "embed_dim": 8, "depths": [1, 1],
      "focal_levels": [2, 2], "focal_windows": [3, 3]}),
