@@ -258,24 +258,42 @@ def _http_request(model: str, argument: dict[str, Any], value: Any, region: str 
 @contextlib.contextmanager
 def _connection(address: str, content: bytes) -> Iterator[Callable[[], bytes]]:
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+
+    def connected() -> socket.socket:
+        connection = socket.create_connection((host, int(port)), timeout=60)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
 
-        def call() -> bytes:
-            connection.sendall(content)
-            answer = b""
-            while b"\r\n\r\n" not in answer:
-                part = connection.recv(1 << 20)
-                assert part, "the server closed the connection"
-                answer += part
-            head, _, body = answer.partition(b"\r\n\r\n")
-            assert b" 200 " in head.split(b"\r\n")[0], answer
-            length = next(int(x.split(b":")[1]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length"))
-            while len(body) < length:
-                body += connection.recv(1 << 20)
-            return body
+    connections = [connected()]
 
+    def begin() -> bytes:
+        with contextlib.suppress(ConnectionError):
+            connections[-1].sendall(content)
+            if part := connections[-1].recv(1 << 20):
+                return part
+        # Some servers close connections that are idle while others have their turn.
+        connections.append(connected())
+        connections[-1].sendall(content)
+        return connections[-1].recv(1 << 20)
+
+    def call() -> bytes:
+        answer = begin()
+        while b"\r\n\r\n" not in answer:
+            part = connections[-1].recv(1 << 20)
+            assert part, "the server closed the connection"
+            answer += part
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b" 200 " in head.split(b"\r\n")[0], answer
+        length = next(int(x.split(b":")[1]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length"))
+        while len(body) < length:
+            body += connections[-1].recv(1 << 20)
+        return body
+
+    try:
         yield call
+    finally:
+        for connection in connections:
+            connection.close()
 
 
 @contextlib.contextmanager
