@@ -230,7 +230,8 @@ def _peer(
 ) -> Iterator[tuple[int, str]]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = subprocess.Popen([*command, model, str(port), ",".join(map(str, shape))], stdout=subprocess.DEVNULL)
+    given = [*command, model, str(port), ",".join(map(str, shape))]
+    process = subprocess.Popen(given, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         for _ in range(600):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
@@ -238,7 +239,7 @@ def _peer(
             time.sleep(0.05)
         yield process.pid, f"127.0.0.1:{port}"
     finally:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGKILL)  # also the processes that it started
         process.wait(30)
 
 
