@@ -75,11 +75,12 @@ paper says nothing of its graphs' parameters, so these sizes are ours, and no fi
 `cost / unlimited` is the cheapest partition that any method found over the cheapest with unlimited memory. `bound / best`
 is a bound over the cheapest partition found; the gap is what it lacks of 1. The bounds count parameters that overflow the
 memory, but leave out activations. A bound with more memory holds with less, too, since memory only saves time: the column
-`strongest` takes the best of these. Alone, the semidefinite bound may come less far in its work with less memory. Each partition then gets orders of least peak (`tvm_sched.pipeline.order_partition`): `given /
-least-peak order` is its cost before over its cost after, and `peak given / least` the same of the peak of activations,
-averaged over the stages. `proved least, %` counts the stages whose peak equals its lower bound. Means are geometric,
-except percentages. No limit is a time, so costs and bounds are the same on a busy machine; other work ran on this one.
-Graphs without parameters are on [another page](mtpp_local.md).
+`strongest` takes the best of these. Alone, the semidefinite bound may come less far in its work with less memory. Each
+partition then gets orders of least peak (`tvm_sched.pipeline.order_partition`): `given / least-peak order` is its cost
+before over its cost after, and `peak given / least` the same of the peak of activations, averaged over the stages.
+`proved least, %` counts the stages whose peak equals its lower bound. Means are geometric, except percentages. No limit
+is a time, so costs and bounds are the same on a busy machine; other work ran on this one. Graphs without parameters are
+on [another page](mtpp_local.md).
 """
 _SEED = "seed "
 """Begins the name of a graph made from a seed."""

@@ -245,9 +245,9 @@ def page(kept: dict[str, dict[str, Any]], path: Path) -> Page:
     made = Page("Quantised models", path)
     made.text(
         "Latency of models of 8 bits: ours, our float32 form of the same network, ONNX Runtime and OpenVINO. The least of "
-        f"at least {TURNS} turns of {SECONDS} s each, in which all methods take turns, in ms; in brackets the median. "
-        "*Of the peer* is ours over the faster peer, *of float32* ours over our float32 form: on one core of the least "
-        "processor time of a run, which other work on the machine hardly changes, on two of the least latency. "
+        f"at least {TURNS} turns of {SECONDS} s each, in which all methods take turns, in ms: on one core processor time "
+        "of a run, which other work on the machine changes little, on two the latency. In brackets the median latency. "
+        "*Of the peer* is ours over the faster peer, *of float32* ours over our float32 form. "
         "What was not measured has no line. *Load* is the machine's load average when the measurement began.\n\n"
         "*Distance* is the greatest difference from the exact outputs over the greatest exact output, for ours and each "
         "peer. Exact outputs have integer sums of 64 bits and all other arithmetic in float64 "
@@ -269,7 +269,7 @@ def page(kept: dict[str, dict[str, Any]], path: Path) -> Page:
                 ratio = ours / best if ours and best else None
                 ratios.setdefault(name, []).extend([] if ratio is None else [ratio])
                 plain = times.get("float32", {}).get(which)
-                cells = [_cell(times.get(method, {})) for method in ("ours", "float32", *PEERS)]
+                cells = [_cell(times.get(method, {}), which) for method in ("ours", "float32", *PEERS)]
                 last = [_number(ratio), _number(ours / plain if ours and plain else None)]
                 last += [_distance(times[method].get("error")) for method in ("ours", *PEERS)]
                 last.append(f"{times['load']['average']:.1f}")
@@ -295,8 +295,8 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.2f}"
 
 
-def _cell(times: dict[str, Any]) -> str:
-    return f"{times['least']:.2f} ({times['median']:.2f})" if "least" in times else times.get("failed", "–")[:40]
+def _cell(times: dict[str, Any], which: str) -> str:
+    return f"{times[which]:.2f} ({times['median']:.2f})" if which in times else times.get("failed", "–")[:40]
 
 
 if __name__ == "__main__":

@@ -2,13 +2,15 @@
 
 Clients send prepared bytes on open connections, so that their own work counts little; they share the processor with the
 server. The peer is ONNX Runtime behind a minimal HTTP server in Python (Starlette on uvicorn, without checks, queue and
-batches). The parts take turns within each round. Figures over a run in this process are differences of medians of one round.
-On a busy machine, differences that are small against the time of the model are noise; the processor time
-a request still counts.
+batches). With `--peer-python`, FastAPI and LitServe with ONNX Runtime stand beside it. The parts take turns within each
+round. Figures over a run in this process are differences of medians of one round. On a busy machine, differences that are
+small against the time of the model are noise; the processor time a request still counts. It is that of all of a server's
+processes.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -21,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +55,13 @@ P50, P99, RATE, CPU = "latency (median), ms", "99th percentile, ms", "requests/s
 
 
 def main() -> None:
-    options = parser(__doc__).parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--peer-python", metavar="FILE", help="Python that has fastapi, litserve and onnxruntime")
+    options = arguments.parse_args()
     requests, rounds = (40, 2) if options.quick else (150, 4)
     processor = _processor()
     with tempfile.TemporaryDirectory() as folder:
-        rows = list(_rows(Path(folder), requests, rounds))
+        rows = list(_rows(Path(folder), requests, rounds, options.peer_python))
     load = os.getloadavg()[0]
     print(f"{processor}, {len(os.sched_getaffinity(0))} cores, load {load:.1f} at the end")
     cores = len(os.sched_getaffinity(0))
@@ -65,7 +69,7 @@ def main() -> None:
     report("Serving on one machine", rows, options.json, options.markdown, notes=notes)
 
 
-def _rows(folder: Path, requests: int, rounds: int) -> Iterator[Row]:
+def _rows(folder: Path, requests: int, rounds: int, peer_python: str | None) -> Iterator[Row]:
     import onnx
 
     from tvm_sched.relax import compile
@@ -76,7 +80,7 @@ def _rows(folder: Path, requests: int, rounds: int) -> Iterator[Row]:
         stem = folder / name.partition(",")[0]
         onnx.save(model, stem.with_suffix(".onnx"))
         compile(model, "cpu1").export(stem.with_suffix(".so"))
-        yield from _measure(name, stem, requests, rounds)
+        yield from _measure(name, stem, requests, rounds, peer_python)
 
 
 def _small_model() -> Any:
@@ -93,7 +97,7 @@ def _small_model() -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _measure(case: str, stem: Path, requests: int, rounds: int) -> Iterator[Row]:
+def _measure(case: str, stem: Path, requests: int, rounds: int, peer_python: str | None) -> Iterator[Row]:
     from tvm_sched.runtime import load
 
     module = load(stem.with_suffix(".so"))
@@ -118,6 +122,14 @@ def _measure(case: str, stem: Path, requests: int, rounds: int) -> Iterator[Row]
             "shared memory": (stack.enter_context(_connection(addresses["http"], memory)), served),
             "Starlette + ONNX Runtime": (stack.enter_context(_connection(peer_address, plain)), peer),
         }
+        if peer_python is not None:
+            document = json.dumps({"x": base64.b64encode(value.tobytes()).decode()}).encode()
+            as_json = _head("/predict", len(document), "Content-Type: application/json") + document
+            for name, content in (("FastAPI", plain), ("LitServe", as_json)):
+                command = [peer_python, Path(__file__).with_name("_serve_peers.py"), name]
+                process, address = stack.enter_context(_peer(stem.with_suffix(".onnx"), argument["shape"], command))
+                call = _connection(address, content)
+                calls[f"{name} + ONNX Runtime"] = stack.enter_context(call), process
         assert calls["HTTP"][0]().endswith(wanted.tobytes()), "the server's values are those of module.run"
         latencies: dict[str, list[list[float]]] = {name: [] for name in ("here", *calls)}
         processor: dict[str, list[float]] = {name: [] for name in calls}
@@ -136,7 +148,7 @@ def _measure(case: str, stem: Path, requests: int, rounds: int) -> Iterator[Row]
                 over = [
                     statistics.median(a) - statistics.median(b) for a, b in zip(found, latencies["here"], strict=True)
                 ]
-                if name != "Starlette + ONNX Runtime":  # whose model runs in another runtime
+                if "ONNX Runtime" not in name:  # whose model runs in another runtime
                     yield Row(case, name, 1e3 * statistics.median(over), MS)
                 yield Row(case, name, 1e3 * statistics.median(processor[name]), CPU)
         rate = 1 / statistics.median([seconds for one in latencies["here"] for seconds in one])
@@ -184,8 +196,19 @@ def _throughput(address: str, content: bytes, clients: int, seconds: float, proc
 
 
 def _seconds_of(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Processor time of a process and those that it started."""
+    seconds: dict[int, float] = {}
+    parents: dict[int, int] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = file.read_text().rpartition(")")[2].split()
+            number = int(file.parent.name)
+            parents[number] = int(fields[1])
+            seconds[number] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    found = {process}
+    while more := {child for child, parent in parents.items() if parent in found} - found:
+        found |= more
+    return sum(seconds.get(number, 0.0) for number in found)
 
 
 @contextlib.contextmanager
@@ -202,10 +225,13 @@ def _server(artifact: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 @contextlib.contextmanager
-def _peer(model: Path, shape: list[int]) -> Iterator[tuple[int, str]]:
+def _peer(
+    model: Path, shape: list[int], command: Sequence[Any] = (sys.executable, "-c", PEER)
+) -> Iterator[tuple[int, str]]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, "-c", PEER, model, str(port), ",".join(map(str, shape))])
+    given = [*command, model, str(port), ",".join(map(str, shape))]
+    process = subprocess.Popen(given, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         for _ in range(600):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
@@ -213,7 +239,7 @@ def _peer(model: Path, shape: list[int]) -> Iterator[tuple[int, str]]:
             time.sleep(0.05)
         yield process.pid, f"127.0.0.1:{port}"
     finally:
-        process.terminate()
+        os.killpg(process.pid, signal.SIGKILL)  # also the processes that it started
         process.wait(30)
 
 
@@ -233,24 +259,42 @@ def _http_request(model: str, argument: dict[str, Any], value: Any, region: str 
 @contextlib.contextmanager
 def _connection(address: str, content: bytes) -> Iterator[Callable[[], bytes]]:
     host, port = address.rsplit(":", 1)
-    with socket.create_connection((host, int(port)), timeout=60) as connection:
+
+    def connected() -> socket.socket:
+        connection = socket.create_connection((host, int(port)), timeout=60)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
 
-        def call() -> bytes:
-            connection.sendall(content)
-            answer = b""
-            while b"\r\n\r\n" not in answer:
-                part = connection.recv(1 << 20)
-                assert part, "the server closed the connection"
-                answer += part
-            head, _, body = answer.partition(b"\r\n\r\n")
-            assert b" 200 " in head.split(b"\r\n")[0], answer
-            length = next(int(x.split(b":")[1]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length"))
-            while len(body) < length:
-                body += connection.recv(1 << 20)
-            return body
+    connections = [connected()]
 
+    def begin() -> bytes:
+        with contextlib.suppress(ConnectionError):
+            connections[-1].sendall(content)
+            if part := connections[-1].recv(1 << 20):
+                return part
+        # Some servers close connections that are idle while others have their turn.
+        connections.append(connected())
+        connections[-1].sendall(content)
+        return connections[-1].recv(1 << 20)
+
+    def call() -> bytes:
+        answer = begin()
+        while b"\r\n\r\n" not in answer:
+            part = connections[-1].recv(1 << 20)
+            assert part, "the server closed the connection"
+            answer += part
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert b" 200 " in head.split(b"\r\n")[0], answer
+        length = next(int(x.split(b":")[1]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length"))
+        while len(body) < length:
+            body += connections[-1].recv(1 << 20)
+        return body
+
+    try:
         yield call
+    finally:
+        for connection in connections:
+            connection.close()
 
 
 @contextlib.contextmanager

@@ -19,11 +19,14 @@ The libraries know Python through tvm_ffi alone, so that one wheel serves every 
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 
 from setuptools import Distribution, Extension
@@ -98,6 +101,47 @@ def _is_in(module: str, packages: tuple[str, ...]) -> bool:
     return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
+DIGEST = "sources.sha256"
+"""File beside the libraries of a wheel: the digest of the C++ sources that they were built from."""
+
+
+def sources_digest() -> str:
+    """Return the SHA-256 of what the libraries are built from: C++ sources, CMake's files, names of the processor."""
+    digest = hashlib.sha256(os.uname().machine.encode())
+    for file in sorted(file for folder in ("cpp", "cmake", "CMakeLists.txt") for file in _files(ROOT / folder)):
+        digest.update(f"{file.relative_to(ROOT)}\0{file.stat().st_size}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _files(path: Path) -> list[Path]:
+    return [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+
+
+def built_wheel() -> Path | None:
+    """Return the runtime's wheel in ``dist/`` if its libraries are those of this tree's sources and run on this system."""
+    digest = sources_digest().encode()
+    for wheel in sorted((ROOT / "dist").glob("tvm_sched_runtime-*.whl")):
+        glibc = re.search(r"manylinux_(\d+)_(\d+)_", wheel.name)
+        if glibc is None or tuple(map(int, glibc.groups())) > _glibc():
+            continue
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                if archive.read(f"{LIBRARIES}/{DIGEST}") == digest:
+                    return wheel
+        except (KeyError, OSError, zipfile.BadZipFile):
+            continue
+    return None
+
+
+def _glibc() -> tuple[int, ...]:
+    """Return the version of this system's C library; (0,) if it is another than glibc."""
+    try:
+        name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()
+    except (ValueError, OSError):
+        return (0,)
+    return tuple(map(int, version.split("."))) if name == "glibc" else (0,)
+
+
 class CMakeExtension(Extension):
     """The libraries, as setuptools sees them: no sources, for CMake knows them."""
 
@@ -109,7 +153,11 @@ class CMakeBuild(build_ext):
     """Run CMake in ``build/`` (incremental), which writes into the source tree; a wheel gets what CMake installs."""
 
     def run(self) -> None:
-        """Configure, build, and for a wheel install, stripped."""
+        """Configure, build, and for a wheel install, stripped; a source tree takes the libraries of a wheel that fits."""
+        if self._in_source_tree() and not (ROOT / "build" / "CMakeCache.txt").exists() and (wheel := built_wheel()):
+            print(f"libraries from {wheel.relative_to(ROOT)}, which has those of these C++ sources")
+            self._unpack(wheel)
+            return
         cmake = self._tool("cmake")
         build = ROOT / "build"
         if Path(cmake).is_relative_to(tempfile.gettempdir()) and not Path(cmake).is_relative_to(ROOT):
@@ -127,6 +175,19 @@ class CMakeBuild(build_ext):
             if isinstance(self.distribution, Runtime):
                 # Not stripped: others made these.
                 subprocess.check_call([cmake, "--install", build, "--component", "bundled", "--prefix", folder])
+                (folder / DIGEST).write_text(sources_digest())
+
+    def _unpack(self, wheel: Path) -> None:
+        """Put a wheel's libraries in place of those of the source tree."""
+        folder = self._folder()
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        with zipfile.ZipFile(wheel) as archive:
+            for name in archive.namelist():
+                if Path(name).parent == LIBRARIES and Path(name).name not in ("", DIGEST):
+                    target = folder / Path(name).name
+                    target.write_bytes(archive.read(name))
+                    target.chmod(0o755)
 
     def get_outputs(self) -> list[str]:
         """Return what a wheel takes from this command."""

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import zipfile
 from pathlib import Path
 
 import grimp
@@ -155,3 +156,48 @@ def test_each_module_is_in_one_distribution():
 def _tbb(project):
     """TBB, which `tvm-sched` gets through oneDNN's package, and the runtime by itself."""
     return {text.replace("tbb-devel", "tbb") for text in project["build-system"]["requires"] if "tbb-devel" in text}
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """A tree with C++ sources, and a wheel of them for an old glibc."""
+    monkeypatch.setattr(build_tools, "ROOT", tmp_path)
+    monkeypatch.setattr(build_tools, "_glibc", lambda: (2, 36))
+    (tmp_path / "cpp").mkdir()
+    (tmp_path / "cpp" / "a.cc").write_text("int a;")
+    (tmp_path / "CMakeLists.txt").write_text("project(a)")
+    (tmp_path / "dist").mkdir()
+    wheel = tmp_path / "dist" / "tvm_sched_runtime-0.2.0-py3-none-manylinux_2_35_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("tvm_sched/_lib/libtvm_sched.so", b"library")
+        archive.writestr("tvm_sched/_lib/sources.sha256", build_tools.sources_digest())
+        archive.writestr("tvm_sched/_library.py", "")
+    return tmp_path, wheel
+
+
+def test_a_tree_that_was_never_built_takes_the_libraries_of_a_wheel_of_its_sources(tree, monkeypatch):
+    root, _ = tree
+    command = build_tools.CMakeBuild(build_tools.Distribution())
+    command.inplace = True
+    monkeypatch.setattr(build_tools.subprocess, "check_call", lambda call: pytest.fail(f"{call} was run"))
+    command.run()
+    (library,) = (root / "python" / "tvm_sched" / "_lib").iterdir()
+    assert (library.name, library.read_bytes()) == ("libtvm_sched.so", b"library")
+
+
+@pytest.mark.parametrize("other", ["source", "new file", "older glibc", "damaged", "no digest"])
+def test_a_wheel_of_other_sources_or_for_another_system_is_left_alone(tree, other, monkeypatch):
+    root, wheel = tree
+    assert build_tools.built_wheel() == wheel
+    if other == "source":
+        (root / "cpp" / "a.cc").write_text("int b;")
+    elif other == "new file":
+        (root / "cpp" / "b.cc").write_text("")
+    elif other == "older glibc":
+        monkeypatch.setattr(build_tools, "_glibc", lambda: (2, 34))
+    elif other == "damaged":
+        wheel.write_bytes(wheel.read_bytes()[:40])
+    else:
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("tvm_sched/_lib/libtvm_sched.so", b"library")
+    assert build_tools.built_wheel() is None

@@ -11,6 +11,7 @@ from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.pipeline import partition
 from tvm_sched.pipeline.integer_programs import bottleneck_guess_bound
 from tvm_sched.problem import Workload
+from tvm_sched.progress import report_to
 from tvm_sched.schedule import Schedule
 from tvm_sched.schedulers.solver import solve_many
 from tvm_sched.worker_pool import distribute, have_workers, workers
@@ -108,3 +109,12 @@ def test_a_problem_travels_without_what_was_compiled_of_it():
     again = pickle.loads(pickle.dumps(problem))
     order = problem.kahn(np.zeros(problem.size))
     assert again.slice(order, 4) == problem.slice(order, 4)
+
+
+def test_workers_report_how_many_parts_are_done():
+    said = []
+    with ThreadPoolExecutor(2) as pool, workers(pool), report_to(lambda *heard: said.append(heard)):
+        assert distribute(divided, [(6, 2), (8, 2), (9, 3)], "quotients") == [3, 4, 3]
+        assert said == [("quotients", done, 3) for done in range(4)]
+        with pytest.raises(InputError, match="b is 0"):
+            distribute(divided, [(6, 2), (8, 0)], "quotients")

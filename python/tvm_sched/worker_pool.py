@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from .cores import cores
 from .errors import InputError
 from .parent_death import end_with
+from .progress import report_progress
 from .registry import Registry
 
 T = TypeVar("T")
@@ -39,13 +40,15 @@ def have_workers() -> bool:
     return _executor.get() is not None
 
 
-def distribute(function: Callable[..., T], parts: Iterable[tuple[Any, ...]]) -> list[T]:
+def distribute(function: Callable[..., T], parts: Iterable[tuple[Any, ...]], what: str | None = None) -> list[T]:
     """Call a function with the arguments of each part; return the results in the order of the parts.
 
     Parameters
     ----------
     function : callable
         Top-level function of a module; it and the arguments must be picklable.
+    what : str, optional
+        Name of the work, to report with an executor how many parts are done (`report_progress`). Default: no report.
 
     Raises
     ------
@@ -57,6 +60,12 @@ def distribute(function: Callable[..., T], parts: Iterable[tuple[Any, ...]]) -> 
         return [function(*part) for part in parts]
     futures = [executor.submit(function, *part) for part in parts]
     try:
+        if what is not None:
+            report_progress(what, 0, len(futures))
+            for done, future in enumerate(as_completed(futures), 1):
+                if not future.cancelled() and future.exception() is not None:
+                    break  # the first of the parts that failed is raised below
+                report_progress(what, done, len(futures))
         return [future.result() for future in futures]
     except BaseException:
         for future in futures:

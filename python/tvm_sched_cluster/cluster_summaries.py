@@ -151,6 +151,8 @@ class DeploymentStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     model: str
     artifact: str
+    generation: int
+    """1 as deployed; each rollout adds 1."""
     places: int
     in_flight: int
     waiting: int

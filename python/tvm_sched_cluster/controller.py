@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from tvm_sched.errors import InputError
+from tvm_sched.progress import report_progress
 
 from .allocators.allocator_registry import get, try_place
 from .allocators.anytime_allocator import AnytimeOptions, best_future_use
@@ -156,7 +157,11 @@ def defragment(
         raise InputError(f"moves is {moves}; 0 or more are allowed")
     chosen = options or AnytimeOptions()
     done: list[Migration] = []
-    while len(done) < moves and (move := _best_move(state, chosen, fixed)):
+    while len(done) < moves:
+        report_progress("moves", len(done), moves)
+        move = _best_move(state, chosen, fixed)
+        if move is None:
+            break
         done.append(move)
     return done
 

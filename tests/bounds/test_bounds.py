@@ -18,11 +18,13 @@ from tvm_sched.bounds.heads_and_tails import Side, between_ends, device_weights
 from tvm_sched.bounds.neighbours import Neighbour, together_or_apart
 from tvm_sched.bounds.ramp import head_side, tail_side
 from tvm_sched.bounds.relaxation import Relaxation
+from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor
+from tvm_sched.progress import report_to
 from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
-from tvm_sched_bench.testing import random_problem, random_schedule
+from tvm_sched_bench.testing import random_problem, random_schedule, random_variants
 from tvm_sched_bench.testing.hios_problems import LayeredGraph, random_layered
 
 
@@ -259,3 +261,12 @@ def test_devices_wait_for_copies_at_both_ends():
     assert (start.seeds, after.seeds) == (1, 1)
     # Source and sink of one device, or of two: (0 + 130 + 130 + 1000 + 0 + 130 + 130) / 3.
     assert device_work_bound(relaxation) == pytest.approx(1520 / 3)
+
+
+def test_evidence_reports_its_parts():
+    said = []
+    for seed in range(2):
+        problem = random_problem(seed, operators=6)
+        with report_to(lambda *heard: said.append(heard)):
+            evidence(problem if seed else random_variants(problem, seed))
+    assert said == [(what, done, 4) for done, what in enumerate(("bound", "variants", "arguments", "lemmas"))] * 2

@@ -1,5 +1,6 @@
 """Shapes, symbols and constants on the command line; `inspect`; a compiler that crashes; folders of Hugging Face."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -124,6 +125,45 @@ def test_ctrl_c_reaches_the_child(tmp_path):
     error = process.communicate(timeout=60)[1]
     assert process.returncode == 130
     assert "interrupted; nothing was saved" in error
+
+
+STOPPED = """
+import os, signal, threading
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm_sched.blob_cache import BlobCache
+
+keep = BlobCache.keep
+
+def keep_and_stop(cache, entries):
+    keep(cache, entries)
+    if entries and cache.path.name == "kernels.sqlite":
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait()
+
+BlobCache.keep = keep_and_stop
+
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((4, 8), "float32")):
+        return R.sin(x)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs fork and sigwaitinfo")
+def test_ctrl_c_says_what_is_in_the_cache(tmp_path):
+    (tmp_path / "m.py").write_text(STOPPED)
+    command = [*PROGRAM, "compile", "m.py", "-t", "cpu1", "-s", "single", "--costs", "roofline", "-o", "m.so"]
+    environment = {**os.environ, "TVM_SCHED_CACHE": str(tmp_path / "cache"), "TVM_SCHED_NO_CACHE": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "interrupted; no file was written; kept in the cache: compiled kernels (1), measurements (0); the same command goes "
+        "on from there"
+    )
+    assert not (tmp_path / "m.so").exists()
 
 
 def test_a_model_that_tvm_cannot_compile(fails, tmp_path):

@@ -15,7 +15,19 @@ from tvm_sched_bench.testing import random_problem
 from .conftest import write_model
 
 COMMANDS = ["compile", "run", "schedule", "simulate", "verify", "compare", "pipeline", "problem", "schedulers"]
-COMMANDS += ["auto", "sweep", "inspect", "check", "explain", "deploy", "serve", "status", "request", "undeploy"]
+COMMANDS += [
+    "auto",
+    "sweep",
+    "inspect",
+    "check",
+    "explain",
+    "deploy",
+    "serve",
+    "rollout",
+    "status",
+    "request",
+    "undeploy",
+]
 PROGRAM = [sys.executable, "-m", "tvm_sched.cli"]
 
 

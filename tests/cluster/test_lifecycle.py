@@ -5,6 +5,7 @@ import pytest
 from cluster_cases import chain_service, small_cluster
 
 from tvm_sched.errors import InputError, ScheduleError
+from tvm_sched.progress import report_to
 from tvm_sched_cluster import (
     Allocation,
     ClusterState,
@@ -131,8 +132,11 @@ def test_defragment_makes_room_in_few_moves(base, services):
         base.release(request.name)
     assert defragment(base, 0) == []
     running = set(base.running)
-    moves = defragment(base, 5)
+    said = []
+    with report_to(lambda *heard: said.append(heard)):
+        moves = defragment(base, 5)
     assert 1 <= len(moves) <= 5
+    assert said == [("moves", done, 5) for done in range(min(len(moves) + 1, 5))]
     for move in moves:
         assert move.gain > 0
         assert move.bytes == base.service(move.after.service).memory

@@ -1,4 +1,4 @@
-"""Each public name of the API reference has an example, and the examples are run.
+"""Each public name of the API reference has an example or a reason for none, and the examples are run.
 
 What they share stands on ``docs/api/examples.md``: a section's block is run once for each docstring, or once in all where
 running it takes seconds and its examples change nothing.
@@ -27,6 +27,7 @@ WITHOUT_EXAMPLE = {
     "tvm_sched_cluster.serving.deploy": CLUSTER,
     "tvm_sched_cluster.serving.deployment_of": "needs an artifact of the same stages; tests/serving runs it",
     "tvm_sched_cluster.serving.deployments": CLUSTER,
+    "tvm_sched_cluster.serving.rollout": CLUSTER,
     "tvm_sched_cluster.serving.executor_of": CLUSTER,
     "tvm_sched_cluster.serving.follow": CLUSTER,
     "tvm_sched_cluster.serving.status": CLUSTER,
@@ -42,7 +43,7 @@ ELSEWHERE = {
     "tvm_frontends.torch.import_program.load": "tests/frontends/test_examples.py",
     "tvm_sched_language.Generator": "tests/language/test_generator.py",
 }
-"""Examples that need PyTorch or weights, and the tests that run them."""
+"""Examples that need PyTorch or weights, and the tests that run them; of the generator, the same calls."""
 
 ONCE = {"Compiling, running, front ends", "Language models"}
 SECTIONS = {

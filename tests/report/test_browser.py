@@ -22,8 +22,15 @@ from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_graph, random_problem
 from tvm_sched_cluster import ClusterState, ServiceRequest, fail, load_cluster, load_services, place
 from tvm_sched_cluster.cluster_report import write_cluster_report
+from tvm_sched_cluster.pods.pod_replay import replay_pods
+from tvm_sched_cluster.pods.pod_trace import Node, Pod
+from tvm_sched_cluster.replay.replay_report import write_pod_report, write_replay_report
+from tvm_sched_cluster.replay.replay_results import PodPolicyRuns, PodReplays, PolicyRuns, Replays
+from tvm_sched_cluster.replay.simulation import ReplayOptions, replay
+from tvm_sched_cluster.replay.traces import poisson_requests
 
 pytestmark = pytest.mark.xdist_group("browser")
+PAGES = ["schedule.html", "pipeline.html", "cluster.html", "replay.html", "pods.html"]
 RANGE = "return document.querySelector('.entry:not(.hidden) .gantt').layout.xaxis.range"
 TRACES = "return document.querySelector('.entry:not(.hidden) .gantt').data"
 
@@ -51,7 +58,23 @@ def pages(tmp_path_factory, problem, single):
         place(state, ServiceRequest(name, "service5"), "first-fit")
     fail(state, state.running["b"].gpus[0], "first-fit")
     write_cluster_report(folder / "cluster.html", state)
+    write_replays(folder)
     return folder
+
+
+def write_replays(folder):
+    """Replays of services, with bounds, and of pods."""
+    cluster, known = load_cluster("rampa-base"), [each for each in load_services() if each.name == "service5"]
+    asked = poisson_requests({"service5": 1.0}, 40, 10, 86400, 1)
+    made = [
+        PolicyRuns.of(policy, [replay(ClusterState(cluster, known), asked, policy, settings=ReplayOptions(windows=4))])
+        for policy in ("first-fit", "best-fit")
+    ]
+    about = {"cluster": cluster.name, "gpus": len(cluster.gpus), "requests": "poisson"}
+    write_replay_report(folder / "replay.html", Replays(**about, policies=made))
+    nodes, pods = [Node(8000, 64, 2, "A")] * 5, [Pod(1000, 1, 1, 600, ()), Pod(1000, 1, 1, 300, ())] * 9
+    runs = [PodPolicyRuns.of(policy, [replay_pods(nodes, pods, policy, pods)]) for policy in ("fgd", "best-fit")]
+    write_pod_report(folder / "pods.html", PodReplays(nodes=5, gpus=10, requests="pods.csv", policies=runs))
 
 
 @pytest.fixture
@@ -76,6 +99,12 @@ def find(driver, selector):
     from selenium.webdriver.common.by import By
 
     return driver.find_elements(By.CSS_SELECTOR, selector)
+
+
+def find_in(element, selector):
+    from selenium.webdriver.common.by import By
+
+    return element.find_elements(By.CSS_SELECTOR, selector)
 
 
 def wait(driver, condition):
@@ -174,7 +203,7 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("page", ["schedule.html", "pipeline.html", "cluster.html"])
+@pytest.mark.parametrize("page", PAGES)
 def test_texts_can_be_read(open_page, page, scheme):
     driver = open_page(page)
     browser.emulate(driver, prefers_color_scheme=scheme)
@@ -192,12 +221,12 @@ def assert_fits_narrow_windows(driver):
         driver.set_window_size(size["width"], size["height"])
 
 
-@pytest.mark.parametrize("page", ["schedule.html", "pipeline.html", "cluster.html"])
+@pytest.mark.parametrize("page", PAGES)
 def test_it_fits_narrow_windows(open_page, page):
     assert_fits_narrow_windows(open_page(page))
 
 
-@pytest.mark.parametrize("page", ["schedule.html", "pipeline.html", "cluster.html"])
+@pytest.mark.parametrize("page", PAGES)
 def test_it_prints(open_page, page):
     driver = open_page(page)
     pdf = base64.b64decode(driver.print_page())
@@ -249,6 +278,23 @@ def test_a_request_shows_its_gpus(open_page):
     press(button, Keys.ESCAPE)
     assert find(driver, ".gpu.on") == []
     assert len(find(driver, ".gpu.failed")) == 1
+
+
+def test_a_replay_draws_a_line_for_each_policy_and_a_dashed_bound(open_page):
+    driver = open_page("replay.html")
+    charts = find(driver, "section svg[role=img]")
+    assert len(charts) == 5
+    lines = [len(find_in(chart, "polyline")) for chart in charts]
+    assert lines == [2, 3, 2, 2, 2]
+    assert [bool(line.get_attribute("stroke-dasharray")) for line in find_in(charts[1], "polyline")] == [
+        False,
+        False,
+        True,
+    ]
+    assert all(chart.size["width"] > 500 and chart.size["height"] > 100 for chart in charts)
+    assert [row.text.split()[0] for row in find(driver, "section:first-of-type tbody tr")] == ["first-fit", "best-fit"]
+    pods = open_page("pods.html")
+    assert len(find(pods, "section svg[role=img] polyline")) == 2
 
 
 def test_a_sweep_shows_the_schedule_of_each_variant(driver, tmp_path):

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from ..errors import InfeasibleError, InputError
 from ..files import encode_document, write_atomically
 from ..problem import COLD, Problem
+from ..progress import report_progress, report_to
 from . import MARGIN, Bound, lower_bound, strongest, whole_ns
 from .bus import bus_bound
 from .device_work import work_arguments
@@ -70,6 +71,10 @@ class Evidence(NamedTuple):
         write_atomically(path, self.to_json())
 
 
+_PARTS = 4
+"""Parts of the work that `evidence` reports."""
+
+
 def evidence(problem: Problem) -> Evidence:
     """Return the evidence of the lower bound of a problem: the simplest argument that attains it.
 
@@ -86,17 +91,22 @@ def evidence(problem: Problem) -> Evidence:
             f"problem {problem.graph.name!r}: no evidence can be stored, since the costs say how long operators take "
             "together (costs.concurrency); lemmas are of devices that run one operator at a time"
         )
+    report_progress("bound", 0, _PARTS)
     certified = lower_bound(problem)
     no_harder = None if problem.variants is None else relaxed(problem)
     basis = problem if no_harder is None else no_harder.problem
     if not basis.graph.operators:
         return Evidence(problem.digest, certified, "critical path", [{"rule": "path", "ns": 0}], no_harder)
     many = len(basis.topology.devices) > MOST_DEVICES
-    through = [] if no_harder is None else group_delays(problem, no_harder, _proved if many else strongest)
+    report_progress("variants", 1, _PARTS)
+    with report_to(None):  # bounds of groups are evidence, too
+        through = [] if no_harder is None else group_delays(problem, no_harder, _proved if many else strongest)
+    report_progress("arguments", 2, _PARTS)
     extra = tuple(Delay(each.first, each.last, float(each.ns)) for each in through)
     recorder = _Recorder(_WithoutRegions(basis, extra) if many else Relaxation(basis, extra), through)
     arguments = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
     best = max(arguments, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
+    report_progress("lemmas", 3, _PARTS)
     lemmas = recorder.lemmas_for(best)
     return Evidence(problem.digest, certified, best.name, lemmas, no_harder, recorder.through(best))
 

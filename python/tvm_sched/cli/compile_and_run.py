@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -118,7 +119,8 @@ def compile_model(
     """Compile a model for a machine into an artifact that runs its schedule.
 
     The same model, options, machine and versions again give the same artifact,
-    from the cache.
+    from the cache. After Ctrl-C, the same command goes on with the kernels that
+    were compiled and measured before.
 
     $ tvm-sched compile googlenet.onnx --topology cpu2 -o googlenet.so
     $ tvm-sched compile bert.onnx -t cpu4 --shape ids:1,128 --time-limit 60 -o bert.so
@@ -142,6 +144,7 @@ def compile_model(
     if stop_after is not None:
         return _store_module(out, model, output, chosen, stop_after, {"input_shapes": sets, "constants": constants})
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
+    out.kept_in_cache = _counting_kept()
     with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
         cache = None if no_cache else compiled_models()
         key = compilation_key(model, asked | vars(chosen) | own_options, type(compiler).__module__) if cache else None
@@ -157,6 +160,31 @@ def compile_model(
             if cache and key:
                 keep(cache, key, str(model), result, caught)
     _show_compiled(out, model, result, files, chosen.parameters)
+
+
+def _counting_kept() -> Callable[[], str]:
+    """Return a function that says what has come into the caches since now, and how to go on."""
+    from ..blob_cache import kernel_cache
+    from ..cost_model.database import Database
+
+    def counts() -> tuple[int, int]:
+        try:
+            return kernel_cache().contents()[0], Database().count()
+        except InputError:
+            return 0, 0
+
+    before = counts()
+
+    def kept() -> str:
+        kernels, measurements = (max(now - then, 0) for now, then in zip(counts(), before, strict=True))
+        if not kernels and not measurements:
+            return ""
+        return (
+            f"kept in the cache: compiled kernels ({kernels}), measurements ({measurements}); the same command goes on "
+            "from there"
+        )
+
+    return kept
 
 
 def _compiler(

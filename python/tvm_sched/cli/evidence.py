@@ -49,7 +49,8 @@ def store_evidence(out: Output, problem: Problem, path: Path) -> None:
     """Write the evidence of a schedule's lower bound, and print how much of the bound it proves."""
     from ..bounds.schedule_evidence import evidence
 
-    proof = evidence(problem)
+    with interruptible(out), out.step("Finding evidence"):
+        proof = evidence(problem)
     proof.save(path)
     out.wrote(path, "evidence")
     of = "" if problem.variants is None else ", for every choice among the variants"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -37,6 +38,8 @@ class Output:
     ----------
     files : dict
         Written files by their content; a list if several hold the same.
+    kept_in_cache : callable
+        Returns what an interrupted command has left in the cache, for its last message; an empty text if nothing.
     note : Note
         The current work of the process.
     """
@@ -48,6 +51,7 @@ class Output:
         self._results = sys.stdout
         self.screen, self.aside = _console(sys.stdout), _console(sys.stderr)
         self.files: dict[str, str | list[str]] = {}
+        self.kept_in_cache: Callable[[], str] = str
 
     def show(self, *renderables: Any) -> None:
         """Print a result for people; nothing with ``--json``."""
@@ -87,8 +91,10 @@ class Output:
 
     def interrupted(self) -> None:
         """Print that Ctrl-C was pressed, and which files were saved."""
-        saved = f"saved before: {', '.join(self.saved)}" if self.files else "nothing was saved"
-        self.say(f"interrupted; {saved}")
+        kept = self.kept_in_cache()
+        nothing = "no file was written" if kept else "nothing was saved"
+        saved = f"saved before: {', '.join(self.saved)}" if self.files else nothing
+        self.say(f"interrupted; {saved}{f'; {kept}' if kept else ''}")
 
     def wrote(self, path: Path, what: str, key: str = "") -> None:
         """Print that a file was written; results name it under ``key``, by default ``what``."""

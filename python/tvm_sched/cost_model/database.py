@@ -72,6 +72,13 @@ class Database:
         """Return the bytes of the file; 0 if there is none."""
         return self._file.size()
 
+    def count(self) -> int:
+        """Return the number of measurements; 0 if there is no file."""
+        if not self.path.is_file():
+            return 0
+        query = "select count(*) from measurement"
+        return int(self._file.use(lambda connection: connection.execute(query).fetchone()[0]))
+
     def clear(self) -> bool:
         """Remove the file, and a damaged one that was moved aside; return whether there was one."""
         return self._file.clear()

@@ -71,7 +71,7 @@ def solve_many(calls: Sequence[SolveCall]) -> list[Schedule | TvmSchedError]:
     InputError
         A call is wrong; the others are cancelled.
     """
-    return distribute(solve_or_error, calls)
+    return distribute(solve_or_error, calls, "schedules")
 
 
 def solve_or_error(

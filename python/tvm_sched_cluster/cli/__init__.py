@@ -12,6 +12,6 @@ from .deployment_commands import deployments
 
 
 def COMMANDS(app: typer.Typer) -> None:  # noqa: N802 - the name of the entry point
-    """Add ``deploy``, ``status``, ``request``, ``undeploy`` and the group ``cluster``."""
+    """Add ``deploy``, ``rollout``, ``status``, ``request``, ``undeploy`` and the group ``cluster``."""
     app.add_typer(deployments)
     app.add_typer(cluster, rich_help_panel=SERVE)

@@ -61,6 +61,34 @@ def deploy(
     out.result(status)
 
 
+@command(deployments, "rollout", f"{HOME}:DeploymentStatus", panel=SERVE)
+def rollout(
+    out: Output,
+    name: Name,
+    artifact: Annotated[
+        Path,
+        typer.Option("--artifact", metavar="DIR", help="Folder of the pipeline artifact that takes over."),
+    ],
+    address: Address = None,
+    timeout: Timeout = 60.0,
+) -> None:
+    """Serve another artifact under a deployment's name, without a lost request.
+
+    The new stages start beside the old ones. When they are ready, new requests go to them, and the old stages end after
+    their last request. If the new ones fail, the old ones go on.
+
+    $ tvm-sched rollout googlenet --artifact googlenet-2.pipeline
+    """
+    check_seconds("--timeout", timeout)
+    from .. import serving
+    from ..cluster_summaries import deployment_table
+
+    with out.step(f"Rolling out {name}") as step:
+        status = serving.rollout(name, artifact, address, timeout, step)
+    out.show(deployment_table(status))
+    out.result(status)
+
+
 @command(deployments, "status", f"{HOME}:Statuses", panel=SERVE)
 def status(
     out: Output,

@@ -16,7 +16,7 @@ from .deployment import Deployment, StagePlacement, load_deployment
 if TYPE_CHECKING:
     from .allocation_follower import deployment_of, follow
     from .client import Client
-    from .deployment_lifecycle import deploy, deployments, status, undeploy
+    from .deployment_lifecycle import deploy, deployments, rollout, status, undeploy
     from .ray_connection import connect
     from .ray_executor import RayExecutor
 
@@ -28,6 +28,7 @@ _WHERE = {
     "deployment_of": "allocation_follower",
     "deployments": "deployment_lifecycle",
     "follow": "allocation_follower",
+    "rollout": "deployment_lifecycle",
     "status": "deployment_lifecycle",
     "undeploy": "deployment_lifecycle",
 }
@@ -54,6 +55,7 @@ __all__ = [
     "executor_of",
     "follow",
     "load_deployment",
+    "rollout",
     "status",
     "undeploy",
 ]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -75,6 +76,8 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds that a request may take in all, unless it brings its own limit."""
     retries: int = 3
     """How often a request is sent through the pipeline again after it has lost a stage."""
+    hang_timeout: float = 60.0
+    """Seconds after which a stage that gives no sign of life, or computes one request, is ended and started again."""
     cluster: str = ""
     """Name of the cluster whose allocation it belongs to, see `tvm_sched_cluster.serving.follow`; empty: of none."""
 
@@ -86,8 +89,9 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for field in ("max_in_flight", "max_waiting", "retries"):
             if getattr(self, field) < 0:
                 raise FormatError(f"{field} is {getattr(self, field)}; 0 or more is allowed")
-        if not 0 < self.timeout < math.inf:
-            raise FormatError(f"timeout is {self.timeout}; a number of seconds above 0 is allowed")
+        for field in ("timeout", "hang_timeout"):
+            if not 0 < getattr(self, field) < math.inf:
+                raise FormatError(f"{field} is {getattr(self, field)}; a number of seconds above 0 is allowed")
 
     @property
     def places(self) -> int:
@@ -134,6 +138,19 @@ def load_deployment(path: str | os.PathLike[str]) -> Deployment:
     deployment = parse_toml(read_bytes(source), FORMAT, VERSION, Deployment, str(source))
     artifact = source.absolute().parent / deployment.artifact
     return msgspec.structs.replace(deployment, artifact=str(artifact))
+
+
+def check_inputs(manifest: Manifest, inputs: Mapping[str, Any]) -> None:
+    """Raise `InputError` unless these arrays are the model's inputs."""
+    known = {tensor.name: tensor for tensor in manifest.inputs}
+    if sorted(inputs) != sorted(known):
+        raise InputError(f"a request has the inputs {', '.join(known)}; found {', '.join(inputs) or 'none'}")
+    for name, value in inputs.items():
+        declared = known[name]
+        if tuple(value.shape) != declared.shape or str(value.dtype) != declared.dtype:
+            raise InputError(
+                f"input {name!r} is {value.dtype} {list(value.shape)}; {declared.dtype} {list(declared.shape)} is expected"
+            )
 
 
 def uses_gpu(manifest: Manifest, s: int) -> bool:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tvm_sched.errors import InputError, ServingError
-from tvm_sched.pipeline import Manifest
-from tvm_sched.pipeline.pipeline_artifact import check_files
+from tvm_sched.pipeline.pipeline_artifact import TensorEntry, check_files
 from tvm_sched.progress import Progress
 
 from . import stage_nodes
-from .actor_names import NAMESPACE, ingress_name, stage_name, store_name
+from .actor_names import NAMESPACE, generation_of, ingress_name, stage_name, store_name
 from .artifact_store import PART_BYTES, ArtifactStore
 from .deployment import Deployment
 from .ingress import Ingress
 from .ray_connection import connect
+from .served_generation import Generation, current_generation, forget_generation
 from .stage_worker import STATUS, StageWorker
 
 _HEAD = "node:__internal_head__"
@@ -56,37 +59,132 @@ def deploy(
     ServingError
         Devices are not free, or a stage did not start.
     """
-    manifest = deployment.manifest()
-    files = [name for stage in manifest.stages for name in stage.files]
-    check_files(Path(deployment.artifact), manifest, files)
+    generation = _generation(deployment, secrets.token_hex(16), 1)
     report = progress or (lambda what, done, total: None)
     connect(address)
     if parts(deployment.name):
         raise InputError(
             f"there is a deployment {deployment.name!r} already; give another name, or undeploy that one first"
         )
-    stages = range(len(manifest.stages))
+    try:
+        end = _start_stages(generation, seconds, report)
+        report("starting the ingress", len(deployment.stages) + 2, len(deployment.stages) + 3)
+        return _started(_start_ingress(generation), f"the ingress of deployment {deployment.name!r}", end)
+    except BaseException as error:
+        # Ctrl-C may come between the reservation and its assignment.
+        if parts(deployment.name) or isinstance(error, KeyboardInterrupt):
+            _withdraw(deployment.name, 30.0)
+        raise
+
+
+def rollout(
+    name: str,
+    artifact: str | os.PathLike[str],
+    address: str | None = None,
+    seconds: float = 60.0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Serve another artifact under a deployment's name, without a request lost.
+
+    Its stages are started beside the old ones, so the cluster needs room for both. When they are ready, new requests go to
+    them; the old stages answer the requests that they have, and then end. If anything fails before that, the old stages go
+    on serving and the new ones end.
+
+    Parameters
+    ----------
+    name, address
+        As for `status`.
+    artifact : path
+        A pipeline with the same inputs and outputs, and as many stages.
+    seconds : float
+        Time limit for reserving devices, for starting, and for the old requests.
+
+    Returns
+    -------
+    dict
+        As `status`.
+
+    Raises
+    ------
+    InputError
+        There is no such deployment, or the artifact does not fit.
+    ServingError
+        The new stages did not start.
+    """
+    connect(address)
+    report = progress or (lambda what, done, total: None)
+    try:
+        ingress = ray.get_actor(ingress_name(name), NAMESPACE)
+        old = ray.get(ingress.describe.remote(), timeout=seconds)[0]
+    except ValueError:
+        raise unknown(name) from None
+    except (RayError, TimeoutError) as error:
+        raise ServingError(f"deployment {name!r} does not answer ({type(error).__name__})") from None
+    deployment = msgspec.structs.replace(old.deployment, artifact=os.path.abspath(artifact))
+    number = 1 + max(map(generation_of, parts(name)))
+    new = _generation(deployment, old.token, number)
+    for what in ("inputs", "outputs"):
+        before, after = (_described(getattr(each.manifest, what), what == "inputs") for each in (old, new))
+        if before != after:
+            raise InputError(f"{artifact}: its {what} are {after}; deployment {name!r} has {before}")
+    try:
+        _start_stages(new, seconds, report)
+        report("switching", len(deployment.stages) + 2, len(deployment.stages) + 3)
+        switched = ingress.switch.remote(new)
+        try:
+            ray.get(switched, timeout=seconds)
+        except (GetTimeoutError, RayActorError) as error:
+            served = current_generation(name)
+            if served is None or served.number != number:
+                raise ServingError(f"deployment {name!r} did not switch ({type(error).__name__})") from None
+        except RayError as error:
+            raise ServingError(f"deployment {name!r} did not switch: {_cause(str(error).splitlines())}") from None
+    except BaseException as error:
+        served = current_generation(name)
+        if served is None or served.number != number:
+            _end_generation(name, number)
+        if isinstance(error, ServingError):
+            raise ServingError(f"{error}; the old artifact is still served") from None
+        raise
+    for earlier in {generation_of(part) for part in parts(name)} - {number}:
+        _end_generation(name, earlier)
+    return status(name)
+
+
+def _described(tensors: Sequence[TensorEntry], named: bool) -> str:
+    """Return what clients depend on: inputs by name, outputs in their order."""
+    texts = [f"{tensor.name} " * named + f"{tensor.dtype} {list(tensor.shape)}" for tensor in tensors]
+    return ", ".join(texts) or "none"
+
+
+def _generation(deployment: Deployment, token: str, number: int) -> Generation:
+    """Return a generation whose artifact was checked."""
+    manifest = deployment.manifest()
+    files = [name for stage in manifest.stages for name in stage.files]
+    check_files(Path(deployment.artifact), manifest, files)
+    return Generation(deployment, manifest, token, number)
+
+
+def _start_stages(generation: Generation, seconds: float, report: Progress) -> float:
+    """Reserve devices, and start the stages on them; return when the time is over."""
+    deployment = generation.deployment
+    stages = range(len(generation.manifest.stages))
     total = len(stages) + 3
     report("reserving devices", 0, total)
-    group = None
+    group = stage_nodes.place(deployment, seconds, generation.number)
     try:
-        group = stage_nodes.place(deployment, seconds)
-        store = _start_store(deployment, manifest)
-        workers = [_start_stage(deployment, manifest, s, group) for s in stages]
-        ingress = _start_ingress(deployment, manifest)
+        store = _start_store(generation)
+        workers = [_start_stage(generation, s, group) for s in stages]
         report("sending the artifact", 1, total)
         end = time.monotonic() + seconds
         _send_artifact(store, deployment, end)
         for s, worker in zip(stages, workers, strict=True):
             report(f"loading stage {s}", 2 + s, total)
             _started(worker, f"deployment {deployment.name!r}, stage {s}", end)
-        report("starting the ingress", total - 1, total)
-        return _started(ingress, f"the ingress of deployment {deployment.name!r}", end)
-    except BaseException as error:
-        # Ctrl-C may come between the reservation and its assignment.
-        if group is not None or isinstance(error, KeyboardInterrupt):
-            _withdraw(deployment.name, 30.0)
+    except BaseException:
+        _end_generation(deployment.name, generation.number)
         raise
+    return end
 
 
 def undeploy(name: str, address: str | None = None, seconds: float = 30.0) -> list[str]:
@@ -131,10 +229,16 @@ def status(name: str, address: str | None = None, seconds: float = 10.0) -> dict
                 "again"
             ) from None
         raise unknown(name) from None
-    try:
-        return dict(ray.get(ingress.status.remote(), timeout=seconds))
-    except (RayError, TimeoutError) as error:
-        raise ServingError(f"deployment {name!r} does not answer ({type(error).__name__})") from None
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return dict(ray.get(ingress.status.remote(), timeout=max(end - time.monotonic(), 0.1)))
+        except ActorUnavailableError as error:  # it is being started again
+            if time.monotonic() > end:
+                raise ServingError(f"deployment {name!r} does not answer ({type(error).__name__})") from None
+            time.sleep(_PAUSE_SECONDS)
+        except (RayError, TimeoutError) as error:
+            raise ServingError(f"deployment {name!r} does not answer ({type(error).__name__})") from None
 
 
 def deployments(address: str | None = None) -> list[str]:
@@ -164,7 +268,9 @@ def _withdraw(name: str, seconds: float) -> tuple[list[str], bool]:
     actors = parts(name)
     for part in sorted(actors):  # the ingress comes first: no new requests
         _kill(part)
-    reserved = stage_nodes.remove(name)
+    released = [stage_nodes.remove(name, number) for number in {1, *map(generation_of, actors)}]
+    reserved = any(released)
+    forget_generation(name)
     end = time.monotonic() + seconds
     while left := parts(name):
         if time.monotonic() > end:
@@ -173,28 +279,35 @@ def _withdraw(name: str, seconds: float) -> tuple[list[str], bool]:
     return actors, reserved
 
 
-def _start_stage(deployment: Deployment, manifest: Manifest, s: int, group: PlacementGroup) -> Any:
+def _end_generation(name: str, number: int) -> None:
+    """End the stages and the store of a generation, and release its reservation."""
+    for part in parts(name):
+        if part != ingress_name(name) and generation_of(part) == number:
+            _kill(part)
+    stage_nodes.remove(name, number)
+
+
+def _start_stage(generation: Generation, s: int, group: PlacementGroup) -> Any:
+    deployment = generation.deployment
     others = dict(deployment.stages[s].resources)
     cpus, gpus = others.pop("CPU", 0), others.pop("GPU", 0)
     actor = ray.remote(concurrency_groups={STATUS: 1})(StageWorker)
     return actor.options(
-        name=stage_name(deployment.name, s),
+        name=stage_name(deployment.name, s, generation.number),
         namespace=NAMESPACE,
         lifetime="detached",
         max_restarts=-1,
-        # Requests know nothing of each other. In order, a call that was taken back can hold up all that come after it
-        # (ray-project/ray issue 60910).
-        allow_out_of_order_execution=True,
         num_cpus=cpus,
         num_gpus=gpus,
         resources=others,
         scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=s),
-    ).remote(deployment.name, manifest, s)
+    ).remote(deployment.name, generation.manifest, s, generation.number, generation.token)
 
 
-def _start_store(deployment: Deployment, manifest: Manifest) -> Any:
-    concurrent_calls = {"max_concurrency": len(manifest.stages) + 1, "max_task_retries": -1}
-    return _start_at_head(ArtifactStore, store_name(deployment.name), {}, concurrent_calls, manifest)
+def _start_store(generation: Generation) -> Any:
+    concurrent_calls = {"max_concurrency": len(generation.manifest.stages) + 1, "max_task_retries": -1}
+    name = store_name(generation.deployment.name, generation.number)
+    return _start_at_head(ArtifactStore, name, {}, concurrent_calls, generation.manifest)
 
 
 def _send_artifact(store: Any, deployment: Deployment, end: float) -> None:
@@ -206,8 +319,8 @@ def _send_artifact(store: Any, deployment: Deployment, end: float) -> None:
                 _answer(store.write.remote(name, part), what, end)
 
 
-def _start_ingress(deployment: Deployment, manifest: Manifest) -> Any:
-    return _start_at_head(Ingress, ingress_name(deployment.name), {STATUS: 4}, {}, deployment, manifest)
+def _start_ingress(generation: Generation) -> Any:
+    return _start_at_head(Ingress, ingress_name(generation.deployment.name), {STATUS: 16}, {}, generation)
 
 
 def _start_at_head(kind: type, name: str, groups: dict[str, int], options: dict[str, Any], *arguments: Any) -> Any:

@@ -24,7 +24,7 @@ _SLICE_SECONDS = 0.25
 """Ray's own wait ignores Ctrl-C, so it is called for this long at a time."""
 
 
-def place(deployment: Deployment, seconds: float) -> PlacementGroup:
+def place(deployment: Deployment, seconds: float, generation: int = 1) -> PlacementGroup:
     """Reserve the resources of the stages.
 
     Raises
@@ -46,7 +46,7 @@ def place(deployment: Deployment, seconds: float) -> PlacementGroup:
         group = placement_group(
             bundles,
             deployment.strategy,
-            group_name(deployment.name),
+            group_name(deployment.name, generation),
             lifetime="detached",
             bundle_label_selector=labels if any(labels) else None,
         )
@@ -61,7 +61,7 @@ def place(deployment: Deployment, seconds: float) -> PlacementGroup:
             f"{_labels(deployment)}"
         )
     except KeyboardInterrupt:  # Ray may have the group while Python has not yet been told of it
-        remove(deployment.name)
+        remove(deployment.name, generation)
         raise
     except BaseException:
         if group is not None:
@@ -69,23 +69,23 @@ def place(deployment: Deployment, seconds: float) -> PlacementGroup:
         raise
 
 
-def remove(name: str) -> bool:
+def remove(name: str, generation: int = 1) -> bool:
     """Release the reservation of a deployment's stages; return False if there was none."""
     try:
-        group = get_placement_group(group_name(name))
+        group = get_placement_group(group_name(name, generation))
     except ValueError:
         return False
     remove_placement_group(group)
     return True
 
 
-def node_of_stage(name: str, stage: int) -> str:
+def node_of_stage(name: str, stage: int, generation: int = 1) -> str:
     """Return the node of a stage; empty if Ray is looking for one, or nothing is reserved.
 
     A node that has just died counts until Ray notices.
     """
     try:
-        table = placement_group_table(get_placement_group(group_name(name)))
+        table = placement_group_table(get_placement_group(group_name(name, generation)))
     except ValueError:
         return ""
     return str(table["bundles_to_node_id"].get(stage) or "")

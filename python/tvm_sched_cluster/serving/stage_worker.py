@@ -1,4 +1,4 @@
-"""The actor that holds one stage of a deployment."""
+"""The actor that holds one stage of a deployment. Requests come over connections, not through Ray."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any
 
 import ray
 
-from tvm_sched.errors import TvmSchedError
 from tvm_sched.pipeline import Manifest, load_stage
 from tvm_sched.runtime import MachineWarning
 
 from .actor_names import NAMESPACE, store_name
 from .artifact_store import fetch
+from .stage_server import StageServer
+from .tensor_channel import Array, tensor_bytes
 
 STATUS = "status"
 """Name of the Ray concurrency group for calls that are answered while the stage computes."""
@@ -29,11 +30,13 @@ class StageWorker:
         Name of the deployment; files that this node lacks come from its `ArtifactStore`.
     manifest : Manifest
         Of the deployment; files of another artifact are refused.
-    stage : int
+    stage, generation : int
+    token : str
+        What lets the deployment's entry connect.
     """
 
-    def __init__(self, deployment: str, manifest: Manifest, stage: int) -> None:
-        store = ray.get_actor(store_name(deployment), NAMESPACE)
+    def __init__(self, deployment: str, manifest: Manifest, stage: int, generation: int, token: str) -> None:
+        store = ray.get_actor(store_name(deployment, generation), NAMESPACE)
         folder = fetch(
             manifest, manifest.stages[stage].files, lambda name, offset: ray.get(store.read.remote(name, offset))
         )
@@ -42,24 +45,14 @@ class StageWorker:
             self.module = load_stage(folder, stage, manifest)
         self.stage, self.runs, self.seconds = stage, 0, 0.0
 
-    def run(self, *inputs: Any) -> tuple[Any, ...]:
-        """Run the stage; return its outputs, and as last value the seconds that it computed.
+        limit = tensor_bytes([(tensor.dtype, tensor.shape) for tensor in manifest.stages[stage].inputs])
+        self.server = StageServer(self._run, ray.util.get_node_ip_address(), token, limit)
 
-        Callers that only wait for the stage fetch this small value.
-
-        Raises
-        ------
-        TvmSchedError
-            As `ScheduledModule.run`.
-        """
+    def _run(self, *inputs: Array) -> list[Array]:
         begin = time.perf_counter()
-        try:
-            outputs = self.module.run(*inputs)
-        except TvmSchedError as error:
-            raise type(error)(str(error)) from None  # without what cannot travel to another process
-        seconds = time.perf_counter() - begin
-        self.runs, self.seconds = self.runs + 1, self.seconds + seconds
-        return (*outputs, seconds)
+        outputs = self.module.run(*inputs)
+        self.runs, self.seconds = self.runs + 1, self.seconds + time.perf_counter() - begin
+        return outputs
 
     @ray.method(concurrency_group=STATUS)
     def status(self) -> dict[str, Any]:
@@ -68,6 +61,7 @@ class StageWorker:
         return {
             "node": context.get_node_id(),
             "process": os.getpid(),
+            "address": [self.server.endpoint.host, self.server.endpoint.port],
             "restarted": context.was_current_actor_reconstructed,
             "runs": self.runs,
             "seconds": self.seconds,

@@ -12,6 +12,7 @@ from tvm import relax, te, tirx
 
 from tvm_sched.blob_cache import kernel_cache
 from tvm_sched.errors import TvmSchedError
+from tvm_sched.progress import report_to
 from tvm_sched.relax import compile
 from tvm_sched.relax.codegen.cpu import kernel_objects
 from tvm_sched.relax.codegen.cpu.kernel_objects import load_kernels, static_kernels
@@ -72,9 +73,11 @@ def test_a_kernel_has_the_same_code_whatever_is_compiled_with_it(compiled):
     """Else an artifact would depend on what the cache holds."""
 
     functions = {"twice": kernel(2.0), "thrice": kernel(3.0), "asserts": with_assertion(kernel(5.0))}
-    together = kernel_objects._compile(functions, CompileTarget().host, {name: name for name in functions})
+    together = kernel_objects._compile(
+        functions, CompileTarget().host, kernel_cache(False), {name: name for name in functions}
+    )
     for name, function in functions.items():
-        alone = kernel_objects._compile({name: function}, CompileTarget().host, {name: name})
+        alone = kernel_objects._compile({name: function}, CompileTarget().host, kernel_cache(False), {name: name})
         assert alone == {name: together[name]}, name
 
 
@@ -186,3 +189,19 @@ def test_only_the_compilers_own_code_is_in_the_key(tmp_path):
         after = kernel_objects.digest_of_compiler(copy)
         assert after != before, inside
         before = after
+
+
+def test_an_interrupted_compilation_goes_on_where_it_was(compiled, monkeypatch):
+    monkeypatch.setattr(kernel_objects, "_KEPT_AT_ONCE", 1)
+    functions = {str(n): kernel(n + 2.0) for n in range(3)}
+
+    def stop(what, done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), report_to(stop):
+        load_kernels(functions, CompileTarget().host)
+    assert kernel_cache().contents()[0] == 2
+    del compiled[:]
+    load_kernels(functions, CompileTarget().host)
+    assert len(compiled) == 1

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from ...problem.partition_problem import Floats, Integers, PartitionProblem
+from ...progress import report_progress
 from .minorants import Minorant, fewest_pairs, members, tensor_minorant
 from .semidefinite import _LOOK_EVERY, _MIX, MOST_NODES, Search, Searches
 
@@ -98,7 +99,9 @@ def semidefinite_evidence(
     ends = effort.deadlines()
     search = Searches(replace(problem, memory=math.inf), stages, cutoff, None)
     with threadpool_limits(1), np.errstate(over="ignore", invalid="ignore"):
-        for look in range(max(effort.search // _LOOK_EVERY, 1)):
+        looks = max(effort.search // _LOOK_EVERY, 1)
+        for look in range(looks):
+            report_progress("semidefinite bound", look, looks)
             search.work_on(0, look, _over(ends[0]))
             if _over(ends[0])():
                 break
@@ -130,6 +133,7 @@ class _Storing:
         candidates: list[SemidefiniteEvidence] = []
         with suppress(np.linalg.LinAlgError):
             for look in range(looks):
+                report_progress("linear bounds", look, looks)
                 self._settle(max(_MIX, 1 / (look + 1)), _over(settled))
                 if _over(settled)():
                     break
@@ -137,7 +141,8 @@ class _Storing:
             self.relaxation.transfers, self.relaxation.costs = self._transfers(), stage_means(self.problem, near)
             self.relaxation.prepare()
             self.search.prepare(self.aim, anew=True)
-            for _ in range(looks):
+            for look in range(looks):
+                report_progress("multipliers", look, looks)
                 self.search.run(_LOOK_EVERY, _over(end))
                 candidates.append(self._rounded(near))
                 if _over(end)():

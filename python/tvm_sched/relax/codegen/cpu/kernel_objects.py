@@ -84,19 +84,24 @@ def _objects(
     held = _latest  # another thread may replace it
     objects = {key: held[key] for key in functions if key in held}
     objects |= kept.find(functions.keys() - objects.keys())
-    compiled = _compile({key: function for key, function in functions.items() if key not in objects}, host, names)
-    kept.keep(compiled)
+    compiled = _compile({key: function for key, function in functions.items() if key not in objects}, host, kept, names)
     _latest = objects | compiled
     return _latest
 
 
 _latest: Mapping[str, bytes] = {}
 
+_KEPT_AT_ONCE = 16
+"""Kernels that go into the cache in one transaction."""
+
 
 def _compile(
-    functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, names: Mapping[str, str]
+    functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, kept: BlobCache, names: Mapping[str, str]
 ) -> dict[str, bytes]:
-    """Return the object files of kernels by key, compiled by as many threads as there are cores."""
+    """Return the object files of kernels by key, compiled by as many threads as there are cores.
+
+    Objects go into the cache while others are compiled, so that an interrupted compilation goes on where it was.
+    """
     lowered: dict[str, tvm.IRModule] = {}
     if functions:
         report_progress("compiling kernels", 0, len(functions))
@@ -110,10 +115,15 @@ def _compile(
             return Path(file.name).read_bytes()
 
     compiled: dict[str, bytes] = {}
+    new: dict[str, bytes] = {}
     with ThreadPoolExecutor(cores()) as pool:
         for key, content in zip(lowered, pool.map(compile_one, lowered), strict=True):
-            compiled[key] = content
+            compiled[key] = new[key] = content
+            if len(new) == _KEPT_AT_ONCE:
+                kept.keep(new)
+                new = {}
             report_progress("compiling kernels", len(compiled), len(lowered))
+    kept.keep(new)
     return compiled
 
 

@@ -1,0 +1,80 @@
+"""One start of an engine: load a model, run it once, print when the first output was there.
+
+    python _cold_start_worker.py ENGINE MODEL INPUTS.npz OUTPUT.npy [CACHE]
+
+Prints a JSON object: ``first_output_ns`` by the monotonic clock, and for ours stages and the timeline of the first run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+
+def ours(model: Path, inputs: Any) -> tuple[Any, Any]:
+    """Load our artifact and run it."""
+    from tvm_sched import runtime
+
+    module = runtime.load(model)
+    module.configure(trace=True)
+    return module.run(*inputs().values()), module
+
+
+def onnxruntime(model: Path, inputs: Any) -> tuple[Any, Any]:
+    """Load the ONNX file."""
+    import onnxruntime as engine
+
+    session = engine.InferenceSession(str(model), providers=["CPUExecutionProvider"])
+    return session.run(None, inputs()), None
+
+
+def openvino(model: Path, inputs: Any, cache: str = "") -> tuple[Any, Any]:
+    """Load the ONNX file, or what an earlier start left in the cache."""
+    import openvino as engine
+
+    core = engine.Core()
+    if cache:
+        core.set_property({"CACHE_DIR": cache})
+    request = core.compile_model(str(model), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
+    request.infer(inputs())
+    return [request.get_output_tensor(0).data], None
+
+
+def torch(model: Path, inputs: Any) -> tuple[Any, Any]:
+    """Load the safetensors file of a chain of products, and multiply."""
+    import torch as engine
+    from safetensors.torch import load_file
+
+    weights = load_file(model)
+    (value,) = inputs().values()
+    value = engine.from_numpy(value)
+    for name in sorted(weights):
+        value = engine.relu(value @ weights[name])
+    return [value.numpy()], None
+
+
+def main() -> None:
+    """Start the engine that the arguments name."""
+    engine, model, given, output, *rest = sys.argv[1:]
+
+    def inputs() -> Any:
+        import numpy as np
+
+        with np.load(given) as opened:
+            return {name: opened[name] for name in opened.files}
+
+    outputs, module = globals()[engine](Path(model), inputs, *rest)
+    answer: dict[str, Any] = {"first_output_ns": time.monotonic_ns()}
+    import numpy as np
+
+    np.save(output, outputs[0])
+    if module is not None:
+        answer |= {"stages": module.stages(), "timeline": module.timeline()}
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

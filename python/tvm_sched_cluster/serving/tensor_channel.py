@@ -1,0 +1,207 @@
+"""Messages with tensors over a TCP connection, in an event loop; requests and results of stages travel in them.
+
+A message is its length (4 bytes, little-endian), its fields as MessagePack, and the bytes of its tensors one after the
+other. Whoever connects sends the deployment's token first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import math
+import socket
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+
+from tvm_sched.errors import BusyError, InputError, ServingError, TvmSchedError
+from tvm_sched.runtime.tensors import ALIGNMENT, numpy_dtype
+
+Array = np.ndarray[Any, Any]
+_LENGTH = struct.Struct("<I")
+_FIELD_BYTES, _HELLO_BYTES = 1 << 16, 1 << 10
+_SOCKET_BYTES = 4 << 20
+_ERRORS = {error.__name__: error for error in (BusyError, InputError, ServingError)}
+
+
+class TensorType(msgspec.Struct, array_like=True, frozen=True):
+    """Type and shape of a tensor."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class Message(msgspec.Struct, array_like=True, frozen=True):
+    """What one end tells the other.
+
+    ``kind`` is one of ``hello`` (``text``: token), ``run`` (to the entry with ``names`` of the inputs and ``seconds`` that
+    it may take), ``cancel``, ``beat``. Answers are ``begun``, ``done`` (``seconds`` of computing), ``failed`` (``text``:
+    class and message of the error), ``cancelled``, ``alive`` (``seconds`` of the run that is under way).
+    """
+
+    kind: str
+    request: int = 0
+    text: str = ""
+    seconds: float = 0.0
+    names: tuple[str, ...] = ()
+    tensors: tuple[TensorType, ...] = ()
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where somebody listens, and the token that lets in."""
+
+    host: str
+    port: int
+    token: str
+
+
+class Channel(asyncio.BufferedProtocol):
+    """One end of a connection.
+
+    Parameters
+    ----------
+    receive : callable
+        Called with the channel, a message and its tensors. They are in memory of their own, aligned for kernels.
+    lost : callable
+        Called once with the channel when the connection is closed.
+    limit : int
+        Most bytes of a message's tensors.
+    token : str, optional
+        Connections whose first message does not bring it are closed; for the end that listens.
+    """
+
+    def __init__(
+        self,
+        receive: Callable[[Channel, Message, list[Array]], None],
+        lost: Callable[[Channel], None],
+        limit: int,
+        token: str | None = None,
+    ) -> None:
+        self._receive, self._lost, self._limit, self._token = receive, lost, limit, token
+        self._buffers = self._read()
+        self._view = next(self._buffers)
+        self.closed = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is of another class
+        found = transport.get_extra_info("socket")
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            found.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self.closed = True
+        self._lost(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Return where the next bytes belong."""
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take bytes."""
+        self._view = self._view[nbytes:]
+        try:
+            while not len(self._view):
+                self._view = next(self._buffers)
+        except (ValueError, TypeError, msgspec.MsgspecError, InputError, StopIteration):
+            self.abort()
+
+    def send(self, message: Message, tensors: Sequence[Array] = ()) -> None:
+        """Send a message; what the connection does not take at once waits in memory."""
+        if self.closed:
+            return
+        arrays = [np.ascontiguousarray(tensor) for tensor in tensors]
+        types = tuple(TensorType(array.dtype.name, array.shape) for array in arrays)
+        fields = msgspec.msgpack.encode(msgspec.structs.replace(message, tensors=types))
+        self._transport.write(_LENGTH.pack(len(fields)) + fields)
+        for array in arrays:
+            if array.nbytes:
+                self._transport.write(array.reshape(-1).view(np.uint8).data)
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._transport.abort()
+
+    def _read(self) -> Iterator[memoryview]:
+        """Yield the buffers that are to be filled, one after the other."""
+        allowed = self._token is None
+        while True:
+            length = bytearray(_LENGTH.size)
+            yield memoryview(length)
+            (size,) = _LENGTH.unpack(length)
+            if not 0 < size <= (_FIELD_BYTES if allowed else _HELLO_BYTES):
+                raise ValueError
+            fields = bytearray(size)
+            yield memoryview(fields)
+            message = msgspec.msgpack.decode(fields, type=Message)
+            if not allowed:
+                if (
+                    message.kind != "hello"
+                    or message.tensors
+                    or not hmac.compare_digest(message.text, self._token or "")
+                ):
+                    raise ValueError
+                allowed = True
+                continue
+            left = self._limit
+            tensors = []
+            for each in message.tensors:
+                dtype = numpy_dtype(each.dtype)
+                if dtype.hasobject:
+                    raise ValueError
+                count = math.prod(each.shape) * dtype.itemsize
+                left -= count
+                if min(each.shape, default=0) < 0 or left < 0:
+                    raise ValueError
+                memory = np.empty(count + ALIGNMENT, np.uint8)
+                begin = -memory.ctypes.data % ALIGNMENT
+                tensor = memory[begin : begin + count]
+                yield tensor.data
+                tensors.append(tensor.view(dtype).reshape(each.shape))
+            self._receive(self, message, tensors)
+
+
+_CONNECT_SECONDS = 5.0
+
+
+async def connect(
+    endpoint: Endpoint,
+    receive: Callable[[Channel, Message, list[Array]], None],
+    lost: Callable[[Channel], None],
+    limit: int,
+) -> Channel:
+    """Connect to who listens there, and send the token.
+
+    Raises
+    ------
+    OSError
+    """
+    loop = asyncio.get_running_loop()
+    opened = loop.create_connection(lambda: Channel(receive, lost, limit), endpoint.host, endpoint.port)
+    try:
+        _, channel = await asyncio.wait_for(opened, _CONNECT_SECONDS)
+    except asyncio.TimeoutError:
+        raise ConnectionError(f"{endpoint.host} does not answer") from None
+    channel.send(Message("hello", text=endpoint.token))
+    return channel
+
+
+def failed(request: int, error: TvmSchedError) -> Message:
+    """Return the message of an error."""
+    known = next((name for name, kind in _ERRORS.items() if isinstance(error, kind)), ServingError.__name__)
+    return Message("failed", request, f"{known} {error}")
+
+
+def error_of(message: Message) -> TvmSchedError:
+    """Return the error of a message."""
+    name, _, text = message.text.partition(" ")
+    return _ERRORS.get(name, ServingError)(text)
+
+
+def tensor_bytes(shapes: Sequence[tuple[str, Sequence[int]]]) -> int:
+    """Return the bytes of tensors of some types and shapes."""
+    return sum(math.prod(shape) * numpy_dtype(dtype).itemsize for dtype, shape in shapes)

@@ -1,0 +1,190 @@
+"""Connections to stages, without Ray: values, credits, cancelling, lost and hanging stages, and who may connect."""
+
+import asyncio
+import socket
+import threading
+
+import msgspec
+import numpy as np
+import pytest
+
+from tvm_sched.errors import InputError, ServingError
+from tvm_sched_cluster.serving.stage_link import StageLink, StageLostError
+from tvm_sched_cluster.serving.stage_server import StageServer
+from tvm_sched_cluster.serving.tensor_channel import Message, connect
+
+SECONDS = 60
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+class Stage:
+    """A stage that doubles its input, when it is let."""
+
+    def __init__(self, limit=1 << 20):
+        self.go, self.ran, self.begun = threading.Event(), [], threading.Semaphore(0)
+        self.go.set()
+        self.limit = limit
+        self.start()
+
+    def start(self):
+        self.server = StageServer(self.run, "127.0.0.1", "secret", self.limit)
+
+    def run(self, *tensors):
+        self.begun.release()
+        assert self.go.wait(SECONDS)
+        self.ran.append(tensors)
+        if not tensors:
+            raise InputError("no tensors")
+        return [2 * tensor for tensor in tensors]
+
+    async def find(self):
+        if self.server is None:
+            raise ServingError("not there")
+        return self.server.endpoint
+
+    def link(self, credits=2, hang=1000.0, give_up=None):
+        return StageLink(self.find, credits, 1 << 20, hang, give_up)
+
+
+@pytest.fixture
+def stage():
+    made = Stage()
+    yield made
+    made.go.set()
+    if made.server is not None:
+        made.server.close()
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request):
+    """Run a coroutine in an event loop, also in uvloop's, which Ray's actors have if it is installed."""
+    make = asyncio.new_event_loop if request.param == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+
+    def act(work):
+        loop = make()
+        try:
+            return loop.run_until_complete(asyncio.wait_for(work, SECONDS))
+        finally:
+            loop.close()
+
+    return act
+
+
+def test_values_types_and_errors_come_through(stage, run):
+    async def act():
+        link = stage.link()
+        tensors = [X, np.zeros((0, 3), np.int64), np.array(7, np.int8), X[:, ::2], np.float16([1, 2])]
+        outputs, seconds = await link.run(tensors)
+        assert seconds > 0
+        for given, value in zip(tensors, outputs, strict=True):
+            assert value.dtype == given.dtype
+            np.testing.assert_array_equal(value, 2 * given)
+        with pytest.raises(InputError, match="no tensors"):
+            await link.run([])
+        large = np.random.default_rng(0).integers(0, 9, 1 << 17).astype(np.float32)
+        results = await asyncio.gather(*(link.run([large + k]) for k in range(8)))
+        for k, (outputs, _) in enumerate(results):
+            np.testing.assert_array_equal(outputs[0], 2 * (large + k))
+        assert all(tensor.ctypes.data % 64 == 0 for tensors in stage.ran for tensor in tensors if tensor.size)
+        await link.close()
+
+    run(act())
+
+
+def test_credits_limit_what_the_stage_has_and_cancelled_requests_are_not_computed(stage, run):
+    async def act():
+        link = stage.link(credits=2)
+        stage.go.clear()
+        calls = [asyncio.ensure_future(link.run([X + k])) for k in range(5)]
+        await asyncio.to_thread(stage.begun.acquire)
+        assert len(link._waiting) <= 2
+        for call in calls[1:4]:
+            call.cancel()
+        sign = link._sign
+        await asyncio.sleep(0)  # the calls send what they are cancelled with
+        link._channel.send(Message("beat"))  # its answer says that the stage has read what was sent before
+        while link._sign == sign:
+            await asyncio.sleep(0)
+        stage.go.set()
+        for k in (0, 4):
+            np.testing.assert_array_equal((await calls[k])[0][0], 2 * (X + k))
+        await link.idle()
+        assert [tensors[0][0, 0] for tensors in stage.ran] == [0, 4]
+        await link.close()
+
+    run(act())
+
+
+def test_a_lost_stage_says_what_it_was_computing_and_the_link_finds_the_next(stage, run):
+    async def act():
+        link = stage.link()
+        stage.go.clear()
+        calls = [asyncio.ensure_future(link.run([X])) for _ in range(2)]
+        await asyncio.to_thread(stage.begun.acquire)
+        while not link._begun:
+            await asyncio.sleep(0)
+        link._channel.abort()
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert [(type(error), error.running) for error in found] == [(StageLostError, True), (StageLostError, False)]
+        old, stage.server = stage.server, None
+        again = asyncio.ensure_future(link.run([X]))
+        stage.go.set()
+        await asyncio.to_thread(old.close)
+        stage.start()
+        np.testing.assert_array_equal((await again)[0][0], 2 * X)
+        await link.close()
+
+    run(act())
+
+
+def test_a_stage_that_hangs_is_given_up(stage, run):
+    async def act():
+        ended = asyncio.Event()
+
+        async def give_up():
+            ended.set()
+
+        link = stage.link(hang=0.2, give_up=give_up)
+        stage.go.clear()
+        with pytest.raises(StageLostError) as lost:
+            await link.run([X])
+        assert lost.value.running
+        await ended.wait()
+        assert link.hangs == 1
+        await link.close()
+
+    run(act())
+
+
+def closed(endpoint, content):
+    """Whether the server closes a connection that sends this."""
+    with socket.create_connection((endpoint.host, endpoint.port), SECONDS) as connection:
+        connection.sendall(content)
+        return connection.recv(1) == b""
+
+
+def frame(message):
+    fields = msgspec.msgpack.encode(message)
+    return len(fields).to_bytes(4, "little") + fields
+
+
+def test_who_does_not_know_the_token_or_the_format_is_sent_away(stage, run):
+    endpoint = stage.server.endpoint
+    hello = frame(Message("hello", text="secret"))
+    assert closed(endpoint, frame(Message("hello", text="wrong")))
+    assert closed(endpoint, frame(Message("hello", text="sécret")))
+    assert closed(endpoint, frame(Message("run", 1)))
+    assert closed(endpoint, (1 << 31).to_bytes(4, "little"))
+    assert closed(endpoint, hello + b"\0\0\0\0")
+    assert closed(endpoint, hello + (3).to_bytes(4, "little") + b"\xc1\xc1\xc1")
+    for tensors in ([["float32", [1 << 40]]], [["float32", [-1, 4]]], [["object", [1]]], [["float32", [1 << 19]]] * 2):
+        assert closed(endpoint, hello + frame(["run", 1, "", 0.0, [], tensors]))
+
+    async def act():
+        lost = asyncio.Event()
+        channel = await connect(msgspec.structs.replace(endpoint, token="other"), None, lambda _: lost.set(), 0)
+        await lost.wait()
+        assert channel.closed
+
+    run(act())
+    assert stage.ran == []
