@@ -7,6 +7,8 @@ simple bound, for ways to search orders. Figure 5: running times. Instances are 
 whose number stands beside them. ``--methods anytime`` measures that alone: with 60 s on 20 graphs for three numbers of
 stages it takes an hour. ``--generator local`` takes graphs that fit a row of the paper's Table 3, whose figures then stand
 beside; with ``--iterations`` and ``--work`` no limit is a time, so that a busy machine gives the same figures.
+``--memory`` gives the graphs parameters, and the stages memories of some shares of them; the page then shows cost and gap
+against memory.
 """
 
 from __future__ import annotations
@@ -61,7 +63,24 @@ factor between a tensor's transfer and its share of a node's cost. These three n
 Table 3, so that row says nothing of the fit's truth; the other rows do. What REGAL drew, how bytes become time there, and
 what its filter kept cannot be known from the paper. `bound / best` is a bound over the cheapest partition that any method
 found; means are geometric, over as many graphs as the table `graphs` says. No limit is a time: partitions and bounds are the
-same on a busy machine (the seconds are not; other work ran on this one).
+same on a busy machine (the seconds are not; other work ran on this one). Graphs with parameters that overflow memory are on
+[another page](mtpp_memory.md).
+"""
+MEMORY_NOTES = """
+Graphs of `tvm_sched_bench.testing.regal` to which `with_short_memory` gave parameters: half of the nodes have some, on
+average four times as large as a tensor. With `memory 0.75` a stage's memory is three quarters of the parameters over the
+number of stages. Activations take their part of it first, and parameters that do not fit are streamed for each batch. The
+paper says nothing of its graphs' parameters, so these sizes are ours, and no figure of the paper stands beside.
+
+`cost / unlimited` is the cheapest partition that any method found over the cheapest with unlimited memory. `bound / best`
+is a bound over the cheapest partition found; the gap is what it lacks of 1. The bounds count parameters that overflow the
+memory, but leave out activations. A bound with more memory holds with less, too, since memory only saves time: the column
+`strongest` takes the best of these. Alone, the semidefinite bound may come less far in its work with less memory. Each
+partition then gets orders of least peak (`tvm_sched.pipeline.order_partition`): `given / least-peak order` is its cost
+before over its cost after, and `peak given / least` the same of the peak of activations, averaged over the stages.
+`proved least, %` counts the stages whose peak equals its lower bound. Means are geometric, except percentages. No limit
+is a time, so costs and bounds are the same on a busy machine; other work ran on this one. Graphs without parameters are
+on [another page](mtpp_local.md).
 """
 _SEED = "seed "
 """Begins the name of a graph made from a seed."""
@@ -82,31 +101,42 @@ class Measurement:
     bound_name: str
     seconds: float
     checked: str = ""
+    memory: float | None = None
+    """Memory of a stage over its share of the parameters; None without ``--memory``."""
+    given_cost: float | None = None
+    """With ``--memory`` the cost before the nodes of each stage had an order of least peak; ``cost`` is that after."""
+    peak_ratio: float = 1.0
+    """Geometric mean over the stages of their peak in the given order over that in the new one."""
+    proved_peaks: float = 0.0
+    """Fraction of the stages whose peak is proved to be the least."""
 
 
 def main() -> None:
     options = _arguments()
     measured = _read(options.resume)
-    known = {(m.graph, m.stages, m.method, m.limit) for m in measured}
+    known = {(m.graph, m.stages, m.method, m.limit, m.memory) for m in measured}
     end = time.monotonic() + 60 * options.minutes
     wanted = list(_wanted(options))
-    for graph, problem, k, method, limit in wanted:
-        if (graph, k, method, limit) in known:
+    for graph, problem, k, method, limit, memory in wanted:
+        if (graph, k, method, limit, memory) in known:
             continue
         if time.monotonic() > end:
             break
-        measured.append(_measure(graph, problem, k, method, limit))
+        measured.append(_measure(graph, problem, k, method, limit, memory))
         if options.resume is not None:
             options.resume.write_text(json.dumps([asdict(m) for m in measured], indent=1) + "\n")
     for checked in (m.checked or "made before they were checked" for m in measured if m.cost is not None):
         tally(checked)
     graphs, most = len({m.graph for m in measured}), len({graph for graph, *_ in wanted})
-    rows, local = list(_rows(measured)), options.generator == "local"
+    rows, local = list((_memory_rows if options.memory else _rows)(measured)), options.generator == "local"
     title = f"Throughput partitioning: {graphs} of {most} graphs" + (" like the paper's" if local else "")
-    report(title, rows, options.json, notes=NOTES)
+    if options.memory:
+        title = f"Throughput partitioning with short memory: {graphs} of {most} graphs"
+    notes = MEMORY_NOTES if options.memory else LOCAL_NOTES if local else NOTES
+    report(title, rows, options.json, notes=notes)
     if options.markdown is not None:
-        page = Page(title, options.markdown, notes=LOCAL_NOTES if local else NOTES)
-        if local:
+        page = Page(title, options.markdown, notes=notes)
+        if local and not options.memory:
             beside_the_paper(page, rows)
         page.rows(rows)
         page.write()
@@ -172,6 +202,13 @@ def _arguments() -> argparse.Namespace:
     arguments.add_argument("--work", type=float, metavar="SECONDS", help="anytime with seconds of an idle core's work")
     arguments.add_argument("--bounds", action="store_true", help="each bound by itself, too (Tables 1, 3)")
     arguments.add_argument("--orders", action="store_true", help="each search over orders, too (Table 2)")
+    arguments.add_argument(
+        "--memory",
+        type=_shares,
+        default=[],
+        metavar="SHARE,SHARE",
+        help="memories of a stage over its even share of the parameters, such as 0.5,1,inf; each in (0, inf]",
+    )
     arguments.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after")
     arguments.add_argument("--resume", type=Path, metavar="FILE", help="keep measurements there, and go on from it")
     arguments.add_argument("--pictures", type=Path, metavar="DIR", help="draw running times there, an SVG for each K")
@@ -183,8 +220,17 @@ def _arguments() -> argparse.Namespace:
     return options
 
 
-def _wanted(options: argparse.Namespace) -> Iterator[tuple[str, PartitionProblem, int, str, float]]:
+def _shares(text: str) -> list[float]:
+    shares = [float(part) for part in text.split(",")]
+    if not all(share > 0 for share in shares):
+        raise argparse.ArgumentTypeError(f"{text}: shares above 0 are allowed")
+    return shares
+
+
+def _wanted(options: argparse.Namespace) -> Iterator[tuple[str, PartitionProblem, int, str, float, float | None]]:
     """Yield the measurements to make, graph after graph."""
+    from tvm_sched_bench.testing.regal import with_short_memory
+
     names = dict.fromkeys([*options.methods.split(","), *(ORDERS if options.orders else ())])
     methods = [(name, options.seconds if name == OURS else 0.0) for name in names]
     if options.bounds:
@@ -193,10 +239,12 @@ def _wanted(options: argparse.Namespace) -> Iterator[tuple[str, PartitionProblem
         methods.append((f"{OURS}, {options.work:g} s of work", 0.0))
     if options.iterations is not None:
         methods.append((f"semidefinite, {options.iterations} iterations", 0.0))
-    for graph, problem in _instances(options.instances, options.count, options.generator):
+    for seed, (graph, problem) in enumerate(_instances(options.instances, options.count, options.generator)):
         for k in [int(text) for text in options.stages.split(",")]:
-            for method, limit in methods:
-                yield graph, problem, k, method, limit
+            for memory in options.memory or [None]:
+                made = problem if memory is None else with_short_memory(problem, seed, k, memory)
+                for method, limit in methods:
+                    yield graph, made, k, method, limit, memory
 
 
 def _instances(folder: Path | None, count: int, generator: str) -> Iterator[tuple[str, PartitionProblem]]:
@@ -223,10 +271,12 @@ def _read(file: Path | None) -> list[Measurement]:
     return [Measurement(**fields) for fields in json.loads(file.read_text())]
 
 
-def _measure(graph: str, problem: PartitionProblem, k: int, method: str, limit: float) -> Measurement:
+def _measure(
+    graph: str, problem: PartitionProblem, k: int, method: str, limit: float, memory: float | None = None
+) -> Measurement:
     from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
     from tvm_sched.bounds.partitions.simple import simple_bound
-    from tvm_sched.pipeline import partition
+    from tvm_sched.pipeline import order_partition, partition
     from tvm_sched.pipeline.integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program
 
     simple = simple_bound(problem, k)
@@ -252,8 +302,16 @@ def _measure(graph: str, problem: PartitionProblem, k: int, method: str, limit: 
         found = partition(problem, k, "slicegraph", {"order": order, "evaluations": evaluations})
         cost, bound = found.cost, None
     seconds = time.monotonic() - started
+    ordered: dict[str, float] = {}
+    if cost is not None and memory is not None:
+        (found, orders), given = order_partition(problem, found), cost
+        cost, ratios = found.cost, [order.given_peak / order.peak for order in orders if order.peak]
+        proved = sum(order.peak <= order.bound for order in orders) / len(orders)
+        ordered = {"given_cost": given, "peak_ratio": _mean(ratios or [1.0]), "proved_peaks": proved}
     checked = "" if cost is None else partition_verdict(problem, k, found)
-    return Measurement(graph, k, method, limit, problem.size, simple, cost, bound, name, seconds, checked)
+    return Measurement(
+        graph, k, method, limit, problem.size, simple, cost, bound, name, seconds, checked, memory, **ordered
+    )
 
 
 def _rows(measured: list[Measurement]) -> Iterator[Row]:
@@ -283,6 +341,43 @@ def _rows(measured: list[Measurement]) -> Iterator[Row]:
             yield Row(f"k={k}", name, sum(m.seconds for m in group) / len(group), "s a graph")
             if method == OURS:
                 yield from _by_family(k, name, group, best)
+
+
+def _memory_rows(measured: list[Measurement]) -> Iterator[Row]:
+    """Yield cost, gap and what orders of least peak gain, by number of stages and memory."""
+    best: dict[tuple[str, int, float], float] = {}
+    strongest: dict[tuple[str, int, float], float] = {}
+    for m in measured:
+        if m.cost is not None and m.memory is not None:
+            place = m.graph, m.stages, m.memory
+            best[place] = min(m.cost, best.get(place, float("inf")))
+            roomier = [o for o in measured if (o.graph, o.stages) == place[:2] and (o.memory or 0) >= m.memory]
+            strongest[place] = max(max(o.simple, o.bound or 0) for o in roomier)
+    for k, memory in sorted({(k, memory) for _, k, memory in best}):
+        graphs = sorted({graph for graph, *place in best if place == [k, memory]})
+        case = f"k={k}, memory {memory:g}" if memory < float("inf") else f"k={k}, unlimited"
+        yield Row(case, "best of all", len(graphs), "graphs")
+        unlimited = [best[g, k, memory] / best[g, k, float("inf")] for g in graphs if (g, k, float("inf")) in best]
+        if unlimited:
+            yield Row(case, "best of all", _mean(unlimited), "cost / unlimited")
+        group = [m for m in measured if m.stages == k and m.memory == memory and m.graph in graphs]
+        simple = {m.graph: m.simple / best[m.graph, k, memory] for m in group}
+        yield Row(case, "simple", _mean(list(simple.values())), "bound / best")
+        for method in dict.fromkeys(m.method for m in group):
+            own = [m for m in group if m.method == method]
+            bounds = [m.bound / best[m.graph, k, memory] for m in own if m.bound is not None]
+            if bounds:
+                yield Row(case, method, _mean(bounds), "bound / best")
+                every = [strongest[g, k, memory] / best[g, k, memory] for g in graphs]
+                yield Row(case, "strongest, of this or more memory", _mean(every), "bound / best")
+            costs = [(m.cost, m.given_cost, m) for m in own if m.cost is not None and m.given_cost is not None]
+            if costs:
+                found = _mean([cost / best[m.graph, k, memory] for cost, _, m in costs])
+                yield Row(case, method, found, "partition / best")
+                yield Row(case, method, _mean([given / cost for cost, given, _ in costs]), "given / least-peak order")
+                yield Row(case, method, _mean([m.peak_ratio for *_, m in costs]), "peak given / least")
+                proved = 100 * sum(m.proved_peaks for *_, m in costs) / len(costs)
+                yield Row(case, method, proved, "proved least, %")
 
 
 def _by_family(k: int, name: str, group: list[Measurement], best: dict[tuple[str, int], float]) -> Iterator[Row]:

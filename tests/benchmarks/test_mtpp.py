@@ -8,6 +8,7 @@ import pytest
 from mtpp import Measurement
 
 from tvm_sched.errors import FormatError
+from tvm_sched_bench.testing.regal import regal_local, with_short_memory
 
 
 @pytest.fixture
@@ -83,6 +84,48 @@ def test_means_are_geometric_and_over_the_best_partition_of_each_graph():
     assert rows["simple", "bound / best"] == pytest.approx(0.5)
 
 
+def test_costs_against_memory(run, chain):
+    rows = run("--instances", chain, "--stages", "2", "--methods", "random-100", "--work", "0.1", "--memory", "0.5,inf")
+    assert rows["k=2, unlimited", "best of all", "cost / unlimited"] == 1
+    assert rows["k=2, memory 0.5", "best of all", "cost / unlimited"] > 1
+    for case in ("k=2, unlimited", "k=2, memory 0.5"):
+        assert 0 < rows[case, "simple", "bound / best"] <= rows[case, "anytime, 0.1 s of work", "bound / best"] <= 1
+        assert rows[case, "random-100", "peak given / least"] == 1  # a chain has one order
+        assert rows[case, "random-100", "proved least, %"] == 100
+
+
+def test_rows_of_memory_are_over_the_cheapest_of_the_same_memory():
+    given = {
+        (0.5, "anytime"): (200, 90, 220, 1.2, 1.0), (0.5, "random-1"): (250, None, 250, 1.0, 0.5),
+        (float("inf"), "anytime"): (100, 95, 100, 1.1, 1.0),
+    }  # fmt: skip
+    measured = [
+        Measurement("a", 4, name, 0, 10, 50, cost, bound, "", 1, "", memory, before, peaks, proved)
+        for (memory, name), (cost, bound, before, peaks, proved) in given.items()
+    ]
+    rows = {(row.case, row.method, row.unit): row.figure for row in mtpp._memory_rows(measured)}
+    assert rows["k=4, memory 0.5", "best of all", "cost / unlimited"] == pytest.approx(2)
+    assert rows["k=4, memory 0.5", "anytime", "bound / best"] == pytest.approx(0.45)
+    assert rows["k=4, memory 0.5", "random-1", "partition / best"] == pytest.approx(1.25)
+    assert rows["k=4, memory 0.5", "anytime", "given / least-peak order"] == pytest.approx(1.1)
+    assert rows["k=4, memory 0.5", "anytime", "peak given / least"] == pytest.approx(1.2)
+    assert rows["k=4, memory 0.5", "random-1", "proved least, %"] == 50
+    assert rows["k=4, unlimited", "anytime", "bound / best"] == pytest.approx(0.95)
+    strongest = "strongest, of this or more memory"
+    assert rows["k=4, memory 0.5", strongest, "bound / best"] == pytest.approx(95 / 200)
+    assert rows["k=4, unlimited", strongest, "bound / best"] == pytest.approx(0.95)
+
+
+def test_short_memories_are_shares_of_the_parameters_of_a_stage():
+    graph = regal_local(0)
+    short = with_short_memory(graph, 3, 4, 0.75)
+    assert short.memory == pytest.approx(0.75 * short.parameters.sum() / 4)
+    assert short.overflow_time == pytest.approx(graph.tensors[0].transfer / graph.tensors[0].size)
+    assert 0.3 < (short.parameters > 0).mean() < 0.7
+    assert with_short_memory(graph, 3, 4, float("inf")).fits_anywhere
+    assert (short.parameters == with_short_memory(graph, 3, 16, 1).parameters).all()
+
+
 def test_families_of_graphs_have_rows_of_their_own():
     measured = [
         Measurement(f"seed {seed}", 4, "anytime", 60, 10, 50, 100, bound, "semidefinite", 60)
@@ -101,6 +144,8 @@ def test_one_method_alone(run, chain):
     assert {method for _, method, _ in rows} == {"simple", "anytime, 1 s"}
     with pytest.raises(SystemExit, match="there is no method 'best'"):
         run("--instances", chain, "--methods", "best")
+    with pytest.raises(SystemExit):
+        run("--instances", chain, "--memory", "0.5,0")
 
 
 def test_pictures(run, chain, tmp_path):

@@ -75,6 +75,33 @@ def test_the_plan_is_there_however_the_search_for_evidence_ends(problem, tmp_pat
     verify(problem[0], PipelinePlan.load(tmp_path / "plan.json"))
 
 
+def test_operators_in_an_order_of_least_peak(problem, tmp_path):
+    # `in` sends 4 to `a` and `b`, which make 6 each for `c` and `d`, which make 1: 16 bytes at once, or 11.
+    # As given, 10 bytes of parameters and a peak of 16 exceed the 20 bytes of memory by 6.
+    sizes = {"in": 4, "a": 6, "b": 6, "c": 1, "d": 1, "e": 1}
+    nodes = [
+        {"id": name, "work": 1, "size_out": size, "size_param": 10 * (name == "a")} for name, size in sizes.items()
+    ]
+    edges = [{"source": u, "target": v} for u, v in (("in", "a"), ("in", "b"), *("ac", "bd", "ce", "de"))]
+    graph = tmp_path / "graph.json"
+    graph.write_text(json.dumps({"nodes": nodes, "edges": edges, "memory": 20}))
+    command = ["pipeline", str(graph), "-k", "1", "--partitioner", "equal-split"]
+    given = json.loads(run(app, [*command, "--json"]).stdout)
+    assert (given["cost"], given["peaks"]) == (6 + 6, None)
+    least = json.loads(run(app, [*command, "--stage-order", "least-peak", "--json"]).stdout)
+    assert least["cost"] == 6 + 1
+    assert [(each["given"], each["peak"], each["bound"]) for each in least["peaks"]] == [(16, 11, 11)]
+    shown = run(app, [*command, "--stage-order", "least-peak"]).output
+    assert "peak as given" in shown
+    assert "16 B" in shown
+    made = run(app, ["pipeline", problem[1], "-k", "2", "--partitioner", "tarnawski-dp", "--stage-order", "least-peak"])
+    assert made.exit_code == 0, made.output
+    assert "no order below" in made.output
+    wrong = run(app, [*command, "--stage-order", "best"])
+    assert wrong.exit_code == 2
+    assert "least-peak" in wrong.output
+
+
 def test_people_see_bars_and_what_is_known(problem):
     _, path = problem
     result = run(app, ["pipeline", path, "--time-limit", "5"])

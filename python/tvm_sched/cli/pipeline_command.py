@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -77,6 +77,9 @@ Throughput = Annotated[
 ]
 
 
+StageOrder = Literal["given", "least-peak"]
+
+
 @dataclass(frozen=True)
 class PipelineFiles(PlanFiles):
     """Files that `pipeline` writes."""
@@ -98,6 +101,14 @@ def pipeline(
     method: PartitionerOptions,
     model_options: ModelOptions,
     limits: Throughput,
+    stage_order: Annotated[
+        StageOrder,
+        typer.Option(
+            "--stage-order",
+            metavar="given|least-peak",
+            help="Order of the operators in each stage: the partitioner's, or one with the least peak of activations.",
+        ),
+    ] = "given",
     files: PipelineFiles,
     workers: Workers = None,
 ) -> None:
@@ -105,12 +116,14 @@ def pipeline(
 
     A graph in a file of `nodes` (id, work, size_param, size_out) and `edges` (source, target) has no devices: its
     partition is shown. With `--evidence` the search for multipliers takes as long again as `--time-limit` at most, and with
-    `--option work=W` as much work.
+    `--option work=W` as much work. With `--stage-order least-peak` a table shows the peak of each stage before and after,
+    and a bound on all orders.
 
     $ tvm-sched pipeline googlenet.onnx --topology v100-server --stages 4 -o pipeline.json
     $ tvm-sched pipeline problem.json --stages auto --time-limit 20 --seed 1 --json
     $ tvm-sched pipeline openllama-3b --shape 1x1024 --topology h200x8 --costs learned --report report.html
     $ tvm-sched pipeline problem.json --partitioner slicegraph --option order=mla-weighted --trace trace.json
+    $ tvm-sched pipeline problem.json --stages 4 --stage-order least-peak
     $ tvm-sched pipeline googlenet.onnx --topology cpu2 --artifact googlenet.pipeline
     """
     from ..pipeline import get
@@ -126,19 +139,25 @@ def pipeline(
             "costs": model_options.costs,
         }
         with workers_of(workers):
-            _partition_graph(out, sources, count, (method.partitioner, options), of_models | limits | vars(files))
+            misplaced = of_models | limits | vars(files)
+            _partition_graph(out, sources, count, (method.partitioner, options), stage_order, misplaced)
         return
     if files.artifact:
         _check_artifact(files.artifact, sources)
     problem = load_problem(out, sources, topology, model_options)
-    from ..pipeline import plan_pipeline
+    from ..pipeline import order_plan, plan_pipeline
     from ..pipeline.pipeline_simulator import simulate
-    from ..report.stages import PipelineSummary, certificate_sentence, stage_table
+    from ..report.stages import PipelineSummary, StagePeak, certificate_sentence, peak_table, stage_table
     from ..schedulers.common.solver_runs import stdout_aside
 
     stopping = stoppable(out, get(method.partitioner).answers_interrupt)
     with workers_of(workers), stopping, stdout_aside(), out.step(f"Partitioning with {method.partitioner}") as step:
         plan = plan_pipeline(problem, count, method.partitioner, options, progress=step, **limits)
+    peaks = None
+    if stage_order == "least-peak":
+        with interruptible(out), out.step("Ordering the operators of each stage"):
+            plan, orders = order_plan(problem, plan)
+        peaks = [StagePeak.of(order) for order in orders]
     if files.output:  # before the evidence, which may take long
         plan.save(files.output)
         out.wrote(files.output, "plan")
@@ -156,8 +175,8 @@ def pipeline(
         write_pipeline_report(files.report, problem, plan, run)
         out.wrote(files.report, "report")
     store_trace(out, files.trace, [run.timeline])
-    out.show(stage_table(plan), certificate_sentence(plan, run.steady_ns))
-    out.result(PipelineSummary.of(plan, run.steady_ns, proved))
+    out.show(stage_table(plan), *([peak_table(peaks)] if peaks else []), certificate_sentence(plan, run.steady_ns))
+    out.result(PipelineSummary.of(plan, run.steady_ns, proved, peaks))
 
 
 def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
@@ -239,6 +258,7 @@ def _partition_graph(
     sources: Sequence[Path],
     stages: int | str,
     method: tuple[str, dict[str, Any]],
+    stage_order: StageOrder,
     misplaced: Mapping[str, Any],
 ) -> None:
     """Cut a graph without devices (docs/formats/pipeline.md, Graphs), and show its stages and the bound.
@@ -262,15 +282,21 @@ def _partition_graph(
         raise InputError(f"{path} is a graph of nodes and edges, without devices and tensors: {wrong[0]} is for models")
     if not isinstance(stages, int):
         raise InputError(f"{path} is a graph of nodes and edges, which names no devices: give --stages a number from 1")
-    from ..pipeline import get, partition
+    from ..pipeline import get, order_partition, partition
     from ..pipeline.graph_files import load_graph
-    from ..report.stages import PartitionSummary
+    from ..report.stages import PartitionSummary, StagePeak, peak_table
     from ..schedulers.common.solver_runs import stdout_aside
 
     partitioner, options = method
     graph = load_graph(path)
     stopping = stoppable(out, get(partitioner).answers_interrupt)
     with stopping, stdout_aside(), out.step(f"Partitioning with {partitioner}") as step:
-        summary = PartitionSummary.of(graph, partition(graph, stages, partitioner, options, step), partitioner, options)
-    out.show(summary.table(), summary.sentence())
+        found = partition(graph, stages, partitioner, options, step)
+    peaks = None
+    if stage_order == "least-peak":
+        with interruptible(out), out.step("Ordering the nodes of each stage"):
+            found, orders = order_partition(graph, found)
+        peaks = [StagePeak.of(order) for order in orders]
+    summary = PartitionSummary.of(graph, found, partitioner, options, peaks)
+    out.show(summary.table(), *([peak_table(peaks)] if peaks else []), summary.sentence())
     out.result(summary)

@@ -16,13 +16,17 @@ from .pipeline_verifier import verify, violations
 
 if TYPE_CHECKING:
     from . import anytime_partitioner, baselines, slicegraph
+    from .least_peak import PeakOrder, order_partition
     from .partitioner_registry import Partition, get, names, partition, register
-    from .pipeline_planner import plan_pipeline
+    from .pipeline_planner import order_plan, plan_pipeline
 
 _WHERE = {
     "Partition": "partitioner_registry",
+    "PeakOrder": "least_peak",
     "get": "partitioner_registry",
     "names": "partitioner_registry",
+    "order_partition": "least_peak",
+    "order_plan": "pipeline_planner",
     "partition": "partitioner_registry",
     "plan_pipeline": "pipeline_planner",
     "register": "partitioner_registry",
@@ -33,6 +37,7 @@ __all__ = [
     "Manifest",
     "Partition",
     "PartitionProblem",
+    "PeakOrder",
     "PipelineCertificate",
     "PipelinePlan",
     "Stage",
@@ -45,6 +50,8 @@ __all__ = [
     "load_stage",
     "names",
     "open_pipeline",
+    "order_partition",
+    "order_plan",
     "partition",
     "plan_pipeline",
     "register",

@@ -15,11 +15,14 @@ from ..errors import InfeasibleError, InputError
 from ..problem import Problem
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import Progress
+from ..search_budget import Status
 from .device_search import Candidate, DeviceSearch, Goal
+from .least_peak import IDEALS, PeakOrder, least_peak, order_of_stage
 from .partition_relaxation import are_equal, relax
 from .partitioner_registry import PROVED, Partition, PartitionerFunction, get, partition
 from .pipeline_plan import PipelineCertificate, PipelinePlan
-from .pipeline_verifier import verify
+from .pipeline_verifier import assignment_of, verify
+from .stage_pricing import activations_of, price
 
 _DEVICE_SECONDS = 10.0
 """Longest search for a sequence of unequal devices, unless the partitioner's time limit is shorter."""
@@ -141,6 +144,9 @@ def _on_devices(
         seconds = 0.0 if parts.status == "interrupted" else min(_DEVICE_SECONDS, _time_limit(options))
         end = time.monotonic() + seconds
         search.run(_orders(relaxed, lists), end, equal)
+    if search.best is None:  # orders of less memory
+        orders = [[nodes[i] for i in order_of_stage(relaxed, nodes).order] for nodes in lists]
+        search.offer(list(zip(devices, orders, strict=False)))
     if search.best is None:
         raise InfeasibleError(
             "the search has no pipeline whose stages can run on their devices, with routes between them and memory for the "
@@ -173,7 +179,45 @@ def _shown(options: msgspec.Struct) -> dict[str, Any]:
 
 def _certificate(planned: _Planned) -> PipelineCertificate:
     """Certify a plan; costs are whole nanoseconds, so the bound, less the solvers' tolerance, is rounded up."""
-    parts, cost = planned.partition, planned.candidate.cost_ns
+    parts = planned.partition
     bound = math.ceil(parts.bound * (1 - 1e-9))
-    status = final_status(parts.status, cost, Proof(bound, parts.bound_name, bound / (1 - PROVED)))
-    return PipelineCertificate(cost, bound, parts.bound_name, status)
+    return _certified(planned.candidate.cost_ns, bound, parts.bound_name, parts.status)
+
+
+def _certified(cost: int, bound: int, name: str, status: Status) -> PipelineCertificate:
+    return PipelineCertificate(cost, bound, name, final_status(status, cost, Proof(bound, name, bound / (1 - PROVED))))
+
+
+def order_plan(problem: Problem, plan: PipelinePlan, *, ideals: int = IDEALS) -> tuple[PipelinePlan, list[PeakOrder]]:
+    """Put the operators of each stage into an order with the least peak of activations, and price the plan again.
+
+    Parameters
+    ----------
+    plan : PipelinePlan
+        A plan that `verify` accepts for this problem.
+    ideals : int
+        Most ideals that the exact search of each stage visits.
+
+    Returns
+    -------
+    (PipelinePlan, list of PeakOrder)
+        The verified plan with its costs and certificate, and the order of each stage.
+
+    Examples
+    --------
+    >>> from tvm_sched.pipeline import order_plan, plan_pipeline
+    >>> plan, orders = order_plan(problem, plan_pipeline(problem, stages=2))
+    >>> [(order.given_peak, order.peak, order.bound) for order in orders]
+    [(8000.0, 8000.0, 8000.0), (12000.0, 12000.0, 12000.0)]
+    """
+    assignment = assignment_of(problem, plan)
+    orders = [least_peak(activations_of(problem, stage), len(stage), ideals=ideals) for _, stage in assignment]
+    ordered = [
+        (device, [stage[i] for i in best.order]) for (device, stage), best in zip(assignment, orders, strict=True)
+    ]
+    plan = msgspec.structs.replace(plan, stages=tuple(price(problem, ordered)))
+    if (old := plan.certificate) is not None:
+        new = _certified(plan.cost_ns, old.lower_bound_ns, old.bound, old.status)
+        plan = msgspec.structs.replace(plan, certificate=new)
+    verify(problem, plan)
+    return plan, orders

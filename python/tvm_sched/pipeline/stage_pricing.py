@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
 
 from ..problem import FORBIDDEN, HOST, Problem
 from .pipeline_plan import Stage
@@ -88,26 +90,42 @@ def _finite(problem: Problem, o: int, device: int) -> bool:
     return bool(problem.costs.operator_ns[o, device] != FORBIDDEN)
 
 
+class Activation(NamedTuple):
+    """A tensor that a stage holds while its operators run; operators are positions in the stage's order."""
+
+    size: float
+    """Bytes."""
+    producer: int
+    """-1: the stage has it before it starts."""
+    readers: tuple[int, ...]
+    """Distinct readers in the stage; one or more if it has no producer here."""
+    kept: bool
+    """Whether the stage keeps what it makes to its end, because another stage or the model's caller gets it."""
+
+
+def activations_of(problem: Problem, operators: Sequence[int]) -> list[Activation]:
+    """Return the tensors that a stage holds, except parameters."""
+    index = problem.graph.index
+    position = {o: i for i, o in enumerate(operators)}
+    found = []
+    for t in dict.fromkeys(t for o in operators for t in (*index.inputs[o], *index.outputs[o])):
+        if not is_parameter(problem, t):
+            here = tuple(position[o] for o in index.consumers[t] if o in position)
+            written = position.get(index.producer[t], -1)
+            kept = written >= 0 and (t in index.graph_outputs or len(here) < len(index.consumers[t]))
+            found.append(Activation(index.size[t], written, here, kept))
+    return found
+
+
 def peak_bytes(problem: Problem, operators: Sequence[int]) -> int:
     """Return the peak of the bytes of a stage's activations.
 
     A stage has all its inputs before it starts, and keeps a tensor until its last reader, or to the end if another stage
     or the model's caller gets it.
     """
-    index = problem.graph.index
-    position = {o: i for i, o in enumerate(operators)}
     change = [0] * (len(operators) + 1)
-    for t in dict.fromkeys(t for o in operators for t in (*index.inputs[o], *index.outputs[o])):
-        if is_parameter(problem, t):
-            continue
-        here = [position[o] for o in index.consumers[t] if o in position]
-        written = position.get(index.producer[t])
-        kept = written is not None and (t in index.graph_outputs or len(here) < len(index.consumers[t]))
-        last = len(operators) - 1 if kept else max([*here, written if written is not None else 0])
-        change[written or 0] += index.size[t]
-        change[last + 1] -= index.size[t]
-    peak = held = 0
-    for difference in change:
-        held += difference
-        peak = max(peak, held)
-    return peak
+    for size, producer, readers, kept in activations_of(problem, operators):
+        last = len(operators) - 1 if kept else max([*readers, producer])
+        change[max(producer, 0)] += int(size)
+        change[last + 1] -= int(size)
+    return max(accumulate(change), default=0)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from ..pipeline import PartitionProblem, PipelinePlan, Stage
+from ..pipeline import PartitionProblem, PeakOrder, PipelinePlan, Stage
 from ..pipeline.partitioner_registry import Partition
 from ..pipeline.pipeline_plan import PipelineCertificate
 from .measurement import OutputType
 from .tables import table
-from .units import format_ns
+from .units import format_bytes, format_ns
 
 _WIDTH = 32
 
@@ -76,6 +77,31 @@ def certificate_sentence(plan: PipelinePlan, steady_ns: float) -> str:
     return f"{text}{known}: this cannot be improved by more than {100 * certificate.gap:.1f}%.{ended}"
 
 
+class StagePeak(msgspec.Struct, frozen=True):
+    """Bytes of a stage's activations at their peak, before and after its operators were put into another order."""
+
+    given: float
+    peak: float
+    bound: float
+    """No order has a smaller peak."""
+    search: str
+    """What found the order; "given": no search found a better one."""
+
+    @classmethod
+    def of(cls, order: PeakOrder) -> StagePeak:
+        """Summarise an order."""
+        return cls(order.given_peak, order.peak, order.bound, order.search)
+
+
+def peak_table(peaks: Sequence[StagePeak]) -> Table:
+    """Return a line for each stage."""
+    rows = [
+        (str(s), *(format_bytes(size) for size in (each.given, each.peak, each.bound)), each.search)
+        for s, each in enumerate(peaks)
+    ]
+    return table(("stage", "peak as given", "peak in this order", "no order below", "order found by"), rows)
+
+
 class StageSummary(Stage, frozen=True, kw_only=True):
     """A stage and its cost."""
 
@@ -98,9 +124,17 @@ class PipelineSummary(msgspec.Struct, frozen=True, kw_only=True):
     gap: float | None
     proved_ns: int | None
     """Bound that the evidence file proves; it may be less than the certificate's."""
+    peaks: list[StagePeak] | None = None
+    """With ``--stage-order least-peak``: the peak of each stage."""
 
     @classmethod
-    def of(cls, plan: PipelinePlan, steady_ns: float, proved_ns: int | None = None) -> PipelineSummary:
+    def of(
+        cls,
+        plan: PipelinePlan,
+        steady_ns: float,
+        proved_ns: int | None = None,
+        peaks: list[StagePeak] | None = None,
+    ) -> PipelineSummary:
         """Summarise a plan."""
         same = ("problem", "partitioner", "options", "seconds", "cost_ns", "latency_ns", "certificate")
         return cls(
@@ -109,6 +143,7 @@ class PipelineSummary(msgspec.Struct, frozen=True, kw_only=True):
             steady_ns=steady_ns,
             gap=plan.certificate.gap if plan.certificate else None,
             proved_ns=proved_ns,
+            peaks=peaks,
         )
 
 
@@ -148,10 +183,17 @@ class PartitionSummary(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     gap: float
     stages: list[GraphStage]
+    peaks: list[StagePeak] | None = None
+    """With ``--stage-order least-peak``: the peak of each stage."""
 
     @classmethod
     def of(
-        cls, graph: PartitionProblem, partition: Partition, partitioner: str, options: dict[str, Any]
+        cls,
+        graph: PartitionProblem,
+        partition: Partition,
+        partitioner: str,
+        options: dict[str, Any],
+        peaks: list[StagePeak] | None = None,
     ) -> PartitionSummary:
         """Summarise the partition of a method."""
         stages = graph.stage_lists(partition.stage_of, partition.order)
@@ -168,6 +210,7 @@ class PartitionSummary(msgspec.Struct, frozen=True, kw_only=True):
                 GraphStage(graph.stage_cost(v), float(graph.work[v].sum()), [graph.names[node] for node in v])
                 for v in stages
             ],
+            peaks=peaks,
         )
 
     def table(self) -> Table:

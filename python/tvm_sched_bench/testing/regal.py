@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +22,8 @@ WORK_DEVIATION = 0.1
 LOCAL_READS, LOCAL_REACH, LOCAL_TRANSFER = 2, 6, 2.7
 """Tensors that a node of `regal_local` reads, nodes before it that may have made them, and the time of a tensor's transfer
 over what it adds to the cost of a node."""
+PARAMETER_SHARE, PARAMETER_SCALE = 0.5, 4.0
+"""Share of the nodes that have parameters in `with_short_memory`, and their mean size over that of a tensor."""
 FAMILIES = ("Erdős–Rényi", "Barabási–Albert", "Watts–Strogatz")
 """Families of the base graphs, by ``seed % 3``."""
 
@@ -82,6 +85,21 @@ def regal_local(seed: int) -> PartitionProblem:
     times = LOCAL_TRANSFER * size
     tensors = [StageTensor(v, tuple(sorted(readers[v])), float(times[v]), float(size[v])) for v in range(n)]
     return PartitionProblem([str(v) for v in range(n)], work, np.zeros(n), tensors)
+
+
+def with_short_memory(problem: PartitionProblem, seed: int, stages: int, share: float) -> PartitionProblem:
+    """Return the graph with parameters, and a memory of ``share`` of what one of the stages has of them if all have as much.
+
+    Each node has parameters with probability `PARAMETER_SHARE`, of N(50, 10) times `PARAMETER_SCALE` bytes. A byte of
+    them streams in the time in which a byte of a tensor travels (one bandwidth, as in equations (1) and (2) of the paper).
+    The paper says nothing of the parameters of its REGAL graphs: these two numbers are ours. Activations take their
+    part of the memory, so that parameters overflow in part even at a share of 1. An infinite share: nothing overflows.
+    """
+    random = np.random.default_rng((seed, 1))
+    size = PARAMETER_SCALE * np.maximum(random.normal(SIZE_MEAN, SIZE_DEVIATION, problem.size), 0)
+    size[random.random(problem.size) >= PARAMETER_SHARE] = 0
+    byte_time = max((tensor.transfer / tensor.size for tensor in problem.tensors if tensor.size), default=1.0)
+    return replace(problem, parameters=size, memory=share * float(size.sum()) / stages, overflow_time=byte_time)
 
 
 def _erdos_renyi(n: int, random: np.random.Generator) -> Iterator[tuple[int, int]]:
