@@ -95,4 +95,4 @@ def test_wrong_sources_are_refused(fails, phases, tmp_path):
     output = ("-o", tmp_path / "generation.json")
     assert "two problem files" in fails(2, "generation", phases[0], *output)
     assert "no cache could be carried over" in fails(2, "generation", phases[0], phases[0], *output)
-    assert "4 given" in fails(2, "generation", *phases, *phases, *output)
+    assert "4 are there" in fails(2, "generation", *phases, *phases, *output)

@@ -45,7 +45,7 @@ def test_constants():
     }  # fmt: skip
     for text, message in (
         ("sr", "expected NAME=VALUE"),
-        ("sr=fast", "'fast' is no number"),
+        ("sr=fast", "'fast' is not a value; expected numbers"),
         ("a=x.npy", "cannot be read"),
     ):
         with pytest.raises(InputError, match=message):

@@ -89,8 +89,8 @@ def test_any_number_of_a_topology_file(name, position, number):
 @pytest.mark.parametrize(
     ("found", "given_", "words"),
     [
-        ("throughput = 30.0", "throughput = 1e12", "finds no place"),
-        ('latency = "0.2 s"', 'latency = "1e-30 s"', "finds no place"),
+        ("throughput = 30.0", "throughput = 1e12", "does not fit on the free GPUs"),
+        ('latency = "0.2 s"', 'latency = "1e-30 s"', "does not fit on the free GPUs"),
         ("count = 24", "count = 150", "latency: no mix of these GPUs reaches the 200.000 ms"),
         ('"6.12 MB"', '"1e18 GB"', "bytes are allowed"),
         ("count = 24", "count = 300", "into 302 blocks; at most 256 blocks are allowed: join operators"),

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from cuda.test_nvidia import constant, module
+from cuda.test_nvidia import constant
+from gpu_models import model
 from tvm_sched.errors import InputError
 from tvm_sched.relax import passes
 from tvm_sched.relax.codegen.cuda import compile_image, find_nvcc
@@ -25,7 +26,7 @@ except InputError as error:
 
 def lowered(function, *shapes, dtype="float16"):
     lower = passes.LowerToKernels(libraries=("handwritten_cuda",), device_kind="cuda", archs=["sm_90"])
-    return lower(module(function, *shapes, dtype=dtype))
+    return lower(model(function, *shapes, dtype=dtype))
 
 
 def taken(function, *shapes, dtype="float16"):

@@ -205,6 +205,16 @@ def test_an_improver_that_came_to_its_end_says_so():
         assert improve(state, [Turn(improver, 1.0)], Budget(10.0)) == "no better found"
 
 
+def test_little_work_buys_few_iterations_of_a_small_graph(monkeypatch):
+    """An iteration on four nodes takes as long as on some forty; a work of 0.01 s is 100 of them at most."""
+    asked = []
+    monkeypatch.setattr(
+        "tvm_sched.pipeline.bound_steps.semidefinite_bound", lambda *_, iterations, **__: asked.append(iterations)
+    )
+    Semidefinite().step(PartitionState(small_problem(1, 4), 2), Budget(work=0.01))
+    assert asked == [100]
+
+
 def test_little_work_lists_as_many_ideals_as_it_pays_for_and_leaves_the_rest_to_others():
     problem = regal_like(1, 60)
     state, budget = PartitionState(problem, 4), Budget(0.01)

@@ -27,6 +27,9 @@ FLOW_SECONDS = 2e-6
 ITERATION_SECONDS = 1.5e-9
 """Approximate seconds of an iteration of the semidefinite search, over nodes³, on one core of a server."""
 
+LEAST_ITERATION_SECONDS = 1e-4
+"""Approximate seconds of an iteration on the smallest graphs."""
+
 STEP_SECONDS = 8e-7
 """Approximate seconds of a step of branch and bound for the bound `prices`, over nodes, on one core of a server."""
 
@@ -73,7 +76,7 @@ class Semidefinite:
         problem = state.problem
         whole = problem.size <= MOST_NODES
         cube = problem.size**3 if whole else problem.size * PART_NODES[1] ** 2
-        each = ITERATION_SECONDS * max(cube, 1)
+        each = max(ITERATION_SECONDS * cube, LEAST_ITERATION_SECONDS)
 
         def watch(bound: float) -> bool:
             state.raise_bound(bound, "semidefinite")
