@@ -1,6 +1,6 @@
-#include <algorithm>
-
 #include "device_memory.h"
+
+#include <algorithm>
 
 namespace tvm_sched::simulate {
 namespace {

@@ -1,3 +1,5 @@
+#include "overlapping_streams.h"
+
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "precedence.h"
-#include "overlapping_streams.h"
 
 namespace tvm_sched::simulate {
 namespace {

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "precedence.h"
 #include "overlapping_streams.h"
+#include "precedence.h"
 
 namespace tvm_sched::simulate {
 namespace {
