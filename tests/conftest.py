@@ -45,6 +45,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_runtest_setup():
+    # The command line blocks Ctrl-C in the thread that calls it and waits for it in another one (cli/interrupt.py). A test
+    # that calls it in this process must not take Ctrl-C from the tests after it.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 def pytest_addoption(parser):
     parser.addoption(
         "--write-durations", action="store_true", help="write tests/durations.txt anew for the tests that run"

@@ -19,7 +19,7 @@ from .virtual_machine import VirtualMachine
 _KIND = "tvm_sched"
 _IN_THE_MODEL = {
     "first run": "partly", "copies of the first run": "counted", "kernels of the first run": "counted",
-    "read parameters": "counted", "reads of the first run": "counted",
+    "reads of the first run": "counted",
 }  # fmt: skip
 
 
@@ -355,12 +355,16 @@ class ScheduledModule:
 
         ``{"name", "start_s", "end_s", "bytes", "model"}``, by their start; stages overlap where threads work at the same
         time. ``bytes`` is 0 where nothing was moved. ``model`` says whether the cost model counts the time: ``"counted"``
-        (reads of the file; copies, reads and kernels of the first run, which are there if it was traced), ``"not
-        counted"``, or ``"partly"`` (the first run as a whole). The start of the process is known to 0.01 s. Stages are
-        those of all modules of the process; see ``docs/architecture.md``, "CUDA", and ``docs/tasks/cold_start.md``.
+        (copies, reads and kernels of the first run, which are there if it was traced; reads of the file on a machine with
+        storage), ``"not counted"``, or ``"partly"`` (the first run as a whole). The start of the process is known to
+        0.01 s. Stages are those of all modules of the process; see ``docs/architecture.md``, "CUDA", and
+        ``docs/tasks/cold_start.md``.
         """
         measured = json.loads(self._module["stages"]())
         begin = min((stage["start_ns"] for stage in measured), default=0)
+        counted = dict(_IN_THE_MODEL)
+        if any(stage["name"] == "first bytes" for stage in measured):  # the topology has storage, from which it reads
+            counted["read parameters"] = "counted"
         before = {"name": "process", "start_ns": 0, "end_ns": max(begin, 0), "bytes": 0}
         return [
             {
@@ -368,7 +372,7 @@ class ScheduledModule:
                 "start_s": stage["start_ns"] * 1e-9,
                 "end_s": stage["end_ns"] * 1e-9,
                 "bytes": stage["bytes"],
-                "model": _IN_THE_MODEL.get(stage["name"], "not counted"),
+                "model": counted.get(stage["name"], "not counted"),
             }
             for stage in (before, *measured)
         ]
