@@ -46,9 +46,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_runtest_setup():
-    # The command line blocks Ctrl-C in the thread that calls it and waits for it in another one (cli/interrupt.py). A test
-    # that calls it in this process must not take Ctrl-C from the tests after it.
+    # A test must not take Ctrl-C from the tests after it: the command line blocks it in the thread that calls it
+    # (cli/interrupt.py), and a solver may put a handler of its own in Python's place, which `signal.getsignal` cannot see.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):
