@@ -157,7 +157,7 @@ def difference(mine: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> float:
 def write_files(out: Output, folder: Path, cases: Sequence[Case]) -> None:
     """Write the report of all schedules, and the trace of those that are not the baseline."""
     from tvm_sched.report.html import Entry, write_report
-    from tvm_sched.report.trace import Part, write_parts
+    from tvm_sched.report.trace import TracePart, write_parts
 
     entries = [Entry(case.title, case.schedule, [case.measured.timeline], case.problem) for case in cases]
     options = {"model": f"{MODEL} of the package onnx, random weights"}
@@ -165,7 +165,7 @@ def write_files(out: Output, folder: Path, cases: Sequence[Case]) -> None:
     write_report(report, cases[0].problem, entries, title="GoogLeNet on two machines", options=options)
     shown = [case for case in cases if case.scheduler != SCHEDULERS[0]]
     parts = [
-        Part(timeline, case.problem, case.schedule, case.topology)
+        TracePart(timeline, case.problem, case.schedule, case.topology)
         for case in shown
         for timeline in (case.measured.predicted, case.measured.timeline)
     ]
