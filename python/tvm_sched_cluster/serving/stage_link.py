@@ -70,7 +70,7 @@ class StageLink:
         self._waiting: dict[int, asyncio.Future[tuple[list[Array], float]]] = {}
         self._begun: set[int] = set()
         self._sign = 0.0
-        self._closing = False
+        self._closing = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
         self.gone: StageGoneError | None = None
         """Why the process will not come back."""
@@ -115,7 +115,7 @@ class StageLink:
 
     async def close(self) -> None:
         """Close the connection, and make no other."""
-        self._closing = True
+        self._closing.set()
         if self._keeper is not None:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -125,7 +125,7 @@ class StageLink:
 
     async def _keep(self) -> None:
         """Keep a connection; look the process up whenever there is none."""
-        while not self._closing:  # a cancellation may be lost in the library
+        while not self._closing.is_set():  # a cancellation may be lost in the library
             try:
                 endpoint = await self._find()
                 self._channel = await connect(endpoint, self._receive, self._lost, self._limit)
@@ -136,7 +136,7 @@ class StageLink:
                 self.gone = error
                 self.changed()
                 return
-            if self._closing:
+            if self._closing.is_set():
                 return
             self._sign = time.monotonic()
             self.changed()
