@@ -159,7 +159,12 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
         help="let clients name POSIX shared memory: they can then read and write every segment of the server's user",
     )
     access = parser.add_argument_group("who")
-    access.add_argument("--token-file", type=Path, metavar="FILE", help="bearer tokens of clients, one a line")
+    access.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="bearer tokens of clients, one a line; a number after it: most requests under way",
+    )
     access.add_argument(
         "--admin-token-file", type=Path, metavar="FILE", help="bearer tokens that may load and unload models"
     )
