@@ -77,6 +77,7 @@ class Ingress:
             "waiting": entry.waiting,
             **self.counts,
             "gateways": len(self.followers),
+            "process": os.getpid(),
             "stages": [{**told, "hangs": link.hangs} for told, link in zip(processes, links, strict=True)],
         }
 
