@@ -38,6 +38,10 @@ class TooSlow(RequestError, status=408):
     """A body that did not come in time."""
 
 
+class Refused(RequestError, status=422):
+    """A request that ended the process that computed it, more than once."""
+
+
 class Late(RequestError, status=504):
     """The request's time is over."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from .datatypes import Array, TensorType, raw_bytes
 from .execution_queue import ExecutionQueue
 from .failures import RequestError
-from .repository import Queue, Repository
+from .repository import Models, Queue
 from .shared_memory import Region, SharedMemory
 
 SERVER = "tvm_sched"
@@ -78,7 +78,7 @@ class Result:
     """Whether outputs over HTTP are binary where the request does not say it."""
 
 
-async def infer(repository: Repository, memory: SharedMemory, request: GivenRequest) -> Result:
+async def infer(repository: Models, memory: SharedMemory, request: GivenRequest) -> Result:
     """Run a request.
 
     Raises
@@ -209,7 +209,7 @@ def statistics(queue: Queue) -> dict[str, Any]:
     }
 
 
-def metadata(repository: Repository, queue: Queue) -> dict[str, Any]:
+def metadata(repository: Models, queue: Queue) -> dict[str, Any]:
     """Return the metadata of a model."""
     model = queue.model
 
