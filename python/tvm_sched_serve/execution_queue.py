@@ -7,15 +7,18 @@ import heapq
 import itertools
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from tvm_sched.errors import InputError
 
 from .datatypes import Array
 from .failures import Busy, Failed, Late, RequestError
+from .request_context import Recorder, RequestContext, RunRecord
 from .served_model import ServedModel
 
 LOG = logging.getLogger("tvm_sched.serve")
@@ -86,6 +89,7 @@ class Waiting:
     result: asyncio.Future[tuple[list[Array], Timing]]
     since_ns: int
     queued: bool = True
+    context: RequestContext | None = None
 
 
 class ExecutionQueue:
@@ -109,9 +113,16 @@ class ExecutionQueue:
         self._idle.set()
         self._seconds = 0.0
         self.observe: Observer = lambda status, seconds, timing: None
+        self.recorder = Recorder()
         self.joins = options.batch_delay is not None and bool(model.batch_sizes)
 
-    async def submit(self, arrays: Sequence[Array], priority: int = 0, timeout: float = 0.0) -> list[Array]:
+    async def submit(
+        self,
+        arrays: Sequence[Array],
+        priority: int = 0,
+        timeout: float = 0.0,
+        context: RequestContext | None = None,
+    ) -> list[Array]:
         """Run the model on inputs in their order.
 
         Parameters
@@ -120,6 +131,8 @@ class ExecutionQueue:
             Lower numbers come first; 0 is the default, which is the middle.
         timeout : float
             Seconds; 0 is the queue's.
+        context : RequestContext, optional
+            Gets the times of the request.
 
         Raises
         ------
@@ -132,7 +145,9 @@ class ExecutionQueue:
             raise Busy(f"{self.waiting} requests wait for the model, as many as may", self.retry_after())
         loop = asyncio.get_running_loop()
         now = time.perf_counter_ns()
-        each = Waiting(arrays, rows, loop.create_future(), now)
+        each = Waiting(arrays, rows, loop.create_future(), now, context=context)
+        if context is not None:
+            context.queued_ns = now
         seconds = min(timeout, self.options.timeout) if timeout > 0 else self.options.timeout
         timer = loop.call_later(seconds, _expire, each, seconds)
         heapq.heappush(self._heap, (priority, next(self._numbers), each))
@@ -151,6 +166,11 @@ class ExecutionQueue:
         finally:
             timer.cancel()
             self._leave(each)
+        if context is not None:
+            context.run_ns = now + timing.queue_ns
+            context.joined_ns = context.run_ns + timing.input_ns
+            context.computed_ns = context.joined_ns + timing.compute_ns
+            context.split_ns = context.computed_ns + timing.output_ns
         total.successes += 1
         spent = time.perf_counter_ns() - now
         total.success_ns += spent
@@ -161,6 +181,10 @@ class ExecutionQueue:
         total.last_inference_ms = time.time_ns() // 1_000_000
         self.observe(200, 1e-9 * spent, timing)
         return outputs
+
+    def record_timelines(self, wanted: bool) -> None:
+        """Let the executor record the timelines of further runs, or no more."""
+        self.model.record_timelines(wanted)
 
     def retry_after(self) -> int:
         """Return the seconds after which a place should be free."""
@@ -238,8 +262,12 @@ class ExecutionQueue:
         try:
             inputs = self.model.join([each.arrays for each in batch], rows) if self.joins else batch[0].arrays
             times.append(time.perf_counter_ns())
-            outputs = self.model.run(inputs)
+            if self.recorder.timelines:
+                outputs, timeline = self.model.run_recorded(inputs)
+            else:
+                outputs, timeline = self.model.run(inputs), None
             times.append(time.perf_counter_ns())
+            self._record(batch, times, timeline)
             if self.joins:
                 begin = 0
                 for each in batch:
@@ -251,9 +279,15 @@ class ExecutionQueue:
         except InputError as error:
             failure = RequestError(str(error))
         except Exception as error:
-            LOG.error("model %s version %s: %s", self.model.name, self.model.version, error)
+            LOG.error("model %s version %s: %s%s", self.model.name, self.model.version, error, _ids(batch))
             failure = Failed("the run failed; the server's log says why")
         loop.call_soon_threadsafe(self._finish, batch, rows, results, times, failure)
+
+    def _record(self, batch: list[Waiting], times: list[int], timeline: dict[str, Any] | None) -> None:
+        if self.recorder.watched:
+            ids = [each.context.id for each in batch if each.context is not None]
+            name = threading.current_thread().name
+            self.recorder.run(RunRecord(self.model.name, self.model.version, name, times[-2], times[-1], ids, timeline))
 
     def _finish(
         self,
@@ -280,6 +314,12 @@ class ExecutionQueue:
                 each.result.set_result((results[position], Timing(times[0] - each.since_ns, *spans)))
         self._settle()
         self._dispatch()
+
+
+def _ids(batch: Sequence[Waiting]) -> str:
+    """Return the ids of requests for a message."""
+    ids = [each.context.id for each in batch if each.context is not None]
+    return f" (requests {', '.join(ids)})" if ids else ""
 
 
 def _expire(each: Waiting, seconds: float) -> None:

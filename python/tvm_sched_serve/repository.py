@@ -171,6 +171,11 @@ class Models:
             self._latest.pop(name)
             await asyncio.gather(*(self._close(queue) for queue in self._served.pop(name).values()))
 
+    def record_timelines(self, wanted: bool) -> None:
+        """Let the executor record the timelines of all models' further runs, or no more."""
+        for queue in self.queues():
+            queue.record_timelines(wanted)
+
     async def drain(self) -> None:
         """Refuse readiness, and wait until every request is answered."""
         self.ready = False

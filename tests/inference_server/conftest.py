@@ -74,14 +74,14 @@ def language_artifact(tmp_path_factory):
 class Server:
     """A server as a process; ``http`` and ``grpc`` are HOST:PORT."""
 
-    def __init__(self, artifact, *options):
+    def __init__(self, artifact, *options, stderr=subprocess.PIPE):
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tvm_sched.run_artifact", "serve", str(artifact), "--port", "0", "--grpc-port", "0",
              "--json", "--threads", "1", *options],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=stderr, text=True,
         )  # fmt: skip
         line = self.process.stdout.readline()
-        assert line, self.process.stderr.read()
+        assert line, self.process.stderr and self.process.stderr.read()
         told = json.loads(line)
         self.http = told["http"].partition("//")[2]
         self.grpc = told.get("grpc")
@@ -105,8 +105,8 @@ def start():
     """Start servers; they end with the tests."""
     servers = []
 
-    def make(*arguments):
-        servers.append(Server(*arguments))
+    def make(*arguments, **options):
+        servers.append(Server(*arguments, **options))
         return servers[-1]
 
     yield make

@@ -1,7 +1,7 @@
 """KServe's clients against a server; prints what they got as one JSON line.
 
-A process of its own: KServe describes messages of gRPC under the names that tritonclient also uses, and protobuf refuses both in
-one process.
+A process of its own: KServe describes messages of gRPC under the names that tritonclient also uses, and protobuf
+refuses both in one process.
 """
 
 import asyncio
