@@ -165,7 +165,12 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
         help="send a span of each request to that collector of OpenTelemetry, over HTTP (http://127.0.0.1:4318)",
     )
     access = parser.add_argument_group("who")
-    access.add_argument("--token-file", type=Path, metavar="FILE", help="bearer tokens of clients, one a line")
+    access.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="bearer tokens of clients, one a line; a number after it: most requests under way",
+    )
     access.add_argument(
         "--admin-token-file", type=Path, metavar="FILE", help="bearer tokens that may load and unload models"
     )

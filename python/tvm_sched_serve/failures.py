@@ -63,3 +63,7 @@ class Busy(RequestError, status=503):
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class OverQuota(Busy, status=429):
+    """As many requests with the client's token are under way as may be."""

@@ -16,7 +16,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 
 from tvm_sched import __version__
 
-from .access import Access
+from .access import Access, quota_place
 from .datatypes import raw_bytes
 from .execution_queue import CANCELLED
 from .failures import Busy, RequestError
@@ -38,7 +38,7 @@ _CONTENTS = {
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED, 403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND, 413: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    422: grpc.StatusCode.FAILED_PRECONDITION, 503: grpc.StatusCode.UNAVAILABLE,
+    422: grpc.StatusCode.FAILED_PRECONDITION, 429: grpc.StatusCode.RESOURCE_EXHAUSTED, 503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }  # fmt: skip
 _ID = "x-request-id"
@@ -213,16 +213,17 @@ class GrpcService:
         model = queue.model
         found.model, found.version = model.name, model.version
         call = GenerateCall.of_parameters(_text_of(request), _plain(request.parameters), model.name, model.version)
-        texts = await queue.start(call.prompts, call.options(queue), found)
-        failure: BaseException | None = None
-        try:
-            async for _, piece in queue.pieces(texts):
-                yield piece.text, bool(piece.finished)
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            queue.finish(texts, failure)
+        with quota_place():
+            texts = await queue.start(call.prompts, call.options(queue), found)
+            failure: BaseException | None = None
+            try:
+                async for _, piece in queue.pieces(texts):
+                    yield piece.text, bool(piece.finished)
+            except BaseException as error:
+                failure = error
+                raise
+            finally:
+                queue.finish(texts, failure)
 
     def _text_response(self, request: Any, queue: TextQueue, text: str, last: bool = True) -> Any:
         model = queue.model

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from tvm_sched import __version__
 
-from .access import Access
+from .access import Access, quota_place
 from .datatypes import aligned_bytes, raw_bytes
 from .execution_queue import CANCELLED
 from .failures import Busy, NotFound, RequestError, TooLarge, TooSlow, Unauthorized
@@ -181,7 +181,8 @@ class InferenceServer:
             if not isinstance(queue, TextQueue):
                 raise RequestError(f"model {call.model[:128]!r} generates no text: it was compiled without --generate")
             context.model, context.version = queue.model.name, queue.model.version
-            await self._watched(self._answer(call, queue, send, context), receive)
+            with quota_place():
+                await self._watched(self._answer(call, queue, send, context), receive)
 
     async def _answer(self, call: TextCall, queue: TextQueue, send: Send, context: RequestContext) -> None:
         """Generate the texts of a request and send them, as they come or as a whole."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .access import quota_place
 from .datatypes import Array, TensorType, raw_bytes
 from .execution_queue import ExecutionQueue
 from .failures import RequestError
@@ -105,7 +106,8 @@ async def infer(
             raise RequestError(f"the model keeps no states, so that {name} means nothing")
     priority = _whole(parameters, "priority")
     timeout = 1e-6 * _whole(parameters, "timeout")
-    values = await queue.submit(arrays, priority or _MIDDLE, timeout, context)
+    with quota_place():
+        values = await queue.submit(arrays, priority or _MIDDLE, timeout, context)
     answers = []
     for (place, output), target in zip(wanted, targets, strict=True):
         value = values[place]

@@ -77,7 +77,7 @@ _REQUESTS = {
 _EVENTS = {"text/event-stream": {"schema": _TEXT}}
 _BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
 _REFUSALS = {
-    "infer": (400, 401, 404, 408, 413, 500, 503, 504), "text": (400, 401, 404, 408, 413, 500, 503, 504),
+    "infer": (400, 401, 404, 408, 413, 422, 429, 500, 503, 504), "text": (400, 401, 404, 408, 413, 429, 500, 503, 504),
     "read": (401, 404), "memory": (400, 401, 404, 408, 413), "administer": (400, 401, 403, 404, 408, 413, 500, 503),
 }  # fmt: skip
 """Statuses of errors by the kind of operation."""

@@ -66,7 +66,7 @@ def _watch(options: argparse.Namespace) -> None:
     if not url.startswith(("http://", "https://")):
         url = f"http://{url}"
     tokens = read_tokens(options.token_file)
-    server = _Server(url, tokens[0].decode() if tokens else "", options.ca)
+    server = _Server(url, next(iter(tokens)).decode() if tokens else "", options.ca)
     if options.trace is not None:
         content = server.ask("/v2/trace", {"seconds": options.seconds})
         write_atomically(options.trace, content)

@@ -282,7 +282,7 @@ def test_no_room_for_an_output_in_shared_memory_is_told(monkeypatch, tmp_path):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "pwrite", full)
-    with pytest.raises(Failed, match="'part': cannot be written .No space left"):
+    with pytest.raises(Failed, match=r"'part': cannot be written \(No space left"):
         region.write(0, 16, memoryview(bytes(16)))
     os.close(descriptor)
 
