@@ -9,6 +9,7 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -76,6 +77,9 @@ class Timing:
 
 Observer = Callable[[int, float, "Timing | None"], None]
 """Called at the end of each request with its status, its seconds, and their parts if it was answered."""
+_SHORT_SECONDS = 2e-4
+"""Runs are short if each of the last `_LATENCIES` took less, by the executor's clock."""
+_LATENCIES = 16
 CANCELLED = 499
 """Status of a request whose client went."""
 
@@ -95,7 +99,8 @@ class Waiting:
 class ExecutionQueue:
     """Requests to one version of a model.
 
-    All methods are called in the event loop's thread; only `_execute` runs in others. A subclass may run requests elsewhere:
+    All methods are called in the event loop's thread; only `_execute` and, if runs take long, `_compute` are called in
+    others. A subclass may run requests elsewhere:
     it has `_start` and calls `_finish`.
     """
 
@@ -115,6 +120,13 @@ class ExecutionQueue:
         self.observe: Observer = lambda status, seconds, timing: None
         self.recorder = Recorder()
         self.joins = options.batch_delay is not None and bool(model.batch_sizes)
+        self._latencies: deque[float] = deque(maxlen=_LATENCIES)
+
+    @property
+    def runs_at_once(self) -> bool:
+        """Whether requests run in the event loop's thread: runs are so short that handing them to another costs more."""
+        known = self._latencies
+        return not self.joins and len(known) == _LATENCIES and max(known) < _SHORT_SECONDS
 
     async def submit(
         self,
@@ -149,11 +161,17 @@ class ExecutionQueue:
         if context is not None:
             context.queued_ns = now
         seconds = min(timeout, self.options.timeout) if timeout > 0 else self.options.timeout
-        timer = loop.call_later(seconds, _expire, each, seconds)
-        heapq.heappush(self._heap, (priority, next(self._numbers), each))
-        self.waiting += 1
-        self._idle.clear()
-        self._dispatch()
+        timer: asyncio.TimerHandle | None = None
+        if self.runs_at_once:
+            each.queued = False
+            self.running += 1
+            self._finish([each], rows, *self._compute([each], now))
+        else:
+            timer = loop.call_later(seconds, _expire, each, seconds)
+            heapq.heappush(self._heap, (priority, next(self._numbers), each))
+            self.waiting += 1
+            self._idle.clear()
+            self._dispatch()
         total = self.statistics
         try:
             outputs, timing = await each.result
@@ -164,7 +182,8 @@ class ExecutionQueue:
             self.observe(error.status if isinstance(error, RequestError) else CANCELLED, 1e-9 * spent, None)
             raise
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._leave(each)
         if context is not None:
             context.run_ns = now + timing.queue_ns
@@ -256,6 +275,11 @@ class ExecutionQueue:
     def _execute(self, batch: list[Waiting], begun_ns: int, loop: asyncio.AbstractEventLoop) -> None:
         """Run a batch in a thread of ours."""
         rows = sum(each.rows for each in batch)
+        loop.call_soon_threadsafe(self._finish, batch, rows, *self._compute(batch, begun_ns))
+
+    def _compute(self, batch: list[Waiting], begun_ns: int) -> tuple[list[list[Array]], list[int], RequestError | None]:
+        """Run a batch here; return outputs, when each part of the run ended, and why it failed."""
+        rows = sum(each.rows for each in batch)
         times = [begun_ns]
         results: list[list[Array]] = []
         failure: RequestError | None = None
@@ -267,6 +291,7 @@ class ExecutionQueue:
             else:
                 outputs, timeline = self.model.run(inputs), None
             times.append(time.perf_counter_ns())
+            self._latencies.append(self.model.latency())
             self._record(batch, times, timeline)
             if self.joins:
                 begin = 0
@@ -281,7 +306,7 @@ class ExecutionQueue:
         except Exception as error:
             LOG.error("model %s version %s: %s%s", self.model.name, self.model.version, error, _ids(batch))
             failure = Failed("the run failed; the server's log says why")
-        loop.call_soon_threadsafe(self._finish, batch, rows, results, times, failure)
+        return results, times, failure
 
     def _record(self, batch: list[Waiting], times: list[int], timeline: dict[str, Any] | None) -> None:
         if self.recorder.watched:

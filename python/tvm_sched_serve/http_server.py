@@ -155,14 +155,17 @@ class InferenceServer:
     ) -> None:
         self.access.check(headers.get(b"authorization", b""), administration=False)
         name, version = _model_of(path)
-        if isinstance(self.repository.find(name, version), TextQueue):
+        queue = self.repository.find(name, version)
+        if isinstance(queue, TextQueue):
             raise RequestError(f"model {name!r} generates text: use generate, generate_stream or /v1/chat/completions")
         split = _whole_header(headers, _LENGTH_HEADER)
         async with self._body(headers, split or 0, receive) as body:
             request = _parse(body, split, name, version)
             if request.id and _ID_HEADER not in headers:
                 context.rename(request.id)
-            result = await self._watched(infer(self.repository, self.memory, request, context), receive)
+            work = infer(self.repository, self.memory, request, context)
+            # A run that is over at once cannot be cancelled, so nobody needs to watch the client.
+            result = await (work if queue.runs_at_once else self._watched(work, receive))
             try:
                 with TimeLimit(self.limits.seconds):  # of clients that do not take their answer
                     await _send_result(send, result)

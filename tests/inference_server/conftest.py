@@ -97,7 +97,8 @@ class Server:
             return self.process.wait(30)
         finally:
             self.process.kill()
-            self.process.communicate()
+            if not self.process.stdout.closed:
+                self.process.communicate()
 
 
 @pytest.fixture(scope="session")
@@ -136,6 +137,9 @@ class BlockingModule:
 
         self.go = threading.Event()
         self.batches = []
+
+    def latency(self):
+        return 1.0
 
     def run(self, *arrays):
         self.batches.append(arrays[0].copy())
