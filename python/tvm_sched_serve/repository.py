@@ -14,12 +14,14 @@ from tvm_sched.errors import InputError, TvmSchedError
 from .execution_queue import ExecutionQueue, QueueOptions
 from .failures import Failed, NotFound, RequestError
 from .served_model import ServedModel
-from .served_text import load_served
+from .served_text import ServedText, load_served
 from .text_queue import TextQueue
 
 LOG = logging.getLogger("tvm_sched.serve")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION = re.compile(r"[1-9][0-9]{0,9}")
+Stamp = tuple[tuple[str, int, int], ...]
+"""Name, size and time of change of an artifact and of the file of parameters beside it."""
 Queue = ExecutionQueue | TextQueue
 """What is before a version of a model."""
 MODEL_FILE = "model.so"
@@ -79,6 +81,7 @@ class Repository:
         self._served: dict[str, dict[str, Queue]] = {}
         self._latest: dict[str, Queue] = {}
         self._failed: dict[str, str] = {}
+        self._asleep: dict[str, dict[str, tuple[Stamp, ServedModel | ServedText]]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._drains: set[asyncio.Task[None]] = set()
         if not root.exists():
@@ -158,8 +161,11 @@ class Repository:
         for name in sorted({*self.names(), *self._served}):
             served = self._served.get(name, {})
             for version in sorted({*self.files(name), *served}, key=int):
-                reason = self._failed.get(name, "") if version not in served else ""
-                entries.append(IndexEntry(name, version, "READY" if version in served else "UNAVAILABLE", reason or ""))
+                if version in served:
+                    entries.append(IndexEntry(name, version, "READY"))
+                    continue
+                asleep = "asleep" if version in self._asleep.get(name, ()) else ""
+                entries.append(IndexEntry(name, version, "UNAVAILABLE", self._failed.get(name, asleep)))
         return entries
 
     async def load_all(self) -> None:
@@ -177,6 +183,7 @@ class Repository:
     async def load(self, name: str) -> None:
         """Load all versions of a model again from the disk, then send requests to them.
 
+        Versions that sleep (`unload`) wake instead if their files are the same.
         The versions that served until then keep the requests that they have, and end when these are answered. If an
         artifact cannot be loaded, everything stays as it was.
 
@@ -194,8 +201,11 @@ class Repository:
             LOG.error("model %s was not loaded: %s", name, error)
             raise Failed(f"model {name!r} was not loaded") from None
 
-    async def unload(self, name: str) -> None:
+    async def unload(self, name: str, *, sleep: bool = False) -> None:
         """Stop serving a model; requests that wait or run are answered.
+
+        With ``sleep``, the model's compiled kernels and threads stay in memory without its parameters, so that `load`
+        brings it back sooner (`ScheduledModule.sleep`).
 
         Raises
         ------
@@ -204,7 +214,13 @@ class Repository:
         async with self._lock(name):
             self.find(name)
             self._latest.pop(name)
-            await asyncio.gather(*(self._close(queue) for queue in self._served.pop(name).values()))
+            queues = self._served.pop(name)
+            stamps = {version: _stamp(file) for version, file in self.files(name).items()}
+            await asyncio.gather(*(self._close(queue) for queue in queues.values()))
+            for version, queue in queues.items() if sleep else ():
+                await asyncio.to_thread(queue.model.module.sleep)
+                if version in stamps:
+                    self._asleep.setdefault(name, {})[version] = stamps[version], queue.model
 
     async def drain(self) -> None:
         """Refuse readiness, and wait until every request is answered."""
@@ -216,13 +232,9 @@ class Repository:
         if not files:
             raise NotFound(f"there is no model {name[:128]!r} in the repository")
         async with self._lock(name):
-            options = self.load_options
             loaded: dict[str, Queue] = {}
             for version, file in files.items():
-                model = await asyncio.to_thread(
-                    load_served, file, name, version, instances=self.queue_options.instances,
-                    threads=options.threads, watchdog=options.watchdog,
-                )  # fmt: skip
+                model = await asyncio.to_thread(self._load_version, name, version, file)
                 if isinstance(model, ServedModel):
                     loaded[version] = ExecutionQueue(model, self.queue_options)
                 else:
@@ -233,11 +245,28 @@ class Repository:
             self._served[name] = loaded
             self._latest[name] = loaded[max(loaded, key=int)]
             self._failed.pop(name, None)
+            self._asleep.pop(name, None)
             for queue in old.values():
                 task = asyncio.create_task(self._close(queue))
                 self._drains.add(task)
                 task.add_done_callback(self._drains.discard)
             LOG.info("model %s: serving versions %s", name, ", ".join(loaded))
+
+    def _load_version(self, name: str, version: str, file: Path) -> ServedModel | ServedText:
+        """Wake a version that sleeps and has not changed, or load it."""
+        stamp, model = self._asleep.get(name, {}).get(version, ((), None))
+        if model is not None and stamp == _stamp(file):
+            model.module.wake()
+            return model
+        options = self.load_options
+        return load_served(
+            file,
+            name,
+            version,
+            instances=self.queue_options.instances,
+            threads=options.threads,
+            watchdog=options.watchdog,
+        )
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
@@ -245,3 +274,8 @@ class Repository:
     async def _close(self, queue: Queue) -> None:
         await queue.drain()
         self.on_change(queue, False)
+
+
+def _stamp(file: Path) -> Stamp:
+    files = [each for each in (file, file.with_suffix(".safetensors")) if each.exists()]
+    return tuple((str(each), (found := each.stat()).st_size, found.st_mtime_ns) for each in files)
