@@ -78,7 +78,9 @@ CANCELLED = 499
 
 
 @dataclass(eq=False)
-class _Waiting:
+class Waiting:
+    """A request in the queue, or in a run."""
+
     arrays: Sequence[Array]
     rows: int
     result: asyncio.Future[tuple[list[Array], Timing]]
@@ -89,7 +91,8 @@ class _Waiting:
 class ExecutionQueue:
     """Requests to one version of a model.
 
-    All methods are called in the event loop's thread; only `_execute` runs in others.
+    All methods are called in the event loop's thread; only `_execute` runs in others. A subclass may run requests elsewhere:
+    it has `_start` and calls `_finish`.
     """
 
     def __init__(self, model: ServedModel, options: QueueOptions) -> None:
@@ -98,7 +101,7 @@ class ExecutionQueue:
         self.statistics = Statistics()
         self.waiting = 0
         self.running = 0
-        self._heap: list[tuple[int, int, _Waiting]] = []
+        self._heap: list[tuple[int, int, Waiting]] = []
         self._numbers = itertools.count()
         self._threads = ThreadPoolExecutor(options.instances, f"tvm-sched-{model.name}")
         self._timer: asyncio.TimerHandle | None = None
@@ -129,7 +132,7 @@ class ExecutionQueue:
             raise Busy(f"{self.waiting} requests wait for the model, as many as may", self.retry_after())
         loop = asyncio.get_running_loop()
         now = time.perf_counter_ns()
-        each = _Waiting(arrays, rows, loop.create_future(), now)
+        each = Waiting(arrays, rows, loop.create_future(), now)
         seconds = min(timeout, self.options.timeout) if timeout > 0 else self.options.timeout
         timer = loop.call_later(seconds, _expire, each, seconds)
         heapq.heappush(self._heap, (priority, next(self._numbers), each))
@@ -168,7 +171,7 @@ class ExecutionQueue:
         await self._idle.wait()
         self._threads.shutdown(wait=False)
 
-    def _leave(self, each: _Waiting) -> None:
+    def _leave(self, each: Waiting) -> None:
         """Give back the place of a request that waits no more."""
         if each.queued:
             each.queued = False
@@ -189,8 +192,7 @@ class ExecutionQueue:
             batch = self._take()
             if batch:
                 self.running += 1
-                loop = asyncio.get_running_loop()
-                self._threads.submit(self._execute, batch, time.perf_counter_ns(), loop)
+                self._start(batch)
 
     def _should_wait(self) -> bool:
         """Return whether the batch may still grow; if so, set a timer."""
@@ -207,9 +209,9 @@ class ExecutionQueue:
         self._timer = asyncio.get_running_loop().call_later(left, self._dispatch)
         return True
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> list[Waiting]:
         """Take the first request, and those after it that fit into its batch."""
-        batch: list[_Waiting] = []
+        batch: list[Waiting] = []
         rows = 0
         while self._heap:
             each = self._heap[0][2]
@@ -223,7 +225,11 @@ class ExecutionQueue:
                 rows += each.rows
         return batch
 
-    def _execute(self, batch: list[_Waiting], begun_ns: int, loop: asyncio.AbstractEventLoop) -> None:
+    def _start(self, batch: list[Waiting]) -> None:
+        """Run a batch; `_finish` is called at its end."""
+        self._threads.submit(self._execute, batch, time.perf_counter_ns(), asyncio.get_running_loop())
+
+    def _execute(self, batch: list[Waiting], begun_ns: int, loop: asyncio.AbstractEventLoop) -> None:
         """Run a batch in a thread of ours."""
         rows = sum(each.rows for each in batch)
         times = [begun_ns]
@@ -251,7 +257,7 @@ class ExecutionQueue:
 
     def _finish(
         self,
-        batch: list[_Waiting],
+        batch: list[Waiting],
         rows: int,
         results: list[list[Array]],
         times: list[int],
@@ -276,7 +282,7 @@ class ExecutionQueue:
         self._dispatch()
 
 
-def _expire(each: _Waiting, seconds: float) -> None:
+def _expire(each: Waiting, seconds: float) -> None:
     if not each.result.done():
         state = "waiting" if each.queued else "running"
         each.result.set_exception(Late(f"the request was {state} after its {seconds:g} s"))

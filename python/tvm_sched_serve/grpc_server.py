@@ -18,7 +18,7 @@ from .access import Access
 from .datatypes import raw_bytes
 from .failures import Busy, RequestError
 from .inference import EXTENSIONS, SERVER, GivenInput, GivenRequest, WantedOutput, infer, metadata, statistics
-from .repository import Repository
+from .repository import Models
 from .shared_memory import SharedMemory
 
 LOG = logging.getLogger("tvm_sched.serve")
@@ -31,7 +31,8 @@ _CONTENTS = {
 """The field of typed contents for each data type."""
 _CODES = {
     400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED, 403: grpc.StatusCode.PERMISSION_DENIED,
-    404: grpc.StatusCode.NOT_FOUND, 413: grpc.StatusCode.RESOURCE_EXHAUSTED, 503: grpc.StatusCode.UNAVAILABLE,
+    404: grpc.StatusCode.NOT_FOUND, 413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    422: grpc.StatusCode.FAILED_PRECONDITION, 429: grpc.StatusCode.RESOURCE_EXHAUSTED, 503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }  # fmt: skip
 _STREAM_REQUESTS = 64
@@ -62,7 +63,7 @@ class GrpcService:
     repository, memory, access
     """
 
-    def __init__(self, repository: Repository, memory: SharedMemory, access: Access) -> None:
+    def __init__(self, repository: Models, memory: SharedMemory, access: Access) -> None:
         self.repository, self.memory, self.access = repository, memory, access
 
     def handler(self) -> Any:

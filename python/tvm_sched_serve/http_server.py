@@ -23,7 +23,7 @@ from .datatypes import aligned_bytes, raw_bytes
 from .failures import Busy, NotFound, RequestError, TooLarge, TooSlow, Unauthorized
 from .inference import EXTENSIONS, SERVER, GivenInput, GivenRequest, Result, WantedOutput, infer, metadata, statistics
 from .metrics import CONTENT_TYPE, Metrics
-from .repository import Repository
+from .repository import Models
 from .shared_memory import SharedMemory
 from .text_protocol import ChatCall, CompletionCall, GenerateCall, TextCall, openai_error
 from .text_queue import GeneratingText, TextPiece, TextQueue
@@ -136,7 +136,7 @@ class InferenceServer:
 
     def __init__(
         self,
-        repository: Repository,
+        repository: Models,
         memory: SharedMemory,
         metrics: Metrics,
         access: Access,

@@ -1,11 +1,11 @@
-"""The models that a server holds: a folder of artifacts with versions, or one artifact."""
+"""The models that a server holds, and where they come from: a folder of artifacts with versions, or one artifact."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,8 @@ Stamp = tuple[tuple[str, int, int], ...]
 """Name, size and time of change of an artifact and of the file of parameters beside it."""
 Queue = ExecutionQueue | TextQueue
 """What is before a version of a model."""
+OnChange = Callable[[Queue, bool], None]
+"""Called with a queue that was opened (True) or closed (False)."""
 MODEL_FILE = "model.so"
 """Name of the artifact in the folder of a version."""
 
@@ -46,36 +48,16 @@ class IndexEntry:
     reason: str = ""
 
 
-class Repository:
-    """Finds, loads and unloads models.
-
-    A folder holds ``NAME.so``, which is version 1 of the model NAME, and ``NAME/VERSION/model.so``.
+class Models:
+    """The models that a server has, each with its versions; a subclass says where they come from.
 
     Parameters
     ----------
-    root : Path
-        The folder, or one artifact.
-    queue : QueueOptions
-    load : LoadOptions
-    on_change : callable, optional
+    on_change : callable
         Called with a queue that was opened (True) or closed (False).
-
-    Raises
-    ------
-    InputError
-        There is no such file or folder, or an artifact's name is not allowed.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        queue: QueueOptions | None = None,
-        load: LoadOptions | None = None,
-        on_change: Callable[[Queue, bool], None] = lambda queue, opened: None,
-    ) -> None:
-        self.root = root
-        self.queue_options = queue or QueueOptions()
-        self.load_options = load or LoadOptions()
+    def __init__(self, on_change: OnChange) -> None:
         self.on_change = on_change
         self.ready = False
         self._served: dict[str, dict[str, Queue]] = {}
@@ -84,41 +66,34 @@ class Repository:
         self._asleep: dict[str, dict[str, tuple[Stamp, ServedModel | ServedText]]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._drains: set[asyncio.Task[None]] = set()
-        if not root.exists():
-            raise InputError(f"{root}: there is no such artifact or folder")
-        if not self.names():
-            raise InputError(
-                f"{root}: holds no artifact; expected NAME.so or NAME/VERSION/{MODEL_FILE}, with names of letters, digits, "
-                "'.', '_' and '-', and versions 1, 2, ..."
-            )
 
     def names(self) -> list[str]:
-        """Return the names of all models on the disk."""
-        if self.root.is_file():
-            return [self.root.stem] if _NAME.fullmatch(self.root.stem) else []
-        names = set()
-        for entry in self.root.iterdir():
-            name = entry.stem if entry.suffix == ".so" and entry.is_file() else entry.name
-            if _NAME.fullmatch(name) and self.files(name):
-                names.add(name)
-        return sorted(names)
+        """Return the names of all models that there are, loaded or not."""
+        raise NotImplementedError
 
-    def files(self, name: str) -> dict[str, Path]:
-        """Return the artifact of each version of a model; none that a link takes out of the repository."""
-        if not _NAME.fullmatch(name):
-            return {}
-        if self.root.is_file():
-            return {"1": self.root} if name == self.root.stem else {}
-        root = self.root.resolve()
-        versions = {"1": self.root / f"{name}.so"}
-        folder = self.root / name
-        if folder.is_dir() and folder.resolve().is_relative_to(root):
-            versions |= {e.name: e / MODEL_FILE for e in folder.iterdir() if _VERSION.fullmatch(e.name)}
-        return {
-            version: file
-            for version, file in sorted(versions.items(), key=lambda each: int(each[0]))
-            if file.is_file() and file.resolve().is_relative_to(root)
-        }
+    def known_versions(self, name: str) -> Collection[str]:
+        """Return the versions of a model that there are, loaded or not."""
+        raise NotImplementedError
+
+    async def open(self, name: str) -> dict[str, Queue]:
+        """Return a queue for each version of a model.
+
+        Raises
+        ------
+        TvmSchedError, OSError
+            A version cannot be loaded.
+        """
+        raise NotImplementedError
+
+    def stamps(self, name: str) -> dict[str, Stamp]:
+        """Return what tells whether the versions of a model that sleep have changed.
+
+        Raises
+        ------
+        RequestError
+            These models cannot sleep.
+        """
+        raise RequestError(f"model {name[:128]!r} cannot sleep: it does not run in this process")
 
     def find(self, name: str, version: str = "") -> Queue:
         """Return the queue of a version, by default of the highest.
@@ -156,11 +131,11 @@ class Repository:
                 yield from versions.values()
 
     def index(self) -> list[IndexEntry]:
-        """Return all versions on the disk and in memory with their state."""
+        """Return all versions with their state."""
         entries = []
         for name in sorted({*self.names(), *self._served}):
             served = self._served.get(name, {})
-            for version in sorted({*self.files(name), *served}, key=int):
+            for version in sorted({*self.known_versions(name), *served}, key=int):
                 if version in served:
                     entries.append(IndexEntry(name, version, "READY"))
                     continue
@@ -181,11 +156,11 @@ class Repository:
         self.ready = True
 
     async def load(self, name: str) -> None:
-        """Load all versions of a model again from the disk, then send requests to them.
+        """Load all versions of a model again, then send requests to them.
 
-        Versions that sleep (`unload`) wake instead if their files are the same.
-        The versions that served until then keep the requests that they have, and end when these are answered. If an
-        artifact cannot be loaded, everything stays as it was.
+        Versions that sleep (`unload`) wake instead if their files are the same. The versions that served until then keep the
+        requests that they have, and end when these are answered. If an artifact cannot be loaded, everything stays as it
+        was.
 
         Raises
         ------
@@ -209,18 +184,19 @@ class Repository:
 
         Raises
         ------
-        NotFound
+        NotFound, RequestError
+            There is no such model, or it cannot sleep.
         """
         async with self._lock(name):
             self.find(name)
+            stamps = self.stamps(name) if sleep else {}
             self._latest.pop(name)
             queues = self._served.pop(name)
-            stamps = {version: _stamp(file) for version, file in self.files(name).items()}
             await asyncio.gather(*(self._close(queue) for queue in queues.values()))
-            for version, queue in queues.items() if sleep else ():
-                await asyncio.to_thread(queue.model.module.sleep)
-                if version in stamps:
-                    self._asleep.setdefault(name, {})[version] = stamps[version], queue.model
+            for version, stamp in stamps.items():
+                if version in queues:
+                    await asyncio.to_thread(queues[version].model.module.sleep)
+                    self._asleep.setdefault(name, {})[version] = stamp, queues[version].model
 
     async def drain(self) -> None:
         """Refuse readiness, and wait until every request is answered."""
@@ -228,17 +204,10 @@ class Repository:
         await asyncio.gather(*(queue.drain() for queue in self.queues()), *self._drains)
 
     async def _load(self, name: str) -> None:
-        files = self.files(name)
-        if not files:
+        if not self.known_versions(name):
             raise NotFound(f"there is no model {name[:128]!r} in the repository")
         async with self._lock(name):
-            loaded: dict[str, Queue] = {}
-            for version, file in files.items():
-                model = await asyncio.to_thread(self._load_version, name, version, file)
-                if isinstance(model, ServedModel):
-                    loaded[version] = ExecutionQueue(model, self.queue_options)
-                else:
-                    loaded[version] = TextQueue(model, self.queue_options)
+            loaded = await self.open(name)
             for queue in loaded.values():
                 self.on_change(queue, True)
             old = self._served.get(name, {})
@@ -252,7 +221,101 @@ class Repository:
                 task.add_done_callback(self._drains.discard)
             LOG.info("model %s: serving versions %s", name, ", ".join(loaded))
 
-    def _load_version(self, name: str, version: str, file: Path) -> ServedModel | ServedText:
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    async def _close(self, queue: Queue) -> None:
+        await queue.drain()
+        self.on_change(queue, False)
+
+
+class Repository(Models):
+    """Loads models from the disk.
+
+    A folder holds ``NAME.so``, which is version 1 of the model NAME, and ``NAME/VERSION/model.so``.
+
+    Parameters
+    ----------
+    root : Path
+        The folder, or one artifact.
+    queue : QueueOptions
+    load : LoadOptions
+    on_change : callable, optional
+        As for `Models`.
+
+    Raises
+    ------
+    InputError
+        There is no such file or folder, or an artifact's name is not allowed.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        queue: QueueOptions | None = None,
+        load: LoadOptions | None = None,
+        on_change: OnChange = lambda queue, opened: None,
+    ) -> None:
+        super().__init__(on_change)
+        self.root = root
+        self.queue_options = queue or QueueOptions()
+        self.load_options = load or LoadOptions()
+        if not root.exists():
+            raise InputError(f"{root}: there is no such artifact or folder")
+        if not self.names():
+            raise InputError(
+                f"{root}: holds no artifact; expected NAME.so or NAME/VERSION/{MODEL_FILE}, with names of letters, digits, "
+                "'.', '_' and '-', and versions 1, 2, ..."
+            )
+
+    def names(self) -> list[str]:
+        """Return the names of all models on the disk."""
+        if self.root.is_file():
+            return [self.root.stem] if _NAME.fullmatch(self.root.stem) else []
+        names = set()
+        for entry in self.root.iterdir():
+            name = entry.stem if entry.suffix == ".so" and entry.is_file() else entry.name
+            if _NAME.fullmatch(name) and self.files(name):
+                names.add(name)
+        return sorted(names)
+
+    def files(self, name: str) -> dict[str, Path]:
+        """Return the artifact of each version of a model; none that a link takes out of the repository."""
+        if not _NAME.fullmatch(name):
+            return {}
+        if self.root.is_file():
+            return {"1": self.root} if name == self.root.stem else {}
+        root = self.root.resolve()
+        versions = {"1": self.root / f"{name}.so"}
+        folder = self.root / name
+        if folder.is_dir() and folder.resolve().is_relative_to(root):
+            versions |= {e.name: e / MODEL_FILE for e in folder.iterdir() if _VERSION.fullmatch(e.name)}
+        return {
+            version: file
+            for version, file in sorted(versions.items(), key=lambda each: int(each[0]))
+            if file.is_file() and file.resolve().is_relative_to(root)
+        }
+
+    def known_versions(self, name: str) -> Collection[str]:
+        """Return the versions of a model on the disk."""
+        return self.files(name)
+
+    async def open(self, name: str) -> dict[str, Queue]:
+        """Load all versions of a model."""
+        loaded: dict[str, Queue] = {}
+        for version, file in self.files(name).items():
+            model = await asyncio.to_thread(self._open_version, name, version, file)
+            if isinstance(model, ServedModel):
+                loaded[version] = ExecutionQueue(model, self.queue_options)
+            else:
+                loaded[version] = TextQueue(model, self.queue_options)
+        return loaded
+
+    def stamps(self, name: str) -> dict[str, Stamp]:
+        """Return what tells whether the files of a model's versions have changed."""
+        return {version: _stamp(file) for version, file in self.files(name).items()}
+
+    def _open_version(self, name: str, version: str, file: Path) -> ServedModel | ServedText:
         """Wake a version that sleeps and has not changed, or load it."""
         stamp, model = self._asleep.get(name, {}).get(version, ((), None))
         if model is not None and stamp == _stamp(file):
@@ -260,20 +323,9 @@ class Repository:
             return model
         options = self.load_options
         return load_served(
-            file,
-            name,
-            version,
-            instances=self.queue_options.instances,
-            threads=options.threads,
-            watchdog=options.watchdog,
-        )
-
-    def _lock(self, name: str) -> asyncio.Lock:
-        return self._locks.setdefault(name, asyncio.Lock())
-
-    async def _close(self, queue: Queue) -> None:
-        await queue.drain()
-        self.on_change(queue, False)
+            file, name, version, instances=self.queue_options.instances,
+            threads=options.threads, watchdog=options.watchdog,
+        )  # fmt: skip
 
 
 def _stamp(file: Path) -> Stamp:

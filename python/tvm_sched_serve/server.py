@@ -1,4 +1,4 @@
-"""One process that serves a repository: listeners, signals, and the end without a lost request."""
+"""One process that serves models: listeners, signals, and the end without a lost request."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ import uvloop
 from tvm_sched.errors import InputError
 
 from .access import Access, read_tokens
-from .execution_queue import QueueOptions
 from .grpc_server import GrpcService
 from .http_protocol import limited_protocol
 from .http_server import HttpLimits, InferenceServer
 from .metrics import Metrics
-from .repository import LoadOptions, Repository
+from .repository import Models, OnChange
 from .shared_memory import SharedMemory
 
 LOG = logging.getLogger("tvm_sched.serve")
@@ -38,15 +37,14 @@ class Settings:
 
     Parameters
     ----------
-    artifact : Path
+    models : callable
+        Returns the models, given what is to be called when one of them is opened or closed.
     host : str
     port, grpc_port : int
         0 chooses a free port, and None for gRPC opens none.
     admin_port : int or None
         A port of its own for administration and metrics, always on loopback.
     token_file, admin_token_file, tls_certificate, tls_key : Path or None
-    queue : QueueOptions
-    load : LoadOptions
     limits : HttpLimits
     shared_memory : bool
     connections : int
@@ -55,7 +53,7 @@ class Settings:
         which requests that are still there are given up.
     """
 
-    artifact: Path
+    models: Callable[[OnChange], Models]
     host: str = "127.0.0.1"
     port: int = 8000
     grpc_port: int | None = 8001
@@ -64,8 +62,6 @@ class Settings:
     admin_token_file: Path | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
-    queue: QueueOptions = field(default_factory=QueueOptions)
-    load: LoadOptions = field(default_factory=LoadOptions)
     limits: HttpLimits = field(default_factory=HttpLimits)
     shared_memory: bool = False
     connections: int = 1024
@@ -90,7 +86,7 @@ class _Http(uvicorn.Server):
         yield
 
 
-def run(settings: Settings, started: Callable[[Addresses, Repository], None]) -> None:
+def run(settings: Settings, started: Callable[[Addresses, Models], None]) -> None:
     """Serve until SIGTERM or SIGINT, then answer what was accepted.
 
     Raises
@@ -108,12 +104,12 @@ def run(settings: Settings, started: Callable[[Addresses, Repository], None]) ->
         loop.close()
 
 
-async def serve(settings: Settings, started: Callable[[Addresses, Repository], None]) -> None:
+async def serve(settings: Settings, started: Callable[[Addresses, Models], None]) -> None:
     """Serve until SIGTERM or SIGINT; see `run`."""
     access = Access(read_tokens(settings.token_file), read_tokens(settings.admin_token_file))
     _check(settings, access)
     metrics = Metrics()
-    repository = Repository(settings.artifact, settings.queue, settings.load, metrics.change)
+    repository = settings.models(metrics.change)
     memory = SharedMemory(settings.shared_memory)
     ends = asyncio.Event()
     loop = asyncio.get_running_loop()
