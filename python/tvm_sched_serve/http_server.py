@@ -66,6 +66,14 @@ class _IndexOptions(msgspec.Struct):
     ready: bool = False
 
 
+class _UnloadParameters(msgspec.Struct):
+    sleep: bool = False
+
+
+class _UnloadOptions(msgspec.Struct):
+    parameters: _UnloadParameters = msgspec.field(default_factory=_UnloadParameters)
+
+
 _DECODER = msgspec.json.Decoder(_InferRequest)
 
 
@@ -415,7 +423,8 @@ class InferenceServer:
         return Response()
 
     async def _unload(self, request: Request) -> Response:
-        await self.repository.unload(request.path_params["name"])
+        options = _decode(await self._small_body(request) or b"{}", _UnloadOptions)
+        await self.repository.unload(request.path_params["name"], sleep=options.parameters.sleep)
         return Response()
 
     async def _metrics(self, request: Request) -> Response:
