@@ -158,7 +158,7 @@ class GrpcService:
         return {}
 
     async def _unload(self, request: Any, context: Any) -> dict[str, Any]:
-        await self.repository.unload(request.model_name)
+        await self.repository.unload(request.model_name, sleep=request.parameters["sleep"].bool_param)
         return {}
 
     async def _memory_status(self, request: Any, context: Any) -> dict[str, Any]:

@@ -50,8 +50,20 @@ class IndexRequest(msgspec.Struct):
     ready: bool = False
 
 
+class UnloadParameters(msgspec.Struct):
+    """How a model is unloaded."""
+
+    sleep: bool = False
+
+
+class UnloadRequest(msgspec.Struct):
+    """Parameters of unloading."""
+
+    parameters: UnloadParameters = msgspec.field(default_factory=UnloadParameters)
+
+
 class LoadRequest(msgspec.Struct):
-    """Parameters of loading or unloading; none are known."""
+    """Parameters of loading; none are known."""
 
     parameters: dict[str, Any] | None = None
 

@@ -22,7 +22,15 @@ from .access import Access, quota_place
 from .datatypes import aligned_bytes, raw_bytes
 from .execution_queue import CANCELLED
 from .failures import Busy, NotFound, RequestError, TooLarge, TooSlow, Unauthorized
-from .http_documents import MAX_TRACE_SECONDS, IndexRequest, InferRequest, LoadRequest, RegionRequest, TraceRequest
+from .http_documents import (
+    MAX_TRACE_SECONDS,
+    IndexRequest,
+    InferRequest,
+    LoadRequest,
+    RegionRequest,
+    TraceRequest,
+    UnloadRequest,
+)
 from .inference import EXTENSIONS, SERVER, GivenInput, GivenRequest, Result, WantedOutput, infer, metadata, statistics
 from .metrics import CONTENT_TYPE, Metrics
 from .openapi import openapi_document
@@ -433,7 +441,8 @@ class InferenceServer:
         return _json({})
 
     async def _unload(self, request: Request) -> Response:
-        await self.repository.unload(request.path_params["name"])
+        options = _decode(await self._small_body(request) or b"{}", UnloadRequest)
+        await self.repository.unload(request.path_params["name"], sleep=options.parameters.sleep)
         return _json({})
 
     async def _metrics(self, request: Request) -> Response:

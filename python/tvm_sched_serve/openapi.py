@@ -9,7 +9,7 @@ import msgspec
 
 from tvm_sched import __version__
 
-from .http_documents import IndexRequest, InferRequest, LoadRequest, RegionRequest, TraceRequest
+from .http_documents import IndexRequest, InferRequest, LoadRequest, RegionRequest, TraceRequest, UnloadRequest
 from .text_protocol import ChatRequest, CompletionRequest, GenerateRequest
 
 Schema = dict[str, Any]
@@ -70,7 +70,7 @@ _ANSWERS: dict[str, Schema] = {
     "OpenAiError": _object({"error": _object({"message": _TEXT, "type": _TEXT})}),
 }  # fmt: skip
 _REQUESTS = {
-    "InferRequest": InferRequest, "RegionRequest": RegionRequest, "IndexRequest": IndexRequest, "LoadRequest": LoadRequest,
+    "InferRequest": InferRequest, "RegionRequest": RegionRequest, "IndexRequest": IndexRequest, "LoadRequest": LoadRequest, "UnloadRequest": UnloadRequest,
     "TraceRequest": TraceRequest, "GenerateRequest": GenerateRequest, "CompletionRequest": CompletionRequest,
     "ChatRequest": ChatRequest,
 }  # fmt: skip
@@ -138,7 +138,7 @@ def openapi_document() -> dict[str, Any]:
     add("/v2/repository/index", "post", "index", "Index", "memory", "IndexRequest", optional=True)
     for act in ("load", "unload"):
         path = f"/v2/repository/models/{{name}}/{act}"
-        add(path, "post", act, "Empty", "administer", "LoadRequest", optional=True)
+        add(path, "post", act, "Empty", "administer", f"{act.title()}Request", optional=True)
     add("/v2/trace", "post", "trace", "Trace", "administer", "TraceRequest", optional=True)
     memory = "/v2/systemsharedmemory"
     add(f"{memory}/status", "get", "allRegions", "Regions", "memory")

@@ -212,6 +212,35 @@ def test_reload_and_unload_under_load(start, artifacts, tmp_path):
     assert server.stop() == 0
 
 
+def test_a_sleeping_model_wakes_at_its_load(start, artifacts, tmp_path):
+    copy_artifact(artifacts / "by1.so", tmp_path / "resting.so")
+    server = start(tmp_path, "--admin-port", "0", "--no-grpc")
+    x, model = np.ones((1, 8), "float32"), "/v2/repository/models/resting"
+
+    def infer():
+        return post(f"http://{server.http}", "/v2/models/resting/infer", body_of(x))
+
+    def answer():
+        status, _, document = infer()
+        assert status == 200
+        return np.reshape(document["outputs"][0]["data"], (1, 4))
+
+    np.testing.assert_array_equal(answer(), expected(x, 1))
+    body = json.dumps({"parameters": {"sleep": True}}).encode()
+    assert post(server.administration, f"{model}/unload", body)[0] == 200
+    assert infer()[0] == 404
+    _, _, document = post(server.administration, "/v2/repository/index", b"{}")
+    assert [(entry["state"], entry["reason"]) for entry in document] == [("UNAVAILABLE", "asleep")]
+    assert post(server.administration, f"{model}/load")[0] == 200
+    np.testing.assert_array_equal(answer(), expected(x, 1))
+    # A changed artifact is loaded instead of the model that sleeps.
+    assert post(server.administration, f"{model}/unload", body)[0] == 200
+    copy_artifact(artifacts / "by2.so", tmp_path / "resting.so")
+    assert post(server.administration, f"{model}/load")[0] == 200
+    np.testing.assert_array_equal(answer(), expected(x, 2))
+    assert server.stop() == 0
+
+
 def test_sigterm_answers_what_was_accepted(start, artifacts):
     server = start(artifacts / "by1.so", "--no-grpc")
     stop, counts = threading.Event(), []

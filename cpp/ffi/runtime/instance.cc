@@ -105,6 +105,15 @@ void Instance::PrepareOnGpus(const Request& request, const Elsewhere& elsewhere,
 void Instance::OpenDevices(const Plan& plan, const RunOptions& options,
                            const Elsewhere& elsewhere) {
   if (devices_ && options.devices == opened_ && elsewhere == elsewhere_) return;
+  FreeMemory();
+  devices_.reset();
+  devices_ =
+      std::make_shared<const cuda::Devices>(static_cast<int>(plan.devices.size()), options.devices);
+  opened_ = options.devices;
+  elsewhere_ = elsewhere;
+}
+
+void Instance::FreeMemory() {
   states_.Withdraw();
   captured_.clear();
   warm_.reset();
@@ -113,11 +122,15 @@ void Instance::OpenDevices(const Plan& plan, const RunOptions& options,
     runnable.bound.reset();
   }
   arenas_.clear();
-  devices_.reset();
-  devices_ =
-      std::make_shared<const cuda::Devices>(static_cast<int>(plan.devices.size()), options.devices);
-  opened_ = options.devices;
-  elsewhere_ = elsewhere;
+  arena_bytes_ = {0};
+}
+
+Bytes Instance::Sleep() {
+  std::optional<cuda::ContextGuard> guard;
+  if (devices_) guard.emplace();
+  const Bytes freed = arena_bytes_;
+  FreeMemory();
+  return freed;
 }
 
 LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
@@ -238,6 +251,7 @@ const BoundPlan::Arenas& Instance::Arenas() {
                                  << "\"; free memory, or schedule for smaller inputs";
     }
   }
+  for (const Device& device : largest) arena_bytes_.count += device.arena.count;
   return arenas_ = std::move(arenas);
 }
 

@@ -282,6 +282,27 @@ class ScheduledModule:
         """
         self._module["prepare"]()
 
+    def sleep(self) -> int:
+        """Free the memory of a module that is not needed for a while; return the bytes of parameters and arenas freed.
+
+        Parameters that were loaded from files, kernels' copies of parameters in their own layouts, and the memory for
+        intermediate tensors are freed; on GPUs also captured graphs and pinned memory. The plans, compiled kernels,
+        threads, states, GPUs' contexts, and parameters that lie in no file (embedded, or from `set_parameter`) stay. Runs
+        under way end first. Runs are then refused until `wake`.
+        """
+        return int(self._module["sleep"]())
+
+    def wake(self) -> None:
+        """Load the parameters that `sleep` freed from their files again, and prepare the next run as `prepare` does.
+
+        Raises
+        ------
+        InputError
+            A file of parameters is gone or was replaced by another model's; the module sleeps on.
+        """
+        with _refused(RuntimeError, ValueError):
+            self._module["wake"]()
+
     def parameters(self) -> list[dict[str, Any]]:
         """Return ``name, shape, dtype, embedded, loaded`` of each parameter."""
         return list(json.loads(self._module["parameters"]()))
