@@ -70,8 +70,8 @@ _ANSWERS: dict[str, Schema] = {
     "OpenAiError": _object({"error": _object({"message": _TEXT, "type": _TEXT})}),
 }  # fmt: skip
 _REQUESTS = {
-    "InferRequest": InferRequest, "RegionRequest": RegionRequest, "IndexRequest": IndexRequest, "LoadRequest": LoadRequest, "UnloadRequest": UnloadRequest,
-    "TraceRequest": TraceRequest, "GenerateRequest": GenerateRequest, "CompletionRequest": CompletionRequest,
+    "InferRequest": InferRequest, "RegionRequest": RegionRequest, "IndexRequest": IndexRequest, "LoadRequest": LoadRequest,
+    "UnloadRequest": UnloadRequest, "TraceRequest": TraceRequest, "GenerateRequest": GenerateRequest, "CompletionRequest": CompletionRequest,
     "ChatRequest": ChatRequest,
 }  # fmt: skip
 _EVENTS = {"text/event-stream": {"schema": _TEXT}}
