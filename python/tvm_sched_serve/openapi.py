@@ -70,9 +70,11 @@ _ANSWERS: dict[str, Schema] = {
     "OpenAiError": _object({"error": _object({"message": _TEXT, "type": _TEXT})}),
 }  # fmt: skip
 _REQUESTS = {
-    "InferRequest": InferRequest, "RegionRequest": RegionRequest, "IndexRequest": IndexRequest, "LoadRequest": LoadRequest,
-    "UnloadRequest": UnloadRequest, "TraceRequest": TraceRequest, "GenerateRequest": GenerateRequest, "CompletionRequest": CompletionRequest,
-    "ChatRequest": ChatRequest,
+    kind.__name__: kind
+    for kind in (
+        InferRequest, RegionRequest, IndexRequest, LoadRequest, UnloadRequest, TraceRequest, GenerateRequest,
+        CompletionRequest, ChatRequest,
+    )
 }  # fmt: skip
 _EVENTS = {"text/event-stream": {"schema": _TEXT}}
 _BINARY = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
