@@ -59,6 +59,9 @@ struct ByteProducts {
                   std::int32_t* sums);
   /// A thread calls it behind its last product.
   void (*end)();
+  /// Each column of its own channel, for weights (segments / 4, kColumns, 4); nullptr: by pairs.
+  void (*depthwise)(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
+                    std::int32_t* sums) = nullptr;
 };
 /// Bytes behind the last row of a tile that a product may read.
 constexpr int kByteOverread = 64;
@@ -97,6 +100,11 @@ extern const ByteProducts kAvxVnni, kAvx512Vnni, kAmx;
 /// With AVX-512, in place of that of kAvx2.
 void FinishAvx512(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
                   int columns, void* to, std::int64_t apart);
+/// With VBMI, too, which looks 64 bytes up in a table at once.
+void FinishAvx512Vbmi(const Epilogue& epilogue, const std::int32_t* sums, int rows,
+                      std::int64_t first, int columns, void* to, std::int64_t apart);
+void DepthwiseAvx512Vbmi(const Rows<std::uint8_t>& rows, const Terms& terms,
+                         const std::int8_t* weights, std::int32_t* sums);
 /// Asks the system to let this process use AMX. Whether the processor has it and the system agrees.
 bool MayUseAmx();
 #endif

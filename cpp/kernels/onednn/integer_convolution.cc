@@ -80,6 +80,7 @@ class IntegerConvolution final : public OwnKernel {
   IntegerConvolution(const Description& description, int threads);
 
   bool LayOut(const std::vector<void*>& data, std::uint64_t generation) final;
+  void ReleaseWeights() final { packed_.reset(), packed_from_ = nullptr; }
   void Run(const std::vector<void*>& data) const final;
 
  private:
@@ -91,7 +92,11 @@ class IntegerConvolution final : public OwnKernel {
   struct Call;
 
   void ReadPost();
+  void Arrange(const integers::ByteProducts* bytes);
   void Cut();
+  bool FitsBytes(const void* weights) const;
+  void LayOutProduct(const void* weights);
+  void LayOutDepthwise(const void* weights);
   Part PartOf(std::int64_t task) const;
   template <typename Number, typename Copy>
   void CopyLines(const Part& part, Number padding, Number* lines, const Copy& copy) const;
@@ -105,7 +110,7 @@ class IntegerConvolution final : public OwnKernel {
 
   Description description_;
   const integers::Functions& functions_;
-  int threads_;
+  int threads_, used_threads_ = 1;
   bool depthwise_, source_signed_, wide_;
   const integers::ByteProducts* bytes_ = nullptr;  // or pairs of 16 bits are multiplied
   std::int64_t images_, channels_, height_, width_;
@@ -115,7 +120,8 @@ class IntegerConvolution final : public OwnKernel {
   /// taken.
   std::int64_t line_pixels_, pixel_step_, line_step_, x_step_, y_step_;
   std::int64_t pad_top_, pad_left_, window_height_, dilated_y_;
-  std::vector<std::int64_t> segments_;
+  std::vector<std::int64_t> windows_, segments_;  // a depthwise tile's are filled up
+  std::int64_t length_;                           // numbers of a segment
   std::int64_t steps_, segment_weights_;
   std::int64_t lines_, chunks_, tasks_, panel_groups_;  // lines of the result of a chunk
   int factor_ = -1, summand_ = -1, table_ = -1;         // operands
@@ -188,22 +194,38 @@ IntegerConvolution::IntegerConvolution(const Description& description, int threa
   const bool merged = !depthwise_ && groups_ == 1 && apart_x == 1;
   for (std::int64_t y = 0; y < kernel_y; ++y) {
     for (std::int64_t x = 0; x < (merged ? 1 : kernel_x); ++x) {
-      segments_.push_back((y * apart_y * line_pixels_ + x * apart_x) * channels_);
+      windows_.push_back((y * apart_y * line_pixels_ + x * apart_x) * channels_);
     }
   }
-  const std::int64_t length = merged ? kernel_x * channels_ : group_channels_;
-  const std::int64_t pairs = CeilDiv(length, 2);
-  if (!depthwise_ && !wide_ && weights.parameter) bytes_ = functions_.bytes;
-  steps_ = bytes_ == nullptr ? pairs : bytes_->filled(CeilDiv(pairs, 2));
-  if (depthwise_ && segments_.size() % 2 == 1) segments_.push_back(segments_.back());
-  const auto count = static_cast<std::int64_t>(segments_.size());
+  length_ = merged ? kernel_x * channels_ : group_channels_;
+  const std::int64_t pairs = CeilDiv(length_, 2),
+                     count = static_cast<std::int64_t>(windows_.size());
   const std::vector<std::int64_t> packed =
-      depthwise_ ? std::vector<std::int64_t>{panels_, count, kColumns}
+      depthwise_ ? std::vector<std::int64_t>{panels_, CeilDiv(count, 2) * 2, kColumns}
                  : std::vector<std::int64_t>{groups_, panels_, count, pairs, kColumns, 2};
   Check(weights.dims == packed && weights.within == 0, "the shape of the packed weights");
-  segment_weights_ = count * (depthwise_ ? 1 : bytes_ != nullptr ? 4 * steps_ : 2 * steps_);
   ReadPost();
+  // Whether depthwise weights are bytes is known once they are laid out.
+  Arrange(!depthwise_ && !wide_ && weights.parameter ? functions_.bytes : nullptr);
+}
+
+/// Whether bytes are multiplied, and all that follows from it.
+void IntegerConvolution::Arrange(const integers::ByteProducts* bytes) {
+  bytes_ = bytes;
+  segments_ = windows_;
+  const std::int64_t pairs = CeilDiv(length_, 2);
+  steps_ = bytes_ == nullptr || depthwise_ ? pairs : bytes_->filled(CeilDiv(pairs, 2));
+  const std::size_t together = !depthwise_ ? 1 : bytes_ != nullptr ? 4 : 2;
+  while (segments_.size() % together != 0) segments_.push_back(segments_.back());
+  const auto count = static_cast<std::int64_t>(segments_.size());
+  segment_weights_ = count * (depthwise_ ? 1 : bytes_ != nullptr ? 4 * steps_ : 2 * steps_);
   Cut();
+}
+
+bool IntegerConvolution::FitsBytes(const void* weights) const {
+  const auto* from = static_cast<const std::int16_t*>(weights);
+  return std::all_of(from, from + panels_ * description_.operands[1].dims[1] * kColumns,
+                     [](std::int16_t value) { return value >= -128 && value <= 127; });
 }
 
 void IntegerConvolution::ReadPost() {
@@ -292,7 +314,7 @@ void IntegerConvolution::Cut() {
   panel_groups_ =
       images_ * chunks_ >= parallel ? 1 : std::min(all, CeilDiv(parallel, images_ * chunks_));
   tasks_ = images_ * chunks_ * panel_groups_;
-  if (parallel == 1) threads_ = 1;
+  used_threads_ = parallel == 1 ? 1 : threads_;
 }
 
 IntegerConvolution::Part IntegerConvolution::PartOf(std::int64_t task) const {
@@ -353,9 +375,19 @@ void IntegerConvolution::Widen(const Call& call, const Part& part, std::int16_t*
 }
 
 bool IntegerConvolution::LayOut(const std::vector<void*>& data, std::uint64_t generation) {
-  if (bytes_ == nullptr || data[1] == nullptr) return false;
+  if (data[1] == nullptr || !description_.operands[1].parameter) return false;
   if (packed_from_ == data[1] && packed_at_ == generation) return false;
-  const auto* from = static_cast<const std::int8_t*>(data[1]);
+  packed_from_ = data[1], packed_at_ = generation;
+  if (depthwise_ && functions_.bytes != nullptr && functions_.bytes->depthwise != nullptr) {
+    Arrange(FitsBytes(data[1]) ? functions_.bytes : nullptr);
+  }
+  if (bytes_ == nullptr) return false;
+  depthwise_ ? LayOutDepthwise(data[1]) : LayOutProduct(data[1]);
+  return true;
+}
+
+void IntegerConvolution::LayOutProduct(const void* weights) {
+  const auto* from = static_cast<const std::int8_t*>(weights);
   const std::int64_t all = groups_ * panels_;
   const auto count = static_cast<std::int64_t>(segments_.size());
   const std::int64_t pairs = description_.operands[1].dims[3];
@@ -374,8 +406,25 @@ bool IntegerConvolution::LayOut(const std::vector<void*>& data, std::uint64_t ge
       }
     }
   }
-  packed_from_ = data[1], packed_at_ = generation;
-  return true;
+}
+
+void IntegerConvolution::LayOutDepthwise(const void* weights) {
+  const auto* from = static_cast<const std::int16_t*>(weights);
+  const auto count = static_cast<std::int64_t>(segments_.size());
+  const std::int64_t given = description_.operands[1].dims[1];
+  const auto size = static_cast<std::size_t>(panels_ * count * kColumns);
+  packed_.reset(static_cast<std::int8_t*>(::operator new(size, kAlignment)));
+  std::fill_n(packed_.get(), size, std::int8_t{0});
+  weight_sums_.assign(panels_ * kColumns, 0);
+  for (std::int64_t p = 0; p < panels_; ++p) {
+    for (std::int64_t s = 0; s < given; ++s) {
+      for (int column = 0; column < kColumns; ++column, ++from) {
+        packed_.get()[((p * count + s / 4 * 4) * kColumns + column * 4) + s % 4] =
+            static_cast<std::int8_t>(*from);
+        weight_sums_[p * kColumns + column] += *from;
+      }
+    }
+  }
 }
 
 void IntegerConvolution::Compute(const Call& call, const Part& part) const {
@@ -405,7 +454,8 @@ void IntegerConvolution::Compute(const Call& call, const Part& part) const {
     Multiply(
         call, part, lines, places, bytes_->rows,
         [&](const integers::Rows<std::uint8_t>& rows, const void* weights, std::int32_t* sums) {
-          bytes_->product(rows, terms, static_cast<const std::int8_t*>(weights), sums);
+          const auto product = depthwise_ ? bytes_->depthwise : bytes_->product;
+          product(rows, terms, static_cast<const std::int8_t*>(weights), sums);
         });
     return bytes_->end();
   }
@@ -432,7 +482,8 @@ void IntegerConvolution::Multiply(const Call& call, const Part& part, const Numb
   const std::int64_t pixels = (part.end - part.first) * out_width_;
   const std::int64_t size = BytesOf(description_.result().type);
   const std::int64_t line = (part.image * out_height_ + part.first) * out_width_;
-  const std::int64_t weight_bytes = segment_weights_ * kColumns * (wide_ ? 2 : 1);
+  const std::int64_t weight_bytes =
+      segment_weights_ * kColumns * (wide_ && bytes_ == nullptr ? 2 : 1);
   alignas(64) std::int32_t sums[integers::kMostRows * kColumns];
   const auto tile = [&](std::int64_t panel, std::int64_t pixel, int rows) {
     const std::int64_t group = panel / panels_, first = panel % panels_ * kColumns;
@@ -506,7 +557,8 @@ void IntegerConvolution::Run(const std::vector<void*>& data) const {
   }
   spread(factor, factor_, call.epilogue.factor);
   spread(summand, summand_, call.epilogue.summand);
-  threads::Loop(threads_, static_cast<int>(tasks_), [&](int task) { Compute(call, PartOf(task)); });
+  threads::Loop(used_threads_, static_cast<int>(tasks_),
+                [&](int task) { Compute(call, PartOf(task)); });
 }
 
 }  // namespace
