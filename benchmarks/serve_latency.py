@@ -2,8 +2,9 @@
 
 Clients send prepared bytes on open connections, so that their own work counts little; they share the processor with the
 server. The peer is ONNX Runtime behind a minimal HTTP server in Python (Starlette on uvicorn, without checks, queue and
-batches). With `--peer-python`, FastAPI and LitServe with ONNX Runtime stand beside it. The parts take turns within each
-round. Figures over a run in this process are differences of medians of one round. On a busy machine, differences that are
+batches). With `--peer-python`, other servers with ONNX Runtime stand beside it; MLServer is asked over gRPC. With
+`--triton`, Triton Inference Server runs the same artifact, exported for its Python backend and with our C++ backend, and
+gets the requests of the column HTTP. The parts take turns within each round. Figures over a run in this process are differences of medians of one round. On a busy machine, differences that are
 small against the time of the model are noise; the processor time a request still counts. It is that of all of a server's
 processes.
 """
@@ -161,9 +162,11 @@ def _measure(case: str, stem: Path, requests: int, rounds: int, options: argpars
             call = _connection(address, content) if content else _grpc_call(stem.stem, argument, value, address)
             calls[f"{name} + ONNX Runtime"] = stack.enter_context(call), process
             _until_it_answers(calls[f"{name} + ONNX Runtime"][0])
+        tritons = []
         for backend in ("python", "cpp") if options.triton else ():
             process, address = stack.enter_context(_triton(options.triton, stem.with_suffix(".so"), backend))
             calls[f"Triton, {backend} backend"] = stack.enter_context(_connection(address, http)), process
+            tritons.append((f"Triton, {backend} backend", address, http, process))
         assert calls["HTTP"][0]().endswith(wanted.tobytes()), "the server's values are those of module.run"
         latencies: dict[str, list[list[float]]] = {name: [] for name in ("here", *calls)}
         processor: dict[str, list[float]] = {name: [] for name in calls}
@@ -192,6 +195,7 @@ def _measure(case: str, stem: Path, requests: int, rounds: int, options: argpars
                 ("HTTP", addresses["http"], http, served),
                 ("shared memory", addresses["http"], memory, served),
                 ("Starlette + ONNX Runtime", peer_address, plain, peer),
+                *tritons,
             ):
                 count, seconds, used = _throughput(address, content, clients, 2.0 if requests < 100 else 5.0, process)
                 yield Row(f"{case}, {clients} clients", name, count / seconds, RATE)
@@ -283,6 +287,11 @@ def _throughput(address: str, content: bytes, clients: int, seconds: float, proc
 
 def _seconds_of(process: int) -> float:
     """Processor time of a process and those that it started."""
+    return sum(_family(process).values())
+
+
+def _family(process: int) -> dict[int, float]:
+    """Return the processor time of a process and of each that it started."""
     seconds: dict[int, float] = {}
     parents: dict[int, int] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
@@ -294,7 +303,7 @@ def _seconds_of(process: int) -> float:
     found = {process}
     while more := {child for child, parent in parents.items() if parent in found} - found:
         found |= more
-    return sum(seconds.get(number, 0.0) for number in found)
+    return {number: seconds[number] for number in found if number in seconds}
 
 
 @contextlib.contextmanager
@@ -319,13 +328,15 @@ def _peer(
     given = [*command, model, str(port), ",".join(map(str, shape))]
     process = subprocess.Popen(given, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        for _ in range(600):
+        for _ in range(2400):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break
             time.sleep(0.05)
         yield process.pid, f"127.0.0.1:{port}"
     finally:
-        os.killpg(process.pid, signal.SIGKILL)  # also the processes that it started
+        for number in _family(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
         process.wait(30)
 
 
