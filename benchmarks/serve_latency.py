@@ -3,10 +3,10 @@
 Clients send prepared bytes on open connections, so that their own work counts little; they share the processor with the
 server. The peer is ONNX Runtime behind a minimal HTTP server in Python (Starlette on uvicorn, without checks, queue and
 batches). With `--peer-python`, other servers with ONNX Runtime stand beside it; MLServer is asked over gRPC. With
-`--triton`, Triton Inference Server runs the same artifact, exported for its Python backend and with our C++ backend, and
-gets the requests of the column HTTP. The parts take turns within each round. Figures over a run in this process are differences of medians of one round. On a busy machine, differences that are
-small against the time of the model are noise; the processor time a request still counts. It is that of all of a server's
-processes.
+`--triton`, Triton Inference Server runs the same artifact, exported for its Python backend and with our C++ backend,
+and gets the requests of the column HTTP. The parts take turns within each round. Figures over a run in this process are
+differences of medians of one round. On a busy machine, differences that are small against the time of the model are
+noise; the processor time a request still counts. It is that of all of a server's processes.
 """
 
 from __future__ import annotations
