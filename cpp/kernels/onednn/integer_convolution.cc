@@ -81,6 +81,7 @@ class IntegerConvolution final : public OwnKernel {
   IntegerConvolution(const Description& description, int threads);
 
   bool LayOut(const std::vector<void*>& data, std::uint64_t generation) final;
+  void ReleaseWeights() final { packed_.reset(), packed_from_ = nullptr; }
   void Run(const std::vector<void*>& data) const final;
 
  private:

@@ -331,7 +331,7 @@ def run(
     if timeline:
         measured.timeline.save(timeline)
         out.wrote(timeline, "timeline")
-    store_trace(out, trace, [measured.predicted, measured.timeline])
     summary = RunSummary.of(module, measured)
+    store_trace(out, trace, [measured.predicted, measured.timeline], start=summary.stages)
     out.show(*summary.tables(module, measured.plan, warm=bool(configured.get("resident"))))
     out.result(summary)

@@ -54,6 +54,9 @@ class PipelineQueue(ExecutionQueue):
         self.successor = queue
         self.entry.retire()
 
+    def record_timelines(self, wanted: bool) -> None:
+        """Record none: the executors are in the processes of the stages."""
+
     async def drain(self) -> None:
         """Wait until nothing waits or runs, then close the connections to the stages."""
         await super().drain()
@@ -242,9 +245,11 @@ def _model(name: str, version: str, manifest: Manifest) -> ServedModel:
             raise InputError(
                 f"pipeline {name!r}: {tensor.name!r} is {tensor.dtype}, which the protocol has no name for"
             )
-    inputs, outputs = (
-        tuple(TensorType(tensor.name, tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
-        for tensors in (manifest.inputs, manifest.outputs)
+    names = manifest.output_names or [tensor.name for tensor in manifest.outputs]
+    inputs = tuple(TensorType(tensor.name, tensor.dtype, tuple(tensor.shape)) for tensor in manifest.inputs)
+    outputs = tuple(
+        TensorType(name, tensor.dtype, tuple(tensor.shape))
+        for name, tensor in zip(names, manifest.outputs, strict=True)
     )
     shapes = frozenset({tuple(tensor.shape for tensor in inputs)})
     module: Any = None  # the queue takes requests to the stages
