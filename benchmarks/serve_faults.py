@@ -46,16 +46,29 @@ def main() -> None:
         "--cluster-seconds", type=float, default=60.0, metavar="SECONDS", help="after which a fault has no more rounds"
     )
     arguments.add_argument(
-        "--requests", type=int, default=100_000, metavar="N", help="to the pipeline, before memory is read again"
+        "--requests", type=int, default=100_000, metavar="N", help="to the pipeline, before memory is read again; or 0"
+    )
+    arguments.add_argument(
+        "--only", default="", metavar="TEXT", help="faults of the pipeline with this in their names: a portion of a run"
+    )
+    arguments.add_argument(
+        "--earlier",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help="JSON of earlier portions, to report with this",
     )
     options = arguments.parse_args()
     rounds = 5 if options.quick else options.rounds
-    rows: list[Row] = []
+    rows = [Row(**row) for file in options.earlier for row in json.loads(file.read_text())]
     with tempfile.TemporaryDirectory() as folder:
         if rounds:
             rows += _server_faults(Path(folder), rounds)
         if options.cluster_rounds:
-            rows += _cluster_faults(Path(folder), options.cluster_rounds, options.cluster_seconds, options.requests)
+            rows += _cluster_faults(
+                Path(folder), options.cluster_rounds, options.cluster_seconds, options.requests, options.only
+            )
     report("Faults under load, counted", rows, options.json, options.markdown, notes=" ".join(str(__doc__).split()))
 
 
@@ -296,7 +309,7 @@ class Gateway:
         assert self.process.stdout.readline(), "the gateway did not start"
 
 
-def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int) -> list[Row]:
+def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int, only: str) -> list[Row]:
     """Faults of a pipeline on a Ray cluster of this machine's processes, which clients ask through two gateways."""
     from tvm_sched.relax import compile_pipeline
     from tvm_sched_cluster.serving import Deployment, connect, deploy
@@ -325,13 +338,15 @@ def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int) ->
                 # A stopped gateway answers nothing, and keeps its connections.
                 return _http_client(gateways[number % len(gateways)].port, count, 10.0)
 
+            if requests:
+                rows += _memory(gateways, requests)
             for name, fault in _faults_of_cluster(cluster, gateways, paths).items():
+                if only not in name:
+                    continue
                 rows += _under_load(
                     f"pipeline: {name}", 1 if name == _HEAD_KILLED else rounds, fault, client,
                     lambda x: [x @ _square(factor) @ _weights(factor) for factor in (1, 2)], seconds,
                 )  # fmt: skip
-                if name == _ROLLED_OUT:
-                    rows += _memory(gateways, requests)
         finally:
             for gateway in gateways:
                 gateway.process.kill()
@@ -355,7 +370,7 @@ def _ray_client() -> Callable[[Any], Any]:
     return ask
 
 
-_ROLLED_OUT, _HEAD_KILLED = "another artifact rolled out", "the head killed: 20 s without it"
+_HEAD_KILLED = "the head killed: 90 s without it"
 
 
 def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path]) -> dict[str, Callable[[int], None]]:
@@ -414,7 +429,7 @@ def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path])
 
     def head_killed(number: int) -> None:
         cluster.kill_head()
-        time.sleep(20)
+        time.sleep(90)
 
     faults = {
         "a stage's process killed": lambda number: os.kill(stage(number)["process"], signal.SIGKILL),
@@ -423,7 +438,7 @@ def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path])
         "a gateway killed": gateway_killed,
         "a gateway stopped (SIGSTOP) and continued": gateway_stopped,
         "a node killed, another joins": node_killed,
-        _ROLLED_OUT: rolled_out,
+        "another artifact rolled out": rolled_out,
         "the disk full: a rollout fails, a stage killed": disk_full,
         _HEAD_KILLED: head_killed,
     }

@@ -110,7 +110,7 @@ def _in_one_process(case: str, path: Path, requests: int) -> Iterator[Row]:
     batch = _batch(path)
     pipeline.run([batch] * 5)
     yield Row(case, "one process", _median_ms(lambda: pipeline.run([batch]), requests), "latency (median), ms")
-    yield Row(case, "one process", _rate(lambda: pipeline.run([batch] * requests), requests), "batches/s")
+    yield from _throughput(case, "one process", lambda: pipeline.run([batch] * requests), requests, [])
 
 
 def _on_cluster(case: str, path: Path, stages: int, cluster: Any, requests: int) -> Iterator[Row]:
@@ -123,11 +123,13 @@ def _on_cluster(case: str, path: Path, stages: int, cluster: Any, requests: int)
     yield Row(case, "Client", time.perf_counter() - started, "deployed after, s")
     client = Client("bench")
     list(client.stream([batch] * 5))
-    before = _stage_seconds(status("bench"))
+    said = status("bench")
+    before = _stage_seconds(said)
     yield Row(case, "Client", _median_ms(lambda: client.run(batch), requests), "latency (median), ms")
     computing = _stage_seconds(status("bench")) - before
     yield Row(case, "Client", computing / requests * 1e3, "of it in stages (mean), ms")
-    yield Row(case, "Client", _rate(lambda: list(client.stream([batch] * requests)), requests), "batches/s")
+    stream = lambda: list(client.stream([batch] * requests))  # noqa: E731
+    yield from _throughput(case, "Client", stream, requests, [said["process"], *_processes(said)])
     yield from _over_http(case, cluster, batch, requests)
     process = status("bench")["stages"][-1]["process"]
     yield Row(case, "Client", _recovery(client, batch, lambda: os.kill(process, signal.SIGKILL)), "process killed: s")
@@ -138,6 +140,8 @@ def _on_cluster(case: str, path: Path, stages: int, cluster: Any, requests: int)
 
 def _over_http(case: str, cluster: Any, batch: Any, requests: int) -> Iterator[Row]:
     """Latency and throughput of a gateway."""
+    from tvm_sched_cluster.serving import status
+
     command = [sys.executable, "-m", "tvm_sched.cli", "gateway", "bench", "--address", cluster.address, "--port", "0"]
     gateway = subprocess.Popen(
         [*command, "--no-grpc", "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -172,7 +176,8 @@ def _over_http(case: str, cluster: Any, batch: Any, requests: int) -> Iterator[R
         connection.getresponse().read()
 
     yield Row(case, "gateway", _median_ms(ask, requests), "latency (median), ms")
-    yield Row(case, "gateway", _rate(clients, CLIENTS * (requests // CLIENTS + 1)), "batches/s")
+    processes = [gateway.pid, *_processes(status("bench"))]
+    yield from _throughput(case, "gateway", clients, CLIENTS * (requests // CLIENTS + 1), processes)
     gateway.terminate()
     gateway.wait(60)
 
@@ -202,10 +207,17 @@ def _median_ms(work: Callable[[], Any], repeats: int) -> float:
     return statistics.median(times) * 1e3
 
 
-def _rate(work: Callable[[], Any], count: int) -> float:
-    started = time.perf_counter()
+def _throughput(case: str, method: str, work: Callable[[], Any], count: int, processes: list[int]) -> Iterator[Row]:
+    """Requests a second, and processor time of this and other processes, which a busy machine changes less."""
+    used, started = time.process_time() + sum(map(_seconds_of, processes)), time.perf_counter()
     work()
-    return count / (time.perf_counter() - started)
+    yield Row(case, method, count / (time.perf_counter() - started), "batches/s")
+    used = time.process_time() + sum(map(_seconds_of, processes)) - used
+    yield Row(case, method, used / count * 1e3, "processor time a request, ms")
+
+
+def _processes(said: dict[str, Any]) -> list[int]:
+    return [stage["process"] for stage in said["stages"]]
 
 
 def _stage_seconds(said: dict[str, Any]) -> float:
