@@ -14,12 +14,14 @@ from tvm_sched.errors import InputError, TvmSchedError
 from .execution_queue import ExecutionQueue, QueueOptions
 from .failures import Failed, NotFound, RequestError
 from .served_model import ServedModel
-from .served_text import load_served
+from .served_text import ServedText, load_served
 from .text_queue import TextQueue
 
 LOG = logging.getLogger("tvm_sched.serve")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION = re.compile(r"[1-9][0-9]{0,9}")
+Stamp = tuple[tuple[str, int, int], ...]
+"""Name, size and time of change of an artifact and of the file of parameters beside it."""
 Queue = ExecutionQueue | TextQueue
 """What is before a version of a model."""
 OnChange = Callable[[Queue, bool], None]
@@ -61,6 +63,7 @@ class Models:
         self._served: dict[str, dict[str, Queue]] = {}
         self._latest: dict[str, Queue] = {}
         self._failed: dict[str, str] = {}
+        self._asleep: dict[str, dict[str, tuple[Stamp, ServedModel | ServedText]]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._drains: set[asyncio.Task[None]] = set()
 
@@ -81,6 +84,16 @@ class Models:
             A version cannot be loaded.
         """
         raise NotImplementedError
+
+    def stamps(self, name: str) -> dict[str, Stamp]:
+        """Return what tells whether the versions of a model that sleep have changed.
+
+        Raises
+        ------
+        RequestError
+            These models cannot sleep.
+        """
+        raise RequestError(f"model {name[:128]!r} cannot sleep: it does not run in this process")
 
     def find(self, name: str, version: str = "") -> Queue:
         """Return the queue of a version, by default of the highest.
@@ -123,8 +136,11 @@ class Models:
         for name in sorted({*self.names(), *self._served}):
             served = self._served.get(name, {})
             for version in sorted({*self.known_versions(name), *served}, key=int):
-                reason = self._failed.get(name, "") if version not in served else ""
-                entries.append(IndexEntry(name, version, "READY" if version in served else "UNAVAILABLE", reason or ""))
+                if version in served:
+                    entries.append(IndexEntry(name, version, "READY"))
+                    continue
+                asleep = "asleep" if version in self._asleep.get(name, ()) else ""
+                entries.append(IndexEntry(name, version, "UNAVAILABLE", self._failed.get(name, asleep)))
         return entries
 
     async def load_all(self) -> None:
@@ -142,8 +158,9 @@ class Models:
     async def load(self, name: str) -> None:
         """Load all versions of a model again, then send requests to them.
 
-        The versions that served until then keep the requests that they have, and end when these are answered. If an
-        artifact cannot be loaded, everything stays as it was.
+        Versions that sleep (`unload`) wake instead if their files are the same. The versions that served until then keep the
+        requests that they have, and end when these are answered. If an artifact cannot be loaded, everything stays as it
+        was.
 
         Raises
         ------
@@ -159,17 +176,32 @@ class Models:
             LOG.error("model %s was not loaded: %s", name, error)
             raise Failed(f"model {name!r} was not loaded") from None
 
-    async def unload(self, name: str) -> None:
+    async def unload(self, name: str, *, sleep: bool = False) -> None:
         """Stop serving a model; requests that wait or run are answered.
+
+        With ``sleep``, the model's compiled kernels and threads stay in memory without its parameters, so that `load`
+        brings it back sooner (`ScheduledModule.sleep`).
 
         Raises
         ------
-        NotFound
+        NotFound, RequestError
+            There is no such model, or it cannot sleep.
         """
         async with self._lock(name):
             self.find(name)
+            stamps = self.stamps(name) if sleep else {}
             self._latest.pop(name)
-            await asyncio.gather(*(self._close(queue) for queue in self._served.pop(name).values()))
+            queues = self._served.pop(name)
+            await asyncio.gather(*(self._close(queue) for queue in queues.values()))
+            for version, stamp in stamps.items():
+                if version in queues:
+                    await asyncio.to_thread(queues[version].model.module.sleep)
+                    self._asleep.setdefault(name, {})[version] = stamp, queues[version].model
+
+    def record_timelines(self, wanted: bool) -> None:
+        """Let the executor record the timelines of all models' further runs, or no more."""
+        for queue in self.queues():
+            queue.record_timelines(wanted)
 
     async def drain(self) -> None:
         """Refuse readiness, and wait until every request is answered."""
@@ -187,6 +219,7 @@ class Models:
             self._served[name] = loaded
             self._latest[name] = loaded[max(loaded, key=int)]
             self._failed.pop(name, None)
+            self._asleep.pop(name, None)
             for queue in old.values():
                 task = asyncio.create_task(self._close(queue))
                 self._drains.add(task)
@@ -274,15 +307,32 @@ class Repository(Models):
 
     async def open(self, name: str) -> dict[str, Queue]:
         """Load all versions of a model."""
-        options = self.load_options
         loaded: dict[str, Queue] = {}
         for version, file in self.files(name).items():
-            model = await asyncio.to_thread(
-                load_served, file, name, version, instances=self.queue_options.instances,
-                threads=options.threads, watchdog=options.watchdog,
-            )  # fmt: skip
+            model = await asyncio.to_thread(self._open_version, name, version, file)
             if isinstance(model, ServedModel):
                 loaded[version] = ExecutionQueue(model, self.queue_options)
             else:
                 loaded[version] = TextQueue(model, self.queue_options)
         return loaded
+
+    def stamps(self, name: str) -> dict[str, Stamp]:
+        """Return what tells whether the files of a model's versions have changed."""
+        return {version: _stamp(file) for version, file in self.files(name).items()}
+
+    def _open_version(self, name: str, version: str, file: Path) -> ServedModel | ServedText:
+        """Wake a version that sleeps and has not changed, or load it."""
+        stamp, model = self._asleep.get(name, {}).get(version, ((), None))
+        if model is not None and stamp == _stamp(file):
+            model.module.wake()
+            return model
+        options = self.load_options
+        return load_served(
+            file, name, version, instances=self.queue_options.instances,
+            threads=options.threads, watchdog=options.watchdog,
+        )  # fmt: skip
+
+
+def _stamp(file: Path) -> Stamp:
+    files = [each for each in (file, file.with_suffix(".safetensors")) if each.exists()]
+    return tuple((str(each), (found := each.stat()).st_size, found.st_mtime_ns) for each in files)
