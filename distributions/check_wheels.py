@@ -1,13 +1,14 @@
 """Installs the wheels of ``dist/`` into empty environments and uses them, away from the source tree.
 
-    python distributions/check_wheels.py [--python python3.12] [--keep FOLDER] [--runtime-only]
+    python distributions/check_wheels.py [--python python3.12] [--also python3.13]... [--keep FOLDER] [--runtime-only]
 
 The first environment is what ``docs/distributions.md`` tells users without a checkout to install; the README's five commands
 run there, and `tvm-sched` compiles, schedules and runs further models. The second has the runtime alone, and what was
-compiled gives the same values there, from Python and from C++. The third has the checker alone, which proves a schedule's
-bound. Then `tvm-sched-bench`, `tvm-sched-cluster`, `tvm-sched-plans` and `tvm-sched-language` are installed into the first,
-one after the other: each brings its command. With ``--runtime-only`` there is no first environment, which is more than a
-gigabyte: the Python that runs this, which has the checkout, compiles.
+compiled gives the same values there, from Python and from C++; each further Python of ``--also`` gets such an environment.
+The third has the checker alone, which proves a schedule's bound. Then `tvm-sched-bench`, `tvm-sched-cluster`,
+`tvm-sched-plans` and `tvm-sched-language` are installed into the first, one after the other: each brings its command. With
+``--runtime-only`` there is no first environment, which is more than a gigabyte: the Python that runs this, which has the
+checkout, compiles.
 """
 
 from __future__ import annotations
@@ -113,6 +114,9 @@ def main() -> None:
     """Check the wheels."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="what makes the environments (default: this Python)")
+    parser.add_argument(
+        "--also", action="append", default=[], metavar="PYTHON", help="another one for the runtime alone"
+    )
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="folder of the wheels (default: dist)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the environments there")
     parser.add_argument("--runtime-only", action="store_true", help="compile with the checkout, in this environment")
@@ -132,12 +136,15 @@ def main() -> None:
             compiler.say_size(f"what {PAGE.name} says")
             compiler.follow(README, "Five commands")
         models = _compile(compiler, folder)
-        runtime = WheelEnvironment(options.python, folder / "runtime", wheels["runtime"])
-        print(runtime.run("python", ROOT / "distributions" / "check_runtime.py"), end="")
-        for artifact in models:
-            outputs = [_outputs(runtime, "tvm-sched-run", artifact), _outputs(compiler, "tvm-sched", "run", artifact)]
-            assert outputs[0] == outputs[1], f"{artifact}: other values with the runtime alone"
-        _run_from_cpp(runtime, folder, models[0])
+        expected = {artifact: _outputs(compiler, "tvm-sched", "run", artifact) for artifact in models}
+        for number, python in enumerate([options.python, *options.also]):
+            runtime = WheelEnvironment(python, folder / f"runtime{number or ''}", wheels["runtime"])
+            print(runtime.run("python", ROOT / "distributions" / "check_runtime.py"), end="")
+            for artifact, outputs in expected.items():
+                found = _outputs(runtime, "tvm-sched-run", artifact)
+                assert found == outputs, f"{artifact}: other values with the runtime alone in {python}"
+            if number == 0:
+                _run_from_cpp(runtime, folder, models[0])
         checker = WheelEnvironment(options.python, folder / "checker", wheels["check"])
         print(
             checker.run("tvm-sched-check", *(folder / f"{name}.json" for name in ("problem", "schedule", "evidence"))),

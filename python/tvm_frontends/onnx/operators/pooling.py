@@ -5,6 +5,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 - ``MaxPool``: fails if the second output, the positions, is used.
 - ``LpPool``: with ``ceil_mode`` scales up windows that reach beyond the padding.
 - ``GlobalMaxPool``: loses NaN, and the maximum of minus infinities is -3.4e38.
+- ``MaxRoiPool``: loses NaN, and the maximum of minus infinities is -3.4e38.
 - ``MaxUnpool``: fails if the input ``output_shape`` is given.
 - ``RoiAlign``: with the mode ``max`` interpolates before it takes the maximum; ONNX takes the maximum of the weighted
   corners.
@@ -145,6 +146,28 @@ def max_unpool(node: Node) -> relax.Expr:
             f"its output_shape {wanted.tolist()} is smaller than the result by its pooling attributes"
         )
     return relax.op.nn.pad(unpooled, [width for after in extra for width in (0, after)])
+
+
+@converter("MaxRoiPool")
+def max_roi_pool(node: Node) -> relax.Expr:
+    """Convert MaxRoiPool; a second pooling tells which regions have NaN, and which have minus infinities only."""
+    x = node.input(0)
+    kind = dtype_of(x)
+
+    def number(value: float) -> relax.Expr:
+        return relax.const(value, kind)
+
+    def choose(condition: relax.Expr, first: relax.Expr, second: relax.Expr) -> relax.Expr:
+        return node.emit(relax.op.where(node.emit(condition), first, second))
+
+    marks = choose(relax.op.greater(x, number(-math.inf)), number(1), number(0))
+    marks = choose(relax.op.isnan(x), number(2), marks)
+    value = node.emit(convert_upstream(node))
+    mark = node.emit(convert_upstream(replace(node, inputs=(marks, *node.inputs[1:]))))
+    filled = node.emit(relax.op.less(value, number(0)))  # and no empty region, which gives 0
+    nothing = relax.op.logical_and(filled, node.emit(relax.op.less(mark, number(1))))
+    value = choose(nothing, number(-math.inf), value)
+    return choose(relax.op.greater(mark, number(1)), number(math.nan), value)
 
 
 @converter("RoiAlign")
