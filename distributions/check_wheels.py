@@ -18,11 +18,11 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,6 +30,8 @@ MODELS = Path(__file__).with_name("example_models.py")
 CPP = ROOT / "examples" / "cpp" / "run_model.cc"
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "distributions.md"
+JOBS = 2
+"""Commands that run at once."""
 
 
 class Environment:
@@ -135,21 +137,19 @@ def main() -> None:
             compiler.follow(PAGE, "Without a checkout")
             compiler.say_size(f"what {PAGE.name} says")
             compiler.follow(README, "Five commands")
-        models = _compile(compiler, folder)
-        expected = {artifact: _outputs(compiler, "tvm-sched", "run", artifact) for artifact in models}
-        for number, python in enumerate([options.python, *options.also]):
-            runtime = WheelEnvironment(python, folder / f"runtime{number or ''}", wheels["runtime"])
-            print(runtime.run("python", ROOT / "distributions" / "check_runtime.py"), end="")
-            for artifact, outputs in expected.items():
-                found = _outputs(runtime, "tvm-sched-run", artifact)
-                assert found == outputs, f"{artifact}: other values with the runtime alone in {python}"
-            if number == 0:
-                _run_from_cpp(runtime, folder, models[0])
-        checker = WheelEnvironment(options.python, folder / "checker", wheels["check"])
-        print(
-            checker.run("tvm-sched-check", *(folder / f"{name}.json" for name in ("problem", "schedule", "evidence"))),
-            end="",
-        )
+        with ThreadPoolExecutor(JOBS) as pool:
+            checker = pool.submit(WheelEnvironment, options.python, folder / "checker", wheels["check"])
+            runtimes = [
+                pool.submit(WheelEnvironment, python, folder / f"runtime{number or ''}", wheels["runtime"])
+                for number, python in enumerate([options.python, *options.also])
+            ]
+            models = _compile(compiler, folder, pool)
+            expected = {model: pool.submit(_outputs, compiler, "tvm-sched", "run", model) for model in models}
+            for made in runtimes:
+                _check_runtime(made.result(), expected, pool)
+            _run_from_cpp(runtimes[0].result(), folder, models[0])
+        files = [folder / f"{name}.json" for name in ("problem", "schedule", "evidence")]
+        print(checker.result().run("tvm-sched-check", *files), end="")
         if isinstance(compiler, WheelEnvironment):
             _attach_others(compiler, wheels, folder)
     print(
@@ -199,23 +199,37 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _compile(environment: Environment, folder: Path) -> list[Path]:
-    """Artifacts of the example models, another for emulated devices, and a pipeline; a schedule on the way."""
-    environment.run("python", MODELS, folder)
+def _compile(environment: Environment, folder: Path, pool: ThreadPoolExecutor) -> list[Path]:
+    """Artifacts of the example models, another for emulated devices, and a pipeline; a schedule beside them."""
     common = ("--time-limit", 2, "--topology")
-    environment.run("tvm-sched", "compile", MODELS, *common, "cpu2", "-o", folder / "convolutions.so")
-    environment.run("tvm-sched", "compile", MODELS, *common, "v100-server", "-o", folder / "emulated.so")
+    commands = [
+        ("python", MODELS, folder),
+        ("tvm-sched", "compile", MODELS, *common, "cpu2", "-o", folder / "convolutions.so"),
+        ("tvm-sched", "compile", MODELS, *common, "v100-server", "-o", folder / "emulated.so"),
+        ("tvm-sched", "pipeline", MODELS, *common, "cpu2", "--artifact", folder / "stages.pipeline"),
+    ]
+    running = [pool.submit(environment.run, *command) for command in commands]
     environment.run("tvm-sched", "problem", MODELS, "--topology", "v100-server", "-o", folder / "problem.json")
     files = ("-o", folder / "schedule.json", "--evidence", folder / "evidence.json")
     environment.run("tvm-sched", "schedule", folder / "problem.json", "--time-limit", 2, *files)
-    environment.run("tvm-sched", "pipeline", MODELS, *common, "cpu2", "--artifact", folder / "stages.pipeline")
+    for each in running:
+        each.result()
     return [*sorted(folder.glob("*.so")), folder / "stages.pipeline"]
 
 
+def _check_runtime(
+    runtime: Environment, expected: dict[Path, Future[dict[str, bytes]]], pool: ThreadPoolExecutor
+) -> None:
+    """The runtime's modules import, and artifacts give the values that they have where they were compiled."""
+    print(runtime.run("python", ROOT / "distributions" / "check_runtime.py"), end="")
+    found = {artifact: pool.submit(_outputs, runtime, "tvm-sched-run", artifact) for artifact in expected}
+    for artifact, outputs in expected.items():
+        assert found[artifact].result() == outputs.result(), f"{artifact}: other values in {runtime.folder.name}"
+
+
 def _outputs(environment: Environment, *command: object) -> dict[str, bytes]:
-    """The files of outputs that a command writes, of random inputs by one seed."""
-    target = environment.folder / "outputs"
-    shutil.rmtree(target, ignore_errors=True)
+    """The files of outputs that a command writes, of random inputs by one seed; its last word names the artifact."""
+    target = environment.folder / f"outputs of {Path(str(command[-1])).name}"
     environment.run(*command, "--repeat", 2, "--output", target)
     return {file.name: file.read_bytes() for file in target.iterdir()}
 
