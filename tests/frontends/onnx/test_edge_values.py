@@ -357,6 +357,18 @@ def test_gemm_of_integers_is_exact():
         run(text.format(0.5, 1.0), a, b, c)
 
 
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int16", "uint16"])
+def test_quantised_numbers_saturate(kind):
+    limits, x = np.iinfo(kind), floats(-INF, -3.4e38, -3e9, -1, -0.0, 0.5, 1.5, 3e9, 3.4e38, INF)
+    zero = 3
+    found = run(
+        f"float[10] x) => ({kind}[10] y) <float s = {{1.0}}, {kind} z = {{{zero}}}> {{ y = QuantizeLinear(x, s, z) }}",
+        x,
+        opset=21,
+    )
+    equal(found, np.clip(np.rint(x.astype("float64")) + zero, limits.min, limits.max).astype(kind))
+
+
 FUNCTIONS = {
     "Relu": lambda x, a, b: np.maximum(x, 0),
     "Tanh": lambda x, a, b: np.tanh(x),

@@ -10,7 +10,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 - ``RoiAlign``: with the mode ``max`` interpolates before it takes the maximum; ONNX takes the maximum of the weighted
   corners.
 - ``ConvTranspose``: ignores the attribute ``output_shape``.
-- ``GridSample``: gives float32 for images of integers.
+- ``GridSample``: gives float32 for images of integers and halves.
 """
 
 from __future__ import annotations
@@ -178,10 +178,13 @@ def roi_align(node: Node) -> relax.Expr:
 
 @converter("GridSample")
 def grid_sample(node: Node) -> relax.Expr:
-    """Convert GridSample; integer images are sampled in float32 and rounded towards zero, as NumPy casts."""
+    """Convert GridSample; other images than float32 ones keep their type, integers rounded towards zero, as NumPy casts.
+
+    Integers and halves are sampled in float32.
+    """
     x = node.input(0)
     kind = dtype_of(x)
-    if kind.startswith(("float", "bfloat")):
+    if kind in ("float32", "float64"):
         return convert_upstream(node)
     wide = node.emit(relax.op.astype(x, "float32"))
     return relax.op.astype(node.emit(convert_upstream(replace(node, inputs=(wide, *node.inputs[1:])))), kind)
