@@ -122,7 +122,7 @@ def chain(names: list[str], rng: np.random.Generator) -> tuple[onnx.ModelProto, 
 
 @pytest.mark.slow
 @hypothesis.settings(
-    max_examples=150 if THOROUGH else 4,
+    max_examples=60 if THOROUGH else 4,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(hypothesis.HealthCheck),
