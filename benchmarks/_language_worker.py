@@ -85,7 +85,74 @@ class LlamaCpp:
         return times
 
 
-ENGINES = {"tvm_sched": Ours, "transformers": Transformers, "llama.cpp": LlamaCpp}
+class OpenVino:
+    """OpenVINO GenAI; PATH is FOLDER:PRECISION, the precision of its arithmetic; "" is its default."""
+
+    def __init__(self, path: str, threads: int) -> None:
+        import openvino
+        import openvino_genai
+
+        folder, _, precision = path.rpartition(":")
+        settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
+        if precision:
+            settings["INFERENCE_PRECISION_HINT"] = precision
+        self.openvino, self.genai = openvino, openvino_genai
+        self.model = openvino_genai.LLMPipeline(folder, "CPU", **settings)
+
+    def run(self, tokens: list[int], steps: int) -> list[Seconds]:
+        """Times at the start, after the first token, and after the last."""
+        import numpy
+
+        genai, times = self.genai, []
+
+        class Watch(genai.StreamerBase):
+            def write(self, token):
+                if not times:
+                    times.append(clock())
+                return genai.StreamingStatus.RUNNING
+
+            def end(self):
+                pass
+
+        ids = numpy.array([tokens], numpy.int64)
+        given = genai.TokenizedInputs(self.openvino.Tensor(ids), self.openvino.Tensor(numpy.ones_like(ids)))
+        options = genai.GenerationConfig()
+        options.max_new_tokens, options.ignore_eos, options.do_sample = steps + 1, True, False
+        start = clock()
+        self.model.generate(given, options, Watch())
+        return [start, *times, clock()]
+
+
+class OnnxRuntime:
+    """ONNX Runtime GenAI; PATH is a folder that its builder wrote."""
+
+    def __init__(self, path: str, threads: int) -> None:
+        import onnxruntime_genai
+
+        self.genai = onnxruntime_genai
+        config = onnxruntime_genai.Config(path)
+        session = {"session_options": {"intra_op_num_threads": threads, "inter_op_num_threads": 1}}
+        config.overlay(json.dumps({"model": {"decoder": session}}))
+        self.model = onnxruntime_genai.Model(config)
+
+    def run(self, tokens: list[int], steps: int) -> list[Seconds]:
+        """Times at the start, after the first token, and after the last."""
+        options = self.genai.GeneratorParams(self.model)
+        options.set_search_options(max_length=1024, min_length=len(tokens) + steps + 1, do_sample=False)
+        times = [clock()]
+        generator = self.genai.Generator(self.model, options)
+        generator.append_tokens(tokens)
+        for step in range(steps + 1):
+            generator.generate_next_token()
+            if step == 0:
+                times.append(clock())
+        return [*times, clock()]
+
+
+ENGINES = {
+    "tvm_sched": Ours, "transformers": Transformers, "llama.cpp": LlamaCpp, "OpenVINO GenAI": OpenVino,
+    "ONNX Runtime GenAI": OnnxRuntime,
+}  # fmt: skip
 
 
 def main() -> None:

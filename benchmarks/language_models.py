@@ -1,17 +1,17 @@
-"""Tokens a second of language models on CPUs: tvm_sched beside llama.cpp and transformers, and what number formats cost.
+r"""Tokens a second of language models on CPUs: tvm_sched beside other engines, and what number formats cost.
 
 The model is a folder of Hugging Face with a tokenizer. Engines run in processes of their own, one at a time, in alternating
-turns. The figure is the least processor time of all turns, divided by the threads, since the machine may be shared: with one
-thread it is the time that the engine would take alone. llama.cpp gets the same weights, which ``gguf`` writes in its formats
-from a GGUF file of the model (``--gguf``). An engine whose package is missing is left out, and the page says so.
+turns. The figure is the least time of all turns: by the clock, or with ``--shared`` the processor time over the threads.
+llama.cpp gets the same weights, which ``gguf`` writes in its formats from a GGUF file of the model (``--gguf``). Models
+that their own tools have converted are named by ``--peer``. ``--json`` keeps results, so that formats and numbers of
+threads may be measured one after the other; without formats, only the page is written.
 
-    python benchmarks/language_models.py gemma-hf --gguf gemma.gguf --markdown docs/results/language_models.md
+    python benchmarks/language_models.py gemma-hf --gguf gemma.gguf --python peers/bin/python --json speed.json \
+        --peer "OpenVINO GenAI,int8,ov-int8:" --markdown docs/results/language_models.md
 """
 
 from __future__ import annotations
 
-import importlib.util
-import itertools
 import json
 import os
 import subprocess
@@ -34,9 +34,11 @@ TEXT = HERE.parent / "docs" / "model.md"
 class Worker:
     """A process of ``_language_worker.py``."""
 
-    def __init__(self, engine: str, path: str, threads: int) -> None:
+    def __init__(self, engine: str, path: str, threads: int, python: str) -> None:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "TOKENIZERS_PARALLELISM": "false"}
-        command = [sys.executable, str(HERE / "_language_worker.py"), engine, path, str(threads)]
+        if engine != "tvm_sched":
+            environment.pop("PYTHONPATH", None)
+        command = [python, str(HERE / "_language_worker.py"), engine, path, str(threads)]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -104,27 +106,41 @@ def write_gguf(source: Path, target: Path, kind: str) -> None:
     writer.close()
 
 
-def losses(artifact: Path, tokens: list[int]) -> float:
-    """Mean of -log(probability) of the tokens after the first."""
+PIECE, EVERY = 128, 4
+"""Rows of the plan for prompts, and that of how many tokens the loss is measured with it: each needs a run of its own."""
+
+
+def losses(artifact: Path, tokens: list[int], *, pieces: bool) -> dict[int, float]:
+    """-log(probability) of tokens by position: read one by one, or in pieces, of which some rows are looked at."""
     from tvm_sched_language import Generator
 
-    module, total = Generator(artifact).module, 0.0
-    for position, (token, following) in enumerate(itertools.pairwise(tokens)):
-        given = (np.array([number], np.int32) for number in (token, position, 0, 0))
-        logits = module.run(*given)[0][0].astype(np.float64)
-        largest = logits.max()
-        total += largest + np.log(np.exp(logits - largest).sum()) - logits[following]
-    return total / (len(tokens) - 1)
+    module, found = Generator(artifact).module, {}
+    size = PIECE if pieces else 1
+    for begin in range(0, len(tokens) - size, size):
+        positions = np.arange(begin, begin + size, dtype=np.int32)
+        given = (np.array(tokens[begin : begin + size], np.int32), positions, np.zeros(size, np.int32))
+        for row in range(EVERY - 1, size, EVERY) if pieces else (0,):
+            logits = module.run(*given, np.array([row], np.int32))[0][0].astype(np.float64)
+            largest = logits.max()
+            place = begin + row + 1
+            found[place] = float(largest + np.log(np.exp(logits - largest).sum()) - logits[tokens[place]])
+    return found
 
 
-def reference_losses(folder: Path, tokens: list[int]) -> float:
+def reference_losses(folder: Path, tokens: list[int]) -> dict[int, float]:
     """The same by transformers in float32."""
     import torch
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     with torch.inference_mode():
-        return float(model(torch.tensor([tokens]), labels=torch.tensor([tokens])).loss)
+        chances = torch.log_softmax(model(torch.tensor([tokens])).logits[0].double(), -1)
+    return {place: -float(chances[place - 1, tokens[place]]) for place in range(1, len(tokens))}
+
+
+def perplexities(found: dict[int, float], reference: dict[int, float]) -> tuple[float, float]:
+    """Those of a reading and of the reference for the same tokens."""
+    return tuple(float(np.exp(np.mean([of[place] for place in found]))) for of in (found, reference))  # type: ignore[return-value]
 
 
 def size_of(artifact: Path) -> float:
@@ -134,19 +150,22 @@ def size_of(artifact: Path) -> float:
 
 
 def measure(
-    engines: dict[tuple[str, str], str], threads: int, tokens: list[int], steps: int, rounds: int
-) -> dict[tuple[str, str], dict[str, list[float]]]:
-    """The least processor seconds, and seconds, of prompt and decode by engine and format, in alternating turns."""
-    best: dict[tuple[str, str], dict[str, list[float]]] = {}
-    workers = {key: Worker(key[0], path, threads) for key, path in engines.items()}
+    engines: dict[str, tuple[str, str]], threads: int, tokens: list[int], steps: int, rounds: int
+) -> dict[str, dict[str, list[float]]]:
+    """The least processor seconds, and seconds, of prompt and decode by engine, in alternating turns.
+
+    ``engines`` has the path and the Python of each.
+    """
+    best: dict[str, dict[str, list[float]]] = {}
+    workers = {engine: Worker(engine, path, threads, python) for engine, (path, python) in engines.items()}
     try:
         for worker in workers.values():
             worker.measure(tokens, 2)  # warm
         for _ in range(rounds):
-            for key, worker in workers.items():
+            for engine, worker in workers.items():
                 for part, seconds in worker.measure(tokens, steps).items():
-                    known = best.setdefault(key, {}).setdefault(part, seconds)
-                    best[key][part] = [min(a, b) for a, b in zip(known, seconds, strict=True)]
+                    known = best.setdefault(engine, {}).setdefault(part, seconds)
+                    best[engine][part] = [min(a, b) for a, b in zip(known, seconds, strict=True)]
     finally:
         for worker in workers.values():
             worker.end()
@@ -158,19 +177,20 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("folder", type=Path, help="folder of Hugging Face")
     arguments.add_argument("--gguf", type=Path, help="the same model as GGUF, for llama.cpp")
+    arguments.add_argument("--python", default=sys.executable, help="the Python of the other engines")
+    arguments.add_argument(
+        "--peer", action="append", default=[], metavar="ENGINE,FORMAT,PATH",
+        help="a model of OpenVINO GenAI (PATH is FOLDER:PRECISION) or ONNX Runtime GenAI (FOLDER), or of transformers "
+        "(FOLDER:DTYPE)",
+    )  # fmt: skip
     arguments.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="numbers of threads")
     arguments.add_argument("--rounds", type=int, default=3, help="turns of each engine")
     arguments.add_argument("--prompt", type=int, default=128, help="tokens of the prompt")
     arguments.add_argument("--steps", type=int, default=32, help="decode steps")
-    arguments.add_argument("--formats", nargs="+", default=list(FORMATS), choices=FORMATS, help="formats of weights")
-    arguments.add_argument(
-        "--llama", nargs="*", default=list(GGUF), choices=list(GGUF), help="those that llama.cpp runs, too"
-    )
-    arguments.add_argument(
-        "--transformers", nargs="*", default=["float32", "bfloat16"], choices=["float32", "bfloat16"],
-        help="those that transformers runs, too",
-    )  # fmt: skip
+    arguments.add_argument("--formats", nargs="*", default=list(FORMATS), choices=FORMATS, help="formats of weights")
+    arguments.add_argument("--quality", action="store_true", help="measure the perplexity of the formats, too")
     arguments.add_argument("--text", type=int, default=512, help="tokens of the text for perplexity")
+    arguments.add_argument("--shared", action="store_true", help="figures from processor time")
     arguments.add_argument(
         "--work", type=Path, help="folder for artifacts and GGUF files, kept; default: a temporary one"
     )
@@ -179,58 +199,59 @@ def main() -> None:
         _run(given, given.work or Path(temporary))
 
 
+def _engines(given: Any, kind: str, work: Path) -> dict[str, tuple[str, str]]:
+    """Path and Python of the engines that have a model in this format."""
+    engines = {"tvm_sched": (str(work / f"{kind}.so"), sys.executable)}
+    for peer in given.peer:
+        engine, of, path = peer.split(",", 2)
+        if of == kind:
+            engines[engine] = (path, given.python)
+    if given.gguf and kind in GGUF:
+        path = work / f"{GGUF[kind]}.gguf"
+        if not path.exists():
+            write_gguf(given.gguf, path, GGUF[kind])
+        engines["llama.cpp"] = (str(path), given.python)
+    return engines
+
+
 def _run(given: Any, work: Path) -> None:
     work.mkdir(exist_ok=True)
     formats = ("float32", "int4") if given.quick else tuple(given.formats)
-    artifacts = {kind: work / f"{kind}.so" for kind in formats}
-    if missing := tuple(kind for kind, path in artifacts.items() if not path.exists()):
+    if missing := tuple(kind for kind in formats if not (work / f"{kind}.so").exists()):
         compile_formats(given.folder, missing, work)
-    engines = {("tvm_sched", kind): str(path) for kind, path in artifacts.items()}
-    for kind in given.transformers:
-        engines["transformers", kind] = f"{given.folder}:{kind}"
-    left_out = []
-    if given.gguf and importlib.util.find_spec("xllamacpp") and importlib.util.find_spec("gguf"):
-        for kind in given.llama:
-            if kind in formats:
-                path = work / f"{GGUF[kind]}.gguf"
-                if not path.exists():
-                    write_gguf(given.gguf, path, GGUF[kind])
-                engines["llama.cpp", kind] = str(path)
-    else:
-        left_out.append("llama.cpp (packages xllamacpp and gguf, and --gguf)")
     tokens = _tokens(given.folder, 1 + max(given.prompt, given.text))
-    page = Page(
-        "Language models on CPUs",
-        given.markdown,
-        notes=f"The model is `{given.folder.name}`; the prompt has {given.prompt} tokens, {given.steps} steps follow.\n"
-        f"Tokens a second are computed from the least processor time of {given.rounds} alternating turns, divided by\n"
-        "the threads; the machine was shared with other work, so times by the clock say little.",
-    )
-    if left_out:
-        page.text(f"Left out: {', '.join(left_out)}.")
-    rows: list[dict[str, Any]] = []
-    for threads in given.threads:
-        found = measure(engines, threads, tokens[: given.prompt], given.steps, given.rounds)
-        for (engine, kind), seconds in found.items():
-            rows.append(
-                {
-                    "threads": threads, "format": kind, "engine": engine,
-                    "prompt": given.prompt * threads / seconds["prompt"][0],
-                    "decode": given.steps * threads / seconds["decode"][0],
-                    "first": seconds["prompt"][0] / threads,
-                }
-            )  # fmt: skip
-            print(rows[-1], flush=True)
-    tokens = tokens[: given.text + 1]
-    reference = reference_losses(given.folder, tokens)
-    quality = []
-    for kind, path in artifacts.items():
-        loss = losses(path, tokens)
-        quality.append(
-            {"format": kind, "MiB": size_of(path), "perplexity": np.exp(loss), "more": np.exp(loss - reference) - 1}
-        )
-        print(quality[-1], flush=True)
-    _write(given, page, rows, quality, float(np.exp(reference)), len(tokens) - 1)
+    known: dict[str, list[dict[str, Any]]] = {"speed": [], "quality": []}
+    if given.json and given.json.exists():
+        known = json.loads(given.json.read_text())
+
+    def keep(part: str, row: dict[str, Any], *keys: str) -> None:
+        known[part] = [other for other in known[part] if any(other[key] != row[key] for key in keys)]
+        known[part].append(row)
+        print(row, flush=True)
+        if given.json:
+            given.json.write_text(json.dumps(known, indent=1))
+
+    for kind in formats:
+        for threads in given.threads:
+            found = measure(_engines(given, kind, work), threads, tokens[: given.prompt], given.steps, given.rounds)
+            for engine, seconds in found.items():
+                prompt, decode = (seconds[part][0] / threads if given.shared else seconds[part][1] for part in seconds)
+                row = {
+                    "threads": threads, "format": kind, "engine": engine, "prompt": given.prompt / prompt,
+                    "decode": given.steps / decode, "first": prompt, "tokens": [given.prompt, given.steps],
+                    "clock": "processor" if given.shared else "wall",
+                }  # fmt: skip
+                keep("speed", row, "threads", "format", "engine")
+    if given.quality:
+        text = tokens[: given.text + 1]
+        reference = reference_losses(given.folder, text)
+        for kind in formats:
+            path = work / f"{kind}.so"
+            row = {"format": kind, "MiB": size_of(path), "tokens": given.text}
+            for part, pieces in (("steps", False), ("prompts", True)):
+                row[part], row[f"{part}_reference"] = perplexities(losses(path, text, pieces=pieces), reference)
+            keep("quality", row, "format")
+    _write(given, known)
 
 
 def _tokens(folder: Path, count: int) -> list[int]:
@@ -240,33 +261,53 @@ def _tokens(folder: Path, count: int) -> list[int]:
     return list(found[:count])
 
 
-def _write(
-    given: Any, page: Page, rows: list[dict[str, Any]], quality: list[dict[str, Any]], reference: float, count: int
-) -> None:
-    for threads in dict.fromkeys(row["threads"] for row in rows):
+def _write(given: Any, known: dict[str, list[dict[str, Any]]]) -> None:
+    rows, quality = known["speed"], known["quality"]
+    clocks = {row["clock"] for row in rows}
+    sizes = sorted({tuple(row["tokens"]) for row in rows})
+    notes = f"The model is `{given.folder.name}`. " + " ".join(
+        f"The prompt has {prompt} tokens, {steps} steps follow." for prompt, steps in sizes
+    )
+    notes += (
+        "\nFigures are from the least processor time of alternating turns, divided by the threads; the machine was shared."
+        if clocks == {"processor"}
+        else "\nFigures are from the least time of alternating turns by the clock, while no other job ran on the machine."
+    )
+    page = Page("Language models on CPUs", given.markdown, notes=notes)
+    for threads in sorted({row["threads"] for row in rows}):
         page.text(f"## {threads} thread{'s' if threads > 1 else ''}")
         page.table(
             ["format", "engine", "prompt, tokens/s", "decode, tokens/s", "first token, s"],
             [
-                [row["format"], row["engine"], f"{row['prompt']:.0f}", f"{row['decode']:.1f}", f"{row['first']:.2f}"]
+                [row["format"], row["engine"], f"{row['prompt']:.0f}", f"{row['decode']:.1f}", f"{row['first']:.3f}"]
                 for kind in FORMATS
                 for row in rows
                 if (row["threads"], row["format"]) == (threads, kind)
             ],
             left=2,
         )
-    page.text("## What formats cost")
-    page.text(
-        f"Perplexity of {count} tokens of `docs/model.md`; transformers in float32: {reference:.3f}. Products with 8 and 4 "
-        "bits also round each group of 32 activations to 8 bits."
-    )
-    page.table(
-        ["format", "artifact, MiB", "perplexity", "more than transformers"],
-        [[q["format"], f"{q['MiB']:.0f}", f"{q['perplexity']:.3f}", f"{100 * q['more']:+.2f} %"] for q in quality],
-    )
+    if quality:
+        page.text("## What formats cost")
+        page.text(
+            f"Perplexity of {quality[0]['tokens']} tokens of `docs/model.md`; transformers in float32: "
+            f"{quality[0]['steps_reference']:.3f}. *Steps*: read one by one, as text is generated; products with 8 and 4 "
+            f"bits also round each group of 32 activations to 8 bits. *Prompts*: every {EVERY}th of the tokens, read in "
+            f"pieces of {PIECE} (transformers: {quality[0]['prompts_reference']:.3f})."
+        )
+        page.table(
+            ["format", "artifact, MiB", "steps", "more than transformers", "prompts", "more than transformers"],
+            [
+                [kind, f"{q['MiB']:.0f}", *(text for part in ("steps", "prompts") for text in _loss_cells(q, part))]
+                for kind in FORMATS
+                for q in quality
+                if q["format"] == kind
+            ],
+        )
     page.write()
-    if given.json:
-        given.json.write_text(json.dumps({"speed": rows, "quality": quality}, indent=1))
+
+
+def _loss_cells(row: dict[str, Any], part: str) -> list[str]:
+    return [f"{row[part]:.3f}", f"{100 * (row[part] / row[part + '_reference'] - 1):+.2f} %"]
 
 
 if __name__ == "__main__":

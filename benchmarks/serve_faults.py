@@ -1,8 +1,10 @@
 """Faults while requests are under way, counted: requests that were lost, answered twice or wrong.
 
-Clients ask without a pause, each request with numbers of its own that are exact in float32, so that an answer to another
-request is seen. Meanwhile faults happen to the server, one after the other. A request whose connection breaks, or that gets
-503, is sent again by its client. It counts as lost if it is never answered.
+Clients ask without a pause, each request with numbers of its own that are exact in float32, so that an answer to
+another request is seen. Meanwhile faults happen, one after the other: to the server, or to a pipeline of two stages
+with two replicas each, which three clients ask through two gateways and one through Ray. A request whose connection
+breaks, or that gets 503, is sent again by its client, to the next gateway if there are several. It counts as lost if it
+gets another error, or no answer in a minute.
 """
 
 from __future__ import annotations
@@ -40,13 +42,45 @@ def main() -> None:
     arguments.add_argument(
         "--cluster-rounds", type=int, default=0, metavar="N", help="of each fault of a pipeline on Ray"
     )
+    arguments.add_argument(
+        "--cluster-seconds", type=float, default=60.0, metavar="SECONDS", help="after which a fault has no more rounds"
+    )
+    arguments.add_argument(
+        "--requests", type=int, default=100_000, metavar="N", help="to the pipeline, before memory is read again; or 0"
+    )
+    arguments.add_argument(
+        "--server-requests",
+        type=int,
+        default=0,
+        metavar="N",
+        help="to the server, before its memory is read again; or 0",
+    )
+    arguments.add_argument(
+        "--only", default="", metavar="TEXT", help="faults of the pipeline with this in their names: a portion of a run"
+    )
+    arguments.add_argument(
+        "--earlier",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help="JSON of earlier portions, to report with this",
+    )
     options = arguments.parse_args()
     rounds = 5 if options.quick else options.rounds
+    rows = [Row(**row) for file in options.earlier for row in json.loads(file.read_text())]
     with tempfile.TemporaryDirectory() as folder:
-        rows = list(_server_faults(Path(folder), rounds))
+        if rounds or options.server_requests:
+            rows += _server_faults(Path(folder), rounds, options.server_requests)
         if options.cluster_rounds:
-            rows += _cluster_faults(Path(folder), options.cluster_rounds)
+            rows += _cluster_faults(
+                Path(folder), options.cluster_rounds, options.cluster_seconds, options.requests, options.only
+            )
     report("Faults under load, counted", rows, options.json, options.markdown, notes=" ".join(str(__doc__).split()))
+
+
+class _LostError(Exception):
+    """An answer that is an error."""
 
 
 class Load:
@@ -68,6 +102,9 @@ class Load:
             while True:
                 try:
                     answer = ask(x)
+                except _LostError:
+                    self._count("lost")
+                    break
                 except (OSError, http.client.HTTPException) as error:
                     if not isinstance(error, ConnectionRefusedError):  # otherwise nothing was sent
                         self._count("sent again")
@@ -147,8 +184,8 @@ class Server:
         connection.close()
 
 
-def _http_client(port: int, counts: Callable[[str], None]) -> Callable[[Any], Any]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+def _http_client(port: int, counts: Callable[[str], None], seconds: float = PATIENCE) -> Callable[[Any], Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
 
     def ask(x: Any) -> Any:
         document = {"inputs": [{"name": "x", "shape": x.shape, "datatype": "FP32", "data": x.reshape(-1).tolist()}]}
@@ -157,20 +194,21 @@ def _http_client(port: int, counts: Callable[[str], None]) -> Callable[[Any], An
             with contextlib.suppress(BlockingIOError):
                 if connection.sock.recv(1, socket.MSG_PEEK):
                     counts("answered twice")
-            connection.sock.settimeout(PATIENCE)
+            connection.sock.settimeout(seconds)
         connection.request("POST", "/v2/models/m/infer", json.dumps(document))
         answer = connection.getresponse()
         content = answer.read()
         if answer.status == 503:
             raise OSError("busy")
         if answer.status != 200:
-            return None
+            print(answer.status, content[:300], flush=True)
+            raise _LostError
         return np.array(json.loads(content)["outputs"][0]["data"], np.float32).reshape(1, 4)
 
     return ask
 
 
-def _server_faults(folder: Path, rounds: int) -> Iterator[Row]:
+def _server_faults(folder: Path, rounds: int, requests: int) -> Iterator[Row]:
     versions = [_artifact(folder / f"by{factor}.so", factor) for factor in (1, 2)]
     repository = folder / "repository"
     repository.mkdir()
@@ -220,7 +258,9 @@ def _server_faults(folder: Path, rounds: int) -> Iterator[Row]:
         "server killed (SIGKILL) and started": killed,
     }  # fmt: skip
     try:
-        for name, fault in faults.items():
+        if requests:
+            yield from _memory({"server": server.process.pid}, [server.port], requests)
+        for name, fault in faults.items() if rounds else ():
             few = rounds if fault in (reload, client_killed, stopped) else max(1, rounds // 10)
             yield from _under_load(
                 name, few, fault,
@@ -238,6 +278,7 @@ def _under_load(
     fault: Callable[[int], None],
     client: Callable[[Callable[[str], None]], Callable[[Any], Any]],
     expected: Callable[[Any], list[Any]],
+    seconds: float = float("inf"),
 ) -> Iterator[Row]:
     began = time.monotonic()
     load: Load | None = None
@@ -247,68 +288,224 @@ def _under_load(
             load._count(what)
 
     load = Load(lambda: client(count), expected)
-    for number in range(rounds):
+    faults = 0
+    while faults < rounds and time.monotonic() < began + seconds:
         before = load.counts["right"]
-        fault(number)
+        fault(faults)
+        faults += 1
         while load.counts["right"] < before + 2 * CLIENTS and time.monotonic() < began + 600:
             time.sleep(0.001)
-    yield from _rows(name, rounds, load.end(), time.monotonic() - began)
+    yield from _rows(name, faults, load.end(), time.monotonic() - began)
     print(name, dict(load.counts), flush=True)
 
 
-def _cluster_faults(folder: Path, rounds: int) -> list[Row]:
-    """Faults of a pipeline of two stages on a Ray cluster of this machine's processes."""
-    import ray
+class Gateway:
+    """`tvm-sched gateway` as a process that may be started again on its port."""
 
-    from tvm_sched.errors import TvmSchedError
+    def __init__(self, address: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as found:
+            self.port = found.getsockname()[1]
+        self._command = [
+            sys.executable, "-m", "tvm_sched.cli", "gateway", "m", "--address", address, "--port", str(self.port),
+            "--no-grpc", "--json",
+        ]  # fmt: skip
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it serves."""
+        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline(), "the gateway did not start"
+
+
+def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int, only: str) -> list[Row]:
+    """Faults of a pipeline on a Ray cluster of this machine's processes, which clients ask through two gateways."""
     from tvm_sched.relax import compile_pipeline
-    from tvm_sched_cluster.serving import Client, Deployment, StagePlacement, connect, deploy, rollout, status, undeploy
+    from tvm_sched_cluster.serving import Deployment, connect, deploy
+    from tvm_sched_cluster.serving.deployment import StagePlacement
     from tvm_sched_cluster.serving.local_cluster import LocalCluster
 
     paths = [folder / f"{factor}.pipeline" for factor in (1, 2)]
     for factor, path in enumerate(paths, 1):
         compile_pipeline(_two_layers(factor), "cpu2", 2, "equal-split", cost_model="roofline").export(path)
     rows: list[Row] = []
-    with LocalCluster(4, {"dev": 1}) as cluster:
+    with _small_disk(folder / "cache"), LocalCluster(3, {"dev": 4}) as cluster:
         connect(cluster.address)
-        deploy(
-            Deployment("m", str(paths[0]), (StagePlacement({"dev": 1}),) * 2, hang_timeout=3.0, timeout=PATIENCE),
-            seconds=300,
-        )
+        deployment = Deployment(
+            "m", str(paths[0]), (StagePlacement({"dev": 1}),) * 2, "SPREAD", replicas=2, hang_timeout=3.0,
+            timeout=PATIENCE, retries=9,
+        )  # fmt: skip
+        deploy(deployment, seconds=300)
+        gateways = [Gateway(cluster.address) for _ in range(2)]
+        try:
+            which = itertools.count()
 
-        def stage_process(number: int) -> int:
-            while True:
-                with contextlib.suppress(TvmSchedError, KeyError):
-                    return int(status("m")["stages"][number % 2]["process"])
+            def client(count: Callable[[str], None]) -> Callable[[Any], Any]:
+                number = next(which)
+                if name != _HEAD_KILLED and number % CLIENTS == CLIENTS - 1:
+                    return _ray_client()
+                # A stopped gateway answers nothing, and keeps its connections.
+                return _http_client(gateways[number % len(gateways)].port, count, 10.0)
 
-        def entry(number: int) -> None:
-            ray.kill(ray.get_actor("m/ingress", "tvm_sched"), no_restart=False)
-
-        faults = {
-            "a stage's process killed": lambda number: os.kill(stage_process(number), signal.SIGKILL),
-            "a stage's process stopped (SIGSTOP)": lambda number: os.kill(stage_process(number), signal.SIGSTOP),
-            "the ingress killed": entry,
-            "another artifact rolled out": lambda number: rollout("m", paths[(number + 1) % 2], seconds=300) and None,
-        }
-
-        def client(count: Callable[[str], None]) -> Callable[[Any], Any]:
-            asked = Client("m")
-
-            def ask(x: Any) -> Any:
-                try:
-                    return asked.run(x)[0]
-                except TvmSchedError as error:
-                    raise OSError(str(error)) from None
-
-            return ask
-
-        for name, fault in faults.items():
-            rows += _under_load(
-                f"pipeline: {name}", rounds, fault, client,
-                lambda x: [x @ _square(factor) @ _weights(factor) for factor in (1, 2)],
-            )  # fmt: skip
-        undeploy("m")
+            if requests:
+                rows += _memory_of_cluster(gateways, requests)
+            for name, fault in _faults_of_cluster(cluster, gateways, paths).items():
+                if only not in name:
+                    continue
+                rows += _under_load(
+                    f"pipeline: {name}", 1 if name == _HEAD_KILLED else rounds, fault, client,
+                    lambda x: [x @ _square(factor) @ _weights(factor) for factor in (1, 2)], seconds,
+                )  # fmt: skip
+        finally:
+            for gateway in gateways:
+                gateway.process.kill()
+                gateway.process.wait()
     return rows
+
+
+def _ray_client() -> Callable[[Any], Any]:
+    from tvm_sched.errors import TvmSchedError
+    from tvm_sched_cluster.serving import Client
+
+    asked: list[Client] = []
+
+    def ask(x: Any) -> Any:
+        try:
+            asked[:] = asked or [Client("m")]
+            return asked[0].run(x)[0]
+        except TvmSchedError as error:
+            raise OSError(str(error)) from None
+
+    return ask
+
+
+_HEAD_KILLED = "the head killed: 90 s without it"
+
+
+def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path]) -> dict[str, Callable[[int], None]]:
+    import ray
+
+    from tvm_sched.errors import ServingError, TvmSchedError
+    from tvm_sched.pipeline import load_manifest
+    from tvm_sched_cluster.serving import rollout, status
+    from tvm_sched_cluster.serving.artifact_store import local_folder
+
+    served = 0
+
+    def stage(number: int) -> dict[str, Any]:
+        """Return a process that is ready; another one each time."""
+        while True:
+            with contextlib.suppress(TvmSchedError, IndexError):
+                ready = [each for each in status("m")["stages"] if each["state"] == "ready"]
+                if len(ready) == 4:
+                    return dict(ready[number % 4])
+            time.sleep(0.05)
+
+    def node_killed(number: int) -> None:
+        cluster.kill(stage(number)["node"])
+        cluster.add()
+
+    def gateway_killed(number: int) -> None:
+        gateways[number % 2].process.kill()
+        gateways[number % 2].process.wait()
+        gateways[number % 2].start()
+
+    def gateway_stopped(number: int) -> None:
+        gateways[number % 2].process.send_signal(signal.SIGSTOP)
+        time.sleep(0.3)
+        gateways[number % 2].process.send_signal(signal.SIGCONT)
+
+    def rolled_out(number: int) -> None:
+        nonlocal served
+        served = 1 - served
+        rollout("m", paths[served], seconds=300)
+
+    def disk_full(number: int) -> None:
+        """Without room on the nodes' disk, a rollout fails and a stage that is lost starts again."""
+        shutil.rmtree(local_folder(load_manifest(paths[1 - served])), ignore_errors=True)
+        filler = Path(os.environ["TVM_SCHED_CACHE"]) / "filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 12))
+        try:
+            with contextlib.suppress(ServingError):
+                rollout("m", paths[1 - served], seconds=300)
+                raise AssertionError("it was rolled out without room on the disk")
+            os.kill(stage(number)["process"], signal.SIGKILL)
+            stage(number)
+        finally:
+            filler.unlink()
+
+    def head_killed(number: int) -> None:
+        cluster.kill_head()
+        time.sleep(90)
+
+    faults = {
+        "a stage's process killed": lambda number: os.kill(stage(number)["process"], signal.SIGKILL),
+        "a stage's process stopped (SIGSTOP)": lambda number: os.kill(stage(number)["process"], signal.SIGSTOP),
+        "the ingress killed": lambda number: ray.kill(ray.get_actor("m/ingress", "tvm_sched"), no_restart=False),
+        "a gateway killed": gateway_killed,
+        "a gateway stopped (SIGSTOP) and continued": gateway_stopped,
+        "a node killed, another joins": node_killed,
+        "another artifact rolled out": rolled_out,
+        "the disk full: a rollout fails, a stage killed": disk_full,
+        _HEAD_KILLED: head_killed,
+    }
+    if not os.path.ismount(os.environ["TVM_SCHED_CACHE"]):
+        faults.pop("the disk full: a rollout fails, a stage killed")
+    return faults
+
+
+@contextlib.contextmanager
+def _small_disk(folder: Path) -> Iterator[None]:
+    """Let nodes keep artifacts on a disk of 8 MiB, if this user may make one."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)]
+    mounted = shutil.which("mount") is not None and subprocess.run(command, capture_output=True).returncode == 0
+    os.environ["TVM_SCHED_CACHE"] = str(folder)
+    try:
+        yield
+    finally:
+        if mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def _memory_of_cluster(gateways: list[Gateway], requests: int) -> Iterator[Row]:
+    from tvm_sched_cluster.serving import status
+
+    processes = {f"gateway {number}": gateway.process.pid for number, gateway in enumerate(gateways)}
+    for each in status("m")["stages"]:
+        processes[f"stage {each['stage']}.{each['replica']}"] = each["process"]
+    yield from _memory(processes, [gateway.port for gateway in gateways], requests)
+
+
+def _memory(processes: dict[str, int], ports: list[int], requests: int) -> Iterator[Row]:
+    """Resident memory of the processes, before and after many requests."""
+    x = np.ones((1, SIZE), np.float32)
+
+    def ask(count: int) -> None:
+        def work(number: int) -> None:
+            client = _http_client(ports[number % len(ports)], lambda _: None)
+            for _ in range(count // CLIENTS):
+                client(x)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    ask(requests // 10)
+    before = {name: _resident_mib(process) for name, process in processes.items()}
+    ask(requests)
+    for name, process in processes.items():
+        yield Row(name, f"after {requests // 10:,} requests", before[name], "MiB resident")
+        yield Row(name, f"after {requests:,} more", _resident_mib(process), "MiB resident")
+
+
+def _resident_mib(process: int) -> float:
+    (line,) = [line for line in Path(f"/proc/{process}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) / 1024
 
 
 def _square(factor: int) -> Any:

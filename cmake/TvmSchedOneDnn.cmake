@@ -88,6 +88,7 @@ target_compile_options(tvm_sched_onednn PRIVATE -fopenmp-simd)
 # Each operation rounds, as the operators of a model do.
 set_source_files_properties(
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/avx2.cc ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/avx512vnni.cc
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/avx512vbmi.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/portable.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/sse41.cc PROPERTIES COMPILE_OPTIONS -ffp-contract=off)
 target_include_directories(tvm_sched_onednn PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/cpp)

@@ -69,6 +69,10 @@ class BusyError(ServingError):
     """A deployment has no room for another request now; try again later."""
 
 
+class FatalRequestError(ServingError):
+    """A request ended the process that computed it, more than once, and is not tried again."""
+
+
 _LIKENESS = 0.5
 
 

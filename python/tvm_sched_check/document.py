@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 from collections import Counter
+from collections.abc import Collection
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +50,21 @@ def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members := dict(fields)) < len(fields):
         raise ValueError(f"an object has the key {Counter(key for key, _ in fields).most_common(1)[0][0]!r} twice")
     return members
+
+
+def without(document: dict[str, Any], resident: Collection[str]) -> dict[str, Any]:
+    """Return a problem's document whose operators do not read these parameters (``docs/proofs/resident_parameters.md``)."""
+
+    def reduced(value: Any) -> Any:
+        """Take the names out of all lists of inputs: those of the graph, and of alternatives."""
+        if isinstance(value, list):
+            return [reduced(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        return {k: [n for n in v if n not in resident] if k == "inputs" else reduced(v) for k, v in value.items()}
+
+    changed = {part: reduced(document[part]) for part in ("graph", "variants") if part in document}
+    return {**document, **changed} if resident else document
 
 
 def count(value: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -14,13 +15,20 @@ class Replay:
     """The events of a schedule, with start and end in nanoseconds; the constructor raises `Refused` at a broken rule.
 
     Events are numbered: first the placements in launch order, then the transfers in channel order. A host_read and its
-    placement are one event, during whose first part the bus is busy.
+    placement are one event, during whose first part the bus is busy. Parameters named ``resident`` that are never evicted
+    are there from the start: their transfers take no time and no channel.
     """
 
-    def __init__(self, problem: Problem, placements: list[Any], transfers: list[Any]) -> None:
+    def __init__(
+        self, problem: Problem, placements: list[Any], transfers: list[Any], resident: Collection[str] = ()
+    ) -> None:
         self.problem = problem
+        named = {problem.t[name] for name in resident if name in problem.t}
+        if any(problem.kind[t] != "parameter" for t in named):
+            raise Refused("the evidence names a resident tensor that is not a parameter")
         self.placements = [self._placement(p) for p in placements]
         self.transfers = list(enumerate(map(self._transfer, transfers), len(placements)))
+        self.resident = named - {t for _, (_, t, _, _, evict) in self.transfers if evict}
         placed = [o for o, _, _ in self.placements]
         if sorted(placed) != list(range(len(problem.operator_names))):
             raise Refused("rule 1: the schedule does not place each operator exactly once")
@@ -89,6 +97,9 @@ class Replay:
             waits[p] |= {last[d]} if d in last else set()
             last[d] = p, False
         for x, (kind, t, source, d, _) in self.transfers:
+            if kind != "host_read" and t in self.resident:
+                durations.append(0)
+                continue
             route, event = problem.routes[source, d], self.read_by.get(x, x)
             waits[event] |= {last[c] for c in route.channels if c in last}
             last |= dict.fromkeys(route.channels, (event, kind == "host_read"))

@@ -160,6 +160,8 @@ class DeploymentStatus(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     refused: int
     retried: int
+    gateways: int
+    """Gateways that follow it; they count their own requests (``/metrics``)."""
     stages: list[dict[str, Any]]
 
 
@@ -219,6 +221,8 @@ def deployment_table(deployment: dict[str, Any]) -> Table:
         needs = ", ".join(f"{name} {amount:g}" for name, amount in stage["resources"].items())
         state = stage["state"] + (", restarted" if stage.get("restarted") else "")
         where = stage["node"][:8] if "node" in stage else stage.get("cause", "-")
-        rows.append((str(stage["stage"]), stage["device"], needs, state, where, str(stage.get("runs", "-")), mean))
-    title = f"{deployment['name']}: {deployment['model']}, {deployment['places']} places; {counts}"
+        number = str(stage["stage"]) + (f".{stage['replica']}" if stage["replica"] else "")
+        rows.append((number, stage["device"], needs, state, where, str(stage.get("runs", "-")), mean))
+    gateways = f", {deployment['gateways']} gateways" if deployment["gateways"] else ""
+    title = f"{deployment['name']}: {deployment['model']}, {deployment['places']} places; {counts}{gateways}"
     return table(("stage", "device", "needs", "state", "node", "runs", "mean time"), rows, title)

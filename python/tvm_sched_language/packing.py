@@ -28,12 +28,12 @@ def pack(weight: npt.NDArray[np.float32], number_format: str) -> list[Array]:
         return [_aligned(np.concatenate(kind)) for kind in zip(*parts, strict=True)]
     outputs, terms = weight.shape
     more = -outputs % COLUMNS
-    fill = -terms % GROUP if number_format.startswith("int") else 0
+    fill = 0 if number_format == "float32" else -terms % GROUP
     tiles = np.pad(weight, ((0, more), (0, fill))).reshape(-1, COLUMNS, terms + fill)
     if number_format == "float32":
         return [_aligned(tiles.transpose(0, 2, 1))]
     if number_format == "bfloat16":
-        return [_aligned(halves(tiles).transpose(0, 2, 1))]
+        return [_aligned(halves(tiles).reshape(*tiles.shape[:2], -1, 2).transpose(0, 2, 1, 3))]
     groups = tiles.reshape(tiles.shape[0], COLUMNS, -1, GROUP)
     numbers, scales, zeros = _QUANTIZE[number_format](groups)
     beside = [_aligned(values.transpose(0, 2, 1)) for values in (scales, *([] if zeros is None else [zeros]))]

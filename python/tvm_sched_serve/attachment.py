@@ -1,4 +1,4 @@
-"""Attaches ``serve`` and ``export-triton`` to ``tvm-sched``; the entry point ``tvm_sched.commands`` names `attach`."""
+"""Attaches the commands of this package to ``tvm-sched``; the entry point ``tvm_sched.commands`` names `attach`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ import typer
 
 from tvm_sched.cli.attached_commands import SERVE
 
-from . import command, triton_command
+from . import command, triton_command, watch_command
 
 
 def attach(app: typer.Typer) -> None:
     """Add the commands with the options of their parsers, which read them."""
-    for name, module in (("serve", command), ("export-triton", triton_command)):
-        _attach(app, name, module.make_parser(f"tvm-sched {name}"), module.main)
+    for name, module in (("serve", command), ("watch", watch_command), ("export-triton", triton_command)):
+        attach_parser(app, name, module.make_parser(f"tvm-sched {name}"), module.main)
 
 
-def _attach(app: typer.Typer, name: str, parser: argparse.ArgumentParser, main: Callable[[Sequence[str]], int]) -> None:
+def attach_parser(
+    app: typer.Typer, name: str, parser: argparse.ArgumentParser, main: Callable[[Sequence[str]], int]
+) -> None:
+    """Add a command with the options of a parser, which ``main`` reads."""
     actions = [action for action in parser._actions if action.dest != "help"]
 
     def run(**values: Any) -> None:
@@ -37,7 +40,9 @@ def _parameter(action: argparse.Action) -> inspect.Parameter:
     metavar = str(action.metavar) if action.metavar else None
     kind: Any
     default: Any
-    if not action.option_strings:
+    if action.nargs == "+":
+        kind, default = Annotated[list[str], typer.Argument(metavar=metavar, help=text)], inspect.Parameter.empty
+    elif not action.option_strings:
         kind, default = Annotated[str, typer.Argument(metavar=metavar, help=text)], inspect.Parameter.empty
     elif action.nargs == 0:
         kind, default = Annotated[bool, typer.Option(*action.option_strings, help=text)], False
@@ -55,5 +60,5 @@ def _arguments(actions: list[argparse.Action], values: dict[str, Any]) -> list[s
             continue
         arguments += action.option_strings[:1]
         if value is not True:
-            arguments.append(value)
+            arguments += value if isinstance(value, list) else [value]
     return arguments

@@ -15,7 +15,7 @@ from tvm_sched.errors import InputError
 from tvm_sched.run_artifact import exit_status
 
 if TYPE_CHECKING:
-    from .repository import Repository
+    from .repository import Models, OnChange
     from .server import Addresses
 
 _ABOUT = """Serve compiled models on this machine to clients of the Open Inference Protocol (Triton's, KServe's): over HTTP,
@@ -26,29 +26,41 @@ NAME.so, or NAME/VERSION/model.so."""
 def main(arguments: Sequence[str], program: str = "tvm-sched serve") -> int:
     """Run the command; return its exit status: 0, 1 for a failure, 2 for wrong input."""
     options = make_parser(program).parse_args(list(arguments))
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     return exit_status(lambda: _serve(options))
 
 
 def _serve(options: argparse.Namespace) -> None:
-    try:
-        from .execution_queue import QueueOptions
-        from .http_server import HttpLimits
-        from .repository import LoadOptions
-        from .server import Settings, run
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"serving needs the package {error.name!r}: pip install 'tvm-sched-runtime[serve]' (or 'tvm-sched[serve]')"
-        ) from None
+    from .execution_queue import QueueOptions
+    from .repository import LoadOptions, Repository
+
     queue = QueueOptions(
         instances=options.instances,
         places=options.queue,
         timeout=options.timeout,
         batch_delay=None if options.batch_delay is None else 1e-3 * options.batch_delay,
     )
+    load = LoadOptions(options.threads, options.watchdog)
+    serve_models(options, lambda on_change: Repository(options.artifact, queue, load, on_change))
+
+
+def serve_models(options: argparse.Namespace, models: Callable[[OnChange], Models]) -> None:
+    """Serve models with the options that `add_server_options` added, until the process is told to end.
+
+    Raises
+    ------
+    InputError
+    """
+    try:
+        from .http_server import HttpLimits
+        from .server import Settings, run
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"serving needs the package {error.name!r}: pip install 'tvm-sched-runtime[serve]' (or 'tvm-sched[serve]')"
+        ) from None
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO, stream=sys.stderr)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     settings = Settings(
-        artifact=options.artifact,
+        models=models,
         host=options.host,
         port=options.port,
         grpc_port=None if options.no_grpc else options.grpc_port,
@@ -57,16 +69,15 @@ def _serve(options: argparse.Namespace) -> None:
         admin_token_file=options.admin_token_file,
         tls_certificate=options.tls_certificate,
         tls_key=options.tls_key,
-        queue=queue,
-        load=LoadOptions(options.threads, options.watchdog),
         limits=HttpLimits(options.max_request_bytes, options.max_total_bytes, options.receive_timeout),
         shared_memory=options.shared_memory,
         connections=options.max_connections,
         drain_delay=options.drain_delay,
         drain_seconds=options.drain_timeout,
+        otlp_endpoint=options.otlp_endpoint,
     )
 
-    def started(addresses: Addresses, repository: Repository) -> None:
+    def started(addresses: Addresses, served: Models) -> None:
         scheme = "https" if settings.tls_certificate else "http"
         told: dict[str, Any] = {"http": f"{scheme}://{_text(addresses.http)}"}
         if addresses.grpc is not None:
@@ -74,9 +85,9 @@ def _serve(options: argparse.Namespace) -> None:
         if addresses.administration is not None:
             told["administration"] = f"http://{_text(addresses.administration)}"
         if options.json:
-            print(json.dumps({"models": repository.names(), **told}), flush=True)
+            print(json.dumps({"models": served.names(), **told}), flush=True)
         else:
-            print(f"serving {', '.join(repository.names())}", flush=True)
+            print(f"serving {', '.join(served.names())}", flush=True)
             for name, address in told.items():
                 print(f"{name:15} {address}", flush=True)
 
@@ -120,8 +131,21 @@ def make_parser(program: str) -> argparse.ArgumentParser:
         epilog=f"Examples: {program} model.so | {program} repository/ --instances 2 --batch-delay 2 --admin-port 8002",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    port, count = whole(0, 65535), whole(1, 1 << 20)
     parser.add_argument("artifact", type=Path, metavar="MODEL.so|FOLDER", help="what `tvm-sched compile` wrote")
+    _add_addresses(parser)
+    _add_runs(parser)
+    _add_limits(parser)
+    return parser
+
+
+def add_server_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of every server, whatever runs its models."""
+    _add_addresses(parser)
+    _add_limits(parser)
+
+
+def _add_addresses(parser: argparse.ArgumentParser) -> None:
+    port = whole(0, 65535)
     where = parser.add_argument_group("where")
     where.add_argument(
         "--host", default="127.0.0.1", metavar="ADDRESS", help="to listen on; another than loopback needs --token-file"
@@ -135,13 +159,26 @@ def make_parser(program: str) -> argparse.ArgumentParser:
         action="store_true",
         help="let clients name POSIX shared memory: they can then read and write every segment of the server's user",
     )
+    where.add_argument(
+        "--otlp-endpoint",
+        metavar="URL",
+        help="send a span of each request to that collector of OpenTelemetry, over HTTP (http://127.0.0.1:4318)",
+    )
     access = parser.add_argument_group("who")
-    access.add_argument("--token-file", type=Path, metavar="FILE", help="bearer tokens of clients, one a line")
+    access.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="bearer tokens of clients, one a line; a number after it: most requests under way",
+    )
     access.add_argument(
         "--admin-token-file", type=Path, metavar="FILE", help="bearer tokens that may load and unload models"
     )
     access.add_argument("--tls-certificate", type=Path, metavar="FILE", help="PEM file, with --tls-key")
     access.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM file")
+
+
+def _add_runs(parser: argparse.ArgumentParser) -> None:
     run = parser.add_argument_group("how models run")
     run.add_argument("--instances", type=whole(1, 1024), default=1, metavar="N", help="runs of a model at once")
     run.add_argument("--threads", type=whole(1, 4096), metavar="N", help="threads of a run's CPU devices together")
@@ -153,7 +190,7 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--queue",
-        type=count,
+        type=whole(1, 1 << 20),
         default=256,
         metavar="N",
         help="requests (or texts) of a model that may wait; others get 503",
@@ -168,6 +205,9 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     run.add_argument(
         "--watchdog", type=seconds(0), metavar="SECONDS", help="give up a run in which no step ended for that long"
     )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
     limits = parser.add_argument_group("limits")
     limits.add_argument(
         "--max-request-bytes", type=whole(1, 1 << 40), default=64 << 20, metavar="N", help="of a request's body"
@@ -180,7 +220,11 @@ def make_parser(program: str) -> argparse.ArgumentParser:
         help="of all bodies over HTTP at once",
     )
     limits.add_argument(
-        "--max-connections", type=count, default=1024, metavar="N", help="of HTTP, and requests of gRPC at once"
+        "--max-connections",
+        type=whole(1, 1 << 20),
+        default=1024,
+        metavar="N",
+        help="of HTTP, and requests of gRPC at once",
     )
     for flag, least, default, text in (
         ("--receive-timeout", 1e-3, 30.0, "for headers, for a body, and to take an answer"),
@@ -189,7 +233,6 @@ def make_parser(program: str) -> argparse.ArgumentParser:
     ):
         limits.add_argument(flag, type=seconds(least), default=default, metavar="SECONDS", help=text)
     parser.add_argument("--json", action="store_true", help="print the addresses as one JSON line")
-    return parser
 
 
 if __name__ == "__main__":

@@ -7,15 +7,19 @@ import heapq
 import itertools
 import logging
 import math
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from tvm_sched.errors import InputError
 
 from .datatypes import Array
 from .failures import Busy, Failed, Late, RequestError
+from .request_context import Recorder, RequestContext, RunRecord
 from .served_model import ServedModel
 
 LOG = logging.getLogger("tvm_sched.serve")
@@ -73,23 +77,31 @@ class Timing:
 
 Observer = Callable[[int, float, "Timing | None"], None]
 """Called at the end of each request with its status, its seconds, and their parts if it was answered."""
+_SHORT_SECONDS = 2e-4
+"""Runs are short if each of the last `_LATENCIES` took less, by the executor's clock."""
+_LATENCIES = 16
 CANCELLED = 499
 """Status of a request whose client went."""
 
 
 @dataclass(eq=False)
-class _Waiting:
+class Waiting:
+    """A request in the queue, or in a run."""
+
     arrays: Sequence[Array]
     rows: int
     result: asyncio.Future[tuple[list[Array], Timing]]
     since_ns: int
     queued: bool = True
+    context: RequestContext | None = None
 
 
 class ExecutionQueue:
     """Requests to one version of a model.
 
-    All methods are called in the event loop's thread; only `_execute` runs in others.
+    All methods are called in the event loop's thread; only `_execute` and, if runs take long, `_compute` are called in
+    others. A subclass may run requests elsewhere:
+    it has `_start` and calls `_finish`.
     """
 
     def __init__(self, model: ServedModel, options: QueueOptions) -> None:
@@ -98,7 +110,7 @@ class ExecutionQueue:
         self.statistics = Statistics()
         self.waiting = 0
         self.running = 0
-        self._heap: list[tuple[int, int, _Waiting]] = []
+        self._heap: list[tuple[int, int, Waiting]] = []
         self._numbers = itertools.count()
         self._threads = ThreadPoolExecutor(options.instances, f"tvm-sched-{model.name}")
         self._timer: asyncio.TimerHandle | None = None
@@ -106,9 +118,23 @@ class ExecutionQueue:
         self._idle.set()
         self._seconds = 0.0
         self.observe: Observer = lambda status, seconds, timing: None
+        self.recorder = Recorder()
         self.joins = options.batch_delay is not None and bool(model.batch_sizes)
+        self._latencies: deque[float] = deque(maxlen=_LATENCIES)
 
-    async def submit(self, arrays: Sequence[Array], priority: int = 0, timeout: float = 0.0) -> list[Array]:
+    @property
+    def runs_at_once(self) -> bool:
+        """Whether requests run in the event loop's thread: runs are so short that handing them to another costs more."""
+        known = self._latencies
+        return not self.joins and len(known) == _LATENCIES and max(known) < _SHORT_SECONDS
+
+    async def submit(
+        self,
+        arrays: Sequence[Array],
+        priority: int = 0,
+        timeout: float = 0.0,
+        context: RequestContext | None = None,
+    ) -> list[Array]:
         """Run the model on inputs in their order.
 
         Parameters
@@ -117,6 +143,8 @@ class ExecutionQueue:
             Lower numbers come first; 0 is the default, which is the middle.
         timeout : float
             Seconds; 0 is the queue's.
+        context : RequestContext, optional
+            Gets the times of the request.
 
         Raises
         ------
@@ -129,13 +157,21 @@ class ExecutionQueue:
             raise Busy(f"{self.waiting} requests wait for the model, as many as may", self.retry_after())
         loop = asyncio.get_running_loop()
         now = time.perf_counter_ns()
-        each = _Waiting(arrays, rows, loop.create_future(), now)
+        each = Waiting(arrays, rows, loop.create_future(), now, context=context)
+        if context is not None:
+            context.queued_ns = now
         seconds = min(timeout, self.options.timeout) if timeout > 0 else self.options.timeout
-        timer = loop.call_later(seconds, _expire, each, seconds)
-        heapq.heappush(self._heap, (priority, next(self._numbers), each))
-        self.waiting += 1
-        self._idle.clear()
-        self._dispatch()
+        timer: asyncio.TimerHandle | None = None
+        if self.runs_at_once:
+            each.queued = False
+            self.running += 1
+            self._finish([each], rows, *self._compute([each], now))
+        else:
+            timer = loop.call_later(seconds, _expire, each, seconds)
+            heapq.heappush(self._heap, (priority, next(self._numbers), each))
+            self.waiting += 1
+            self._idle.clear()
+            self._dispatch()
         total = self.statistics
         try:
             outputs, timing = await each.result
@@ -146,8 +182,14 @@ class ExecutionQueue:
             self.observe(error.status if isinstance(error, RequestError) else CANCELLED, 1e-9 * spent, None)
             raise
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._leave(each)
+        if context is not None:
+            context.run_ns = now + timing.queue_ns
+            context.joined_ns = context.run_ns + timing.input_ns
+            context.computed_ns = context.joined_ns + timing.compute_ns
+            context.split_ns = context.computed_ns + timing.output_ns
         total.successes += 1
         spent = time.perf_counter_ns() - now
         total.success_ns += spent
@@ -159,6 +201,10 @@ class ExecutionQueue:
         self.observe(200, 1e-9 * spent, timing)
         return outputs
 
+    def record_timelines(self, wanted: bool) -> None:
+        """Let the executor record the timelines of further runs, or no more."""
+        self.model.record_timelines(wanted)
+
     def retry_after(self) -> int:
         """Return the seconds after which a place should be free."""
         return max(1, min(60, math.ceil(self.waiting * self._seconds / self.options.instances)))
@@ -168,7 +214,7 @@ class ExecutionQueue:
         await self._idle.wait()
         self._threads.shutdown(wait=False)
 
-    def _leave(self, each: _Waiting) -> None:
+    def _leave(self, each: Waiting) -> None:
         """Give back the place of a request that waits no more."""
         if each.queued:
             each.queued = False
@@ -189,8 +235,7 @@ class ExecutionQueue:
             batch = self._take()
             if batch:
                 self.running += 1
-                loop = asyncio.get_running_loop()
-                self._threads.submit(self._execute, batch, time.perf_counter_ns(), loop)
+                self._start(batch)
 
     def _should_wait(self) -> bool:
         """Return whether the batch may still grow; if so, set a timer."""
@@ -207,9 +252,9 @@ class ExecutionQueue:
         self._timer = asyncio.get_running_loop().call_later(left, self._dispatch)
         return True
 
-    def _take(self) -> list[_Waiting]:
+    def _take(self) -> list[Waiting]:
         """Take the first request, and those after it that fit into its batch."""
-        batch: list[_Waiting] = []
+        batch: list[Waiting] = []
         rows = 0
         while self._heap:
             each = self._heap[0][2]
@@ -223,8 +268,17 @@ class ExecutionQueue:
                 rows += each.rows
         return batch
 
-    def _execute(self, batch: list[_Waiting], begun_ns: int, loop: asyncio.AbstractEventLoop) -> None:
+    def _start(self, batch: list[Waiting]) -> None:
+        """Run a batch; `_finish` is called at its end."""
+        self._threads.submit(self._execute, batch, time.perf_counter_ns(), asyncio.get_running_loop())
+
+    def _execute(self, batch: list[Waiting], begun_ns: int, loop: asyncio.AbstractEventLoop) -> None:
         """Run a batch in a thread of ours."""
+        rows = sum(each.rows for each in batch)
+        loop.call_soon_threadsafe(self._finish, batch, rows, *self._compute(batch, begun_ns))
+
+    def _compute(self, batch: list[Waiting], begun_ns: int) -> tuple[list[list[Array]], list[int], RequestError | None]:
+        """Run a batch here; return outputs, when each part of the run ended, and why it failed."""
         rows = sum(each.rows for each in batch)
         times = [begun_ns]
         results: list[list[Array]] = []
@@ -232,8 +286,13 @@ class ExecutionQueue:
         try:
             inputs = self.model.join([each.arrays for each in batch], rows) if self.joins else batch[0].arrays
             times.append(time.perf_counter_ns())
-            outputs = self.model.run(inputs)
+            if self.recorder.timelines:
+                outputs, timeline = self.model.run_recorded(inputs)
+            else:
+                outputs, timeline = self.model.run(inputs), None
             times.append(time.perf_counter_ns())
+            self._latencies.append(self.model.latency())
+            self._record(batch, times, timeline)
             if self.joins:
                 begin = 0
                 for each in batch:
@@ -245,13 +304,19 @@ class ExecutionQueue:
         except InputError as error:
             failure = RequestError(str(error))
         except Exception as error:
-            LOG.error("model %s version %s: %s", self.model.name, self.model.version, error)
+            LOG.error("model %s version %s: %s%s", self.model.name, self.model.version, error, _ids(batch))
             failure = Failed("the run failed; the server's log says why")
-        loop.call_soon_threadsafe(self._finish, batch, rows, results, times, failure)
+        return results, times, failure
+
+    def _record(self, batch: list[Waiting], times: list[int], timeline: dict[str, Any] | None) -> None:
+        if self.recorder.watched:
+            ids = [each.context.id for each in batch if each.context is not None]
+            name = threading.current_thread().name
+            self.recorder.run(RunRecord(self.model.name, self.model.version, name, times[-2], times[-1], ids, timeline))
 
     def _finish(
         self,
-        batch: list[_Waiting],
+        batch: list[Waiting],
         rows: int,
         results: list[list[Array]],
         times: list[int],
@@ -276,7 +341,13 @@ class ExecutionQueue:
         self._dispatch()
 
 
-def _expire(each: _Waiting, seconds: float) -> None:
+def _ids(batch: Sequence[Waiting]) -> str:
+    """Return the ids of requests for a message."""
+    ids = [each.context.id for each in batch if each.context is not None]
+    return f" (requests {', '.join(ids)})" if ids else ""
+
+
+def _expire(each: Waiting, seconds: float) -> None:
     if not each.result.done():
         state = "waiting" if each.queued else "running"
         each.result.set_exception(Late(f"the request was {state} after its {seconds:g} s"))

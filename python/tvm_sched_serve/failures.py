@@ -38,6 +38,10 @@ class TooSlow(RequestError, status=408):
     """A body that did not come in time."""
 
 
+class Refused(RequestError, status=422):
+    """A request that ended the process that computed it, more than once."""
+
+
 class Late(RequestError, status=504):
     """The request's time is over."""
 
@@ -59,3 +63,7 @@ class Busy(RequestError, status=503):
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class OverQuota(Busy, status=429):
+    """As many requests with the client's token are under way as may be."""

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .access import quota_place
 from .datatypes import Array, TensorType, raw_bytes
 from .execution_queue import ExecutionQueue
 from .failures import RequestError
-from .repository import Queue, Repository
+from .repository import Models, Queue
+from .request_context import RequestContext
 from .shared_memory import Region, SharedMemory
 
 SERVER = "tvm_sched"
@@ -78,7 +80,9 @@ class Result:
     """Whether outputs over HTTP are binary where the request does not say it."""
 
 
-async def infer(repository: Repository, memory: SharedMemory, request: GivenRequest) -> Result:
+async def infer(
+    repository: Models, memory: SharedMemory, request: GivenRequest, context: RequestContext | None = None
+) -> Result:
     """Run a request.
 
     Raises
@@ -87,8 +91,10 @@ async def infer(repository: Repository, memory: SharedMemory, request: GivenRequ
     """
     queue = repository.find(request.model, request.version)
     if not isinstance(queue, ExecutionQueue):
-        raise RequestError(f"model {request.model!r} generates text, which only HTTP offers")
+        raise RequestError(f"model {request.model!r} generates text, which has no tensors")
     model = queue.model
+    if context is not None:
+        context.model, context.version = model.name, model.version
     if len(request.id) > 1024:
         raise RequestError("the request's id is longer than 1024 characters")
     wanted = _wanted(model.outputs, request.outputs)
@@ -100,7 +106,8 @@ async def infer(repository: Repository, memory: SharedMemory, request: GivenRequ
             raise RequestError(f"the model keeps no states, so that {name} means nothing")
     priority = _whole(parameters, "priority")
     timeout = 1e-6 * _whole(parameters, "timeout")
-    values = await queue.submit(arrays, priority or _MIDDLE, timeout)
+    with quota_place():
+        values = await queue.submit(arrays, priority or _MIDDLE, timeout, context)
     answers = []
     for (place, output), target in zip(wanted, targets, strict=True):
         value = values[place]
@@ -209,7 +216,7 @@ def statistics(queue: Queue) -> dict[str, Any]:
     }
 
 
-def metadata(repository: Repository, queue: Queue) -> dict[str, Any]:
+def metadata(repository: Models, queue: Queue) -> dict[str, Any]:
     """Return the metadata of a model."""
     model = queue.model
 

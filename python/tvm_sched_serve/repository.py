@@ -1,11 +1,11 @@
-"""The models that a server holds: a folder of artifacts with versions, or one artifact."""
+"""The models that a server holds, and where they come from: a folder of artifacts with versions, or one artifact."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,14 +14,18 @@ from tvm_sched.errors import InputError, TvmSchedError
 from .execution_queue import ExecutionQueue, QueueOptions
 from .failures import Failed, NotFound, RequestError
 from .served_model import ServedModel
-from .served_text import load_served
+from .served_text import ServedText, load_served
 from .text_queue import TextQueue
 
 LOG = logging.getLogger("tvm_sched.serve")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _VERSION = re.compile(r"[1-9][0-9]{0,9}")
+Stamp = tuple[tuple[str, int, int], ...]
+"""Name, size and time of change of an artifact and of the file of parameters beside it."""
 Queue = ExecutionQueue | TextQueue
 """What is before a version of a model."""
+OnChange = Callable[[Queue, bool], None]
+"""Called with a queue that was opened (True) or closed (False)."""
 MODEL_FILE = "model.so"
 """Name of the artifact in the folder of a version."""
 
@@ -44,78 +48,52 @@ class IndexEntry:
     reason: str = ""
 
 
-class Repository:
-    """Finds, loads and unloads models.
-
-    A folder holds ``NAME.so``, which is version 1 of the model NAME, and ``NAME/VERSION/model.so``.
+class Models:
+    """The models that a server has, each with its versions; a subclass says where they come from.
 
     Parameters
     ----------
-    root : Path
-        The folder, or one artifact.
-    queue : QueueOptions
-    load : LoadOptions
-    on_change : callable, optional
+    on_change : callable
         Called with a queue that was opened (True) or closed (False).
-
-    Raises
-    ------
-    InputError
-        There is no such file or folder, or an artifact's name is not allowed.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        queue: QueueOptions | None = None,
-        load: LoadOptions | None = None,
-        on_change: Callable[[Queue, bool], None] = lambda queue, opened: None,
-    ) -> None:
-        self.root = root
-        self.queue_options = queue or QueueOptions()
-        self.load_options = load or LoadOptions()
+    def __init__(self, on_change: OnChange) -> None:
         self.on_change = on_change
         self.ready = False
         self._served: dict[str, dict[str, Queue]] = {}
         self._latest: dict[str, Queue] = {}
         self._failed: dict[str, str] = {}
+        self._asleep: dict[str, dict[str, tuple[Stamp, ServedModel | ServedText]]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._drains: set[asyncio.Task[None]] = set()
-        if not root.exists():
-            raise InputError(f"{root}: there is no such artifact or folder")
-        if not self.names():
-            raise InputError(
-                f"{root}: holds no artifact; expected NAME.so or NAME/VERSION/{MODEL_FILE}, with names of letters, digits, "
-                "'.', '_' and '-', and versions 1, 2, ..."
-            )
 
     def names(self) -> list[str]:
-        """Return the names of all models on the disk."""
-        if self.root.is_file():
-            return [self.root.stem] if _NAME.fullmatch(self.root.stem) else []
-        names = set()
-        for entry in self.root.iterdir():
-            name = entry.stem if entry.suffix == ".so" and entry.is_file() else entry.name
-            if _NAME.fullmatch(name) and self.files(name):
-                names.add(name)
-        return sorted(names)
+        """Return the names of all models that there are, loaded or not."""
+        raise NotImplementedError
 
-    def files(self, name: str) -> dict[str, Path]:
-        """Return the artifact of each version of a model; none that a link takes out of the repository."""
-        if not _NAME.fullmatch(name):
-            return {}
-        if self.root.is_file():
-            return {"1": self.root} if name == self.root.stem else {}
-        root = self.root.resolve()
-        versions = {"1": self.root / f"{name}.so"}
-        folder = self.root / name
-        if folder.is_dir() and folder.resolve().is_relative_to(root):
-            versions |= {e.name: e / MODEL_FILE for e in folder.iterdir() if _VERSION.fullmatch(e.name)}
-        return {
-            version: file
-            for version, file in sorted(versions.items(), key=lambda each: int(each[0]))
-            if file.is_file() and file.resolve().is_relative_to(root)
-        }
+    def known_versions(self, name: str) -> Collection[str]:
+        """Return the versions of a model that there are, loaded or not."""
+        raise NotImplementedError
+
+    async def open(self, name: str) -> dict[str, Queue]:
+        """Return a queue for each version of a model.
+
+        Raises
+        ------
+        TvmSchedError, OSError
+            A version cannot be loaded.
+        """
+        raise NotImplementedError
+
+    def stamps(self, name: str) -> dict[str, Stamp]:
+        """Return what tells whether the versions of a model that sleep have changed.
+
+        Raises
+        ------
+        RequestError
+            These models cannot sleep.
+        """
+        raise RequestError(f"model {name[:128]!r} cannot sleep: it does not run in this process")
 
     def find(self, name: str, version: str = "") -> Queue:
         """Return the queue of a version, by default of the highest.
@@ -153,13 +131,16 @@ class Repository:
                 yield from versions.values()
 
     def index(self) -> list[IndexEntry]:
-        """Return all versions on the disk and in memory with their state."""
+        """Return all versions with their state."""
         entries = []
         for name in sorted({*self.names(), *self._served}):
             served = self._served.get(name, {})
-            for version in sorted({*self.files(name), *served}, key=int):
-                reason = self._failed.get(name, "") if version not in served else ""
-                entries.append(IndexEntry(name, version, "READY" if version in served else "UNAVAILABLE", reason or ""))
+            for version in sorted({*self.known_versions(name), *served}, key=int):
+                if version in served:
+                    entries.append(IndexEntry(name, version, "READY"))
+                    continue
+                asleep = "asleep" if version in self._asleep.get(name, ()) else ""
+                entries.append(IndexEntry(name, version, "UNAVAILABLE", self._failed.get(name, asleep)))
         return entries
 
     async def load_all(self) -> None:
@@ -175,10 +156,11 @@ class Repository:
         self.ready = True
 
     async def load(self, name: str) -> None:
-        """Load all versions of a model again from the disk, then send requests to them.
+        """Load all versions of a model again, then send requests to them.
 
-        The versions that served until then keep the requests that they have, and end when these are answered. If an
-        artifact cannot be loaded, everything stays as it was.
+        Versions that sleep (`unload`) wake instead if their files are the same. The versions that served until then keep the
+        requests that they have, and end when these are answered. If an artifact cannot be loaded, everything stays as it
+        was.
 
         Raises
         ------
@@ -194,17 +176,32 @@ class Repository:
             LOG.error("model %s was not loaded: %s", name, error)
             raise Failed(f"model {name!r} was not loaded") from None
 
-    async def unload(self, name: str) -> None:
+    async def unload(self, name: str, *, sleep: bool = False) -> None:
         """Stop serving a model; requests that wait or run are answered.
+
+        With ``sleep``, the model's compiled kernels and threads stay in memory without its parameters, so that `load`
+        brings it back sooner (`ScheduledModule.sleep`).
 
         Raises
         ------
-        NotFound
+        NotFound, RequestError
+            There is no such model, or it cannot sleep.
         """
         async with self._lock(name):
             self.find(name)
+            stamps = self.stamps(name) if sleep else {}
             self._latest.pop(name)
-            await asyncio.gather(*(self._close(queue) for queue in self._served.pop(name).values()))
+            queues = self._served.pop(name)
+            await asyncio.gather(*(self._close(queue) for queue in queues.values()))
+            for version, stamp in stamps.items():
+                if version in queues:
+                    await asyncio.to_thread(queues[version].model.module.sleep)
+                    self._asleep.setdefault(name, {})[version] = stamp, queues[version].model
+
+    def record_timelines(self, wanted: bool) -> None:
+        """Let the executor record the timelines of all models' further runs, or no more."""
+        for queue in self.queues():
+            queue.record_timelines(wanted)
 
     async def drain(self) -> None:
         """Refuse readiness, and wait until every request is answered."""
@@ -212,27 +209,17 @@ class Repository:
         await asyncio.gather(*(queue.drain() for queue in self.queues()), *self._drains)
 
     async def _load(self, name: str) -> None:
-        files = self.files(name)
-        if not files:
+        if not self.known_versions(name):
             raise NotFound(f"there is no model {name[:128]!r} in the repository")
         async with self._lock(name):
-            options = self.load_options
-            loaded: dict[str, Queue] = {}
-            for version, file in files.items():
-                model = await asyncio.to_thread(
-                    load_served, file, name, version, instances=self.queue_options.instances,
-                    threads=options.threads, watchdog=options.watchdog,
-                )  # fmt: skip
-                if isinstance(model, ServedModel):
-                    loaded[version] = ExecutionQueue(model, self.queue_options)
-                else:
-                    loaded[version] = TextQueue(model, self.queue_options)
+            loaded = await self.open(name)
             for queue in loaded.values():
                 self.on_change(queue, True)
             old = self._served.get(name, {})
             self._served[name] = loaded
             self._latest[name] = loaded[max(loaded, key=int)]
             self._failed.pop(name, None)
+            self._asleep.pop(name, None)
             for queue in old.values():
                 task = asyncio.create_task(self._close(queue))
                 self._drains.add(task)
@@ -245,3 +232,107 @@ class Repository:
     async def _close(self, queue: Queue) -> None:
         await queue.drain()
         self.on_change(queue, False)
+
+
+class Repository(Models):
+    """Loads models from the disk.
+
+    A folder holds ``NAME.so``, which is version 1 of the model NAME, and ``NAME/VERSION/model.so``.
+
+    Parameters
+    ----------
+    root : Path
+        The folder, or one artifact.
+    queue : QueueOptions
+    load : LoadOptions
+    on_change : callable, optional
+        As for `Models`.
+
+    Raises
+    ------
+    InputError
+        There is no such file or folder, or an artifact's name is not allowed.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        queue: QueueOptions | None = None,
+        load: LoadOptions | None = None,
+        on_change: OnChange = lambda queue, opened: None,
+    ) -> None:
+        super().__init__(on_change)
+        self.root = root
+        self.queue_options = queue or QueueOptions()
+        self.load_options = load or LoadOptions()
+        if not root.exists():
+            raise InputError(f"{root}: there is no such artifact or folder")
+        if not self.names():
+            raise InputError(
+                f"{root}: holds no artifact; expected NAME.so or NAME/VERSION/{MODEL_FILE}, with names of letters, digits, "
+                "'.', '_' and '-', and versions 1, 2, ..."
+            )
+
+    def names(self) -> list[str]:
+        """Return the names of all models on the disk."""
+        if self.root.is_file():
+            return [self.root.stem] if _NAME.fullmatch(self.root.stem) else []
+        names = set()
+        for entry in self.root.iterdir():
+            name = entry.stem if entry.suffix == ".so" and entry.is_file() else entry.name
+            if _NAME.fullmatch(name) and self.files(name):
+                names.add(name)
+        return sorted(names)
+
+    def files(self, name: str) -> dict[str, Path]:
+        """Return the artifact of each version of a model; none that a link takes out of the repository."""
+        if not _NAME.fullmatch(name):
+            return {}
+        if self.root.is_file():
+            return {"1": self.root} if name == self.root.stem else {}
+        root = self.root.resolve()
+        versions = {"1": self.root / f"{name}.so"}
+        folder = self.root / name
+        if folder.is_dir() and folder.resolve().is_relative_to(root):
+            versions |= {e.name: e / MODEL_FILE for e in folder.iterdir() if _VERSION.fullmatch(e.name)}
+        return {
+            version: file
+            for version, file in sorted(versions.items(), key=lambda each: int(each[0]))
+            if file.is_file() and file.resolve().is_relative_to(root)
+        }
+
+    def known_versions(self, name: str) -> Collection[str]:
+        """Return the versions of a model on the disk."""
+        return self.files(name)
+
+    async def open(self, name: str) -> dict[str, Queue]:
+        """Load all versions of a model."""
+        loaded: dict[str, Queue] = {}
+        for version, file in self.files(name).items():
+            model = await asyncio.to_thread(self._open_version, name, version, file)
+            if isinstance(model, ServedModel):
+                loaded[version] = ExecutionQueue(model, self.queue_options)
+            else:
+                loaded[version] = TextQueue(model, self.queue_options)
+        return loaded
+
+    def stamps(self, name: str) -> dict[str, Stamp]:
+        """Return what tells whether the files of a model's versions have changed."""
+        return {version: _stamp(file) for version, file in self.files(name).items()}
+
+    def _open_version(self, name: str, version: str, file: Path) -> ServedModel | ServedText:
+        """Wake a version that sleeps and has not changed, or load it."""
+        stamp, model = self._asleep.get(name, {}).get(version, ((), None))
+        if model is not None and stamp == _stamp(file):
+            model.module.wake()
+            return model
+        options = self.load_options
+        return load_served(
+            file, name, version, instances=self.queue_options.instances,
+            threads=options.threads, watchdog=options.watchdog,
+        )  # fmt: skip
+
+
+def _stamp(file: Path) -> Stamp:
+    files = [each for each in (file, file.with_suffix(".safetensors")) if each.exists()]
+    return tuple((str(each), (found := each.stat()).st_size, found.st_mtime_ns) for each in files)

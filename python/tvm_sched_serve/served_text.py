@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tvm_sched.errors import InputError
-from tvm_sched.runtime import load
+from tvm_sched.runtime import ScheduledModule, load
 from tvm_sched.runtime.parameters import require_parameters
 
 from .datatypes import TensorType
@@ -42,6 +42,11 @@ class ServedText:
     inputs = (TensorType("text_input", "bytes", (1,)),)
     outputs = (TensorType("text_output", "bytes", (1,)),)
     batch_sizes = ()
+
+    @property
+    def module(self) -> ScheduledModule:
+        """The artifact that the generator runs."""
+        return self.generator.module
 
     def start(self, prompt: TextPrompt, max_tokens: int | None, sampling: Sampling) -> GeneratedSequence:
         """Add a sequence to the generator; without ``max_tokens`` it may fill the context.

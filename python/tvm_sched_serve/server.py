@@ -1,4 +1,4 @@
-"""One process that serves a repository: listeners, signals, and the end without a lost request."""
+"""One process that serves models: listeners, signals, and the end without a lost request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import uvicorn
@@ -21,13 +21,16 @@ import uvloop
 from tvm_sched.errors import InputError
 
 from .access import Access, read_tokens
-from .execution_queue import QueueOptions
 from .grpc_server import GrpcService
 from .http_protocol import limited_protocol
 from .http_server import HttpLimits, InferenceServer
 from .metrics import Metrics
-from .repository import LoadOptions, Repository
+from .repository import Models, OnChange, Queue
+from .request_context import Recorder
 from .shared_memory import SharedMemory
+
+if TYPE_CHECKING:
+    from .telemetry import Telemetry
 
 LOG = logging.getLogger("tvm_sched.serve")
 
@@ -38,24 +41,25 @@ class Settings:
 
     Parameters
     ----------
-    artifact : Path
+    models : callable
+        Returns the models, given what is to be called when one of them is opened or closed.
     host : str
     port, grpc_port : int
         0 chooses a free port, and None for gRPC opens none.
     admin_port : int or None
         A port of its own for administration and metrics, always on loopback.
     token_file, admin_token_file, tls_certificate, tls_key : Path or None
-    queue : QueueOptions
-    load : LoadOptions
     limits : HttpLimits
     shared_memory : bool
     connections : int
     drain_delay, drain_seconds : float
         Seconds for which the server still accepts requests when it is told to end, but is not ready; and seconds after
         which requests that are still there are given up.
+    otlp_endpoint : str or None
+        Where spans of the requests are sent by OpenTelemetry's protocol over HTTP.
     """
 
-    artifact: Path
+    models: Callable[[OnChange], Models]
     host: str = "127.0.0.1"
     port: int = 8000
     grpc_port: int | None = 8001
@@ -64,13 +68,12 @@ class Settings:
     admin_token_file: Path | None = None
     tls_certificate: Path | None = None
     tls_key: Path | None = None
-    queue: QueueOptions = field(default_factory=QueueOptions)
-    load: LoadOptions = field(default_factory=LoadOptions)
     limits: HttpLimits = field(default_factory=HttpLimits)
     shared_memory: bool = False
     connections: int = 1024
     drain_delay: float = 0.0
     drain_seconds: float = 30.0
+    otlp_endpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class _Http(uvicorn.Server):
         yield
 
 
-def run(settings: Settings, started: Callable[[Addresses, Repository], None]) -> None:
+def run(settings: Settings, started: Callable[[Addresses, Models], None]) -> None:
     """Serve until SIGTERM or SIGINT, then answer what was accepted.
 
     Raises
@@ -108,12 +111,18 @@ def run(settings: Settings, started: Callable[[Addresses, Repository], None]) ->
         loop.close()
 
 
-async def serve(settings: Settings, started: Callable[[Addresses, Repository], None]) -> None:
+async def serve(settings: Settings, started: Callable[[Addresses, Models], None]) -> None:
     """Serve until SIGTERM or SIGINT; see `run`."""
     access = Access(read_tokens(settings.token_file), read_tokens(settings.admin_token_file))
     _check(settings, access)
-    metrics = Metrics()
-    repository = Repository(settings.artifact, settings.queue, settings.load, metrics.change)
+    metrics, recorder = Metrics(), Recorder()
+
+    def change(queue: Queue, opened: bool) -> None:
+        queue.recorder = recorder
+        metrics.change(queue, opened)
+
+    repository = settings.models(change)
+    telemetry = _telemetry(settings.otlp_endpoint, recorder)
     memory = SharedMemory(settings.shared_memory)
     ends = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -121,13 +130,16 @@ async def serve(settings: Settings, started: Callable[[Addresses, Repository], N
         loop.add_signal_handler(number, _end, ends)
     socket_of_http = _listen(settings.host, settings.port)
     await repository.load_all()
-    servers = [_http(settings, InferenceServer(repository, memory, metrics, access, settings.limits), tls=True)]
+    application = InferenceServer(repository, memory, metrics, access, settings.limits, recorder)
+    servers = [_http(settings, application, tls=True)]
     sockets = [socket_of_http]
     if settings.admin_port is not None:
-        application = InferenceServer(repository, memory, metrics, access, settings.limits, administration=True)
+        application = InferenceServer(
+            repository, memory, metrics, access, settings.limits, recorder, administration=True
+        )
         servers.append(_http(settings, application, tls=False))
         sockets.append(_listen("127.0.0.1", settings.admin_port))
-    service, grpc_port = _grpc(settings, GrpcService(repository, memory, access))
+    service, grpc_port = _grpc(settings, GrpcService(repository, memory, access, recorder))
     if service is not None:
         await service.start()
     tasks = [asyncio.create_task(server.serve([one])) for server, one in zip(servers, sockets, strict=True)]
@@ -153,6 +165,18 @@ async def serve(settings: Settings, started: Callable[[Addresses, Repository], N
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(repository.drain(), settings.drain_seconds)
     memory.unregister()
+    if telemetry is not None:
+        await asyncio.to_thread(telemetry.close)
+
+
+def _telemetry(endpoint: str | None, recorder: Recorder) -> Telemetry | None:
+    if endpoint is None:
+        return None
+    from .telemetry import Telemetry
+
+    telemetry = Telemetry(endpoint)
+    recorder.add(telemetry)
+    return telemetry
 
 
 def _check(settings: Settings, access: Access) -> None:

@@ -9,8 +9,9 @@ import numpy as np
 
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
-from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology, as_scenario
 from tvm_sched.schedule import Certificate
+from tvm_sched.schedule.schedule import RequestLatency
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched_check import check
 
@@ -31,13 +32,19 @@ class Files:
 
 
 def files_of(problem, schedule):
-    documents = schedule.to_json(), evidence(problem).to_json()
-    return Files(problem.to_json(), *map(json.loads, documents))
+    """The files of a problem, or of a scenario: a warm run."""
+    scenario = as_scenario(problem)
+    documents = schedule.to_json(), evidence(scenario).to_json()
+    return Files(scenario.problem.to_json(), *map(json.loads, documents))
 
 
 def certified(problem, schedule):
     """With a certificate, whatever the schedule's memory."""
-    known = Certificate(simulate(problem, schedule).latency_ns, lower_bound(problem).ns, "", "no better found")
+    scenario = as_scenario(problem)
+    runs = simulate(scenario.problem, schedule, resident=scenario.resident), lower_bound(scenario)
+    latency, bound = runs[0].latency_ns, runs[1].ns
+    requests = [RequestLatency(r.resident, r.weight, latency, bound) for r in scenario.workload.requests]
+    known = Certificate(latency, bound, "", "no better found", tuple(requests))
     return msgspec.structs.replace(schedule, certificate=known)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from checker.cases import bus_problem, certified, chain_of_readers, fan, files_of, placed
 from strategies import SEEDS, problems, scheduled_problems
 from tvm_sched.bounds import lower_bound
-from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
+from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Scenario, Switch, Tensor, Topology
 from tvm_sched.problem.merge import merge_problems
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedule.verifier import violations
@@ -30,6 +30,29 @@ def test_evidence_of_any_problem_is_accepted(folder, case):
     assert verdict.proved_ns == files.evidence["proved_ns"]
     assert verdict.certified_ns == lower_bound(problem).ns
     assert verdict.all_proved
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=scheduled_problems(max_operators=20, max_devices=4, min_operators=1, memory=("generous",)), data=st.data())
+def test_evidence_of_any_warm_run_is_accepted(folder, case, data):
+    problem, schedule = case
+    parameters = [tensor.name for tensor in problem.graph.tensors if tensor.kind == "parameter"]
+    resident = data.draw(st.sets(st.sampled_from(parameters)) if parameters else st.just(set()))
+    run = Scenario(problem, frozenset(resident))
+    verdict = files_of(run, certified(run, schedule)).check(folder)
+    assert verdict.latency_ns == simulate(problem, schedule, resident=resident).latency_ns
+    assert verdict.certified_ns == lower_bound(run).ns
+    assert verdict.all_proved
+
+
+def test_a_warm_run_is_proved_by_what_is_left_to_load(folder):
+    """`second` ends 20 after its own load of 50, or after `first` alone; the cold bound counts both loads, 160."""
+    problem = bus_problem()
+    schedule = solve(problem, method="heft")
+    for resident, latency in ((), 160), (("v",), 60), (("w",), 120), (("v", "w"), 20):
+        run = Scenario(problem, frozenset(resident))
+        verdict = files_of(run, certified(run, schedule)).check(folder)
+        assert (verdict.latency_ns, verdict.proved_ns) == (latency, latency)
 
 
 def test_a_region_of_which_places_are_left_open_is_proved(folder):

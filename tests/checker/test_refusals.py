@@ -10,7 +10,7 @@ import pytest
 from checker.cases import Files, bus_problem, fan, files_of, placed
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.errors import InputError
-from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Request, Tensor, Workload
+from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Request, Scenario, Tensor, Workload
 from tvm_sched.schedule import requests_of
 from tvm_sched.schedulers import solve
 from tvm_sched_check import Refused
@@ -35,11 +35,14 @@ def test_a_schedule_without_a_certificate_has_no_bound_that_is_proved(folder):
     assert "no certificate" in verdict.lines[1]
 
 
-def test_a_certificate_of_warm_runs_is_refused_in_words(folder):
+def test_evidence_of_another_run_is_refused_in_words(folder):
     problem = bus_problem()
     warm = solve(problem, method="single", workload=Workload(requests_of(problem, [(["w"], 1)])))
-    with pytest.raises(Refused, match=r"certificate\.requests"):
-        files_of(problem, warm).check(folder)
+    several = solve(problem, method="single", workload=Workload(requests_of(problem, [(["w"], 1), (0.0, 1)])))
+    cold_evidence, evidence_of_v = problem, Scenario(problem, frozenset({"v"}))
+    for of, schedule in ((cold_evidence, warm), (evidence_of_v, warm), (Scenario(problem, frozenset("w")), several)):
+        with pytest.raises(Refused, match=r"certificate\.requests"):
+            files_of(of, schedule).check(folder)
     files = files_of(problem, solve(problem, method="single"))
     files.schedule["certificate"]["requests"] = json.loads(warm.to_json())["certificate"]["requests"]
     with pytest.raises(Refused, match=r"certificate\.requests"):
@@ -51,6 +54,14 @@ def test_evidence_of_another_workload_is_refused(folder):
     assert files.evidence["workload"] == Workload().digest
     files.evidence["workload"] = Workload([Request(("w",))]).digest
     with pytest.raises(Refused, match="the evidence is of workload"):
+        files.check(folder)
+
+
+def test_only_parameters_are_resident(folder):
+    schedule = msgspec.structs.replace(solve(bus_problem(), method="single"), certificate=None)
+    files = files_of(bus_problem(), schedule)
+    files.evidence["resident"] = ["x"]
+    with pytest.raises(Refused, match="not a parameter"):
         files.check(folder)
 
 

@@ -212,6 +212,35 @@ def test_reload_and_unload_under_load(start, artifacts, tmp_path):
     assert server.stop() == 0
 
 
+def test_a_sleeping_model_wakes_at_its_load(start, artifacts, tmp_path):
+    copy_artifact(artifacts / "by1.so", tmp_path / "resting.so")
+    server = start(tmp_path, "--admin-port", "0", "--no-grpc")
+    x, model = np.ones((1, 8), "float32"), "/v2/repository/models/resting"
+
+    def infer():
+        return post(f"http://{server.http}", "/v2/models/resting/infer", body_of(x))
+
+    def answer():
+        status, _, document = infer()
+        assert status == 200
+        return np.reshape(document["outputs"][0]["data"], (1, 4))
+
+    np.testing.assert_array_equal(answer(), expected(x, 1))
+    body = json.dumps({"parameters": {"sleep": True}}).encode()
+    assert post(server.administration, f"{model}/unload", body)[0] == 200
+    assert infer()[0] == 404
+    _, _, document = post(server.administration, "/v2/repository/index", b"{}")
+    assert [(entry["state"], entry["reason"]) for entry in document] == [("UNAVAILABLE", "asleep")]
+    assert post(server.administration, f"{model}/load")[0] == 200
+    np.testing.assert_array_equal(answer(), expected(x, 1))
+    # A changed artifact is loaded instead of the model that sleeps.
+    assert post(server.administration, f"{model}/unload", body)[0] == 200
+    copy_artifact(artifacts / "by2.so", tmp_path / "resting.so")
+    assert post(server.administration, f"{model}/load")[0] == 200
+    np.testing.assert_array_equal(answer(), expected(x, 2))
+    assert server.stop() == 0
+
+
 def test_sigterm_answers_what_was_accepted(start, artifacts):
     server = start(artifacts / "by1.so", "--no-grpc")
     stop, counts = threading.Event(), []
@@ -250,6 +279,41 @@ def test_a_killed_client_leaves_no_request_behind(start, artifacts):
     else:
         raise AssertionError(text)
     assert server.stop() == 0
+
+
+def test_a_full_disk_under_the_log_stops_nothing(start, artifacts, tmp_path):
+    """Every line of the log is lost; requests, a refused reload and the end are as always."""
+    copy_artifact(artifacts / "by1.so", tmp_path / "m.so")
+    with open("/dev/full", "wb") as full:
+        server = start(tmp_path, "--admin-port", "0", "--no-grpc", stderr=full)
+    x = np.ones((1, 8), np.float32)
+    (tmp_path / "m.damaged").write_bytes((tmp_path / "m.so").read_bytes()[:5000])
+    (tmp_path / "m.damaged").replace(tmp_path / "m.so")
+    assert post(server.administration, "/v2/repository/models/m/load")[0] == 400
+    status, _, document = post(f"http://{server.http}", "/v2/models/m/infer", body_of(x))
+    assert status == 200
+    np.testing.assert_array_equal(np.reshape(document["outputs"][0]["data"], (1, 4)), expected(x))
+    assert server.stop() == 0
+
+
+def test_no_room_for_an_output_in_shared_memory_is_told(monkeypatch, tmp_path):
+    import errno
+    import os
+
+    from tvm_sched_serve.failures import Failed
+    from tvm_sched_serve.shared_memory import Region
+
+    (tmp_path / "segment").write_bytes(bytes(16))
+    descriptor = os.open(tmp_path / "segment", os.O_RDWR)
+    region = Region("part", "/part", 0, 16, descriptor)
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(Failed, match=r"'part': cannot be written \(No space left"):
+        region.write(0, 16, memoryview(bytes(16)))
+    os.close(descriptor)
 
 
 def test_tls(start, artifacts, tmp_path):

@@ -46,6 +46,18 @@ def test_a_seed_repeats_and_does_not_depend_on_the_others(generator):
     assert alone.tokens == second.tokens != first.tokens
 
 
+def test_a_text_goes_on_after_a_sleep(generator):
+    expected = greedy(generator, PROMPT[:7])
+    sequence = generator.start(PROMPT[:7], max_tokens=12, sampling=Sampling(), stop=())
+    while len(sequence.tokens) < 5:
+        generator.step()
+    generator.module.sleep()
+    generator.module.wake()
+    while not sequence.finished:
+        generator.step()
+    assert sequence.tokens == expected
+
+
 def test_a_stream_that_is_closed_frees_its_place(generator):
     for _ in range(3):
         stream = generator.stream(PROMPT[:20], max_tokens=30, sampling=Sampling(), stop=())

@@ -17,7 +17,7 @@ from tvm_sched_language.packing import GROUP, dequantized, pack
 
 def kernel(kind, **about):
     module = library_function("tvm_sched.make_language_module")(
-        json.dumps({"version": 1, "kernels": {"f": {"kind": kind, **about}}})
+        json.dumps({"version": 2, "kernels": {"f": {"kind": kind, **about}}})
     )
     return module["f"]
 
@@ -37,9 +37,16 @@ def rounded(rows):
     return (numbers * scales).reshape(rows.shape[0], -1)[:, : rows.shape[1]]
 
 
+def halves(values):
+    """Numbers rounded to bfloat16."""
+    return dequantized(values, "bfloat16")
+
+
 def check_products(version):
+    """With AMX, products of 16 rows and more round rows and weights to bfloat16."""
+    used = library_function("tvm_sched.language_integers")()
     if version:
-        assert library_function("tvm_sched.language_integers")() == version
+        assert used == version
     random = np.random.default_rng(5)
     for number_format in FORMATS:
         for terms, columns in ((64, 32), (72, 19), (7, 1)):
@@ -49,11 +56,14 @@ def check_products(version):
                 "linear", format=number_format, terms=terms, columns=columns, bias=True, residual=True, activation="relu",
                 cap=0.0,
             )  # fmt: skip
-            for count in (1, 2, 3, 5, 13, 26):
+            for count in (1, 2, 3, 5, 13, 16, 26, 40):
                 rows = random.normal(size=(count, terms)).astype(np.float32)
                 residual = random.normal(size=(count, columns)).astype(np.float32)
                 exact = rounded(rows) if number_format.startswith("int") else rows
-                sums = exact.astype(np.float64) @ dequantized(weight, number_format).T.astype(np.float64)
+                numbers = dequantized(weight, number_format)
+                if used == "amx" and count >= 16 and number_format != "float32":
+                    exact, numbers = halves(rows), halves(numbers)
+                sums = exact.astype(np.float64) @ numbers.T.astype(np.float64)
                 (found,) = call(function, [rows, *pack(weight, number_format), bias, residual], (count, columns))
                 np.testing.assert_allclose(found, np.maximum(sums + bias, 0) + residual, rtol=2e-5, atol=2e-5)
 
@@ -62,10 +72,11 @@ def test_products_are_those_of_numpy():
     check_products(None)
 
 
-@pytest.mark.parametrize("version", ["avx2", "portable"])
+@pytest.mark.parametrize("version", ["vnni", "avx2", "portable"])
 def test_products_on_lesser_processors(version):
-    if version == "avx2" and " avx2 " not in Path("/proc/cpuinfo").read_text():
-        pytest.skip("this processor has no AVX2")
+    needed = {"vnni": " avx512_vnni ", "avx2": " avx2 ", "portable": " "}[version]
+    if needed not in Path("/proc/cpuinfo").read_text():
+        pytest.skip(f"this processor has no{needed.upper()}".rstrip())
     script = f"import test_kernels; test_kernels.check_products({version!r})"
     paths = os.pathsep.join([os.path.dirname(__file__), *filter(None, sys.path)])
     environment = {**os.environ, "TVM_SCHED_INTEGERS": version, "PYTHONPATH": paths}
@@ -141,7 +152,8 @@ def test_attention_over_a_cache_is_that_of_numpy(heads, key_heads, width, window
 def test_wrong_descriptions_are_refused():
     make = library_function("tvm_sched.make_language_module")
     for document, message in (
-        ({"version": 2, "kernels": {}}, "described by a newer tvm_sched"),
+        ({"version": 3, "kernels": {}}, "described by a newer tvm_sched"),
+        ({"version": 1, "kernels": {"f": {"kind": "rows", "format": "bfloat16"}}}, "compile the model again"),
         ({"version": 1, "kernels": {"f": {"kind": "other"}}}, "expected"),
         ({"version": 1, "kernels": {"f": {"kind": "rows", "more": 1}}}, "more"),
         (

@@ -23,6 +23,7 @@ from tvm_sched.pipeline.bound_steps import Bottleneck, BottleneckGuess, ExactPro
 from tvm_sched.pipeline.integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program, stage_ranges
 from tvm_sched.pipeline.partition_state import Annealing, Ideals, Neighbours, PartitionState
 from tvm_sched.pipeline.segments import least_bottleneck, least_sum
+from tvm_sched.pipeline.slicegraph import cut
 from tvm_sched.search_budget import Budget, Turn, improve
 from tvm_sched_bench.testing.regal import regal_like
 
@@ -168,6 +169,18 @@ def test_refining_never_makes_a_partition_dearer_and_is_deterministic():
     refined = problem.refine(start, 6, seed=1, moves=50_000)
     assert problem.bottleneck(refined) < problem.bottleneck(start)
     assert (refined == problem.refine(start, 6, seed=1, moves=50_000)).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_refining_prices_each_of_its_moves_as_the_problem_does(seed):
+    """Moves priced too low would end in dearer partitions, too high in none: from one stage something is always gained."""
+    problem = small_problem(seed, 10)
+    for stages in (2, 3, 5):
+        refined = problem.refine(np.zeros(10), stages, seed=seed, moves=5_000)
+        assert problem.bottleneck(refined) <= problem.bottleneck(np.zeros(10))
+        assert all(refined[t.producer] <= refined[w] for t in problem.tensors if t.producer >= 0 for w in t.readers)
+    halves = cut(problem, problem.kahn(np.zeros(10)), 2)
+    assert problem.bottleneck(problem.refine(halves, 2, seed=seed, moves=5_000)) <= problem.bottleneck(halves)
 
 
 def test_anytime_proves_a_small_graph():

@@ -11,7 +11,7 @@ import tvm_ffi
 
 from tvm_sched.execution_plan import emit_plan
 from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
-from tvm_sched.report.measurement import measured_timeline
+from tvm_sched.report.measurement import StartStage, measured_timeline
 from tvm_sched.report.trace import TracePart, write_parts, write_trace
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedule import Placement, Schedule
@@ -74,6 +74,23 @@ def test_slices_of_a_thread_do_not_overlap(trace):
         spans.sort()
         for (_, end), (start, _) in pairwise(spans):
             assert start >= end - 1e-6
+
+
+def test_stages_of_a_start_are_a_process_of_their_own(problem, exact, tmp_path):
+    stages = [
+        StartStage("process", 0.0, 0.25, 0, "not counted"),
+        StartStage("read parameters", 0.25, 0.5, 10**9, "counted"),
+        StartStage("first run", 0.375, 0.75, 0, "partly"),
+    ]
+    write_trace(tmp_path / "t.json", [simulate(problem, exact)], problem, exact, start=stages)
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    (pid,) = (e["pid"] for e in events if e["name"] == "process_name" and e["args"]["name"] == "start of the process")
+    threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == pid}
+    drawn = [e for e in events if e["ph"] == "X" and e["pid"] == pid]
+    assert [(threads[e["tid"]], e["ts"], e["dur"]) for e in drawn] == [
+        ("process", 0, 250_000), ("read parameters", 250_000, 250_000), ("first run", 375_000, 375_000)
+    ]  # fmt: skip
+    assert drawn[1]["args"] == {"in the predicted latency": "counted", "bytes": 10**9, "GB/s": 4.0}
 
 
 def test_parts_have_titles(problem, single, exact, tmp_path):

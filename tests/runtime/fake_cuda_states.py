@@ -86,6 +86,10 @@ def states_pass_from_run_to_run() -> None:
             same(cpu.run(*given), left)
             same(gpu.run(*given), left)
             kept = {name: expected[after] for name, after in states.items()}
+            if turn == 5:
+                for module in (cpu, gpu):
+                    module.sleep()
+                    module.wake()
             if turn == 4:
                 for name in states:
                     same([gpu.get_state(name)], [kept[name]])

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -74,6 +76,42 @@ def deployed(what):
     finally:
         if what.name in deployments():
             undeploy(what.name)
+
+
+@contextlib.contextmanager
+def gateway(*arguments):
+    """A gateway's process; yields its addresses for HTTP and gRPC, and the process."""
+    command = [
+        sys.executable,
+        "-m",
+        "tvm_sched.cli",
+        "gateway",
+        *map(str, arguments),
+        "--port",
+        "0",
+        "--grpc-port",
+        "0",
+    ]
+    process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        told = json.loads(line)
+        yield told["http"].partition("//")[2], told["grpc"], process
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def asked_over_http(address, batch, name="layers", **options):
+    """The outputs of a pipeline that tritonclient gets."""
+    http = pytest.importorskip("tritonclient.http")
+    with http.InferenceServerClient(address) as client:
+        given = http.InferInput("x", batch.shape, "FP32").set_data_from_numpy(batch)
+        answer = client.infer(name, [given], **options)
+        return [answer.as_numpy(output["name"]) for output in answer.get_response()["outputs"]]
 
 
 def ready_stage(name, s):

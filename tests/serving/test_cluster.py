@@ -11,7 +11,7 @@ from small_pipeline import batches
 from tvm_sched.errors import InputError, ServingError
 from tvm_sched_cluster import serving
 
-from .conftest import assert_equal_to, deployed, deployment, eventually, ready_stage
+from .conftest import asked_over_http, assert_equal_to, deployed, deployment, eventually, gateway, ready_stage
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -79,6 +79,27 @@ def test_a_killed_ingress_starts_again_and_clients_repeat_what_it_had(layers, co
     ray.kill(ray.get_actor("layers/ingress", "tvm_sched"), no_restart=False)
     results += stream
     assert_equal_to(compiled, inputs, results)
+
+
+def test_a_gateway_asks_for_a_token_and_survives_a_stage_and_the_ingress(layers, compiled, nodes, tmp_path):
+    import ray
+
+    http = pytest.importorskip("tritonclient.utils")
+    (tmp_path / "tokens").write_text("secret-of-clients\n")
+    (batch,) = batches(1)
+    expected = compiled.run([batch])[0].value()
+    arguments = ("layers", "--address", nodes.address, "--token-file", tmp_path / "tokens")
+    with gateway(*arguments) as (address, _, _):
+        with pytest.raises(http.InferenceServerException, match="a bearer token is needed"):
+            asked_over_http(address, batch)
+        bearer = {"headers": {"Authorization": "Bearer secret-of-clients"}}
+        for found, value in zip(asked_over_http(address, batch, **bearer), expected, strict=True):
+            np.testing.assert_array_equal(found, value)
+        assert serving.status("layers")["gateways"] == 1
+        ray.kill(ray.get_actor("layers/ingress", "tvm_sched"), no_restart=False)
+        os.kill(ready_stage("layers", 1)["process"], signal.SIGKILL)
+        for found, value in zip(asked_over_http(address, batch, **bearer), expected, strict=True):
+            np.testing.assert_array_equal(found, value)
 
 
 def test_undeploying_leaves_nothing(layers):

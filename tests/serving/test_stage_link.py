@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from tvm_sched.errors import InputError, ServingError
-from tvm_sched_cluster.serving.stage_link import StageLink, StageLostError
+from tvm_sched_cluster.serving.stage_link import (
+    StageGoneError,
+    StageLink,
+    StageLostError,
+    StageReplicas,
+    StageRetiredError,
+)
 from tvm_sched_cluster.serving.stage_server import StageServer
 from tvm_sched_cluster.serving.tensor_channel import Message, connect
 
@@ -43,6 +49,9 @@ class Stage:
         return self.server.endpoint
 
     def link(self, credits=2, hang=1000.0, give_up=None):
+        return StageReplicas([self.one_link(credits, hang, give_up)])
+
+    def one_link(self, credits=2, hang=1000.0, give_up=None):
         return StageLink(self.find, credits, 1 << 20, hang, give_up)
 
 
@@ -97,7 +106,7 @@ def test_credits_limit_what_the_stage_has_and_cancelled_requests_are_not_compute
         stage.go.clear()
         calls = [asyncio.ensure_future(link.run([X + k])) for k in range(5)]
         await asyncio.to_thread(stage.begun.acquire)
-        assert len(link._waiting) <= 2
+        assert link.links[0].outstanding == 2
         for call in calls[1:4]:
             call.cancel()
         while not stage.server._cancelled:  # the second; the stage has no other, for want of credits
@@ -118,12 +127,12 @@ def test_a_lost_stage_says_what_it_was_computing_and_the_link_finds_the_next(sta
         stage.go.clear()
         calls = [asyncio.ensure_future(link.run([X])) for _ in range(2)]
         await asyncio.to_thread(stage.begun.acquire)
-        while not link._begun:
+        while not link.links[0]._begun:
             await asyncio.sleep(0)
-        link._channel.abort()
+        old, stage.server = stage.server, None
+        link.links[0]._channel.abort()
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert [(type(error), error.running) for error in found] == [(StageLostError, True), (StageLostError, False)]
-        old, stage.server = stage.server, None
         again = asyncio.ensure_future(link.run([X]))
         stage.go.set()
         await asyncio.to_thread(old.close)
@@ -138,7 +147,8 @@ def test_a_stage_that_hangs_is_given_up(stage, run):
     async def act():
         ended = asyncio.Event()
 
-        async def give_up():
+        async def give_up(endpoint):
+            assert endpoint == stage.server.endpoint
             ended.set()
 
         link = stage.link(hang=0.2, give_up=give_up)
@@ -147,7 +157,7 @@ def test_a_stage_that_hangs_is_given_up(stage, run):
             await link.run([X])
         assert lost.value.running
         await ended.wait()
-        assert link.hangs == 1
+        assert link.links[0].hangs == 1
         await link.close()
 
     run(act())
@@ -185,3 +195,60 @@ def test_who_does_not_know_the_token_or_the_format_is_sent_away(stage, run):
 
     run(act())
     assert stage.ran == []
+
+
+def test_requests_go_to_the_replica_with_the_fewest_and_from_a_lost_one_to_another(run):
+    stages = [Stage(), Stage()]
+    servers = [stage.server for stage in stages]
+
+    async def act():
+        replicas = StageReplicas([stage.one_link() for stage in stages])
+        replicas.open()
+        while not all(link.connected for link in replicas.links):
+            await asyncio.sleep(0)
+        for stage in stages:
+            stage.go.clear()
+        calls = [asyncio.ensure_future(replicas.run([X + k])) for k in range(6)]
+        for stage in stages:
+            await asyncio.to_thread(stage.begun.acquire)
+        assert [link.outstanding for link in replicas.links] == [2, 2]
+        stages[0].server = None
+        replicas.links[0]._channel.abort()
+        stages[1].go.set()
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        lost = [k for k, each in enumerate(found) if isinstance(each, StageLostError)]
+        assert lost == [0, 2]
+        for k in (1, 3, 4, 5):
+            np.testing.assert_array_equal(found[k][0][0], 2 * (X + k))
+        await replicas.close()
+
+    try:
+        run(act())
+    finally:
+        for stage in stages:
+            stage.go.set()
+        for server in servers:
+            server.close()
+
+
+def test_a_stage_that_will_not_come_back_says_so(stage, run):
+    async def act():
+        async def gone():
+            raise StageGoneError("no node")
+
+        replicas = StageReplicas([StageLink(gone, 2, 1 << 10, 1000.0, None) for _ in range(2)])
+        with pytest.raises(StageGoneError, match="no node"):
+            await replicas.run([X])
+        await replicas.close()
+        retired = StageReplicas([stage.one_link()])
+        server, stage.server = stage.server, None
+        call = asyncio.ensure_future(retired.run([X]))
+        while not retired.links[0]._keeper:
+            await asyncio.sleep(0)
+        retired.retire()
+        with pytest.raises(StageRetiredError):
+            await call
+        await retired.close()
+        stage.server = server
+
+    run(act())

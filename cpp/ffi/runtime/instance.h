@@ -55,6 +55,10 @@ class Instance {
   void PrepareOnGpus(const Request& request, const Elsewhere& elsewhere, ParameterStore& parameters,
                      const BoundPlan::Lookup& lookup);
 
+  /// Free the arenas, on GPUs also graphs and what lies in their memory; states come to the host's
+  /// memory. Threads and GPUs' contexts stay. Returns the bytes of the arenas. Between runs.
+  Bytes Sleep();
+
   /// Run without the lock; fills `outputs`. Throws what went wrong, as ffi::Error. On GPUs the
   /// calling thread's current streams are those of `arguments` and outputs on GPUs.
   LastRun Run(Request request, std::vector<tvm::ffi::Tensor>* outputs);
@@ -77,7 +81,7 @@ class Instance {
   struct Captured {
     Warm of;
     Places places;
-    std::vector<std::byte*> states;  // where those lay that the run read and wrote
+    std::vector<std::byte*> memory;  // of the states that the run read and wrote, and of outputs
     std::function<void()> launch;
   };
 
@@ -85,6 +89,8 @@ class Instance {
   /// Open the GPUs that the options name; others than before, or other parameters that lie
   /// elsewhere: let go of what lies there.
   void OpenDevices(const Plan& plan, const RunOptions& options, const Elsewhere& elsewhere);
+  /// Let go of arenas and all that refers to them.
+  void FreeMemory();
   RunRecord RunOnGpus(Request& request, const std::vector<bool>& skipped, const Warm& warm,
                       bool repeated, std::vector<tvm::ffi::Tensor>* outputs);
   /// The graph of such runs, which is captured where there is none yet.
@@ -101,12 +107,13 @@ class Instance {
   std::shared_ptr<cuda::Turns> turns_;
   // One arena a device, large enough for every plan: an instance's runs follow each other.
   BoundPlan::Arenas arenas_;
+  Bytes arena_bytes_{0};
   std::vector<Runnable> runnables_;  // of each plan, made at its first run
   std::optional<Warm> warm_;
   std::shared_ptr<const cuda::Devices> devices_;  // of plans for GPUs
   std::vector<int> opened_;                       // the option that named them
   Elsewhere elsewhere_;
-  std::vector<Captured> captured_;  // two where states change places from run to run, else one
+  std::vector<Captured> captured_;  // several where states or outputs change places, else one
 };
 
 }  // namespace tvm_sched::runtime

@@ -3,6 +3,9 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/extra/json.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -196,6 +199,8 @@ const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods()
       {"set_parameter", &ScheduledModule::SetParameter},
       {"configure", &ScheduledModule::Configure},
       {"prepare", &ScheduledModule::Prepare},
+      {"sleep", &ScheduledModule::Sleep},
+      {"wake", &ScheduledModule::Wake},
       {"timeline", &ScheduledModule::Timeline},
       {"stages", &ScheduledModule::Stages},
       {"latency", &ScheduledModule::Latency},
@@ -240,7 +245,8 @@ ffi::Optional<ffi::Function> ScheduledModule::GetFunction(const ffi::String& nam
 
 bool ScheduledModule::OutsideTheLock(Method method) {
   return method == &ScheduledModule::Main || method == &ScheduledModule::RunTimes ||
-         method == &ScheduledModule::Prepare || method == &ScheduledModule::GetState ||
+         method == &ScheduledModule::Prepare || method == &ScheduledModule::Sleep ||
+         method == &ScheduledModule::Wake || method == &ScheduledModule::GetState ||
          method == &ScheduledModule::SetState;
 }
 
@@ -328,6 +334,7 @@ std::vector<Tensor> ScheduledModule::Execute(int plan, std::vector<Tensor> argum
         << "the devices are emulated and only times are asked for (the option times_only), so that "
            "there are no outputs: call run_times, or set times_only to false";
   }
+  CheckAwake();
   Request request = RequestFor(plan);
   request.arguments = std::move(arguments);
   request.options.times_only = times_only;
@@ -450,11 +457,58 @@ void ScheduledModule::SetState(ffi::PackedArgs args, ffi::Any*) {
   });
 }
 
-void ScheduledModule::AnnounceParameters() const {
+void ScheduledModule::AnnounceParameters() const { CallImports("tvm_sched.parameters_changed"); }
+
+void ScheduledModule::CallImports(const char* function) const {
   for (const ffi::Any& import : imports()) {
     auto module = import.cast<ffi::Module>();
-    if (auto function = module->GetFunction("tvm_sched.parameters_changed")) (*function)();
+    if (auto found = module->GetFunction(function)) (*found)();
   }
+}
+
+std::unique_lock<std::mutex> ScheduledModule::LockBetweenRuns() {
+  std::unique_lock lock(gate_->mutex);
+  while (std::find(busy_.begin(), busy_.end(), true) != busy_.end()) {
+    if (gate_->freed.wait_for(lock, std::chrono::milliseconds(20)) != std::cv_status::timeout) {
+      continue;
+    }
+    lock.unlock();
+    Poll();
+    lock.lock();
+  }
+  return lock;
+}
+
+void ScheduledModule::CheckAwake() const {
+  if (asleep_) TVM_FFI_THROW(RuntimeError) << "the module sleeps: call wake() before a run";
+}
+
+void ScheduledModule::Sleep(ffi::PackedArgs args, ffi::Any* result) {
+  ExpectArguments(args, 0, "sleep()");
+  const std::unique_lock lock = LockBetweenRuns();
+  std::int64_t freed = 0;
+  for (const std::unique_ptr<Instance>& instance : instances_) freed += instance->Sleep().count;
+  CallImports("tvm_sched.release_parameters");
+  freed += parameters_->Unload().count;
+  asleep_ = true;
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+  *result = freed;
+}
+
+void ScheduledModule::Wake(ffi::PackedArgs args, ffi::Any*) {
+  ExpectArguments(args, 0, "wake()");
+  {
+    const std::unique_lock lock = LockBetweenRuns();
+    if (!asleep_) return;
+    parameters_->Reload();
+    parameters_->Read();
+    AnnounceParameters();
+    asleep_ = false;
+    for (std::size_t plan = 0; plan < plans_.size(); ++plan) PrepareKernels(plan);
+  }
+  PrepareGpus();
 }
 
 void ScheduledModule::Prepare(ffi::PackedArgs args, ffi::Any*) {
@@ -462,6 +516,7 @@ void ScheduledModule::Prepare(ffi::PackedArgs args, ffi::Any*) {
   CheckProcessor();
   {
     const std::lock_guard lock(gate_->mutex);
+    CheckAwake();
     for (std::size_t plan = 0; plan < plans_.size(); ++plan) PrepareKernels(plan);
   }
   PrepareGpus();

@@ -54,6 +54,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void Configure(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void SetOptions(RunOptions options);
   void Prepare(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void Sleep(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void Wake(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Timeline(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Stages(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Latency(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
@@ -78,6 +80,10 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   /// Do `work` while no run is under way, and return what it does.
   tvm::ffi::Any AloneWithStates(const std::function<tvm::ffi::Any()>& work);
 
+  /// The lock, once no run is under way; open to Ctrl-C.
+  std::unique_lock<std::mutex> LockBetweenRuns();
+  /// Throws ffi::Error (RuntimeError) where the module sleeps.
+  void CheckAwake() const;
   /// Throws ffi::Error (RuntimeError) where this processor cannot run the kernels.
   void CheckProcessor() const;
   /// After a fork: what the parent's other threads held is nobody's.
@@ -98,6 +104,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   int Acquire();
   /// Tell kernel modules, which may hold parameters in layouts of their own, that values changed.
   void AnnounceParameters() const;
+  /// Call a function of the kernel modules that have it.
+  void CallImports(const char* function) const;
   /// Let them lay out the parameters of a plan, where values are new since that was done last.
   void PrepareKernels(std::size_t plan);
   /// Tell the driver, while it is not yet open, how many streams there will be on a GPU.
@@ -126,6 +134,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   std::vector<std::unique_ptr<Instance>> instances_;
   std::vector<bool> busy_;  // of each instance
   bool ran_ = false;
+  bool asleep_ = false;
 
   // A pointer, so that a forked child can leave behind one that another thread holds for ever.
   std::unique_ptr<Gate> gate_ = std::make_unique<Gate>();

@@ -98,11 +98,37 @@ void ParameterStore::Set(const std::string& name, const Tensor& tensor) {
 }
 
 void ParameterStore::Entry::Assign(Tensor given, std::shared_ptr<const MappedFile> in) {
+  Forget();
   value = std::move(given);
   file = std::move(in);
+  path.clear();
+}
+
+void ParameterStore::Entry::Forget() {
+  value.reset();
+  file.reset();
   reading.reset();
   pinned.reset();
   on_gpus.clear();
+}
+
+Bytes ParameterStore::Unload() {
+  Bytes released{0};
+  for (auto& [name, entry] : entries_) {
+    if (entry.path.empty() || !entry.value) continue;
+    released.count += entry.spec.size().count;
+    entry.Forget();
+  }
+  if (released.count > 0) ++version_;
+  return released;
+}
+
+void ParameterStore::Reload() {
+  std::set<std::string> paths;
+  for (const auto& [name, entry] : entries_) {
+    if (!entry.path.empty() && !entry.value) paths.insert(entry.path);
+  }
+  for (const std::string& path : paths) LoadInto(path, /*asleep=*/true);
 }
 
 std::vector<ParameterStore::Entry*> ParameterStore::Needed() {
@@ -204,15 +230,21 @@ std::function<void()> ParameterStore::Reading(const std::string& name) const {
   return [reading = entry.reading, part = entry.part] { reading->Await(part); };
 }
 
-int ParameterStore::Load(const std::string& path) {
+int ParameterStore::Load(const std::string& path) { return LoadInto(path, /*asleep=*/false); }
+
+int ParameterStore::LoadInto(const std::string& path, bool asleep) {
+  const auto wanted = [&](const Entry& entry) {
+    return !asleep || (entry.path == path && !entry.value);
+  };
   const StageTimer timer("open parameters");
   const SafetensorsFile stored = OpenSafetensors(path);
   std::vector<std::string> absent;
   for (const auto& [name, entry] : entries_) {
+    if (!wanted(entry)) continue;
     auto found = stored.tensors.find(name);
     if (found != stored.tensors.end()) {
       CheckType(entry.spec, found->second.spec, path + ": ");
-    } else if (!entry.embedded) {
+    } else if (asleep || !entry.embedded) {
       absent.push_back(name);
     }
   }
@@ -224,13 +256,14 @@ int ParameterStore::Load(const std::string& path) {
   int taken = 0;
   for (auto& [name, entry] : entries_) {
     auto found = stored.tensors.find(name);
-    if (found == stored.tensors.end()) continue;
+    if (found == stored.tensors.end() || !wanted(entry)) continue;
     // The pages stay the file's: they are read at first use, and only misaligned ones are copied.
     auto* data = const_cast<std::byte*>(found->second.data);
     const Tensor mapped = ViewTensor(entry.spec, stored.file, data);
     Tensor ready = ReadyForKernel(mapped, name);
     const bool stays = ready.data_ptr() == mapped.data_ptr();
     entry.Assign(std::move(ready), stays ? stored.file : nullptr);
+    entry.path = path;
     ++taken;
   }
   ReadAheadIn(stored.file);

@@ -37,6 +37,11 @@ class ParameterStore {
   /// passed over. Nothing changes where anything is wrong. Returns the number of those taken.
   int Load(const std::string& path);
 
+  /// Let go of the values that lie in files, until Reload. Returns their bytes.
+  Bytes Unload();
+  /// Map the files again for what Unload let go of and nobody has set since. Throws as Load does.
+  void Reload();
+
   /// Load the file that the environment variable TVM_SCHED_PARAMETERS names, if something is
   /// missing and it names one; then throw ffi::Error (RuntimeError) if something is missing still.
   void Require(const Plan& plan);
@@ -76,6 +81,7 @@ class ParameterStore {
     bool embedded = false;
     std::optional<tvm::ffi::Tensor> value;
     std::shared_ptr<const MappedFile> file;             // in which it lies, or null
+    std::string path;                                   // of the file that it was read from, or ""
     std::shared_ptr<ReadAhead> reading;                 // what reads it ahead, or null
     std::size_t part = 0;                               // its number there
     std::shared_ptr<cuda::PinnedParameters> pinned;     // where GPUs can read it
@@ -83,9 +89,12 @@ class ParameterStore {
     std::map<int, std::shared_ptr<std::byte>> on_gpus;  // copies of it, by GPU
 
     void Assign(tvm::ffi::Tensor given, std::shared_ptr<const MappedFile> in = nullptr);
+    void Forget();
   };
 
   Entry& Find(const std::string& name, const TensorSpec& found);
+  /// Take values from a file; with `asleep`, those alone that Unload let go of.
+  int LoadInto(const std::string& path, bool asleep);
   std::vector<std::string> Missing(const Plan& plan) const;
 
   /// Begin to read what steps read, in their order, where it lies in this file.

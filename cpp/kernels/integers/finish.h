@@ -62,6 +62,16 @@ inline void LookUpRows(const std::uint8_t* table, std::uint8_t* to, std::int64_t
   }
 }
 
+inline void CopyFew(std::uint8_t* to, const std::uint8_t* from, int bytes) {
+  for (; bytes >= 8; bytes -= 8, to += 8, from += 8) __builtin_memcpy(to, from, 8);
+  const auto copy = [&](auto size) __attribute__((always_inline)) {
+    if ((bytes & size()) == 0) return;
+    __builtin_memcpy(to, from, size());
+    to += size(), from += size();
+  };
+  copy([] { return 4; }), copy([] { return 2; }), copy([] { return 1; });
+}
+
 /// The epilogue is a copy, which the rows that are stored cannot change.
 template <Result kResult>
 void FinishRows(const Epilogue epilogue, const std::int32_t* sums, int rows, std::int64_t first,
@@ -73,19 +83,18 @@ void FinishRows(const Epilogue epilogue, const std::int32_t* sums, int rows, std
     for (int r = 0; r < rows; ++r) {
       FinishRow<kResult>(epilogue, same, sums + r * kColumns, bytes + r * apart);
     }
-  } else {
-    for (int r = 0; r < rows; ++r) {
-      alignas(64) char whole[kColumns * kSize];
-      FinishRow<kResult>(epilogue, same, sums + r * kColumns, whole);
-      __builtin_memcpy(bytes + r * apart, whole, static_cast<unsigned long>(columns) * kSize);
+    if constexpr (kSize == 1) {
+      if (epilogue.table != nullptr) LookUpRows(epilogue.table, bytes, apart, rows);
     }
+    return;
   }
-  if constexpr (kSize == 1) {
-    if (epilogue.table == nullptr) return;
-    if (columns == kColumns) return LookUpRows(epilogue.table, bytes, apart, rows);
-    for (int r = 0; r < rows; ++r, bytes += apart) {
-      for (int k = 0; k < columns; ++k) bytes[k] = epilogue.table[bytes[k]];
+  for (int r = 0; r < rows; ++r) {
+    alignas(64) std::uint8_t whole[kColumns * kSize];
+    FinishRow<kResult>(epilogue, same, sums + r * kColumns, whole);
+    if constexpr (kSize == 1) {
+      if (epilogue.table != nullptr) LookUpRows(epilogue.table, whole, 0, 1);
     }
+    CopyFew(bytes + r * apart, whole, columns * kSize);
   }
 }
 

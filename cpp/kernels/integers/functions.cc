@@ -24,18 +24,24 @@ bool HasAvx512Vnni() {
          __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0;
 }
 
-Functions With(const ByteProducts& bytes, bool avx512) {
+Functions With(ByteProducts& bytes, bool avx512) {
   Functions made = kAvx2;
   made.bytes = &bytes;
+  bytes.add_outer = AddOuterAvx2;
   if (avx512) made.finish = FinishAvx512;
+  if (avx512 && __builtin_cpu_supports("avx512vbmi") != 0) {
+    made.finish = FinishAvx512Vbmi;
+    bytes.depthwise = DepthwiseAvx512Vbmi;
+  }
   return made;
 }
 
 /// By name, the best first.
 const Functions* Find(const std::string& name) {
-  static const Functions amx = With(kAmx, /*avx512=*/true);
-  static const Functions avx512 = With(kAvx512Vnni, /*avx512=*/true);
-  static const Functions avx = With(kAvxVnni, /*avx512=*/false);
+  static ByteProducts amx_bytes = kAmx, avx512_bytes = kAvx512Vnni, avx_bytes = kAvxVnni;
+  static const Functions amx = With(amx_bytes, /*avx512=*/true);
+  static const Functions avx512 = With(avx512_bytes, /*avx512=*/true);
+  static const Functions avx = With(avx_bytes, /*avx512=*/false);
   const auto asked = [&](const char* one) { return name.empty() || name == one; };
   if (asked("amx") && HasAvx512Vnni() && MayUseAmx()) return &amx;
   if (asked("avx512vnni") && HasAvx512Vnni()) return &avx512;

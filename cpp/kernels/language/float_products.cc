@@ -14,18 +14,20 @@ inline __attribute__((always_inline)) void Load(const float* from, Floats& to) {
   std::memcpy(&to, from, sizeof to);
 }
 
-/// A bfloat16 is the upper half of a float32.
-inline __attribute__((always_inline)) void Load(const std::uint16_t* from, Floats& to) {
-  VectorOf<std::uint16_t, kColumns>::Type halves;
-  std::memcpy(&halves, from, sizeof halves);
-  const auto wide = __builtin_convertvector(halves, VectorOf<std::uint32_t, kColumns>::Type) << 16;
-  std::memcpy(&to, &wide, sizeof to);
+/// Two terms of bfloat16, the upper halves of float32, lie side by side: a shift widens the first,
+/// a mask the second.
+inline __attribute__((always_inline)) void LoadPair(const std::uint16_t* from, Floats& first,
+                                                    Floats& second) {
+  VectorOf<std::uint32_t, kColumns>::Type both;
+  std::memcpy(&both, from, sizeof both);
+  const auto low = both << 16, high = both & 0xffff0000u;
+  std::memcpy(&first, &low, sizeof first);
+  std::memcpy(&second, &high, sizeof second);
 }
 
 /// One row: four sums at once hide the latency of an addition.
-template <typename Weight>
 inline __attribute__((always_inline)) void OneRow(const float* row, std::int64_t terms,
-                                                  const Weight* tile, float* sums) {
+                                                  const float* tile, float* sums) {
   Floats parts[4] = {}, weights;
   std::int64_t k = 0;
   for (; k + 4 <= terms; k += 4) {
@@ -43,40 +45,101 @@ inline __attribute__((always_inline)) void OneRow(const float* row, std::int64_t
   std::memcpy(sums, &all, sizeof all);
 }
 
-template <int kRows, typename Weight>
+inline __attribute__((always_inline)) void OneRow(const float* row, std::int64_t terms,
+                                                  const std::uint16_t* tile, float* sums) {
+  Floats parts[4] = {}, first, second;
+  std::int64_t k = 0;
+  for (; k + 4 <= terms; k += 4) {
+#pragma GCC unroll 2
+    for (int u = 0; u < 4; u += 2) {
+      LoadPair(tile + (k + u) * kColumns, first, second);
+      parts[u] += row[k + u] * first;
+      parts[u + 1] += row[k + u + 1] * second;
+    }
+  }
+  for (; k < terms; k += 2) {
+    LoadPair(tile + k * kColumns, first, second);
+    parts[0] += row[k] * first;
+    if (k + 1 < terms) parts[1] += row[k + 1] * second;
+  }
+  const Floats all = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+  std::memcpy(sums, &all, sizeof all);
+}
+
+/// Sums of rows and tiles: parts[tile][row].
+template <int kRows, int kTiles>
 inline __attribute__((always_inline)) void Rows(const float* const* rows, std::int64_t terms,
-                                                const Weight* tile, float* sums) {
-  Floats parts[kRows] = {}, weights;
+                                                const float* const* tiles,
+                                                Floats (&parts)[kTiles][kRows]) {
+  Floats weights[kTiles];
   const float* from[kRows];
   for (int r = 0; r < kRows; ++r) from[r] = rows[r];
   for (std::int64_t k = 0; k < terms; ++k) {
-    Load(tile + k * kColumns, weights);
+    for (int t = 0; t < kTiles; ++t) Load(tiles[t] + k * kColumns, weights[t]);
 #pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r) parts[r] += from[r][k] * weights;
+    for (int r = 0; r < kRows; ++r) {
+      for (int t = 0; t < kTiles; ++t) parts[t][r] += from[r][k] * weights[t];
+    }
   }
-  std::memcpy(sums, parts, sizeof parts);
 }
 
-template <typename Weight>
+template <int kRows, int kTiles>
+inline __attribute__((always_inline)) void Rows(const float* const* rows, std::int64_t terms,
+                                                const std::uint16_t* const* tiles,
+                                                Floats (&parts)[kTiles][kRows]) {
+  Floats first[kTiles], second[kTiles];
+  const float* from[kRows];
+  for (int r = 0; r < kRows; ++r) from[r] = rows[r];
+  std::int64_t k = 0;
+  for (; k + 2 <= terms; k += 2) {
+    for (int t = 0; t < kTiles; ++t) LoadPair(tiles[t] + k * kColumns, first[t], second[t]);
+#pragma GCC unroll 12
+    for (int r = 0; r < kRows; ++r) {
+      for (int t = 0; t < kTiles; ++t) parts[t][r] += from[r][k] * first[t];
+      for (int t = 0; t < kTiles; ++t) parts[t][r] += from[r][k + 1] * second[t];
+    }
+  }
+  if (k < terms) {
+    for (int t = 0; t < kTiles; ++t) {
+      LoadPair(tiles[t] + k * kColumns, first[t], second[t]);
+      for (int r = 0; r < kRows; ++r) parts[t][r] += from[r][k] * first[t];
+    }
+  }
+}
+
+template <int kRows, int kTiles, typename Weight>
+inline __attribute__((always_inline)) void Rows(const float* const* rows, std::int64_t terms,
+                                                const Weight* const* tiles, float* sums) {
+  Floats parts[kTiles][kRows] = {};
+  Rows(rows, terms, tiles, parts);
+  for (int t = 0; t < kTiles; ++t) {
+    std::memcpy(sums + t * kMostRows * kColumns, parts[t], sizeof parts[t]);
+  }
+}
+
+/// Two tiles at once need half as many loads of rows, and registers for 24 sums.
+template <int kTiles, typename Weight>
 inline __attribute__((always_inline)) void Tile(const float* const* rows, int count,
-                                                std::int64_t terms, const Weight* tile,
+                                                std::int64_t terms, const Weight* const* tiles,
                                                 float* sums) {
   while (count > 0) {
     int done = 1;
     if (count >= 12 && kMostRows >= 12) {
-      Rows<12>(rows, terms, tile, sums);
+      Rows<12, kTiles>(rows, terms, tiles, sums);
       done = 12;
     } else if (count >= 6) {
-      Rows<6>(rows, terms, tile, sums);
+      Rows<6, kTiles>(rows, terms, tiles, sums);
       done = 6;
     } else if (count >= 3) {
-      Rows<3>(rows, terms, tile, sums);
+      Rows<3, kTiles>(rows, terms, tiles, sums);
       done = 3;
     } else if (count == 2) {
-      Rows<2>(rows, terms, tile, sums);
+      Rows<2, kTiles>(rows, terms, tiles, sums);
       done = 2;
     } else {
-      OneRow(rows[0], terms, tile, sums);
+      for (int t = 0; t < kTiles; ++t) {
+        OneRow(rows[0], terms, tiles[t], sums + t * kMostRows * kColumns);
+      }
     }
     rows += done;
     sums += done * kColumns;
@@ -84,14 +147,27 @@ inline __attribute__((always_inline)) void Tile(const float* const* rows, int co
   }
 }
 
+template <typename Weight>
+inline __attribute__((always_inline)) void OneOrTwo(const float* const* rows, int count,
+                                                    std::int64_t terms, const void* tile, int tiles,
+                                                    std::int64_t bytes, float* sums) {
+  const auto* first = static_cast<const Weight*>(tile);
+  const Weight* each[2] = {first, first + bytes / sizeof(Weight)};
+  if (tiles == 2) {
+    Tile<2>(rows, count, terms, each, sums);
+  } else {
+    Tile<1>(rows, count, terms, each, sums);
+  }
+}
+
 TVM_SCHED_VERSIONS void TileOfFloats(const float* const* rows, int count, std::int64_t terms,
-                                     const float* tile, float* sums) {
-  Tile(rows, count, terms, tile, sums);
+                                     const void* tile, int tiles, std::int64_t bytes, float* sums) {
+  OneOrTwo<float>(rows, count, terms, tile, tiles, bytes, sums);
 }
 
 TVM_SCHED_VERSIONS void TileOfHalves(const float* const* rows, int count, std::int64_t terms,
-                                     const std::uint16_t* tile, float* sums) {
-  Tile(rows, count, terms, tile, sums);
+                                     const void* tile, int tiles, std::int64_t bytes, float* sums) {
+  OneOrTwo<std::uint16_t>(rows, count, terms, tile, tiles, bytes, sums);
 }
 
 }  // namespace
@@ -102,7 +178,7 @@ std::int64_t TileBytes(Format format, std::int64_t terms) {
     case Format::kFloat32:
       return terms * kColumns * 4;
     case Format::kBfloat16:
-      return terms * kColumns * 2;
+      return groups * kGroup * kColumns * 2;
     case Format::kInt8:
       return groups * kGroup * kColumns;
     default:
@@ -110,14 +186,17 @@ std::int64_t TileBytes(Format format, std::int64_t terms) {
   }
 }
 
-void FloatTile(Format format, const float* const* rows, int count, std::int64_t terms,
-               const void* tile, float* sums) {
+void FloatTiles(Format format, const float* const* rows, int count, std::int64_t terms,
+                const void* tile, int tiles, float* sums) {
+  const std::int64_t bytes = TileBytes(format, terms);
   if (format == Format::kFloat32) {
-    TileOfFloats(rows, count, terms, static_cast<const float*>(tile), sums);
+    TileOfFloats(rows, count, terms, tile, tiles, bytes, sums);
   } else {
-    TileOfHalves(rows, count, terms, static_cast<const std::uint16_t*>(tile), sums);
+    TileOfHalves(rows, count, terms, tile, tiles, bytes, sums);
   }
 }
+
+int FloatTilesAtOnce(std::int64_t rows) { return rows >= 6 && RowsAtOnce() == kMostRows ? 2 : 1; }
 
 int RowsAtOnce() {
 #ifdef __x86_64__

@@ -243,10 +243,10 @@ Version Choose() {
   const char* asked = std::getenv("TVM_SCHED_INTEGERS");
   const std::string name = asked == nullptr ? "" : asked;
 #ifdef __x86_64__
-  if (name.empty() && __builtin_cpu_supports("avx512vnni") != 0 &&
-      __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
-      __builtin_cpu_supports("avx512dq") != 0) {
-    return {"vnni", vnni::AnyTile};
+  if ((name.empty() || name == "amx" || name == "vnni") &&
+      __builtin_cpu_supports("avx512vnni") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+      __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0) {
+    return {name != "vnni" && HasMatrixUnit() ? "amx" : "vnni", vnni::AnyTile};
   }
   if ((name.empty() || name == "avx2") && __builtin_cpu_supports("avx2") != 0 &&
       __builtin_cpu_supports("fma") != 0) {

@@ -84,6 +84,84 @@ class QuantizedRows {
   std::vector<QuantizedRow> rows_;
 };
 
+/// How many tasks share the work of `tiles` tiles of weights with `bytes` bytes each.
+int TasksOf(std::int64_t tiles, std::int64_t bytes, std::int64_t rows) {
+  const std::int64_t most = std::max<std::int64_t>(1, tiles * bytes * rows / kTaskBytes);
+  return static_cast<int>(std::min({most, tiles, std::int64_t{kTasksOfThread} * Threads()}));
+}
+
+void RunTasks(int tasks, threads::Callback<int> work) {
+  if (tasks == 1) {
+    work(0);
+  } else {
+    Loop(tasks, work);
+  }
+}
+
+/// Memory of a thread that grows and is kept.
+std::uint16_t* Scratch(std::vector<std::uint16_t>& memory, std::int64_t count) {
+  constexpr std::int64_t kLine = 32;
+  if (static_cast<std::int64_t>(memory.size()) < count + kLine) memory.resize(count + kLine);
+  const auto place = reinterpret_cast<std::uintptr_t>(memory.data());
+  return memory.data() + (64 - place % 64) % 64 / sizeof(std::uint16_t);
+}
+
+/// A product of many rows on the matrix unit: rows and weights are rounded to bfloat16, sums are
+/// float32.
+void MatrixProduct(const Weights& weights, const float* const* rows, std::int64_t count,
+                   float* result, std::int64_t stride, const Epilogue& epilogue) {
+  const std::int64_t tiles = weights.count(), bytes = TileBytes(weights.format, weights.terms);
+  const std::int64_t groups = weights.groups(), block = groups * kMatrixTile;
+  const std::int64_t blocks = (count + kMatrixRows - 1) / kMatrixRows;
+  static thread_local std::vector<std::uint16_t> row_memory;
+  std::uint16_t* rounded = Scratch(row_memory, blocks * block);
+  const auto round = [&](int b) {
+    const std::int64_t first = b * kMatrixRows;
+    RoundRows(rows + first, static_cast<int>(std::min<std::int64_t>(kMatrixRows, count - first)),
+              weights.terms, rounded + b * block);
+  };
+  RunTasks(static_cast<int>(blocks), round);
+  const std::int64_t pairs = (tiles + 1) / 2;
+  const int tasks = TasksOf(pairs, 2 * bytes, count);
+  const auto work = [&](int task) {
+    static thread_local std::vector<std::uint16_t> tile_memory;
+    alignas(64) float sums[4 * kMatrixRows * kColumns];
+    const bool widen = weights.format != Format::kBfloat16;
+    std::uint16_t* wide = widen ? Scratch(tile_memory, 2 * block) : nullptr;
+    const std::int64_t end = pairs * (task + 1) / tasks;
+    for (std::int64_t pair = pairs * task / tasks; pair < end; ++pair) {
+      const std::uint16_t* from[2] = {};
+      const int some_tiles = 2 * pair + 1 < tiles ? 2 : 1;
+      for (int t = 0; t < some_tiles; ++t) {
+        const std::int64_t tile = 2 * pair + t, beside = tile * groups * kColumns;
+        const std::byte* packed = weights.tiles + tile * bytes;
+        from[t] = reinterpret_cast<const std::uint16_t*>(packed);
+        if (!widen) continue;
+        WidenTile(
+            weights.format, packed, groups,
+            {weights.scales + beside, weights.zeros == nullptr ? nullptr : weights.zeros + beside},
+            wide + t * block);
+        from[t] = wide + t * block;
+      }
+      for (std::int64_t b = 0; b < blocks; b += 2) {
+        const int some_blocks = b + 1 < blocks ? 2 : 1;
+        MatrixTiles(rounded + b * block, some_blocks, groups, from, some_tiles, sums);
+        const std::int64_t first = b * kMatrixRows;
+        const auto some =
+            static_cast<int>(std::min<std::int64_t>(some_blocks * kMatrixRows, count - first));
+        for (int t = 0; t < some_tiles; ++t) {
+          const std::int64_t column = (2 * pair + t) * kColumns;
+          Finish(epilogue, sums + t * 2 * kMatrixRows * kColumns, some, first, column,
+                 static_cast<int>(std::min<std::int64_t>(kColumns, weights.columns - column)),
+                 result, stride);
+        }
+      }
+    }
+    EndMatrix();
+  };
+  RunTasks(tasks, work);
+}
+
 }  // namespace
 
 Weights Weights::Expert(std::int64_t index) const {
@@ -104,7 +182,7 @@ float Weights::At(std::int64_t k, std::int64_t c) const {
   }
   if (format == Format::kBfloat16) {
     std::uint16_t half;
-    std::memcpy(&half, from + 2 * (k * kColumns + lane), sizeof half);
+    std::memcpy(&half, from + 2 * ((k / 2 * kColumns + lane) * 2 + k % 2), sizeof half);
     return Wide(half);
   }
   const std::int64_t group = k / kGroup, quad = k % kGroup / 4, place = 4 * lane + k % 4;
@@ -140,21 +218,25 @@ Weights ReadWeights(Format format, std::int64_t terms, std::int64_t columns, con
 void Product(const Weights& weights, const float* const* rows, std::int64_t count, float* result,
              std::int64_t stride, const Epilogue& epilogue) {
   if (count == 0) return;
+  if (count >= kFewestMatrixRows && weights.format != Format::kFloat32 && HasMatrixUnit()) {
+    MatrixProduct(weights, rows, count, result, stride, epilogue);
+    return;
+  }
   const std::int64_t tiles = weights.count(), bytes = TileBytes(weights.format, weights.terms);
   std::optional<QuantizedRows> quantized;
   if (weights.integers()) quantized.emplace(rows, count, weights.terms);
   // Tiles of weights are the outer loop: each is read from memory once, for all rows.
-  const std::int64_t most = std::max<std::int64_t>(1, tiles * bytes * count / kTaskBytes);
-  const auto tasks =
-      static_cast<int>(std::min({most, tiles, std::int64_t{kTasksOfThread} * Threads()}));
   const int at_once = RowsAtOnce();
+  const int width = weights.integers() ? 1 : FloatTilesAtOnce(count);
+  const std::int64_t steps = (tiles + width - 1) / width;
+  const int tasks = TasksOf(steps, width * bytes, count);
   const auto work = [&](int task) {
-    alignas(64) float sums[kMostRows * kColumns];
-    const std::int64_t end = tiles * (task + 1) / tasks;
-    for (std::int64_t tile = tiles * task / tasks; tile < end; ++tile) {
+    alignas(64) float sums[2 * kMostRows * kColumns];
+    const std::int64_t end = steps * (task + 1) / tasks;
+    for (std::int64_t step = steps * task / tasks; step < end; ++step) {
+      const std::int64_t tile = step * width;
       const std::byte* from = weights.tiles + tile * bytes;
-      const auto columns =
-          static_cast<int>(std::min<std::int64_t>(kColumns, weights.columns - tile * kColumns));
+      const auto some_tiles = static_cast<int>(std::min<std::int64_t>(width, tiles - tile));
       const std::int64_t beside = tile * weights.groups() * kColumns;
       for (std::int64_t r = 0; r < count; r += at_once) {
         const auto some = static_cast<int>(std::min<std::int64_t>(at_once, count - r));
@@ -164,17 +246,18 @@ void Product(const Weights& weights, const float* const* rows, std::int64_t coun
                        weights.zeros == nullptr ? nullptr : weights.zeros + beside},
                       sums);
         } else {
-          FloatTile(weights.format, rows + r, some, weights.terms, from, sums);
+          FloatTiles(weights.format, rows + r, some, weights.terms, from, some_tiles, sums);
         }
-        Finish(epilogue, sums, some, r, tile * kColumns, columns, result, stride);
+        for (int t = 0; t < some_tiles; ++t) {
+          const std::int64_t column = (tile + t) * kColumns;
+          Finish(epilogue, sums + t * kMostRows * kColumns, some, r, column,
+                 static_cast<int>(std::min<std::int64_t>(kColumns, weights.columns - column)),
+                 result, stride);
+        }
       }
     }
   };
-  if (tasks == 1) {
-    work(0);
-  } else {
-    Loop(tasks, work);
-  }
+  RunTasks(tasks, work);
 }
 
 Kernel MakeLinear(const JsonCursor& about) {

@@ -33,7 +33,8 @@ void Loop(int count, threads::Callback<int> body) {
 
 namespace {
 
-constexpr std::int64_t kVersion = 1;
+// Version 2: bfloat16 weights lie in pairs of terms.
+constexpr std::int64_t kVersion = 2;
 
 Kernel MakeKernel(const JsonCursor& about) {
   constexpr Kernel (*kMakers[])(const JsonCursor&) = {MakeEmbedding, MakeNorm, MakeLinear,
@@ -49,10 +50,17 @@ class KernelModule final : public ffi::ModuleObj {
     const JsonCursor document = JsonCursor::Parse(json_, "$");
     document.AllowFields({"version", "kernels"});
     const JsonCursor version = document.Field("version");
-    if (version.Int(1, std::numeric_limits<std::int64_t>::max()) > kVersion) {
+    const std::int64_t known = version.Int(1, std::numeric_limits<std::int64_t>::max());
+    if (known > kVersion) {
       version.Unexpected("at most " + std::to_string(kVersion) +
                          ": the kernels were described by a newer tvm_sched than the one that "
                          "reads them");
+    }
+    if (known < kVersion && json_.find("\"bfloat16\"") != std::string::npos) {
+      version.Unexpected(
+          std::to_string(kVersion) +
+          ": the bfloat16 weights of older artifacts have another order; compile the "
+          "model again");
     }
     for (const auto& [name, about] : document.Field("kernels").Fields()) {
       kernels_.emplace(name, std::make_shared<const Kernel>(MakeKernel(about)));

@@ -34,9 +34,13 @@ struct GroupScales {
   const std::uint8_t* zeros;    // of kInt4Zeros
 };
 
-/// Sums of `rows` rows, at most kMostRows: sums[row][column] of one tile.
-void FloatTile(Format format, const float* const* rows, int count, std::int64_t terms,
-               const void* tile, float* sums);
+/// Sums of `count` rows, at most kMostRows, and one or two tiles that lie one behind the other:
+/// sums[tile][row][column], with kMostRows rows.
+void FloatTiles(Format format, const float* const* rows, int count, std::int64_t terms,
+                const void* tile, int tiles, float* sums);
+/// How many tiles are best taken at once.
+int FloatTilesAtOnce(std::int64_t rows);
+/// The same of one tile of integers: sums[row][column].
 void IntegerTile(Format format, const QuantizedRow* rows, int count, std::int64_t groups,
                  const void* tile, const GroupScales& beside, float* sums);
 
@@ -44,11 +48,33 @@ void IntegerTile(Format format, const QuantizedRow* rows, int count, std::int64_
 void Quantize(const float* row, std::int64_t terms, std::int8_t* numbers, float* scales,
               std::int32_t* sums);
 
+/// Rows of a block of the matrix unit (AMX), and numbers of a block of one group.
+constexpr int kMatrixRows = 16;
+constexpr std::int64_t kMatrixTile = kMatrixRows * kGroup;
+/// With fewer rows, the vector units are faster.
+constexpr int kFewestMatrixRows = 16;
+
+/// Whether this process may use AMX with bfloat16.
+bool HasMatrixUnit();
+/// Round at most kMatrixRows rows to bfloat16, as (groups, kMatrixRows, kGroup); what is missing
+/// becomes 0.
+void RoundRows(const float* const* rows, int count, std::int64_t terms, std::uint16_t* to);
+/// The integers of a tile times their scales, rounded to bfloat16, as tiles of kBfloat16.
+void WidenTile(Format format, const void* tile, std::int64_t groups, const GroupScales& beside,
+               std::uint16_t* to);
+/// Sums of one or two blocks of rows and one or two tiles of weights: sums[tile][row][column], with
+/// 2 * kMatrixRows rows.
+void MatrixTiles(const std::uint16_t* rows, int blocks, std::int64_t groups,
+                 const std::uint16_t* const* tiles, int count, float* sums);
+/// A thread calls it behind its last MatrixTiles.
+void EndMatrix();
+
 /// How many rows are best computed at once on this processor.
 int RowsAtOnce();
 
-/// Which of the versions of IntegerTile this processor takes: "vnni", "avx2" or "portable". The
-/// environment variable TVM_SCHED_INTEGERS names a lesser one, for tests.
+/// Which version of the products this processor takes: "amx" (that is "vnni" with HasMatrixUnit),
+/// "vnni", "avx2" or "portable". The environment variable TVM_SCHED_INTEGERS names a lesser one,
+/// for tests.
 const char* IntegerVersion();
 
 }  // namespace tvm_sched::language

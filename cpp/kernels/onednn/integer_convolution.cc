@@ -9,6 +9,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/integers/functions.h"
@@ -80,6 +81,7 @@ class IntegerConvolution final : public OwnKernel {
   IntegerConvolution(const Description& description, int threads);
 
   bool LayOut(const std::vector<void*>& data, std::uint64_t generation) final;
+  void ReleaseWeights() final { packed_.reset(), packed_from_ = nullptr; }
   void Run(const std::vector<void*>& data) const final;
 
  private:
@@ -91,7 +93,13 @@ class IntegerConvolution final : public OwnKernel {
   struct Call;
 
   void ReadPost();
+  void Arrange(const integers::ByteProducts* bytes);
   void Cut();
+  bool FitsBytes(const void* weights);
+  template <typename Weight>
+  void LayOutProduct(const Weight* weights);
+  void AddRows(const integers::Rows<std::uint8_t>& rows, std::int32_t* numbers) const;
+  void LayOutDepthwise(const void* weights);
   Part PartOf(std::int64_t task) const;
   template <typename Number, typename Copy>
   void CopyLines(const Part& part, Number padding, Number* lines, const Copy& copy) const;
@@ -105,7 +113,7 @@ class IntegerConvolution final : public OwnKernel {
 
   Description description_;
   const integers::Functions& functions_;
-  int threads_;
+  int threads_, used_threads_ = 1;
   bool depthwise_, source_signed_, wide_;
   const integers::ByteProducts* bytes_ = nullptr;  // or pairs of 16 bits are multiplied
   std::int64_t images_, channels_, height_, width_;
@@ -115,7 +123,8 @@ class IntegerConvolution final : public OwnKernel {
   /// taken.
   std::int64_t line_pixels_, pixel_step_, line_step_, x_step_, y_step_;
   std::int64_t pad_top_, pad_left_, window_height_, dilated_y_;
-  std::vector<std::int64_t> segments_;
+  std::vector<std::int64_t> windows_, segments_;  // a depthwise tile's are filled up
+  std::int64_t length_;                           // numbers of a segment
   std::int64_t steps_, segment_weights_;
   std::int64_t lines_, chunks_, tasks_, panel_groups_;  // lines of the result of a chunk
   int factor_ = -1, summand_ = -1, table_ = -1;         // operands
@@ -123,6 +132,7 @@ class IntegerConvolution final : public OwnKernel {
   // Weights for products of bytes, and the sums of each column's.
   std::unique_ptr<std::int8_t, Release> packed_;
   std::vector<std::int32_t> weight_sums_;
+  std::vector<std::int32_t> offsets_;  // of columns whose weights less this are bytes, or empty
   const void* packed_from_ = nullptr;
   std::uint64_t packed_at_ = 0;
 };
@@ -188,22 +198,58 @@ IntegerConvolution::IntegerConvolution(const Description& description, int threa
   const bool merged = !depthwise_ && groups_ == 1 && apart_x == 1;
   for (std::int64_t y = 0; y < kernel_y; ++y) {
     for (std::int64_t x = 0; x < (merged ? 1 : kernel_x); ++x) {
-      segments_.push_back((y * apart_y * line_pixels_ + x * apart_x) * channels_);
+      windows_.push_back((y * apart_y * line_pixels_ + x * apart_x) * channels_);
     }
   }
-  const std::int64_t length = merged ? kernel_x * channels_ : group_channels_;
-  const std::int64_t pairs = CeilDiv(length, 2);
-  if (!depthwise_ && !wide_ && weights.parameter) bytes_ = functions_.bytes;
-  steps_ = bytes_ == nullptr ? pairs : bytes_->filled(CeilDiv(pairs, 2));
-  if (depthwise_ && segments_.size() % 2 == 1) segments_.push_back(segments_.back());
-  const auto count = static_cast<std::int64_t>(segments_.size());
+  length_ = merged ? kernel_x * channels_ : group_channels_;
+  const std::int64_t pairs = CeilDiv(length_, 2),
+                     count = static_cast<std::int64_t>(windows_.size());
   const std::vector<std::int64_t> packed =
-      depthwise_ ? std::vector<std::int64_t>{panels_, count, kColumns}
+      depthwise_ ? std::vector<std::int64_t>{panels_, CeilDiv(count, 2) * 2, kColumns}
                  : std::vector<std::int64_t>{groups_, panels_, count, pairs, kColumns, 2};
   Check(weights.dims == packed && weights.within == 0, "the shape of the packed weights");
-  segment_weights_ = count * (depthwise_ ? 1 : bytes_ != nullptr ? 4 * steps_ : 2 * steps_);
   ReadPost();
+  // Whether depthwise weights are bytes is known once they are laid out.
+  Arrange(!depthwise_ && !wide_ && weights.parameter ? functions_.bytes : nullptr);
+}
+
+/// Whether bytes are multiplied, and all that follows from it.
+void IntegerConvolution::Arrange(const integers::ByteProducts* bytes) {
+  bytes_ = bytes;
+  segments_ = windows_;
+  const std::int64_t pairs = CeilDiv(length_, 2);
+  steps_ = bytes_ == nullptr || depthwise_ ? pairs : bytes_->filled(CeilDiv(pairs, 2));
+  const std::size_t together = !depthwise_ ? 1 : bytes_ != nullptr ? 4 : 2;
+  while (segments_.size() % together != 0) segments_.push_back(segments_.back());
+  const auto count = static_cast<std::int64_t>(segments_.size());
+  segment_weights_ = count * (depthwise_ ? 1 : bytes_ != nullptr ? 4 * steps_ : 2 * steps_);
   Cut();
+}
+
+/// Whether weights of 16 bits are bytes, those of a column less an offset where it is a product.
+bool IntegerConvolution::FitsBytes(const void* weights) {
+  const auto* from = static_cast<const std::int16_t*>(weights);
+  constexpr int kLeast = -128, kGreatest = 127;
+  const std::int64_t panels = groups_ * panels_;
+  const std::int64_t terms = description_.operands[1].elements() / (panels * kColumns);
+  const std::int64_t together = depthwise_ ? 1 : 2;  // terms of a column side by side
+  offsets_.clear();
+  std::vector<std::int32_t> offsets(panels * kColumns);
+  for (std::int64_t k = 0; k < panels * kColumns; ++k) {
+    const auto* column = from + k / kColumns * terms * kColumns + k % kColumns * together;
+    int least = 0, greatest = 0;
+    for (std::int64_t term = 0; term < terms; ++term) {
+      const int value = column[term / together * together * kColumns + term % together];
+      least = std::min(least, value), greatest = std::max(greatest, value);
+    }
+    if (least >= kLeast && greatest <= kGreatest) continue;
+    if (depthwise_ || greatest - least > kGreatest - kLeast) return false;
+    offsets[k] = least < kLeast ? least - kLeast : greatest - kGreatest;
+  }
+  if (std::any_of(offsets.begin(), offsets.end(), [](std::int32_t each) { return each != 0; })) {
+    offsets_ = std::move(offsets);
+  }
+  return true;
 }
 
 void IntegerConvolution::ReadPost() {
@@ -292,7 +338,7 @@ void IntegerConvolution::Cut() {
   panel_groups_ =
       images_ * chunks_ >= parallel ? 1 : std::min(all, CeilDiv(parallel, images_ * chunks_));
   tasks_ = images_ * chunks_ * panel_groups_;
-  if (parallel == 1) threads_ = 1;
+  used_threads_ = parallel == 1 ? 1 : threads_;
 }
 
 IntegerConvolution::Part IntegerConvolution::PartOf(std::int64_t task) const {
@@ -353,29 +399,84 @@ void IntegerConvolution::Widen(const Call& call, const Part& part, std::int16_t*
 }
 
 bool IntegerConvolution::LayOut(const std::vector<void*>& data, std::uint64_t generation) {
-  if (bytes_ == nullptr || data[1] == nullptr) return false;
+  if (data[1] == nullptr || !description_.operands[1].parameter) return false;
   if (packed_from_ == data[1] && packed_at_ == generation) return false;
-  const auto* from = static_cast<const std::int8_t*>(data[1]);
+  packed_from_ = data[1], packed_at_ = generation;
+  const integers::ByteProducts* bytes = functions_.bytes;
+  if (wide_ && bytes != nullptr && (!depthwise_ || bytes->depthwise != nullptr)) {
+    Arrange(FitsBytes(data[1]) ? functions_.bytes : nullptr);
+  }
+  if (bytes_ == nullptr) return false;
+  if (depthwise_) {
+    LayOutDepthwise(data[1]);
+  } else if (wide_) {
+    LayOutProduct(static_cast<const std::int16_t*>(data[1]));
+  } else {
+    LayOutProduct(static_cast<const std::int8_t*>(data[1]));
+  }
+  return true;
+}
+
+template <typename Weight>
+void IntegerConvolution::LayOutProduct(const Weight* weights) {
   const std::int64_t all = groups_ * panels_;
   const auto count = static_cast<std::int64_t>(segments_.size());
   const std::int64_t pairs = description_.operands[1].dims[3];
-  const auto size = static_cast<std::size_t>(all * segment_weights_ * kColumns);
+  // One panel more adds the numbers of a row.
+  const auto size = static_cast<std::size_t>((all + 1) * segment_weights_ * kColumns);
   packed_.reset(static_cast<std::int8_t*>(::operator new(size, kAlignment)));
   std::fill_n(packed_.get(), size, std::int8_t{0});
   weight_sums_.assign(all * kColumns, 0);
+  const auto place = [&](std::int64_t panel, std::int64_t segment, std::int64_t term, int column) {
+    const std::int64_t four = (panel * count + segment) * steps_ + term / 4;
+    return packed_.get() + (four * kColumns + column) * 4 + term % 4;
+  };
   for (std::int64_t p = 0; p < all; ++p) {
     for (std::int64_t s = 0; s < count; ++s) {
-      std::int8_t* to = packed_.get() + (p * count + s) * steps_ * 4 * kColumns;
       for (std::int64_t pair = 0; pair < pairs; ++pair) {
-        for (int column = 0; column < kColumns; ++column, from += 2) {
-          std::copy_n(from, 2, to + (pair / 2 * kColumns + column) * 4 + pair % 2 * 2);
-          weight_sums_[p * kColumns + column] += from[0] + from[1];
+        for (int column = 0; column < kColumns; ++column) {
+          const std::int32_t offset = offsets_.empty() ? 0 : offsets_[p * kColumns + column];
+          for (std::int64_t term = 2 * pair; term < 2 * pair + 2; ++term, ++weights) {
+            if (term >= length_) continue;
+            *place(p, s, term, column) = static_cast<std::int8_t>(*weights - offset);
+            weight_sums_[p * kColumns + column] += *weights;
+          }
         }
       }
     }
   }
-  packed_from_ = data[1], packed_at_ = generation;
-  return true;
+  for (std::int64_t s = 0; s < count; ++s) {
+    for (std::int64_t term = 0; term < length_; ++term) *place(all, s, term, 0) = 1;
+  }
+}
+
+/// The sums of the rows' numbers.
+void IntegerConvolution::AddRows(const integers::Rows<std::uint8_t>& rows,
+                                 std::int32_t* numbers) const {
+  const integers::Terms terms{segments_.data(), static_cast<int>(segments_.size()), steps_};
+  alignas(64) std::int32_t sums[integers::kMostRows * kColumns];
+  bytes_->product(rows, terms, packed_.get() + groups_ * panels_ * segment_weights_ * kColumns,
+                  sums);
+  for (int r = 0; r < rows.count; ++r) numbers[r] = sums[r * kColumns];
+}
+
+void IntegerConvolution::LayOutDepthwise(const void* weights) {
+  const auto* from = static_cast<const std::int16_t*>(weights);
+  const auto count = static_cast<std::int64_t>(segments_.size());
+  const std::int64_t given = description_.operands[1].dims[1];
+  const auto size = static_cast<std::size_t>(panels_ * count * kColumns);
+  packed_.reset(static_cast<std::int8_t*>(::operator new(size, kAlignment)));
+  std::fill_n(packed_.get(), size, std::int8_t{0});
+  weight_sums_.assign(panels_ * kColumns, 0);
+  for (std::int64_t p = 0; p < panels_; ++p) {
+    for (std::int64_t s = 0; s < given; ++s) {
+      for (int column = 0; column < kColumns; ++column, ++from) {
+        packed_.get()[((p * count + s / 4 * 4) * kColumns + column * 4) + s % 4] =
+            static_cast<std::int8_t>(*from);
+        weight_sums_[p * kColumns + column] += *from;
+      }
+    }
+  }
 }
 
 void IntegerConvolution::Compute(const Call& call, const Part& part) const {
@@ -405,7 +506,8 @@ void IntegerConvolution::Compute(const Call& call, const Part& part) const {
     Multiply(
         call, part, lines, places, bytes_->rows,
         [&](const integers::Rows<std::uint8_t>& rows, const void* weights, std::int32_t* sums) {
-          bytes_->product(rows, terms, static_cast<const std::int8_t*>(weights), sums);
+          const auto product = depthwise_ ? bytes_->depthwise : bytes_->product;
+          product(rows, terms, static_cast<const std::int8_t*>(weights), sums);
         });
     return bytes_->end();
   }
@@ -432,14 +534,27 @@ void IntegerConvolution::Multiply(const Call& call, const Part& part, const Numb
   const std::int64_t pixels = (part.end - part.first) * out_width_;
   const std::int64_t size = BytesOf(description_.result().type);
   const std::int64_t line = (part.image * out_height_ + part.first) * out_width_;
-  const std::int64_t weight_bytes = segment_weights_ * kColumns * (wide_ ? 2 : 1);
+  const std::int64_t weight_bytes =
+      segment_weights_ * kColumns * (wide_ && bytes_ == nullptr ? 2 : 1);
   alignas(64) std::int32_t sums[integers::kMostRows * kColumns];
+  std::vector<std::int32_t> row_sums(offsets_.empty() ? 0 : pixels);
+  std::int64_t summed_group = -1, summed = 0;  // pixels of a group
   const auto tile = [&](std::int64_t panel, std::int64_t pixel, int rows) {
     const std::int64_t group = panel / panels_, first = panel % panels_ * kColumns;
     const std::int64_t output = group * group_outputs_ + first;
     const std::int64_t channel = depthwise_ ? first : group * group_channels_;
     product(integers::Rows<Number>{lines + channel, places + pixel, rows},
             call.weights + panel * weight_bytes, sums);
+    if constexpr (std::is_same_v<Number, std::uint8_t>) {
+      if (!offsets_.empty()) {
+        if (summed_group != group) summed_group = group, summed = 0;
+        if (summed <= pixel) {
+          AddRows({lines + channel, places + pixel, rows}, row_sums.data() + pixel);
+          summed = pixel + rows;
+        }
+        bytes_->add_outer(row_sums.data() + pixel, offsets_.data() + panel * kColumns, rows, sums);
+      }
+    }
     // Rows of groups that are no whole tiles begin at `panel * kColumns` of the padded numbers.
     const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, group_outputs_ - first));
     functions_.finish(call.epilogue, sums, rows, panel * kColumns, columns,
@@ -506,7 +621,8 @@ void IntegerConvolution::Run(const std::vector<void*>& data) const {
   }
   spread(factor, factor_, call.epilogue.factor);
   spread(summand, summand_, call.epilogue.summand);
-  threads::Loop(threads_, static_cast<int>(tasks_), [&](int task) { Compute(call, PartOf(task)); });
+  threads::Loop(used_threads_, static_cast<int>(tasks_),
+                [&](int task) { Compute(call, PartOf(task)); });
 }
 
 }  // namespace

@@ -137,6 +137,13 @@ void Kernel::Prepare(const std::vector<const DLTensor*>& inputs) {
   }
 }
 
+void Kernel::ReleaseParameters() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (own_ != nullptr) own_->ReleaseWeights();
+  sums_.reset();
+  for (Copy& copy : copies_) copy.packed.reset(), copy.source = nullptr;
+}
+
 void Kernel::Execute(const std::vector<void*>& data) {
   LayOutParameters(data);
   if (own_ != nullptr) return own_->Run(data);

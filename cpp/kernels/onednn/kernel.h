@@ -78,6 +78,9 @@ class Kernel {
   /// parameters.
   void Prepare(const std::vector<const DLTensor*>& inputs);
 
+  /// Free the parameters that were laid out; the next call, or Prepare, lays them out anew.
+  void ReleaseParameters();
+
  private:
   void Build();
   /// Whether an argument comes as it is expected; else a call, or of a parameter

@@ -45,6 +45,11 @@ class KernelModule final : public ffi::ModuleObj {
     }
     // The functions keep the module alive.
     auto self = ffi::detail::ObjectUnsafe::ObjectPtrFromUnowned<KernelModule>(this);
+    if (name == "tvm_sched.release_parameters") {
+      return ffi::Function::FromTyped([self] {
+        for (const auto& [unused, kernel] : self->kernels_) kernel->ReleaseParameters();
+      });
+    }
     if (name == "tvm_sched.set_threads") {
       return ffi::Function::FromTyped(
           [self](int threads) { runtime::TranslateErrors([&] { self->Build(threads); }); });

@@ -22,6 +22,9 @@ class OwnKernel {
     return false;
   }
 
+  /// Free what LayOut made; the next LayOut makes it anew.
+  virtual void ReleaseWeights() {}
+
   /// The addresses of all operands, the result last, after `LayOut`. Several callers may be in it
   /// at once.
   virtual void Run(const std::vector<void*>& data) const = 0;

@@ -11,98 +11,171 @@ namespace tvm_sched::partition {
 
 namespace {
 
-constexpr double kPower = 8;  // of the stages' costs in the energy
 constexpr int64_t kLookAtClock = 4096;
+constexpr int64_t kCool = 64;      // moves at the same temperature
+constexpr double kColdest = 5e-3;  // last temperature relative to the first one
+constexpr double kExchange = 0.5;  // part of the refused moves that get a second one in exchange
+constexpr double kNeverAccepted = 40;  // rise over temperature of which no random number is left
 
-/*! \brief An assignment with the costs of its stages, kept up to date from move to move. */
+/*! \brief What a stage has to do, and its energy. */
+struct Load {
+  double time = 0, parameters = 0, energy = 0;
+};
+
+/*! \brief A node's move to another stage, with both stages' loads after it. */
+struct Move {
+  NodeId node;
+  int32_t from, to;
+  Load left, reached;
+};
+
+/*! \brief An assignment with the loads of its stages, kept up to date from move to move. */
 class State {
  public:
   State(const Graph& graph, Stages stages, size_t count)
-      : graph_(graph), stage_(std::move(stages)), load_(count, 0), parameters_(count, 0) {
-    readers_.resize(graph.tensors.size() * count, 0);
+      : graph_(graph),
+        count_(count),
+        stage_(std::move(stages)),
+        loads_(count),
+        readers_(graph.tensors.size() * count, 0),
+        members_(count),
+        place_(graph.nodes()) {
     for (size_t v = 0; v < graph.nodes(); ++v) {
-      load_[stage_[v]] += graph.work[v];
-      parameters_[stage_[v]] += graph.parameters[v];
+      loads_[stage_[v]].time += graph.work[v];
+      loads_[stage_[v]].parameters += graph.parameters[v];
+      Enter(static_cast<NodeId>(v));
     }
     for (size_t t = 0; t < graph.tensors.size(); ++t) {
-      for (NodeId reader : graph.readers[t]) ++Readers(t, stage_[reader]);
+      for (NodeId reader : graph.readers[t]) ++readers_[t * count + stage_[reader]];
       for (size_t s = 0; s < count; ++s) {
-        if (Pays(t, static_cast<int32_t>(s))) load_[s] += graph.tensors[t].transfer;
+        if (Pays(t, static_cast<int32_t>(s))) loads_[s].time += graph.tensors[t].transfer;
       }
     }
+    Scale(Bottleneck());
+  }
+
+  /*! \brief Makes 1 the energy of a stage of this cost, which is above 0. */
+  void Scale(double cost) {
+    scale_ = cost;
+    for (Load& load : loads_) load.energy = Energy(load);
   }
 
   const Stages& stages() const { return stage_; }
+  const std::vector<NodeId>& members(int32_t stage) const { return members_[stage]; }
 
-  double Cost(size_t stage) const {
-    double cost = load_[stage];
-    if (graph_.limited()) {
-      cost += std::max(parameters_[stage] - graph_.memory, 0.0) * graph_.overflow_time;
-    }
-    return cost;
+  double Cost(const Load& load) const {
+    if (!graph_.limited()) return load.time;
+    return load.time + std::max(load.parameters - graph_.memory, 0.0) * graph_.overflow_time;
   }
 
   double Bottleneck() const {
     double worst = 0;
-    for (size_t s = 0; s < load_.size(); ++s) worst = std::max(worst, Cost(s));
+    for (const Load& load : loads_) worst = std::max(worst, Cost(load));
     return worst;
   }
 
   /*! \brief Stages to which a node may go: not before what it reads, not behind its readers. */
   std::pair<int32_t, int32_t> Range(NodeId v) const {
-    int32_t low = 0, high = static_cast<int32_t>(load_.size()) - 1;
+    int32_t low = 0, high = static_cast<int32_t>(count_) - 1;
     for (NodeId u : graph_.predecessors[v]) low = std::max(low, stage_[u]);
     for (NodeId w : graph_.successors[v]) high = std::min(high, stage_[w]);
     return {low, high};
   }
 
-  /*! \brief Moves a node. Only the two stages' costs change: a tensor's other stages pay as before.
-   */
-  void Move(NodeId v, int32_t to) {
+  /*! \brief Prices a move to another stage. A tensor's other stages pay as before. */
+  Move Price(NodeId v, int32_t to) const {
     const int32_t from = stage_[v];
-    Charge(v, from, to, -1);
-    for (int32_t t : graph_.read[v]) {
-      --Readers(t, from);
-      ++Readers(t, to);
+    Load left = loads_[from], reached = loads_[to];
+    left.time -= graph_.work[v];
+    reached.time += graph_.work[v];
+    left.parameters -= graph_.parameters[v];
+    reached.parameters += graph_.parameters[v];
+    for (const int32_t t : graph_.read[v]) {
+      const Tensor& tensor = graph_.tensors[t];
+      const int32_t home = tensor.producer == kNone ? kNone : stage_[tensor.producer];
+      const int32_t here = Readers(t, from), there = Readers(t, to), all = AllReaders(t);
+      if (home == from) {
+        if (here == all && !tensor.leaves) left.time += tensor.transfer;
+      } else if (here == 1) {
+        left.time -= tensor.transfer;
+      }
+      if (home == to) {
+        if (there == all - 1 && !tensor.leaves) reached.time -= tensor.transfer;
+      } else if (there == 0) {
+        reached.time += tensor.transfer;
+      }
     }
-    stage_[v] = to;
-    Charge(v, from, to, +1);
-    load_[from] -= graph_.work[v];
-    load_[to] += graph_.work[v];
-    parameters_[from] -= graph_.parameters[v];
-    parameters_[to] += graph_.parameters[v];
+    for (const int32_t t : graph_.made[v]) {
+      const Tensor& tensor = graph_.tensors[t];
+      const int32_t here = Readers(t, from), there = Readers(t, to), all = AllReaders(t);
+      left.time += tensor.transfer * ((here > 0) - (tensor.leaves || here < all));
+      reached.time += tensor.transfer * ((tensor.leaves || there < all) - (there > 0));
+    }
+    left.energy = Energy(left);
+    reached.energy = Energy(reached);
+    return {v, from, to, left, reached};
+  }
+
+  /*! \brief By how much a move raises the energy. */
+  double Rise(const Move& move) const {
+    return move.left.energy + move.reached.energy - loads_[move.from].energy -
+           loads_[move.to].energy;
+  }
+
+  /*! \brief Moves a node; returns the move that undoes it. */
+  Move Make(const Move& move) {
+    const Move back{move.node, move.to, move.from, loads_[move.to], loads_[move.from]};
+    for (const int32_t t : graph_.read[move.node]) {
+      --readers_[static_cast<size_t>(t) * count_ + move.from];
+      ++readers_[static_cast<size_t>(t) * count_ + move.to];
+    }
+    std::vector<NodeId>& old = members_[move.from];
+    place_[old.back()] = place_[move.node];
+    old[place_[move.node]] = old.back();
+    old.pop_back();
+    stage_[move.node] = move.to;
+    Enter(move.node);
+    loads_[move.from] = move.left;
+    loads_[move.to] = move.reached;
+    return back;
   }
 
  private:
-  int32_t& Readers(size_t tensor, int32_t stage) {
-    return readers_[tensor * load_.size() + static_cast<size_t>(stage)];
+  void Enter(NodeId v) {
+    place_[v] = members_[stage_[v]].size();
+    members_[stage_[v]].push_back(v);
+  }
+
+  int32_t Readers(size_t tensor, int32_t stage) const {
+    return readers_[tensor * count_ + static_cast<size_t>(stage)];
+  }
+
+  int32_t AllReaders(size_t tensor) const {
+    return static_cast<int32_t>(graph_.readers[tensor].size());
   }
 
   /*! \brief Whether a stage gets or sends a tensor. */
-  bool Pays(size_t t, int32_t stage) {
+  bool Pays(size_t t, int32_t stage) const {
     const Tensor& tensor = graph_.tensors[t];
     const int32_t here = Readers(t, stage);
-    if (tensor.producer != kNone && stage_[tensor.producer] == stage) {
-      return tensor.leaves || here < static_cast<int32_t>(graph_.readers[t].size());
-    }
-    return here > 0;
+    if (tensor.producer == kNone || stage_[tensor.producer] != stage) return here > 0;
+    return tensor.leaves || here < AllReaders(t);
   }
 
-  /*! \brief Adds or takes away what two stages pay for the tensors of a node. */
-  void Charge(NodeId v, int32_t from, int32_t to, double sign) {
-    for (const std::span<const int32_t> tensors : {graph_.read[v], graph_.made[v]}) {
-      for (int32_t t : tensors) {
-        for (int32_t stage : {from, to}) {
-          if (Pays(t, stage)) load_[stage] += sign * graph_.tensors[t].transfer;
-        }
-      }
-    }
+  /*! \brief The eighth power of a stage's cost relative to the scale. */
+  double Energy(const Load& load) const {
+    const double ratio = Cost(load) / scale_, square = ratio * ratio, fourth = square * square;
+    return fourth * fourth;
   }
 
   const Graph& graph_;
+  const size_t count_;
+  double scale_ = 1;
   Stages stage_;
-  std::vector<double> load_, parameters_;
-  std::vector<int32_t> readers_;  // of each tensor in each stage
+  std::vector<Load> loads_;
+  std::vector<int32_t> readers_;              // of each tensor in each stage
+  std::vector<std::vector<NodeId>> members_;  // of each stage
+  std::vector<size_t> place_;                 // of each node among them
 };
 
 }  // namespace
@@ -115,28 +188,52 @@ Stages Refine(const Graph& graph, Stages start, const RefineSettings& settings,
   Stages best = state.stages();
   double best_cost = state.Bottleneck();
   if (best_cost <= 0) return best;
-  const double scale = best_cost;  // energies are near 1 for the bottleneck
-  const auto energy = [&](int32_t s) { return std::pow(state.Cost(s) / scale, kPower); };
-  // Cooling to a thousandth, from the more of the bottleneck's energy the more stages there are:
-  // for few stages a tenth is hot enough, and more takes moves that are wanted when it is cold.
+  // For few stages a tenth of the bottleneck's energy is hot enough, and more takes moves that are
+  // wanted when it is cold.
   const double hottest = std::clamp(static_cast<double>(settings.stages) / 32, 0.1, 0.5);
-  for (int64_t move = 0; move < settings.moves; ++move) {
-    if (move % kLookAtClock == 0 && stop()) break;
-    const auto v = static_cast<NodeId>(random.Below(graph.nodes()));
+  double temperature = hottest;
+  const auto accepts = [&](double rise) {
+    if (rise <= 0) return true;
+    return rise < kNeverAccepted * temperature && random.Unit() < std::exp(-rise / temperature);
+  };
+  for (int64_t count = 0; count < settings.moves; ++count) {
+    if (count % kLookAtClock == 0) {
+      if (stop()) break;
+      state.Scale(best_cost);  // so that energies stay near 1 for the bottleneck
+    }
+    if (count % kCool == 0) {
+      const double done = static_cast<double>(count) / static_cast<double>(settings.moves);
+      temperature = hottest * std::pow(kColdest, done);
+    }
+    const auto v = static_cast<NodeId>(random.ShareOf(graph.nodes()));
     const auto [low, high] = state.Range(v);
     if (low == high) continue;
     const int32_t from = state.stages()[v];
-    auto to = low + static_cast<int32_t>(random.Below(static_cast<size_t>(high - low)));
+    auto to = low + static_cast<int32_t>(random.ShareOf(static_cast<size_t>(high - low)));
     if (to >= from) ++to;
-    const double before = energy(from) + energy(to);
-    state.Move(v, to);
-    const double rise = energy(from) + energy(to) - before;
-    const double done = static_cast<double>(move) / static_cast<double>(settings.moves);
-    const double temperature = hottest * std::pow(1e-3, done);
-    if (rise > 0 && random.Unit() >= std::exp(-rise / temperature)) {
-      state.Move(v, from);
-      continue;
+    const Move move = state.Price(v, to);
+    const double rise = state.Rise(move);
+    double dearer = std::max(state.Cost(move.left), state.Cost(move.reached));
+    if (accepts(rise)) {
+      state.Make(move);
+    } else {
+      if (random.Unit() >= kExchange || state.members(to).empty()) continue;
+      const NodeId u = state.members(to)[random.ShareOf(state.members(to).size())];
+      const Move back = state.Make(move);
+      const auto [lowest, highest] = state.Range(u);
+      if (from < lowest || from > highest) {
+        state.Make(back);
+        continue;
+      }
+      const Move exchange = state.Price(u, from);
+      if (!accepts(rise + state.Rise(exchange))) {
+        state.Make(back);
+        continue;
+      }
+      state.Make(exchange);
+      dearer = std::max(state.Cost(exchange.left), state.Cost(exchange.reached));
     }
+    if (dearer >= best_cost) continue;
     if (const double cost = state.Bottleneck(); cost < best_cost) {
       best_cost = cost;
       best = state.stages();

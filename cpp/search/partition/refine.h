@@ -20,7 +20,8 @@ struct RefineSettings {
 };
 
 /*!
- * \brief Improves an assignment by simulated annealing: single nodes move between stages.
+ * \brief Improves an assignment by simulated annealing: nodes move between stages, alone or in
+ * exchange.
  *
  * An assignment need not be a slicing of one good order to be reached, which is what random keys
  * find hard from 16 stages on. The energy is the sum of a power of the stages' costs, which is

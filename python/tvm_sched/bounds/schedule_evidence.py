@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ..errors import InfeasibleError, InputError
 from ..files import encode_document, write_atomically
-from ..problem import COLD, Problem
+from ..problem import COLD, Problem, Request, Scenario, Workload, as_scenario
 from ..progress import report_progress, report_to
 from . import MARGIN, Bound, lower_bound, strongest, whole_ns
 from .bus import bus_bound
@@ -28,6 +28,7 @@ from .path_and_bus import SCALE, path_and_bus_bound
 from .region_placement import MOST_DEVICES, Delay, enumerated_members
 from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Delays, WorkRegion
 from .relaxation import Relaxation
+from .resident_relaxation import without_resident
 from .variant_relaxation import Relaxed, relaxed
 
 FORMAT, VERSION = "tvm_sched.evidence", 1
@@ -46,6 +47,8 @@ class Evidence(NamedTuple):
     """See ``docs/formats/evidence.md``."""
     relaxed: Relaxed | None = None
     """With variants: the relaxed problem, which the lemmas are about."""
+    resident: tuple[str, ...] = ()
+    """In a warm run: the resident parameters, which no operator reads in the problem that the lemmas are about."""
     through: Sequence[str] = ()
     """Operators on which the last argument rests, for people to read: the critical path in order, the readers of host
     tensors, or the operators that fill the devices."""
@@ -57,10 +60,13 @@ class Evidence(NamedTuple):
 
     def to_json(self) -> bytes:
         """Return the evidence as a JSON document."""
+        workload = Workload((Request(self.resident),)) if self.resident else COLD
         body = {
-            "problem": self.problem, "workload": COLD.digest, "proved_ns": self.proved_ns, "argument": self.argument,
+            "problem": self.problem, "workload": workload.digest, "proved_ns": self.proved_ns, "argument": self.argument,
             "certified_ns": self.certified.ns, "certified_by": self.certified.name, "lemmas": self.lemmas,
         }  # fmt: skip
+        if self.resident:
+            body["resident"] = self.resident
         if self.relaxed is not None:
             document = json.loads(self.relaxed.problem.to_json())
             body["relaxed"] = {"graph": document["graph"], "costs": document["costs"], "runs": self.relaxed.runs}
@@ -75,8 +81,8 @@ _PARTS = 4
 """Parts of the work that `evidence` reports."""
 
 
-def evidence(problem: Problem) -> Evidence:
-    """Return the evidence of the lower bound of a problem: the simplest argument that attains it.
+def evidence(of: Problem | Scenario) -> Evidence:
+    """Return the evidence of the lower bound of a problem in one run: the simplest argument that attains it.
 
     If the bound needs an argument without a rule (regions on more than `MOST_DEVICES` devices), the evidence has the
     strongest argument with one. With variants it holds for every choice, as the bound does.
@@ -84,19 +90,22 @@ def evidence(problem: Problem) -> Evidence:
     Raises
     ------
     InputError
-        The costs have concurrency, or parameters are resident; no lemma covers these.
+        The costs have concurrency, which no lemma covers.
     """
+    scenario = as_scenario(of)
+    problem, resident = scenario.problem, tuple(sorted(scenario.resident))
     if problem.costs.concurrency is not None:
         raise InputError(
             f"problem {problem.graph.name!r}: no evidence can be stored, since the costs say how long operators take "
             "together (costs.concurrency); lemmas are of devices that run one operator at a time"
         )
     report_progress("bound", 0, _PARTS)
-    certified = lower_bound(problem)
+    certified = lower_bound(scenario)
+    digest, problem = problem.digest, without_resident(problem, scenario.resident)
     no_harder = None if problem.variants is None else relaxed(problem)
     basis = problem if no_harder is None else no_harder.problem
     if not basis.graph.operators:
-        return Evidence(problem.digest, certified, "critical path", [{"rule": "path", "ns": 0}], no_harder)
+        return Evidence(digest, certified, "critical path", [{"rule": "path", "ns": 0}], no_harder, resident)
     many = len(basis.topology.devices) > MOST_DEVICES
     report_progress("variants", 1, _PARTS)
     with report_to(None):  # bounds of groups are evidence, too
@@ -108,7 +117,7 @@ def evidence(problem: Problem) -> Evidence:
     best = max(arguments, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
     report_progress("lemmas", 3, _PARTS)
     lemmas = recorder.lemmas_for(best)
-    return Evidence(problem.digest, certified, best.name, lemmas, no_harder, recorder.through(best))
+    return Evidence(digest, certified, best.name, lemmas, no_harder, resident, recorder.through(best))
 
 
 def _proved(problem: Problem) -> int:

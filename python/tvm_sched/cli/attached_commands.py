@@ -23,13 +23,14 @@ START, PLAN, SERVE, RESEARCH, MACHINE = PANELS = ("Start", "Plan", "Serve", "Res
 FIRST = ("auto", "inspect", "schedule", "compile", "run", "doctor", "sweep", "explain")
 """Commands that are listed first in their panel, in this order; the first five are the panel `START`."""
 DISTRIBUTIONS = {
-    **dict.fromkeys(("cluster", "deploy", "rollout", "status", "request", "undeploy"), "tvm-sched-cluster"),
+    **dict.fromkeys(("cluster", "deploy", "gateway", "rollout", "status", "request", "undeploy"), "tvm-sched-cluster"),
     "bench": "tvm-sched-bench",
     "export-triton": "tvm-sched-runtime",
     "generate": "tvm-sched-language",
     "learn": "tvm-sched-bench",
     "plan": "tvm-sched-plans",
     "serve": "tvm-sched-runtime",
+    "watch": "tvm-sched-runtime",
 }
 """Distribution of each command of our other distributions, for the message if it is not installed."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,10 +13,11 @@ import typer
 
 from ..errors import InputError
 from ..file_cache import compiled_models
+from ..progress import searches_run_in
 from .attached_commands import COMPILERS, START, CompilerOptions
 from .evidence import EvidenceFolder, store_all
 from .inputs import CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, Writes
-from .interrupt import interruptible
+from .interrupt import answered, interruptible, was_interrupted
 from .methods import SchedulerOptions
 from .model_options import COMPILE_OPTIONS, ResidentParameters, ShapeOptions, model_warnings, resident_of
 from .option_groups import Attached, FromApi
@@ -119,8 +121,9 @@ def compile_model(
     """Compile a model for a machine into an artifact that runs its schedule.
 
     The same model, options, machine and versions again give the same artifact,
-    from the cache. After Ctrl-C, the same command goes on with the kernels that
-    were compiled and measured before.
+    from the cache. Ctrl-C during the search compiles the best schedule so far.
+    At other times it ends the command, and the same command goes on with the
+    kernels that were compiled and measured before.
 
     $ tvm-sched compile googlenet.onnx --topology cpu2 -o googlenet.so
     $ tvm-sched compile bert.onnx -t cpu4 --shape ids:1,128 --time-limit 60 -o bert.so
@@ -145,7 +148,8 @@ def compile_model(
         return _store_module(out, model, output, chosen, stop_after, {"input_shapes": sets, "constants": constants})
     asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
     out.kept_in_cache = _counting_kept()
-    with interruptible(out), out.step(f"Compiling {model.name}") as step, model_warnings(out):
+    searches = searches_run_in(partial(answered, out))
+    with interruptible(out), searches, out.step(f"Compiling {model.name}") as step, model_warnings(out):
         cache = None if no_cache else compiled_models()
         key = compilation_key(model, asked | vars(chosen) | own_options, type(compiler).__module__) if cache else None
         result = restore(cache, key, output) if cache and key else None
@@ -157,7 +161,7 @@ def compile_model(
                 result = _compile(model, output, compiler, asked, step)
             for warning in caught:
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-            if cache and key:
+            if cache and key and not was_interrupted():
                 keep(cache, key, str(model), result, caught)
     _show_compiled(out, model, result, files, chosen.parameters)
 
@@ -331,7 +335,7 @@ def run(
     if timeline:
         measured.timeline.save(timeline)
         out.wrote(timeline, "timeline")
-    store_trace(out, trace, [measured.predicted, measured.timeline])
     summary = RunSummary.of(module, measured)
+    store_trace(out, trace, [measured.predicted, measured.timeline], start=summary.stages)
     out.show(*summary.tables(module, measured.plan, warm=bool(configured.get("resident"))))
     out.result(summary)

@@ -21,7 +21,7 @@ from .registration import app, command
 
 if TYPE_CHECKING:
     from ..pipeline import PipelinePlan
-    from ..problem import Problem
+    from ..problem import Problem, Scenario
     from ..schedule import Schedule
 
 EvidenceFolder = Annotated[
@@ -45,16 +45,28 @@ class ProofFormat(StrEnum):
 VERDICTS = tuple(f"tvm_sched_check.{of}verdict:Verdict" for of in ("", "pipelines.", "partitions."))
 
 
-def store_evidence(out: Output, problem: Problem, path: Path) -> None:
-    """Write the evidence of a schedule's lower bound, and print how much of the bound it proves."""
+def store_evidence(out: Output, problem: Problem, schedule: Schedule, path: Path) -> None:
+    """Write the evidence of the lower bound of a schedule's run, and print how much of the bound it proves."""
     from ..bounds.schedule_evidence import evidence
 
     with interruptible(out), out.step("Finding evidence"):
-        proof = evidence(problem)
+        proof = evidence(_run(problem, schedule))
     proof.save(path)
     out.wrote(path, "evidence")
     of = "" if problem.variants is None else ", for every choice among the variants"
     out.say(f"the certificate claims {proof.certified.ns} ns, this evidence proves {proof.proved_ns} ns{of}")
+
+
+def _run(problem: Problem, schedule: Schedule) -> Scenario:
+    """Return the run of which a schedule's certificate is."""
+    from ..problem import Scenario
+
+    requests = schedule.certificate.requests if schedule.certificate else ()
+    if len(requests) > 1:
+        raise InputError(
+            f"--evidence with {len(requests)} kinds of requests: evidence is of one kind of run; name one with --resident"
+        )
+    return Scenario(problem, frozenset(requests[0].resident) if requests else frozenset())
 
 
 def store_pipeline_evidence(
@@ -96,7 +108,7 @@ def store_all(out: Output, problems: tuple[Problem, ...], schedules: tuple[Sched
             raise InputError(f"--evidence {own}: cannot be created ({error.strerror})") from None
         problem.save(own / "problem.json")
         schedule.save(own / "schedule.json")
-        store_evidence(out, problem, own / "evidence.json")
+        store_evidence(out, problem, schedule, own / "evidence.json")
     out.files["evidence"] = str(folder)
 
 

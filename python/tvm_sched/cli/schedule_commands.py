@@ -218,8 +218,6 @@ def schedule(
     $ tvm-sched schedule gpt2-large gpt2-xl --shape 1x32 --topology p4d
     """
     model_options = replace(model_options, **offered)
-    if files.evidence and model_options.resident:
-        raise InputError("--evidence with --resident: evidence is of bounds of cold runs; leave one of the two out")
     from ..schedule import resolved, with_choice
     from ..schedulers import get
     from ..streams import check_methods, choose_launch_order, choose_streams
@@ -242,7 +240,7 @@ def schedule(
         chosen.save(files.output)
         out.wrote(files.output, "schedule")
     if files.evidence:
-        store_evidence(out, problem, files.evidence)
+        store_evidence(out, problem, chosen, files.evidence)
     own = {key: value for key, value in options.items() if key != "weights"}
     predicted = _show_schedule(out, problem, chosen, files)
     models = several.describe(out, problem, chosen, own, fairness)

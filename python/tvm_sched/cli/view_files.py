@@ -14,6 +14,7 @@ from .output import Output
 
 if TYPE_CHECKING:
     from ..problem import Problem
+    from ..report.measurement import StartStage
     from ..schedule import Schedule, Timeline
 
 
@@ -43,12 +44,13 @@ def store_trace(
     timelines: Sequence[Timeline],
     problem: Problem | None = None,
     schedule: Schedule | None = None,
+    start: Sequence[StartStage] = (),
 ) -> None:
-    """Write the trace of some timelines, if ``path`` is set."""
+    """Write the trace of some timelines, and of the stages of a start, if ``path`` is set."""
     if path:
         from ..report.trace import write_trace
 
-        write_trace(path, timelines, problem, schedule)
+        write_trace(path, timelines, problem, schedule, start=start)
         out.wrote(path, "trace")
 
 

@@ -22,13 +22,13 @@ FEW_IDEALS = 20_000
 IDEALS_PER_SECOND = 500_000
 """Approximate number of ideals listed in a second on one core of a server."""
 
-MOVES_PER_SECOND = 4_000_000
+MOVES_PER_SECOND = 7_000_000
 """Approximate number of annealing moves in a second on one core of a server."""
 
-MOST_MOVES = 8_000_000
+MOST_MOVES = 16_000_000
 """Largest number of moves of an annealing run."""
 
-TURNS, RUNS = 3, 4
+TURNS, RUNS = 2, 4
 """Number of annealing turns, each from the best partition, and of runs in a turn, each with its own seed."""
 
 

@@ -16,6 +16,7 @@ from ..problem import Problem
 from ..schedule import Event, Schedule, Timeline
 from ..schedule.simulator import memory_profile
 from .figures import ordered_lanes
+from .measurement import StartStage
 
 NAMES = {"simulated": "predicted", "emulated": "emulated", "measured": "measured"}
 """Name of the process that shows a timeline of each source."""
@@ -38,20 +39,26 @@ def write_trace(
     timelines: Sequence[Timeline],
     problem: Problem | None = None,
     schedule: Schedule | None = None,
+    *,
+    start: Sequence[StartStage] = (),
 ) -> None:
     """Write one trace of the timelines of one schedule, which overlay as all start at time 0; see `write_parts`."""
-    write_parts(path, [TracePart(timeline, problem, schedule) for timeline in timelines])
+    write_parts(path, [TracePart(timeline, problem, schedule) for timeline in timelines], start)
 
 
-def write_parts(path: str | os.PathLike[str], parts: Sequence[TracePart]) -> None:
+def write_parts(path: str | os.PathLike[str], parts: Sequence[TracePart], start: Sequence[StartStage] = ()) -> None:
     """Write one trace: a process for each part, a thread for each of its lanes, one time axis.
 
     Parameters
     ----------
     path
         The file, which is replaced atomically.
+    start
+        Stages from the start of the process to its first output, which become a process of their own. Its time 0 is the
+        start of the process.
     """
     events = [event for pid, part in enumerate(parts, 1) for event in trace_events(pid, part)]
+    events += _start_events(len(parts) + 1, start)
     text = b",\n".join(map(msgspec.json.encode, events))
     other = msgspec.json.encode(_trace_metadata(parts))
     write_atomically(path, b'{"displayTimeUnit":"ms","otherData":' + other + b',"traceEvents":[\n' + text + b"\n]}\n")
@@ -85,6 +92,34 @@ def trace_events(pid: int, part: TracePart) -> Iterator[dict[str, Any]]:
             }
     if problem and schedule and timeline.source == "simulated":
         yield from _memory(pid, problem, schedule)
+
+
+def _start_events(pid: int, stages: Sequence[StartStage]) -> Iterator[dict[str, Any]]:
+    """Yield the stages of a start, each in a thread of its name, since they may overlap."""
+    if not stages:
+        return
+    yield _metadata(pid, 0, "process_name", name="start of the process")
+    yield _metadata(pid, 0, "process_sort_index", sort_index=pid)
+    thread = {name: tid for tid, name in enumerate(dict.fromkeys(stage.name for stage in stages), 1)}
+    for name, tid in thread.items():
+        yield _metadata(pid, tid, "thread_name", name=name)
+        yield _metadata(pid, tid, "thread_sort_index", sort_index=tid)
+    for stage in stages:
+        arguments: dict[str, Any] = {"in the predicted latency": stage.model}
+        if stage.bytes:
+            arguments["bytes"] = stage.bytes
+            if stage.end_s > stage.start_s:
+                arguments["GB/s"] = round(stage.bytes / (stage.end_s - stage.start_s) * 1e-9, 3)
+        yield {
+            "name": stage.name,
+            "cat": "start",
+            "ph": "X",
+            "ts": stage.start_s * 1e6,
+            "dur": (stage.end_s - stage.start_s) * 1e6,
+            "pid": pid,
+            "tid": thread[stage.name],
+            "args": arguments,
+        }
 
 
 def _metadata(pid: int, tid: int, what: str, **arguments: Any) -> dict[str, Any]:

@@ -53,9 +53,9 @@ class LatencyKind(Kind[Scenario]):
     def proof(self, task: Scenario) -> Proof:
         """Return the lower bound, with evidence if lemmas cover the problem."""
         known = lower_bound(task)
-        if task.resident or task.costs.concurrency is not None:
+        if task.costs.concurrency is not None:
             return Proof(known.ns, known.name)
-        document = evidence(task.problem)
+        document = evidence(task)
         return Proof(document.proved_ns, document.argument, document.to_json())
 
     def check(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ..document import Problem, Refused, read
+from ..document import Problem, Refused, read, without
 from .schedule_program import ScheduleProgram
 
 
@@ -48,6 +48,7 @@ def write(problem_file: str | Path, evidence_file: str | Path, certificate_file:
     try:
         if evidence["problem"] != digest:
             raise Refused(f"the evidence is of problem {evidence['problem']}; the digest of {problem_file} is {digest}")
+        document = without(document, evidence.get("resident", []))
         if "relaxed" in evidence:
             document = document | {key: evidence["relaxed"][key] for key in ("graph", "costs")}
         elif "variants" in document:

@@ -11,9 +11,9 @@ def ingress_name(deployment: str) -> str:
     return f"{deployment}/ingress"
 
 
-def stage_name(deployment: str, stage: int, generation: int = 1) -> str:
-    """Return the name of the actor that holds a stage; each rollout starts the next generation."""
-    return f"{deployment}/stage{stage}{_suffix(generation)}"
+def stage_name(deployment: str, stage: int, generation: int = 1, replica: int = 0) -> str:
+    """Return the name of an actor that holds a stage; each rollout starts the next generation."""
+    return f"{deployment}/stage{stage}{f'.{replica}' * (replica > 0)}{_suffix(generation)}"
 
 
 def store_name(deployment: str, generation: int = 1) -> str:

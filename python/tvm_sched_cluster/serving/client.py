@@ -21,10 +21,9 @@ from tvm_sched.errors import InputError, ServingError, TvmSchedError
 from tvm_sched.pipeline.pipeline_executor import BatchResult
 
 from .actor_names import NAMESPACE, ingress_name
-from .deployment import check_inputs
+from .deployment import Generation, check_inputs
 from .deployment_lifecycle import unknown
 from .ray_connection import connect
-from .served_generation import Generation
 from .tensor_channel import Array, Channel, Endpoint, Message, error_of, tensor_bytes
 from .tensor_channel import connect as open_channel
 
@@ -101,6 +100,30 @@ class _Connection:
             answer.set_exception(_LostError())
 
 
+def find_ingress(name: str) -> tuple[Generation, Endpoint]:
+    """Return what a deployment serves, and where its ingress listens.
+
+    Raises
+    ------
+    InputError
+        There is no such deployment.
+    ServingError
+        It does not answer.
+    """
+    try:
+        return _describe(name)
+    except ValueError:
+        raise unknown(name) from None
+    except (GetTimeoutError, RayActorError) as error:
+        raise ServingError(f"deployment {name!r} does not answer ({type(error).__name__})") from None
+
+
+def _describe(name: str) -> tuple[Generation, Endpoint]:
+    ingress = ray.get_actor(ingress_name(name), NAMESPACE)
+    generation, endpoint = ray.get(ingress.describe.remote(), timeout=_GRACE_SECONDS)
+    return generation, endpoint
+
+
 _Sent = tuple[_Connection, int, "Future[list[Array]]"]
 """A connection, and the number and the outputs to come of a request that was sent over it."""
 
@@ -128,20 +151,17 @@ class Client:
         self._connection: _Connection | None = None
         self._lock = threading.Lock()
         try:
-            self._connected()
-        except ValueError:
-            raise unknown(name) from None
-        except (GetTimeoutError, RayActorError, _LostError) as error:
-            raise ServingError(f"deployment {name!r} does not answer ({type(error).__name__})") from None
+            self._connected(find_ingress(name))
+        except _LostError as error:
+            raise ServingError(f"deployment {name!r} does not answer ({error})") from None
 
-    def _connected(self) -> _Connection:
+    def _connected(self, known: tuple[Generation, Endpoint] | None = None) -> _Connection:
         """Return the connection; if it is lost, look the deployment up again."""
         with self._lock:
             found = self._connection
             if found is not None and not found.closed:
                 return found
-            ingress = ray.get_actor(ingress_name(self.name), NAMESPACE)
-            generation, endpoint = ray.get(ingress.describe.remote(), timeout=_GRACE_SECONDS)
+            generation, endpoint = known or _describe(self.name)
             self.deployment, self.manifest = generation.deployment, generation.manifest
             self._connection = _Connection(generation, endpoint)
             return self._connection

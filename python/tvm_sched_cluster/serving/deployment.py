@@ -1,4 +1,4 @@
-"""`Deployment`: which artifact, the resources of each stage, and how many requests at once; its file format."""
+"""`Deployment`: which artifact, the resources of each stage, and how many requests at once; its file format; generations."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
     labels: dict[str, str] = {}
     """Labels that the node must have, such as ``{"server": "rack0-server1"}``."""
+    replicas: int = 0
+    """Processes of the stage, each with these resources; 0: as many as the deployment says."""
 
     def __post_init__(self) -> None:
         if not self.resources:
@@ -42,6 +44,8 @@ class StagePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name, amount in self.resources.items():
             if not 0 < amount < math.inf:
                 raise FormatError(f"resource {name!r} is {amount}; a number above 0 is allowed")
+        if self.replicas < 0:
+            raise FormatError(f"replicas is {self.replicas}; 0 or more is allowed")
 
     def __str__(self) -> str:
         """The resources that it needs, for messages: ``GPU 1, h100 1``."""
@@ -68,8 +72,10 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One for each stage of the artifact."""
     strategy: Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"] = "PACK"
     """How Ray puts the stages on nodes: on few ones, on many; strictly or as well as it can."""
+    replicas: int = 1
+    """Processes of each stage that does not say it itself; each request goes to the one with the fewest requests."""
     max_in_flight: int = 0
-    """Requests in the pipeline at once; 0: four for each stage."""
+    """Requests in the pipeline at once; 0: four for each process of a stage."""
     max_waiting: int = 64
     """Requests that wait for a place in the pipeline; others are refused as busy."""
     timeout: float = 60.0
@@ -89,6 +95,8 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for field in ("max_in_flight", "max_waiting", "retries"):
             if getattr(self, field) < 0:
                 raise FormatError(f"{field} is {getattr(self, field)}; 0 or more is allowed")
+        if self.replicas < 1:
+            raise FormatError(f"replicas is {self.replicas}; 1 or more is allowed")
         for field in ("timeout", "hang_timeout"):
             if not 0 < getattr(self, field) < math.inf:
                 raise FormatError(f"{field} is {getattr(self, field)}; a number of seconds above 0 is allowed")
@@ -96,7 +104,20 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def places(self) -> int:
         """Requests in the pipeline at once."""
-        return self.max_in_flight or 4 * len(self.stages)
+        return self.max_in_flight or 4 * len(self.processes)
+
+    @property
+    def processes(self) -> tuple[tuple[int, int], ...]:
+        """Stage and replica of each process, in the order of the bundles of their placement group."""
+        return tuple(
+            (number, replica)
+            for number, stage in enumerate(self.stages)
+            for replica in range(stage.replicas or self.replicas)
+        )
+
+    def replicas_of(self, stage: int) -> int:
+        """Return the number of processes of a stage."""
+        return self.stages[stage].replicas or self.replicas
 
     def manifest(self) -> Manifest:
         """Return the artifact's manifest.
@@ -112,6 +133,20 @@ class Deployment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"deployment {self.name!r} places {len(self.stages)} stages; {self.artifact} has {len(manifest.stages)}"
             )
         return manifest
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """A deployment with its artifact; each rollout makes the next."""
+
+    deployment: Deployment
+    manifest: Manifest
+    token: str
+    """What lets clients and gateways connect to the entry."""
+    number: int = 1
+
+    def stage_token(self, stage: int) -> str:
+        """Return what lets the entry connect to a stage, and to no other that may listen at its address later."""
+        return f"{self.token}.{self.number}.{stage}"
 
 
 def load_deployment(path: str | os.PathLike[str]) -> Deployment:

@@ -22,10 +22,10 @@ from tvm_sched.progress import Progress
 from . import stage_nodes
 from .actor_names import NAMESPACE, generation_of, ingress_name, stage_name, store_name
 from .artifact_store import PART_BYTES, ArtifactStore
-from .deployment import Deployment
+from .deployment import Deployment, Generation
 from .ingress import Ingress
 from .ray_connection import connect
-from .served_generation import Generation, current_generation, forget_generation
+from .served_generation import current_generation, forget_generation
 from .stage_worker import STATUS, StageWorker
 
 _HEAD = "node:__internal_head__"
@@ -68,7 +68,7 @@ def deploy(
         )
     try:
         end = _start_stages(generation, seconds, report)
-        report("starting the ingress", len(deployment.stages) + 2, len(deployment.stages) + 3)
+        report("starting the ingress", len(deployment.processes) + 2, len(deployment.processes) + 3)
         return _started(_start_ingress(generation), f"the ingress of deployment {deployment.name!r}", end)
     except BaseException as error:
         # Ctrl-C may come between the reservation and its assignment.
@@ -129,7 +129,7 @@ def rollout(
             raise InputError(f"{artifact}: its {what} are {after}; deployment {name!r} has {before}")
     try:
         _start_stages(new, seconds, report)
-        report("switching", len(deployment.stages) + 2, len(deployment.stages) + 3)
+        report("switching", len(deployment.processes) + 2, len(deployment.processes) + 3)
         switched = ingress.switch.remote(new)
         try:
             ray.get(switched, timeout=seconds)
@@ -168,19 +168,19 @@ def _generation(deployment: Deployment, token: str, number: int) -> Generation:
 def _start_stages(generation: Generation, seconds: float, report: Progress) -> float:
     """Reserve devices, and start the stages on them; return when the time is over."""
     deployment = generation.deployment
-    stages = range(len(generation.manifest.stages))
-    total = len(stages) + 3
+    processes = deployment.processes
+    total = len(processes) + 3
     report("reserving devices", 0, total)
     group = stage_nodes.place(deployment, seconds, generation.number)
     try:
         store = _start_store(generation)
-        workers = [_start_stage(generation, s, group) for s in stages]
+        workers = [_start_stage(generation, n, group) for n in range(len(processes))]
         report("sending the artifact", 1, total)
         end = time.monotonic() + seconds
         _send_artifact(store, deployment, end)
-        for s, worker in zip(stages, workers, strict=True):
-            report(f"loading stage {s}", 2 + s, total)
-            _started(worker, f"deployment {deployment.name!r}, stage {s}", end)
+        for n, ((stage, _), worker) in enumerate(zip(processes, workers, strict=True)):
+            report(f"loading stage {stage}", 2 + n, total)
+            _started(worker, f"deployment {deployment.name!r}, stage {stage}", end)
     except BaseException:
         _end_generation(deployment.name, generation.number)
         raise
@@ -287,25 +287,26 @@ def _end_generation(name: str, number: int) -> None:
     stage_nodes.remove(name, number)
 
 
-def _start_stage(generation: Generation, s: int, group: PlacementGroup) -> Any:
+def _start_stage(generation: Generation, process: int, group: PlacementGroup) -> Any:
     deployment = generation.deployment
-    others = dict(deployment.stages[s].resources)
+    stage, replica = deployment.processes[process]
+    others = dict(deployment.stages[stage].resources)
     cpus, gpus = others.pop("CPU", 0), others.pop("GPU", 0)
     actor = ray.remote(concurrency_groups={STATUS: 1})(StageWorker)
     return actor.options(
-        name=stage_name(deployment.name, s, generation.number),
+        name=stage_name(deployment.name, stage, generation.number, replica),
         namespace=NAMESPACE,
         lifetime="detached",
         max_restarts=-1,
         num_cpus=cpus,
         num_gpus=gpus,
         resources=others,
-        scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=s),
-    ).remote(deployment.name, generation.manifest, s, generation.number, generation.token)
+        scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=process),
+    ).remote(deployment.name, generation.manifest, stage, generation.number, generation.stage_token(stage))
 
 
 def _start_store(generation: Generation) -> Any:
-    concurrent_calls = {"max_concurrency": len(generation.manifest.stages) + 1, "max_task_retries": -1}
+    concurrent_calls = {"max_concurrency": len(generation.deployment.processes) + 1, "max_task_retries": -1}
     name = store_name(generation.deployment.name, generation.number)
     return _start_at_head(ArtifactStore, name, {}, concurrent_calls, generation.manifest)
 

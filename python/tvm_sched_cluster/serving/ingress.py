@@ -1,4 +1,4 @@
-"""The actor that accepts requests. It limits how many are in the pipeline, and answers each before its deadline.
+"""The actor that accepts requests of Python clients, starts rollouts, and tells gateways where stages are.
 
 Ray starts the actor and tells where others are; requests come and go over connections (`tensor_channel`).
 """
@@ -9,11 +9,11 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+import numpy as np
 import ray
 from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -21,27 +21,15 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tvm_sched.errors import BusyError, InputError, ServingError, TvmSchedError
 
 from .actor_names import NAMESPACE, stage_name
-from .deployment import check_inputs
-from .served_generation import Generation, current_generation, store_generation
-from .stage_link import StageLink, StageLostError
-from .stage_nodes import node_of_stage
+from .deployment import Generation, check_inputs
+from .pipeline_entry import Deadline, PipelineEntry, remote_stages
+from .served_generation import current_generation, store_generation
+from .stage_link import StageGoneError
+from .stage_nodes import node_of_process
 from .stage_worker import STATUS
 from .tensor_channel import Array, Channel, Endpoint, Message, failed, tensor_bytes
 
 _PING_SECONDS = 2.0
-_CREDITS = 2
-"""Requests that a stage has at once: one that it computes, and one that it has received meanwhile."""
-_FATAL_RUNS = 2
-"""A request is refused when this many runs of it ended their stage's process."""
-
-
-@dataclass(frozen=True)
-class _Deadline:
-    seconds: float
-    begin: float = field(default_factory=time.monotonic)
-
-    def left(self) -> float:
-        return max(self.begin + self.seconds - time.monotonic(), 0.0)
 
 
 class Ingress:
@@ -58,25 +46,39 @@ class Ingress:
     def __init__(self, generation: Generation) -> None:
         self.token = generation.token
         self.counts = {"answered": 0, "failed": 0, "refused": 0, "retried": 0}
-        self.pipeline = _Pipeline(current_generation(generation.deployment.name) or generation, self.counts)
+        self.directories: dict[int, RayDirectory] = {}
+        now = current_generation(generation.deployment.name) or generation
+        self._serve(now, RayDirectory(now))
         self.endpoint: Endpoint | None = None
         self.opening = asyncio.Lock()
         self.requests: dict[tuple[Channel, int], asyncio.Task[None]] = {}
+        self.followers: dict[Channel, int] = {}
+        """Generation that each gateway has switched to."""
+        self.switched = asyncio.Condition()
+
+    def _serve(self, generation: Generation, directory: RayDirectory) -> None:
+        self.generation, self.directories[generation.number] = generation, directory
+        self.stages = remote_stages(generation, directory)
+        self.entry = PipelineEntry(generation.deployment, generation.manifest, self.stages, self.counts)
 
     @ray.method(concurrency_group=STATUS)
     async def status(self) -> dict[str, Any]:
         """Contents, counters and nodes of the deployment."""
-        pipeline = self.pipeline
+        entry, directory = self.entry, self.directories[self.generation.number]
+        links = [link for stage in self.stages for link in stage.links]
+        processes = await asyncio.gather(*(directory.status(*each) for each in entry.deployment.processes))
         return {
-            "name": pipeline.deployment.name,
-            "model": pipeline.manifest.model,
-            "artifact": pipeline.deployment.artifact,
-            "generation": pipeline.generation.number,
-            "places": pipeline.deployment.places,
-            "in_flight": pipeline.in_flight,
-            "waiting": pipeline.waiting,
+            "name": entry.deployment.name,
+            "model": entry.manifest.model,
+            "artifact": entry.deployment.artifact,
+            "generation": self.generation.number,
+            "places": entry.deployment.places,
+            "in_flight": entry.in_flight,
+            "waiting": entry.waiting,
             **self.counts,
-            "stages": await asyncio.gather(*(stage.status() for stage in pipeline.stages)),
+            "gateways": len(self.followers),
+            "process": os.getpid(),
+            "stages": [{**told, "hangs": link.hangs} for told, link in zip(processes, links, strict=True)],
         }
 
     @ray.method(concurrency_group=STATUS)
@@ -85,38 +87,91 @@ class Ingress:
         async with self.opening:
             if self.endpoint is None:
                 host = ray.util.get_node_ip_address()
-                server = await asyncio.get_running_loop().create_server(self._channel, host, 0)
-                self.endpoint = Endpoint(host, server.sockets[0].getsockname()[1], self.token)
-        return self.pipeline.generation, self.endpoint
+                self.server = await asyncio.get_running_loop().create_server(self._channel, host, 0)
+                self.endpoint = Endpoint(host, self.server.sockets[0].getsockname()[1], self.token)
+        return self.generation, self.endpoint
 
     @ray.method(concurrency_group=STATUS)
     async def switch(self, generation: Generation) -> None:
-        """Send requests to another generation, whose stages are ready, and wait until the old one has none."""
-        old, new = self.pipeline, _Pipeline(generation, self.counts)
-        await asyncio.gather(*(stage.ping() for stage in new.stages))
+        """Send requests to another generation, whose stages are ready, and wait until the old one has none anywhere."""
+        old = self.entry
+        directory = RayDirectory(generation)
+        await asyncio.gather(*(directory.ping(*each) for each in generation.deployment.processes))
         store_generation(generation)
-        self.pipeline = new
+        self._serve(generation, directory)
+        for gateway in self.followers:
+            gateway.send(*self._serves(0))
         await old.end()
+        async with self.switched:
+            await self.switched.wait_for(lambda: all(each >= generation.number for each in self.followers.values()))
+        self.directories = {generation.number: directory}
+
+    def _serves(self, request: int) -> tuple[Message, list[Array]]:
+        return Message("serves", request), [np.frombuffer(msgspec.msgpack.encode(self.generation), np.uint8)]
 
     def _channel(self) -> Channel:
-        tensors = [(tensor.dtype, tensor.shape) for tensor in self.pipeline.manifest.inputs]
+        tensors = [(tensor.dtype, tensor.shape) for tensor in self.entry.manifest.inputs]
         return Channel(self._receive, self._gone, tensor_bytes(tensors), self.token)
 
     def _receive(self, channel: Channel, message: Message, tensors: list[Array]) -> None:
         key = channel, message.request
         if message.kind == "run":
-            self.requests[key] = asyncio.ensure_future(self._serve(channel, message, tensors))
-            self.requests[key].add_done_callback(lambda _: self.requests.pop(key, None))
+            self._begin(key, self._run(channel, message, tensors))
         elif message.kind == "cancel" and key in self.requests:
             self.requests[key].cancel()
+        elif message.kind == "follow":
+            self.followers[channel] = self.generation.number
+            channel.send(*self._serves(message.request))
+        elif message.kind == "switched":
+            self._begin(key, self._switched(channel, message.request))
+        elif message.kind in ("find", "end", "why"):
+            self._begin(key, self._tell(channel, message))
+
+    def _begin(self, key: tuple[Channel, int], work: Any) -> None:
+        self.requests[key] = asyncio.ensure_future(work)
+        self.requests[key].add_done_callback(lambda _: self.requests.pop(key, None))
+
+    async def _switched(self, channel: Channel, generation: int | None) -> None:
+        """Note that a gateway has switched; None: that it has gone."""
+        async with self.switched:
+            if generation is None:
+                self.followers.pop(channel, None)
+            elif channel in self.followers:
+                self.followers[channel] = generation
+            self.switched.notify_all()
+
+    async def _tell(self, channel: Channel, message: Message) -> None:
+        """Answer what a gateway asks about a process."""
+        try:
+            generation, stage, replica, *where = message.text.split()
+            place = int(stage), int(replica)
+            directory = self.directories.get(int(generation))
+            if directory is None:
+                raise ServingError(f"generation {generation} is not served")
+            if message.kind == "find":
+                found = await directory.find(*place)
+                text = f"{found.host} {found.port}"
+            elif message.kind == "end":
+                text = ""
+                await directory.end(*place, Endpoint(where[0], int(where[1]), self.token))
+            else:
+                text = await directory.why(place[0])
+        except StageGoneError as error:
+            channel.send(Message("gone", message.request, str(error)))
+        except (TvmSchedError, LookupError, ValueError) as error:
+            channel.send(failed(message.request, ServingError(str(error))))
+        else:
+            channel.send(Message("told", message.request, text))
 
     def _gone(self, channel: Channel) -> None:
         """Cancel the requests of a client that went."""
         for (owner, _), task in list(self.requests.items()):
             if owner is channel:
                 task.cancel()
+        if channel in self.followers:
+            self._begin((channel, -1), self._switched(channel, None))
 
-    async def _serve(self, channel: Channel, message: Message, tensors: list[Array]) -> None:
+    async def _run(self, channel: Channel, message: Message, tensors: list[Array]) -> None:
         try:
             inputs = dict(zip(message.names, tensors, strict=True))
             outputs = await self.run(inputs, message.seconds or None)
@@ -151,11 +206,11 @@ class Ingress:
         ServingError
             A stage failed, could not be had again, or was not done in time.
         """
-        pipeline = self.pipeline
-        deadline = _Deadline(pipeline.deployment.timeout if timeout is None else timeout)
+        entry = self.entry
+        deadline = Deadline(entry.deployment.timeout if timeout is None else timeout)
         try:
-            check_inputs(pipeline.manifest, inputs)
-            outputs = await pipeline.answer(inputs, deadline)
+            check_inputs(entry.manifest, inputs)
+            outputs = await entry.answer(inputs, deadline)
         except TvmSchedError as error:
             self.counts["refused" if isinstance(error, BusyError) else "failed"] += 1
             raise
@@ -163,192 +218,95 @@ class Ingress:
         return outputs
 
 
-class _Pipeline:
-    """The stages of a generation, and the requests in them."""
+class RayDirectory:
+    """Finds the processes of a generation's stages by their actors."""
 
-    def __init__(self, generation: Generation, counts: dict[str, int]) -> None:
-        self.generation, self.counts = generation, counts
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
         self.deployment, self.manifest = generation.deployment, generation.manifest
-        self.stages = [_Stage(generation, s) for s in range(len(self.manifest.stages))]
-        self.room = asyncio.Semaphore(self.deployment.places)
-        self.in_flight = self.waiting = 0
-        self.leaving: set[asyncio.Task[None]] = set()
-        self.idle = asyncio.Event()
-        self.idle.set()
+        self.actors = {
+            (stage, replica): ray.get_actor(
+                stage_name(self.deployment.name, stage, generation.number, replica), NAMESPACE
+            )
+            for stage, replica in self.deployment.processes
+        }
+        self.last: dict[tuple[int, int], dict[str, Any]] = {}
+        self.silent: dict[tuple[int, int], float] = {}
+        """Since when a process does not answer."""
 
-    async def answer(self, inputs: Mapping[str, Any], deadline: _Deadline) -> list[Any]:
-        """Take one batch through the stages."""
-        async with self._place(deadline) as calls:
-            values = dict(inputs)
-            for stage in self.stages:
-                outputs = await self._run(stage, values, calls, deadline)
-                names = [tensor.name for tensor in self.manifest.stages[stage.number].outputs]
-                values.update(zip(names, outputs, strict=True))
-            return [values[tensor.name] for tensor in self.manifest.outputs]
-
-    async def end(self) -> None:
-        """Wait until no request is left, then close the connections."""
-        await self.idle.wait()
-        await asyncio.gather(*(stage.link.close() for stage in self.stages))
-
-    @asynccontextmanager
-    async def _place(self, deadline: _Deadline) -> AsyncIterator[list[asyncio.Task[Any]]]:
-        """Hold a place in the pipeline until no stage works on the request any more; yields the list of its calls."""
-        self.idle.clear()
+    async def ping(self, stage: int, replica: int) -> dict[str, Any]:
+        """Return what an actor says of itself."""
+        reference = self.actors[stage, replica].status.remote()
         try:
-            if self.room.locked():
-                await self._wait_for_room(deadline)
-            else:
-                await self.room.acquire()  # without a pause, in which others could come in
-        except BaseException:
-            self._settle()
-            raise
-        self.in_flight += 1
-        calls: list[asyncio.Task[Any]] = []
-        try:
-            yield calls
-        finally:
-            task = asyncio.ensure_future(self._leave(calls))
-            self.leaving.add(task)
-            task.add_done_callback(self._left)
-
-    async def _wait_for_room(self, deadline: _Deadline) -> None:
-        name, places = self.deployment.name, self.deployment.places
-        if self.waiting >= self.deployment.max_waiting:
-            raise BusyError(f"deployment {name!r} is busy: {places} requests are in it, {self.waiting} wait")
-        self.waiting += 1
-        try:
-            await asyncio.wait_for(self.room.acquire(), deadline.left())
-        except asyncio.TimeoutError:
-            raise BusyError(
-                f"deployment {name!r} is busy: no place among {places} was free in {deadline.seconds:g} s"
-            ) from None
-        finally:
-            self.waiting -= 1
-
-    async def _leave(self, calls: list[asyncio.Task[Any]]) -> None:
-        """Cancel what is left of a request, and wait until no stage works on it."""
-        for call in calls:
-            call.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
-
-    def _left(self, task: asyncio.Task[None]) -> None:
-        self.leaving.discard(task)
-        self.in_flight -= 1
-        self.room.release()
-        self._settle()
-
-    def _settle(self) -> None:
-        if not self.in_flight and not self.waiting:
-            self.idle.set()
-
-    async def _run(
-        self, stage: _Stage, values: Mapping[str, Any], calls: list[asyncio.Task[Any]], deadline: _Deadline
-    ) -> Sequence[Array]:
-        """Run a stage; if it is lost, run it again when it is back."""
-        tensors = [values[tensor.name] for tensor in self.manifest.stages[stage.number].inputs]
-        fatal, lost = 0, False
-        for attempt in range(self.deployment.retries + 1):
-            if attempt:
-                self.counts["retried"] += 1
-            call = asyncio.ensure_future(stage.link.run(tensors))
-            calls.append(call)
-            try:
-                done, _ = await asyncio.wait([call], timeout=deadline.left())
-                if not done:
-                    why = await stage.why()
-                    if lost:
-                        raise ServingError(f"{stage} was lost and was not there again in {deadline.seconds:g} s{why}")
-                    raise ServingError(f"{stage} was not done in {deadline.seconds:g} s{why}")
-                calls.remove(call)
-                outputs, _ = call.result()
-                return outputs
-            except StageLostError as error:
-                lost = True
-                fatal += error.running
-                if fatal >= _FATAL_RUNS:
-                    raise ServingError(
-                        f"{stage}: its process ended {fatal} times while it computed this request, which is not sent again"
-                    ) from None
-            except _GoneError as error:
-                raise ServingError(f"{stage} cannot be started again: {error}") from None
-            except TvmSchedError as error:
-                if not done:
-                    raise
-                kind = InputError if isinstance(error, InputError) else ServingError
-                raise kind(f"{stage}: {error}") from None
-        raise ServingError(f"{stage} was lost {self.deployment.retries + 1} times while it had this request")
-
-
-class _GoneError(Exception):
-    """Ray will not start the stage again."""
-
-
-class _Stage:
-    """A stage's actor and the connection to it."""
-
-    def __init__(self, generation: Generation, number: int) -> None:
-        self.number, self.generation = number, generation
-        self.deployment, self.manifest = generation.deployment, generation.manifest
-        self.actor = ray.get_actor(stage_name(self.deployment.name, number, generation.number), NAMESPACE)
-        tensors = [(tensor.dtype, tensor.shape) for tensor in self.manifest.stages[number].outputs]
-        self.link = StageLink(
-            self._find, _CREDITS, tensor_bytes(tensors), self.deployment.hang_timeout, self._end_process
-        )
-        self.last: dict[str, Any] = {}
-
-    def __str__(self) -> str:
-        return f"deployment {self.deployment.name!r}, stage {self.number} on {self.manifest.stages[self.number].device}"
-
-    async def ping(self) -> dict[str, Any]:
-        """Return what the actor says of itself."""
-        reference = self.actor.status.remote()
-        try:
-            self.last = dict(await asyncio.wait_for(asyncio.wrap_future(reference.future()), _PING_SECONDS))
+            told = dict(await asyncio.wait_for(asyncio.wrap_future(reference.future()), _PING_SECONDS))
         except asyncio.TimeoutError:
             ray.cancel(reference)
             raise
-        return self.last
+        self.last[stage, replica] = told
+        self.silent.pop((stage, replica), None)
+        return told
 
-    async def status(self) -> dict[str, Any]:
-        """Return the stage's device, state and counts."""
+    async def status(self, stage: int, replica: int) -> dict[str, Any]:
+        """Return a process's device, state and counts."""
         entry = {
-            "stage": self.number,
-            "device": self.manifest.stages[self.number].device,
-            "resources": self.deployment.stages[self.number].resources,
-            "hangs": self.link.hangs,
+            "stage": stage,
+            "replica": replica,
+            "device": self.manifest.stages[stage].device,
+            "resources": self.deployment.stages[stage].resources,
         }
         try:
-            return {**entry, "state": "ready", **await self.ping()}
+            return {**entry, "state": "ready", **await self.ping(stage, replica)}
         except asyncio.TimeoutError:
             state, cause = "not answering", ""
         except RayError as error:
             state, cause = "dead" if isinstance(error, ActorDiedError) else "restarting", _first_line(error)
-        return {**entry, "state": state, "cause": (await self.why()).removeprefix(": ") or cause}
+        return {**entry, "state": state, "cause": (await self._missing(stage, replica)).removeprefix(": ") or cause}
 
-    async def why(self) -> str:
-        """Say why a stage does not answer if it has no node; empty if it has one."""
-        name, generation = self.deployment.name, self.generation.number
-        if await asyncio.to_thread(node_of_stage, name, self.number, generation):
+    async def why(self, stage: int) -> str:
+        """Say why a stage does not answer; see `StageDirectory`."""
+        for number, replica in self.deployment.processes:
+            if number == stage and (missing := await self._missing(stage, replica)):
+                return missing
+        return ""
+
+    async def _missing(self, stage: int, replica: int) -> str:
+        process = self.deployment.processes.index((stage, replica))
+        if await asyncio.to_thread(node_of_process, self.deployment.name, process, self.generation.number):
             return ""
-        return f": no node that is free has {self.deployment.stages[self.number]}"
+        return f": no node that is free has {self.deployment.stages[stage]}"
 
-    async def _find(self) -> Endpoint:
+    async def find(self, stage: int, replica: int) -> Endpoint:
+        """Return where a process listens; see `StageDirectory`."""
         try:
-            host, port = (await self.ping())["address"]
+            host, port = (await self.ping(stage, replica))["address"]
         except ActorDiedError as error:
-            raise _GoneError(_first_line(error)) from None
+            raise StageGoneError(_first_line(error)) from None
         except (RayError, asyncio.TimeoutError) as error:
+            await self._end_if_silent(stage, replica)
             raise ServingError(_first_line(error)) from None
-        return Endpoint(host, port, self.generation.token)
+        return Endpoint(host, port, self.generation.stage_token(stage))
 
-    async def _end_process(self) -> None:
-        """End the process of a stage that hangs; Ray starts another one."""
-        if not self.last:
+    async def end(self, stage: int, replica: int, endpoint: Endpoint) -> None:
+        """End a process that hangs; see `StageDirectory`."""
+        told = self.last.get((stage, replica))
+        if told is not None and told["address"] == [endpoint.host, endpoint.port]:
+            _kill_there(told["node"], told["process"])
+
+    async def _end_if_silent(self, stage: int, replica: int) -> None:
+        """End a process that Ray takes for alive and that has not answered for too long, as one that was stopped."""
+        now = time.monotonic()
+        if now - self.silent.setdefault((stage, replica), now) < self.deployment.hang_timeout:
             return
-        here = NodeAffinitySchedulingStrategy(self.last["node"], soft=False)
-        task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_kill)
-        task.remote(self.last["process"])
+        del self.silent[stage, replica]
+        known = await asyncio.to_thread(ray._private.state.actors, self.actors[stage, replica]._actor_id.hex())
+        if known.get("State") == "ALIVE" and known["Pid"]:
+            _kill_there(known["Address"]["NodeID"], known["Pid"])
+
+
+def _kill_there(node: str, process: int) -> None:
+    """End a process on a node; Ray starts its actor again."""
+    here = NodeAffinitySchedulingStrategy(node, soft=False)
+    ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_kill).remote(process)
 
 
 def _kill(process: int) -> None:

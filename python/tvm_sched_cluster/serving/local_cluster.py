@@ -16,6 +16,8 @@ _HEALTH = {  # a node that is killed refuses connections, so it is found dead af
     "health_check_period_ms": 500,
     "health_check_timeout_ms": 5000,
     "health_check_failure_threshold": 3,
+    # Without a head, nodes and their processes go on for as long as a test may take.
+    "gcs_rpc_server_reconnect_timeout_s": 3600,
 }
 
 
@@ -82,6 +84,10 @@ class LocalCluster:
             for node in [node for node in nodes if node.node_id == node_id]:
                 nodes.remove(node)
                 self._cluster.remove_node(node, allow_graceful=False)
+
+    def kill_head(self) -> None:
+        """End the head; what runs on the other nodes goes on, and the cluster takes no commands any more."""
+        self._cluster.head_node.kill_all_processes(check_alive=False, allow_graceful=False)
 
     def __enter__(self) -> LocalCluster:
         return self

@@ -5,19 +5,7 @@ from __future__ import annotations
 import msgspec
 from ray.experimental import internal_kv
 
-from tvm_sched.pipeline import Manifest
-
-from .deployment import Deployment
-
-
-class Generation(msgspec.Struct, frozen=True):
-    """A deployment with its artifact; each rollout makes the next."""
-
-    deployment: Deployment
-    manifest: Manifest
-    token: str
-    """What lets clients and the entry connect."""
-    number: int = 1
+from .deployment import Generation
 
 
 def current_generation(name: str) -> Generation | None:

@@ -1,4 +1,4 @@
-"""The connection to a stage: requests with credits, signs of life, and a new connection when the stage is back."""
+"""The connection to a process of a stage: requests with credits, signs of life, a new connection when the stage is back."""
 
 from __future__ import annotations
 
@@ -30,21 +30,29 @@ class StageLostError(Exception):
         self.running = running
 
 
+class StageGoneError(Exception):
+    """A stage's process will not be started again."""
+
+
+class StageRetiredError(Exception):
+    """The stage is lost, and another generation has taken over."""
+
+
 class StageLink:
-    """Sends requests to a stage over one connection that is kept.
+    """Sends requests to a process of a stage over one connection, which is made again when it breaks.
 
     Parameters
     ----------
     find : callable
-        Looks the stage up; raises `ServingError` if it is not there at the moment.
+        Looks the process up; raises `ServingError` if it is not there at the moment, and `StageGoneError`.
     credits : int
-        Requests that the stage may have at once; others wait here.
+        Requests that the process may have at once.
     limit : int
         Most bytes of a request's outputs.
     hang_seconds : float
-        A stage that sends no sign of life, or computes one request, for longer than this is given up.
+        A process that sends no sign of life, or computes one request, for longer than this is given up.
     give_up : callable
-        Ends the stage's process, so that it is started again.
+        Ends the process that listens there, so that it is started again.
     """
 
     def __init__(
@@ -53,77 +61,86 @@ class StageLink:
         credits: int,
         limit: int,
         hang_seconds: float,
-        give_up: Callable[[], Awaitable[None]],
+        give_up: Callable[[Endpoint], Awaitable[None]],
     ) -> None:
         self._find, self._limit, self._hang_seconds, self._give_up = find, limit, hang_seconds, give_up
-        self._credits = asyncio.Semaphore(credits)
-        self._connecting = asyncio.Lock()
+        self._credits = credits
         self._channel: Channel | None = None
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[tuple[list[Array], float]]] = {}
         self._begun: set[int] = set()
         self._sign = 0.0
-        self._watching: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self.gone: StageGoneError | None = None
+        """Why the process will not come back."""
         self.hangs = 0
-        """How often the stage was given up."""
+        """How often the process was given up."""
+        self.changed: Callable[[], None] = lambda: None
+        """Called when the link may take a request that it did not take before, or is lost."""
 
-    async def run(self, tensors: Sequence[Array]) -> tuple[list[Array], float]:
-        """Run a request; return outputs and the seconds of computing.
+    def open(self) -> None:
+        """Begin to keep a connection."""
+        if self._keeper is None:
+            self._keeper = asyncio.get_running_loop().create_task(self._keep())
 
-        If the caller is cancelled, so is the request; the caller then waits until the stage has done with it.
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection."""
+        return self._channel is not None and not self._channel.closed
 
-        Raises
-        ------
-        StageLostError
-            The connection broke.
-        ServingError, InputError
-            What the stage says.
-        """
-        await self._credits.acquire()
-        try:
-            channel = await self._connected()
-            number = next(self._numbers)
-            answer: asyncio.Future[tuple[list[Array], float]] = asyncio.get_running_loop().create_future()
-        except BaseException:
-            self._credits.release()
-            raise
-        # The credit comes back when the stage has done with the request.
-        answer.add_done_callback(lambda _: self._credits.release())
+    @property
+    def outstanding(self) -> int:
+        """Requests that the process has from here."""
+        return len(self._waiting)
+
+    @property
+    def free(self) -> bool:
+        """Whether the process may get a request."""
+        return self.connected and len(self._waiting) < self._credits
+
+    def send(self, tensors: Sequence[Array]) -> tuple[int, asyncio.Future[tuple[list[Array], float]]]:
+        """Send a request, for which the link must be free; return its number, and what it will give."""
+        assert self._channel is not None
+        number = next(self._numbers)
+        answer: asyncio.Future[tuple[list[Array], float]] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
-        channel.send(Message("run", number), tensors)
-        try:
-            return await asyncio.shield(answer)
-        except asyncio.CancelledError:
-            channel.send(Message("cancel", number))
-            with contextlib.suppress(asyncio.CancelledError, StageLostError, TvmSchedError):
-                await asyncio.shield(answer)
-            raise
+        self._channel.send(Message("run", number), tensors)
+        return number, answer
 
-    async def idle(self) -> None:
-        """Wait until the stage has no request of this link."""
-        while self._waiting:
-            await asyncio.wait(list(self._waiting.values()))
+    def cancel(self, number: int) -> None:
+        """Tell the process that nobody waits for a request any more."""
+        if self._channel is not None:
+            self._channel.send(Message("cancel", number))
 
     async def close(self) -> None:
-        """Close the connection."""
-        if self._watching is not None:
-            self._watching.cancel()
+        """Close the connection, and make no other."""
+        self._closing.set()
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
         if self._channel is not None:
             self._channel.abort()
 
-    async def _connected(self) -> Channel:
-        """Return the connection; if there is none, look the stage up until there is one."""
-        async with self._connecting:
-            while self._channel is None or self._channel.closed:
-                with contextlib.suppress(OSError, ServingError):
-                    self._channel = await connect(await self._find(), self._receive, self._lost, self._limit)
-                    self._sign = time.monotonic()
-                    if self._watching is not None:
-                        self._watching.cancel()
-                    self._watching = asyncio.create_task(self._watch(self._channel))
-                    break
+    async def _keep(self) -> None:
+        """Keep a connection; look the process up whenever there is none."""
+        while not self._closing.is_set():  # a cancellation may be lost in the library
+            try:
+                endpoint = await self._find()
+                self._channel = await connect(endpoint, self._receive, self._lost, self._limit)
+            except (OSError, ServingError):
                 await asyncio.sleep(_PAUSE_SECONDS)
-            return self._channel
+                continue
+            except StageGoneError as error:
+                self.gone = error
+                self.changed()
+                return
+            if self._closing.is_set():
+                return
+            self._sign = time.monotonic()
+            self.changed()
+            await self._watch(self._channel, endpoint)
 
     def _receive(self, channel: Channel, message: Message, tensors: list[Array]) -> None:
         self._sign = time.monotonic()
@@ -134,7 +151,10 @@ class StageLink:
         else:
             self._begun.discard(message.request)
             answer = self._waiting.pop(message.request, None)
-            if answer is None or answer.done():
+            if answer is None:
+                return
+            self.changed()
+            if answer.done():
                 return
             if message.kind == "done":
                 answer.set_result((tensors, message.seconds))
@@ -151,14 +171,99 @@ class StageLink:
             if not answer.done():
                 answer.set_exception(StageLostError(number in self._begun))
         self._begun.clear()
+        self.changed()
 
-    async def _watch(self, channel: Channel) -> None:
-        """Ask for signs of life; without one for too long, end the stage's process."""
-        while not channel.closed:
-            await asyncio.sleep(min(_BEAT_SECONDS, self._hang_seconds / 4))
-            if time.monotonic() - self._sign > self._hang_seconds:
-                self.hangs += 1
-                channel.abort()
-                await self._give_up()
-                return
-            channel.send(Message("beat"))
+    async def _watch(self, channel: Channel, endpoint: Endpoint) -> None:
+        """Ask for signs of life until the connection is closed; without one for too long, end the process."""
+        ended = asyncio.ensure_future(channel.ended.wait())
+        try:
+            while True:
+                await asyncio.wait([ended], timeout=min(_BEAT_SECONDS, self._hang_seconds / 4))
+                if channel.closed:
+                    return
+                if time.monotonic() - self._sign > self._hang_seconds:
+                    self.hangs += 1
+                    channel.abort()
+                    await self._give_up(endpoint)
+                    return
+                channel.send(Message("beat"))
+        finally:
+            ended.cancel()
+
+
+class StageReplicas:
+    """The processes of a stage. A request goes to the one with the fewest, as soon as one may have another.
+
+    Parameters
+    ----------
+    links : sequence of StageLink
+        They are opened at the first request.
+    """
+
+    def __init__(self, links: Sequence[StageLink]) -> None:
+        self.links = links
+        self.retired = False
+        self._turn = asyncio.Lock()
+        self._changed = asyncio.Event()
+        for link in links:
+            link.changed = self._changed.set
+
+    async def run(self, tensors: Sequence[Array]) -> tuple[list[Array], float]:
+        """Run a request; return outputs and the seconds of computing.
+
+        If the caller is cancelled, so is the request; the caller then waits until the process has done with it.
+
+        Raises
+        ------
+        StageLostError
+            The connection broke.
+        StageRetiredError
+            There is none, and another generation has taken over.
+        StageGoneError
+            No process will be there again.
+        ServingError, InputError
+            What the stage says.
+        """
+        async with self._turn:  # those who wait are served in their order
+            link = await self._choose()
+            number, answer = link.send(tensors)
+        try:
+            return await asyncio.shield(answer)
+        except asyncio.CancelledError:
+            link.cancel(number)
+            with contextlib.suppress(asyncio.CancelledError, StageLostError, TvmSchedError):
+                await asyncio.shield(answer)
+            raise
+
+    def open(self) -> None:
+        """Begin to keep the connections."""
+        for link in self.links:
+            link.open()
+
+    def retire(self) -> None:
+        """Note that another generation has taken over: a process that is lost will not come back."""
+        self.retired = True
+        self._changed.set()
+
+    async def idle(self) -> None:
+        """Wait until no process has a request from here."""
+        while waiting := [answer for link in self.links for answer in link._waiting.values()]:
+            await asyncio.wait(waiting)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await asyncio.gather(*(link.close() for link in self.links))
+
+    async def _choose(self) -> StageLink:
+        self.open()
+        while True:
+            free = [link for link in self.links if link.free]
+            if free:
+                return min(free, key=lambda link: link.outstanding)
+            if self.retired and not any(link.connected for link in self.links):
+                raise StageRetiredError
+            gone = [link.gone for link in self.links if link.gone is not None]
+            if gone and len(gone) == len(self.links):
+                raise gone[0]
+            self._changed.clear()
+            await self._changed.wait()

@@ -35,12 +35,13 @@ def place(deployment: Deployment, seconds: float, generation: int = 1) -> Placem
         Ray found no free nodes for the stages within ``seconds``. Then nothing is reserved.
     """
     needed: dict[str, float] = defaultdict(float)
-    for stage in deployment.stages:
+    stages = [deployment.stages[number] for number, _ in deployment.processes]
+    for stage in stages:
         for name, amount in stage.resources.items():
             needed[name] += amount
     _check("the cluster has", needed, ray.cluster_resources())
-    bundles = [dict(stage.resources) for stage in deployment.stages]
-    labels = [dict(stage.labels) for stage in deployment.stages]
+    bundles = [dict(stage.resources) for stage in stages]
+    labels = [dict(stage.labels) for stage in stages]
     group = None
     try:
         group = placement_group(
@@ -79,8 +80,8 @@ def remove(name: str, generation: int = 1) -> bool:
     return True
 
 
-def node_of_stage(name: str, stage: int, generation: int = 1) -> str:
-    """Return the node of a stage; empty if Ray is looking for one, or nothing is reserved.
+def node_of_process(name: str, process: int, generation: int = 1) -> str:
+    """Return the node of one of `Deployment.processes`; empty if Ray is looking for one, or nothing is reserved.
 
     A node that has just died counts until Ray notices.
     """
@@ -88,7 +89,7 @@ def node_of_stage(name: str, stage: int, generation: int = 1) -> str:
         table = placement_group_table(get_placement_group(group_name(name, generation)))
     except ValueError:
         return ""
-    return str(table["bundles_to_node_id"].get(stage) or "")
+    return str(table["bundles_to_node_id"].get(process) or "")
 
 
 def _check(who: str, needed: Mapping[str, float], there: Mapping[str, float]) -> None:

@@ -17,14 +17,18 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from tvm_sched.errors import BusyError, InputError, ServingError, TvmSchedError
+from tvm_sched.errors import BusyError, FatalRequestError, InputError, ServingError, TvmSchedError
 from tvm_sched.runtime.tensors import ALIGNMENT, numpy_dtype
 
 Array = np.ndarray[Any, Any]
 _LENGTH = struct.Struct("<I")
 _FIELD_BYTES, _HELLO_BYTES = 1 << 16, 1 << 10
 _SOCKET_BYTES = 4 << 20
-_ERRORS = {error.__name__: error for error in (BusyError, InputError, ServingError)}
+_JOINED_BYTES = 64 << 10
+"""Tensors of no more bytes are copied behind their fields: one call and one packet cost less than two."""
+_DEAD_MILLISECONDS = 3000
+"""A machine that acknowledges nothing for so long is taken for dead; a stopped process is not, since its machine does."""
+_ERRORS = {error.__name__: error for error in (BusyError, FatalRequestError, InputError, ServingError)}
 
 
 class TensorType(msgspec.Struct, array_like=True, frozen=True):
@@ -40,6 +44,10 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     ``kind`` is one of ``hello`` (``text``: token), ``run`` (to the entry with ``names`` of the inputs and ``seconds`` that
     it may take), ``cancel``, ``beat``. Answers are ``begun``, ``done`` (``seconds`` of computing), ``failed`` (``text``:
     class and message of the error), ``cancelled``, ``alive`` (``seconds`` of the run that is under way).
+
+    Gateways ask the entry: ``follow``, which it answers with ``serves`` (a tensor of bytes: the generation), then and at
+    each rollout, until they say ``switched`` (``request``: generation); ``find``, ``end`` and ``why`` (``text``:
+    generation, stage and replica; for ``end`` also address and port), answered with ``told`` or ``gone``.
     """
 
     kind: str
@@ -83,7 +91,14 @@ class Channel(asyncio.BufferedProtocol):
         self._receive, self._lost, self._limit, self._token = receive, lost, limit, token
         self._buffers = self._read()
         self._view = next(self._buffers)
-        self.closed = False
+        self.ended = asyncio.Event()
+        self._transport: asyncio.Transport | None = None
+        self._aborted = False
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is sent or received any more."""
+        return self.ended.is_set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -91,10 +106,14 @@ class Channel(asyncio.BufferedProtocol):
         found = transport.get_extra_info("socket")
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             found.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _DEAD_MILLISECONDS)
+        if self._aborted:
+            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
-        self.closed = True
+        self.ended.set()
         self._lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -112,19 +131,25 @@ class Channel(asyncio.BufferedProtocol):
 
     def send(self, message: Message, tensors: Sequence[Array] = ()) -> None:
         """Send a message; what the connection does not take at once waits in memory."""
-        if self.closed:
+        if self.closed or self._transport is None:
             return
         arrays = [np.ascontiguousarray(tensor) for tensor in tensors]
         types = tuple(TensorType(array.dtype.name, array.shape) for array in arrays)
         fields = msgspec.msgpack.encode(msgspec.structs.replace(message, tensors=types))
-        self._transport.write(_LENGTH.pack(len(fields)) + fields)
-        for array in arrays:
-            if array.nbytes:
-                self._transport.write(array.reshape(-1).view(np.uint8).data)
+        head = _LENGTH.pack(len(fields)) + fields
+        parts = [array.reshape(-1).view(np.uint8).data for array in arrays if array.nbytes]
+        if sum(part.nbytes for part in parts) <= _JOINED_BYTES:
+            self._transport.write(b"".join((head, *parts)))
+            return
+        self._transport.write(head)
+        for part in parts:
+            self._transport.write(part)
 
     def abort(self) -> None:
         """Close the connection at once."""
-        self._transport.abort()
+        self._aborted = True
+        if self._transport is not None:
+            self._transport.abort()
 
     def _read(self) -> Iterator[memoryview]:
         """Yield the buffers that are to be filled, one after the other."""

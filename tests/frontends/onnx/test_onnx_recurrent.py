@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from onnx import TensorProto, helper
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T  # noqa: N812
 
 import tvm_sched.relax
-from tvm_frontends.kernels.recurrent import make_activation
+from tvm_frontends.kernels.recurrent import ByteProducts, make_activation
 from tvm_sched.errors import InputError
+from tvm_sched.relax.toolchain.compile_target import CompileTarget, features_of
 
 from .single_node import EVERYTHING, check_close, node_model, recurrent_values, run_both
 
@@ -132,10 +138,10 @@ def test_unknown_activation_is_refused() -> None:
         make_activation("Swish")
 
 
-def _dynamically_quantized(batch: int, direction: str) -> tuple[list[Any], dict[str, Any]]:
+def _dynamically_quantized(batch: int, direction: str, hidden: int = 16) -> tuple[list[Any], dict[str, Any]]:
     random = np.random.default_rng(1)
     directions = 2 if direction == "bidirectional" else 1
-    steps, size, hidden = 6, 10, 16
+    steps, size = 6, 10
     x = np.repeat(random.standard_normal((steps, 1, size)).astype("float32"), batch, 1)
     weights = [random.integers(-127, 128, (directions, k, 4 * hidden)).astype("int8") for k in (size, hidden)]
     bias = (0.1 * random.standard_normal((directions, 8 * hidden))).astype("float32")
@@ -158,3 +164,48 @@ def test_dynamically_quantized(direction: str) -> None:
     both, _, _ = run_both("DynamicQuantizeLSTM", values, [0, 5, 6], 3, **attributes)
     for one, two in zip(mine, both, strict=True):
         check_close([np.repeat(one, 2, one.ndim - 2)], [two], 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("processor", "hidden", "batch"),
+    [("x86-64-v2", 10, 1), ("x86-64-v3", 37, 2), ("x86-64-v4", 37, 1), ("native", 66, 1)],
+)
+def test_dynamically_quantized_with_bytes(processor: str, hidden: int, batch: int) -> None:
+    """Steps multiply bytes by the instructions of each processor; hidden units need not fill vectors."""
+    if processor != "native" and (platform.machine() != "x86_64" or not CompileTarget.of(processor).runs_here()):
+        pytest.skip(f"this processor is not an {processor}")
+    values, attributes = _dynamically_quantized(batch, "forward", hidden)
+    mine, right, _ = run_both("DynamicQuantizeLSTM", values, [0, 5, 6], 3, processor, **attributes)
+    check_close(mine, right, 1e-5)
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize(
+    ("instruction", "features"),
+    [
+        ("pmaddwd", {4: "sse4.1", 8: "avx2", 16: "avx512bw"}),
+        ("vpdpbusd", {4: "avx512vnni", 8: "avxvnni", 16: "avx512vnni"}),
+    ],
+)
+def test_products_of_bytes(instruction: Any, features: dict[int, str], lanes: int) -> None:
+    """Sums of the greatest products are exact with each instruction."""
+    host = CompileTarget.of().host
+    if features[lanes] not in features_of(host):
+        pytest.skip(f"this processor has no {features[lanes]}")
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name("dot")
+        numbers, weights = (T.arg(n, T.buffer((s,), d)) for n, s, d in (("a", 4, "uint8"), ("b", 4 * lanes, "int8")))
+        sums = T.arg("c", T.buffer((lanes,), "int32"))
+        every = tirx.Ramp(0, 1, lanes)
+        four = tirx.reinterpret("int32", numbers[tirx.Ramp(0, 1, 4)])
+        columns = weights[tirx.Ramp(0, 1, 4 * lanes)]
+        T.buffer_store(sums, ByteProducts(instruction, lanes).add(sums[every], four, columns, lanes), [every])
+    dot = tvm.compile(tvm.IRModule({"dot": builder.get()}), target=host)["dot"]
+    random = np.random.default_rng(2)
+    for _ in range(20):
+        a = random.choice([0, 1, 127, 128, 255], 4).astype("uint8")
+        b = random.choice([-128, -127, -1, 0, 1, 127], (lanes, 4)).astype("int8")
+        c = random.integers(-(1 << 30), 1 << 30, lanes).astype("int32")
+        result = tvm.runtime.tensor(c)
+        dot(tvm.runtime.tensor(a), tvm.runtime.tensor(b.ravel()), result)
+        np.testing.assert_array_equal(result.numpy(), c + b.astype(int) @ a.astype(int))

@@ -13,6 +13,9 @@ LANES = 64
 ROWS = 4
 """Most sequences of a batch that share one pass over the weights."""
 
+MOST_BYTES = 1 << 16
+"""Fewest hidden units whose products of bytes might not be within 32 bits."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -60,6 +63,11 @@ class Cell:
         lanes = LANES if self.rows == 1 else LANES // 2
         wanted = {4: lanes // 4, 3: lanes // 2, 1: lanes}[self.gates]
         return min(wanted, -(-self.hidden // 4) * 4)
+
+    @property
+    def byte_products(self) -> bool:
+        """Whether a step multiplies bytes and adds the products as integers."""
+        return self.rounded_state and self.weights == "int8" and self.hidden < MOST_BYTES
 
     @property
     def blocks(self) -> int:

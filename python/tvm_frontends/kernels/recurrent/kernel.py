@@ -7,9 +7,14 @@ stay in registers, and its gates are computed at once.
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
 
 import msgspec
+import tvm
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T  # noqa: N812
@@ -24,8 +29,9 @@ def recurrent_kernel(cell: Cell) -> tirx.PrimFunc:
     ``H`` hidden units:
 
     - the inputs' contribution to the gates, ``(T * B, J * G * U)``, biases included,
-    - recurrent weights, one tensor for each of `Cell.phases`, ``(J, H, gates of the phase * U)``; if they are integers,
-      their factors, ``(J, G * U)``,
+    - recurrent weights, one tensor for each of `Cell.phases`, ``(J, H, gates of the phase * U)``, or with
+      `Cell.byte_products` ``(J, H / 4, G * U * 4)``, four of a column side by side, and their sums, ``(J, G * U)`` int32;
+      if they are integers, their factors, ``(J, G * U)``,
     - state before the first step ``(1, B, H)``; LSTM: the cell's state, too,
     - peepholes, if any: ``(J, 3, U)``; GRU with `linear_before_reset`: recurrent bias of the hidden gate ``(J, U)``,
     - lengths, if any: ``(B,)`` int32,
@@ -37,7 +43,7 @@ def recurrent_kernel(cell: Cell) -> tirx.PrimFunc:
 
 
 CELL = "tvm_frontends.recurrent_cell"
-"""Attribute of the kernel: its `Cell` as JSON, from which `gpu_recurrent_kernel` builds a kernel for GPUs."""
+"""Attribute of the kernel: its `Cell` as JSON, from which kernels for GPUs and for some processors are built."""
 _MOST_THREADS, _SHARED_BYTES = 1024, 48 << 10
 
 
@@ -61,7 +67,59 @@ def gpu_recurrent_kernel(kernel: tirx.PrimFunc) -> tirx.PrimFunc | None:
     return _function(cell, _BlockWriter)
 
 
-def _function(cell: Cell, writer: type[_Writer]) -> tirx.PrimFunc:
+@dataclass(frozen=True)
+class ByteProducts:
+    """The instruction of x86 that multiplies bytes, or numbers of 16 bits, and adds neighbours exactly."""
+
+    instruction: Literal["vpdpbusd", "pmaddwd"]
+    lanes: int
+    """Sums of 32 bits of the longest vectors."""
+
+    def add(self, sums: Any, numbers: Any, weights: Any, lanes: int) -> Any:
+        """Return the sums plus the products of four unsigned numbers, an int32, and four weights of each column."""
+        each = tirx.Broadcast(numbers, lanes)
+        if self.instruction == "vpdpbusd":
+            bytes_ = (
+                f"int8x{4 * lanes}" if tvm.target.codegen.llvm_version_major() >= _LLVM_WITH_BYTES else f"int32x{lanes}"
+            )
+            factors = (tirx.reinterpret(bytes_, each), tirx.reinterpret(bytes_, weights))
+            return T.call_llvm_pure_intrin(f"int32x{lanes}", f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", sums, *factors)
+        shorts = f"int16x{2 * lanes}"
+
+        def number(value: int) -> Any:
+            return tirx.Broadcast(tirx.const(value, "int16"), 2 * lanes)
+
+        def product(a: Any, b: Any) -> Any:
+            names = {16: "avx512.pmaddw.d.512", 8: "avx2.pmadd.wd", 4: "sse2.pmadd.wd"}
+            return T.call_llvm_pure_intrin(f"int32x{lanes}", f"llvm.x86.{names[lanes]}", a, b)
+
+        each, weights = tirx.reinterpret(shorts, each), tirx.reinterpret(shorts, weights)
+        low = tirx.shift_right(tirx.shift_left(weights, number(8)), number(8))
+        high = tirx.shift_right(weights, number(8))
+        sums = sums + product(tirx.bitwise_and(each, number(255)), low)
+        return sums + product(tirx.bitwise_and(tirx.shift_right(each, number(8)), number(255)), high)
+
+
+_LLVM_WITH_BYTES = 22
+"""The version of LLVM since which the arguments of vpdpbusd are bytes."""
+
+
+def byte_recurrent_kernel(kernel: tirx.PrimFunc, products: ByteProducts) -> tirx.PrimFunc | None:
+    """Build the CPU kernel with these instructions that replaces one of `recurrent_kernel`, with the same arguments.
+
+    Returns
+    -------
+    PrimFunc or None
+        None if ``kernel`` is not a recurrent layer whose steps multiply bytes.
+    """
+    text = kernel.attrs.get(CELL) if kernel.attrs else None
+    if text is None:
+        return None
+    cell = msgspec.json.decode(str(text), type=Cell)
+    return _function(cell, partial(_Writer, products=products)) if cell.byte_products else None
+
+
+def _function(cell: Cell, writer: Callable[[Cell], _Writer]) -> tirx.PrimFunc:
     with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
         T.func_name(f"{cell.kind}_layer")
         # Opaque: no operator is fused into it.
@@ -73,13 +131,17 @@ def _function(cell: Cell, writer: type[_Writer]) -> tirx.PrimFunc:
 class _Writer:
     """Writes the function's body; its buffers are attributes."""
 
-    def __init__(self, cell: Cell) -> None:
+    def __init__(self, cell: Cell, products: ByteProducts | None = None) -> None:
         c = self.cell = cell
+        self.products = products
         self.x = self._arg("x", (c.steps * c.batch, c.blocks * c.gates * c.units))
+        rows, bytes_ = (-(-c.hidden // 4), 4) if c.byte_products else (c.hidden, 1)
         self.weights = [
-            self._arg(f"weights{k}", (c.blocks, c.hidden, (to - start) * c.units), c.weights)
+            self._arg(f"weights{k}", (c.blocks, rows, (to - start) * c.units * bytes_), c.weights)
             for k, (start, to) in enumerate(c.phases)
         ]
+        columns = (c.blocks, c.gates * c.units)
+        self.weight_sums: Any = self._arg("weight_sums", columns, "int32") if c.byte_products else None
         self.factors: Any = self._arg("factors", (c.blocks, c.gates * c.units)) if c.weights else None
         self.first_h = self._arg("first_h", (1, c.batch, c.hidden))
         self.first_c = self._arg("first_c", (1, c.batch, c.hidden)) if c.kind == "lstm" else None
@@ -98,9 +160,18 @@ class _Writer:
         self.c: Any = T.alloc_buffer((batch, padded), c.dtype, scope=scope) if c.kind == "lstm" else None
         self.reset: Any = T.alloc_buffer((batch, padded), c.dtype, scope=scope) if two_phases else None
         self.update: Any = T.alloc_buffer((batch, padded), c.dtype, scope=scope) if two_phases else None
-        self.rounded: Any = T.alloc_buffer((batch, padded), c.dtype, scope=scope) if c.rounded_state else None
+        rounded = "uint8" if self._adds_integers else c.dtype
+        self.rounded: Any = T.alloc_buffer((batch, padded), rounded, scope=scope) if c.rounded_state else None
         self.range: Any = T.alloc_buffer((2,), c.dtype, scope="local") if c.rounded_state else None
         self.sums = T.alloc_buffer(sums, c.dtype, scope="local")
+        if self._adds_integers:
+            self.totals = T.alloc_buffer((math.prod(sums),), "int32", scope="local")
+            self.scales = T.alloc_buffer((batch,), c.dtype, scope=scope)
+            self.zeros = T.alloc_buffer((batch,), "int32", scope=scope)
+
+    @property
+    def _adds_integers(self) -> bool:
+        return self.cell.byte_products
 
     def _arg(self, name: str, shape: tuple[int, ...], dtype: str = "") -> Any:
         return T.arg(name, T.buffer(shape, dtype or self.cell.dtype))
@@ -117,6 +188,9 @@ class _Writer:
         columns = max(to - start for start, to in cell.phases) * cell.units
         self._allocate(cell.batch, cell.blocks * cell.units, (cell.rows, columns), "global")
         self._copy_states(self.first_h, self.first_c, inward=True)
+        if self._adds_integers:
+            with T.grid(cell.batch, cell.blocks * cell.units - cell.hidden) as (b, unit):
+                T.buffer_store(self.rounded, tirx.const(0, "uint8"), [b, cell.hidden + unit])
         if self.lengths is not None:
             with T.grid(self.cell.steps, self.cell.batch) as (step, b), T.serial(self.cell.hidden) as unit:
                 T.buffer_store(self.y, self._zero(), [step, 0, b, unit])
@@ -124,7 +198,10 @@ class _Writer:
             if self.rounded is not None:
                 self._round_state(step)
             for phase in range(len(self.cell.phases)):
-                with T.grid(self.cell.blocks, self.cell.batch // self.cell.rows) as (block, group):
+                with T.grid(self.cell.blocks, self.cell.batch // self.cell.rows) as (position, group):
+                    # Every second step goes backwards, so that it begins with weights that are still in the cache.
+                    last = tirx.IntImm("int32", self.cell.blocks - 1)
+                    block = T.Bind(tirx.Select(step % 2 == 0, position, last - position))
                     self._multiply(phase, step, block, group)
                     with T.unroll(self.cell.rows) as row:
                         self._gates(phase, step, block, group * self.cell.rows + row, row)
@@ -145,6 +222,9 @@ class _Writer:
 
     def _multiply(self, phase: int, step: Any, block: Any, group: Any) -> None:
         """Multiply the states of a few sequences by the weights of a block's gates."""
+        if self._adds_integers:
+            self._multiply_bytes(block, group)
+            return
         start, to = self.cell.phases[phase]
         rows, gates, units = self.cell.rows, to - start, self.cell.units
         # A vector for each gate: LLVM pads a vector of 48 lanes to 64.
@@ -165,6 +245,33 @@ class _Writer:
                 column = gate * units + lane
                 T.buffer_store(self.sums, self.sums[row, column] * self.factors[block, column], [row, column])
 
+    def _multiply_bytes(self, block: Any, group: Any) -> None:
+        cell = self.cell
+        rows, columns = cell.rows, cell.gates * cell.units
+        lanes = max(n for n in (4, 8, 16) if cell.units % n == 0 and n <= (self.products.lanes if self.products else 4))
+
+        def vector(row: int, column: int) -> Any:
+            return tirx.Ramp(tirx.IntImm("int32", row * columns + column), 1, lanes)
+
+        places = [(row, column) for row in range(rows) for column in range(0, columns, lanes)]
+        for place in places:
+            T.buffer_store(self.totals, tirx.Broadcast(tirx.const(0, "int32"), lanes), [vector(*place)])
+        with T.serial(-(-cell.hidden // 4)) as k:
+            for row, column in places:
+                numbers = tirx.reinterpret("int32", self.rounded[group * rows + row, tirx.Ramp(4 * k, 1, 4)])
+                weights = self.weights[0][block, k, tirx.Ramp(4 * column, 1, 4 * lanes)]
+                total = self.totals[vector(row, column)]
+                if self.products is not None:
+                    total = self.products.add(total, numbers, weights, lanes)
+                else:
+                    total = _add_bytes(total, numbers, tirx.reinterpret(f"int32x{lanes}", weights), lanes)
+                T.buffer_store(self.totals, total, [vector(row, column)])
+        with T.unroll(rows) as row, T.unroll(cell.gates) as gate, T.vectorized(cell.units) as lane:
+            b, column = group * rows + row, gate * cell.units + lane
+            whole = self.totals[row * columns + column] - self.zeros[b] * self.weight_sums[block, column]
+            value = whole.astype(cell.dtype) * (self.scales[b] * self.factors[block, column])
+            T.buffer_store(self.sums, value, [row, column])
+
     def _state(self, step: Any, b: Any, k: Any) -> Any:
         own = self._row(b)
         return self.h[step % 2, own, k] if self.rounded is None else self.rounded[own, k]
@@ -181,6 +288,9 @@ class _Writer:
         """Round each sequence's state to 255 steps of its range, which contains 0, as ``DynamicQuantizeLinear`` does."""
         with T.serial(self.cell.batch) as b:
             scale, zero = self._range_of(step, b)
+            if self._adds_integers:
+                T.buffer_store(self.scales, scale, [b])
+                T.buffer_store(self.zeros, zero.astype("int32"), [b])
             with T.serial(self.cell.hidden) as k:
                 T.buffer_store(self.rounded, self._rounded_value(step, b, k, scale, zero), [b, k])
 
@@ -197,7 +307,8 @@ class _Writer:
 
     def _rounded_value(self, step: Any, own: Any, k: Any, scale: Any, zero: Any) -> Any:
         whole = tirx.nearbyint(self.h[step % 2, own, k] / scale) + zero
-        return (tirx.min(tirx.max(whole, self._zero()), self._number(255)) - zero) * scale
+        whole = tirx.min(tirx.max(whole, self._zero()), self._number(255))
+        return whole.astype("uint8") if self._adds_integers else (whole - zero) * scale
 
     def _gates(self, phase: int, step: Any, block: Any, b: Any, row: Any) -> None:
         """Write the new states of a block's units; a sequence that has ended keeps its states."""
@@ -288,8 +399,25 @@ class _Writer:
         return tirx.max(tirx.min(value, bound), -bound)
 
 
+def _add_bytes(sums: Any, numbers: Any, weights: Any, lanes: int) -> Any:
+    """Return sums plus the products of four unsigned bytes and four signed bytes of each column, all in an int32."""
+
+    def shifts(value: int) -> Any:
+        return tirx.Broadcast(tirx.const(value, "int32"), lanes)
+
+    for k in range(4):
+        number = tirx.bitwise_and(tirx.shift_right(numbers, tirx.const(8 * k, "int32")), tirx.const(255, "int32"))
+        weight = tirx.shift_right(tirx.shift_left(weights, shifts(24 - 8 * k)), shifts(24))
+        sums = sums + tirx.Broadcast(number, lanes) * weight
+    return sums
+
+
 class _BlockWriter(_Writer):
     """Writes the kernel for a GPU. The thread count divides the padded units, so that all threads reach each barrier."""
+
+    @property
+    def _adds_integers(self) -> bool:
+        return False
 
     @classmethod
     def shared_bytes(cls, cell: Cell) -> int:
@@ -347,7 +475,9 @@ class _BlockWriter(_Writer):
         with T.serial(self.cell.hidden) as k:
             state = T.Bind(self.reset[0, k] if phase else self._state(step, b, k))
             for gate in range(to - start):
-                weight = self.weights[phase][block, k, gate * self.cell.units + u].astype(self.cell.dtype)
+                column = gate * self.cell.units + u
+                place = [block, k // 4, column * 4 + k % 4] if self.cell.byte_products else [block, k, column]
+                weight = self.weights[phase][tuple(place)].astype(self.cell.dtype)
                 T.buffer_store(self.sums, self.sums[0, gate] + state * weight, [0, gate])
         if self.factors is not None:
             for gate in range(to - start):

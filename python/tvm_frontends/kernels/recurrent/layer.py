@@ -83,8 +83,11 @@ class _Emitter:
         if cell.weights:
             weights = replace(weights, recurrent=recurrent)
         arguments = [self._inputs(weights, self._cast(x))]
-        packed = self._pack_gates(weights.recurrent)
-        arguments += [self._phase(packed, start, to) for start, to in cell.phases]
+        if cell.byte_products:
+            arguments += self._bytes(weights.recurrent)
+        else:
+            packed = self._pack_gates(weights.recurrent)
+            arguments += [self._phase(packed, start, to) for start, to in cell.phases]
         if cell.weights:
             factors = self._blocks(self._reshape(weights.factors, (cell.gates, cell.hidden)), 1)  # G, J, U
             factors = self._emit(op.permute_dims(factors, [1, 0, 2]))
@@ -142,6 +145,18 @@ class _Emitter:
         columns = int(weight.ty.shape[1])
         blocks = self._blocks(self._reshape(weight, (cell.gates, cell.hidden, columns)), 1)  # G, J, U, K
         return self._emit(relax.op.permute_dims(blocks, [1, 3, 0, 2]))
+
+    def _bytes(self, weight: relax.Expr) -> list[relax.Expr]:
+        """Emit the weights with four bytes of a column side by side, and the sums of the columns."""
+        cell, op = self.cell, relax.op
+        packed = self._phase(self._pack_gates(weight), 0, cell.gates)
+        columns = cell.gates * cell.units
+        sums = self._emit(op.sum(self._emit(op.astype(packed, "int32")), [1]))
+        if missing := -cell.hidden % 4:
+            packed = self._emit(op.nn.pad(packed, [0, 0, 0, missing, 0, 0]))
+        fours = self._reshape(packed, (cell.blocks, -(-cell.hidden // 4), 4, columns))
+        fours = self._emit(op.permute_dims(fours, [0, 1, 3, 2]))
+        return [self._reshape(fours, (cell.blocks, -(-cell.hidden // 4), 4 * columns)), sums]
 
     def _phase(self, packed: relax.Expr, start: int, to: int) -> relax.Expr:
         cell = self.cell

@@ -10,6 +10,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx.build import codegen_build
 
+from tvm_frontends.kernels.recurrent import ByteProducts, byte_recurrent_kernel
+
 from ...ir.flops import FLOPS, count_flops
 from ...ir.statements import contains, map_statement, with_body
 from .cpu_loop_schedule import schedule_for_cpu
@@ -44,7 +46,7 @@ def lower_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Targe
     Many kernels at once take a fraction of the time of one by one. The code of each is the same as if it were lowered alone,
     as long as either none or all of them have assertions (`has_assertions`).
     """
-    named = {name: function.with_attr("global_symbol", name) for name, function in functions.items()}
+    named = {name: _with_byte_products(f, host).with_attr("global_symbol", name) for name, f in functions.items()}
     target = host.with_host(host)
     pipeline, _, _ = tirx.get_default_tir_pipeline(target)
     # Like TVM's finalize_host_passes. The variables of `replace_calls` come after memory is allocated, so that they live on
@@ -70,6 +72,16 @@ def lower_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Targe
 def has_assertions(function: tirx.PrimFunc) -> bool:
     """Return whether a kernel has assertions of its own."""
     return contains(function.body, (tirx.AssertStmt,))
+
+
+def _with_byte_products(function: tirx.PrimFunc, host: tvm.target.Target) -> tirx.PrimFunc:
+    """Use the processor's products of bytes in a recurrent layer of 8 bits."""
+    if host.kind.name != "llvm" or not tvm.target.codegen.target_has_features("sse4.1", host):
+        return function
+    has = tvm.target.codegen.target_has_features
+    lanes = 16 if has("avx512bw", host) else 8 if has("avx2", host) else 4
+    short = has("avx512vnni", host) if lanes == 16 else has("avxvnni", host)
+    return byte_recurrent_kernel(function, ByteProducts("vpdpbusd" if short else "pmaddwd", lanes)) or function
 
 
 def _vectorise(host: tvm.target.Target) -> tvm.transform.Pass:

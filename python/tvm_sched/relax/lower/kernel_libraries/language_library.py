@@ -11,7 +11,7 @@ import tvm
 from ...._library import function as library_function
 from .kernel_library import Cores, KernelLibrary, KernelSet, Names
 
-VERSION = 1
+VERSION = 2
 
 
 def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:

@@ -1,0 +1,232 @@
+"""Gateways over stages of this process, without a cluster: what they do when stages, the ingress or the generation go."""
+
+import asyncio
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from small_pipeline import batches
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
+
+from tvm_sched.errors import InputError, ServingError
+from tvm_sched_cluster.serving import ingress
+from tvm_sched_cluster.serving.followed_deployment import FollowedDeployment
+from tvm_sched_cluster.serving.gateway_models import DeployedPipeline, GatewayModels
+from tvm_sched_serve.failures import Busy, Refused
+
+from .conftest import asked_over_http, gateway
+from .stages_here import POISON, cluster, generation, run, x  # noqa: F401 - a fixture
+
+
+class Entry:
+    """An ingress that may end and be started again, and a gateway before it."""
+
+    def __init__(self, cluster, **options):  # noqa: F811
+        self.cluster, self.options = cluster, options
+        self.first = generation(**options)
+        self.stages = cluster.start(self.first)
+        self.channels, self.changes = [], []
+
+    async def start(self):
+        self.ingress = ingress.Ingress(self.first)
+        make = self.ingress._channel
+
+        def channel():
+            self.channels.append(make())
+            return self.channels[-1]
+
+        self.ingress._channel = channel
+        self.endpoint = (await self.ingress.describe())[1]
+
+    def end(self):
+        """As the end of its process does."""
+        self.endpoint = None
+        self.ingress.server.close()
+        for channel in self.channels:
+            channel.abort()
+
+    async def look_up(self):
+        if self.endpoint is None:
+            raise ServingError("not there")
+        return self.endpoint
+
+    async def gateway(self):
+        pipeline = DeployedPipeline("d", None)
+        pipeline.followed = FollowedDeployment("d", self.look_up)
+        models = GatewayModels([pipeline], lambda queue, opened: self.changes.append((queue.model.version, opened)))
+        await models.load_all()
+        return models, pipeline
+
+    async def close(self, models, pipeline):
+        await models.drain()
+        await pipeline.followed.close()
+        await self.ingress.entry.close()
+
+
+def ask(models, value):
+    return models.find("d").submit([x(value)["x"]])
+
+
+def test_values_pass_and_a_request_that_ends_its_stage_twice_is_refused_alone(cluster):  # noqa: F811
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        models, pipeline = await entry.gateway()
+        calls = [ask(models, k) for k in (1, POISON, 2, 3)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        refused = results.pop(1)
+        assert isinstance(refused, Refused)
+        assert refused.status == 422
+        assert [float(outputs[0][0]) for outputs in results] == [3, 4, 5]
+        assert entry.stages[0].ran.count(POISON) == 2
+        assert models.index()[0].state == "READY"
+        await entry.close(models, pipeline)
+
+    run(act())
+
+
+def test_without_the_ingress_requests_go_on_and_the_next_one_is_found(cluster):  # noqa: F811
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        models, pipeline = await entry.gateway()
+        await ask(models, 1)
+        entry.end()
+        await pipeline.followed._channel.ended.wait()
+        assert float((await ask(models, 2))[0][0]) == 4
+        entry.stages[0].cut()  # and the stage is found where it was
+        assert float((await ask(models, 3))[0][0]) == 5
+        await entry.start()
+        while not entry.ingress.followers:
+            await asyncio.sleep(0.001)
+        assert float((await ask(models, 4))[0][0]) == 6
+        assert entry.changes == [("1", True)]
+        await entry.close(models, pipeline)
+
+    run(act())
+
+
+def test_a_gateway_switches_with_a_rollout_which_waits_for_its_requests(cluster):  # noqa: F811
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        models, pipeline = await entry.gateway()
+        entry.stages[1].go.clear()
+        old = asyncio.ensure_future(ask(models, 1))
+        await asyncio.to_thread(entry.stages[1].begun.acquire)
+        second = generation(2)
+        cluster.start(second, addend=10)
+        switch = asyncio.ensure_future(entry.ingress.switch(second))
+        while models.find("d").model.version != "2":
+            await asyncio.sleep(0.001)
+        assert float((await ask(models, 1))[0][0]) == 21
+        assert not switch.done()
+        entry.stages[1].go.set()
+        assert float((await old)[0][0]) == 3
+        await switch
+        assert entry.changes == [("1", True), ("2", True), ("1", False)]
+        await entry.close(models, pipeline)
+
+    run(act())
+
+
+def test_a_request_whose_old_stages_are_lost_goes_to_the_new_ones(cluster):  # noqa: F811
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        models, pipeline = await entry.gateway()
+        entry.stages[0].go.clear()
+        old = asyncio.ensure_future(ask(models, 1))
+        await asyncio.to_thread(entry.stages[0].begun.acquire)
+        second = generation(2)
+        cluster.start(second, addend=10)
+        switch = asyncio.ensure_future(entry.ingress.switch(second))
+        while models.find("d").model.version != "2":
+            await asyncio.sleep(0.001)
+        entry.ingress.directories[1].there = False
+        entry.stages[0].cut()
+        assert float((await old)[0][0]) == 21
+        entry.stages[0].go.set()
+        await switch
+        await entry.close(models, pipeline)
+
+    run(act())
+
+
+def test_more_requests_than_places_are_refused_and_late_ones_are_not_computed(cluster):  # noqa: F811
+    async def act():
+        entry = Entry(cluster, max_in_flight=1, max_waiting=1)
+        await entry.start()
+        models, pipeline = await entry.gateway()
+        entry.stages[0].go.clear()
+        first = asyncio.ensure_future(ask(models, 1))
+        await asyncio.to_thread(entry.stages[0].begun.acquire)
+        second = asyncio.ensure_future(ask(models, 2))
+        await asyncio.sleep(0)
+        with pytest.raises(Busy, match="1 requests wait"):
+            await ask(models, 3)
+        second.cancel()
+        await asyncio.wait([second])
+        entry.stages[0].go.set()
+        assert float((await first)[0][0]) == 3
+        assert float((await ask(models, 4))[0][0]) == 6
+        assert entry.stages[0].ran == [1, 4]
+        await entry.close(models, pipeline)
+
+    run(act())
+
+
+def test_an_unknown_deployment_is_told(cluster):  # noqa: F811
+    async def look_up():
+        raise InputError("there is no deployment 'd'; there are none")
+
+    async def act():
+        pipeline = DeployedPipeline("d", None)
+        pipeline.followed = FollowedDeployment("d", look_up)
+        with pytest.raises(InputError, match="there is no deployment 'd'"):
+            await GatewayModels([pipeline], lambda queue, opened: None).load_all()
+
+    run(act())
+    with pytest.raises(InputError, match="two pipelines have the name 'd'"):
+        GatewayModels([DeployedPipeline("d", None)] * 2, lambda queue, opened: None)
+
+
+def test_values_are_not_mixed_between_requests(cluster):  # noqa: F811
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        models, pipeline = await entry.gateway()
+        watcher = SimpleNamespace(timelines=True, runs=[])
+        watcher.run = watcher.runs.append
+        models.find("d").recorder.add(watcher)
+        models.record_timelines(True)
+        results = await asyncio.gather(*(ask(models, k) for k in range(20, 60)))
+        assert [(record.model, record.version) for record in watcher.runs] == [("d", "1")] * 40
+        np.testing.assert_array_equal(
+            [float(outputs[0][0]) for outputs in results], np.arange(20, 60, dtype=np.float32) + 2
+        )
+        await entry.close(models, pipeline)
+
+    run(act())
+
+
+def test_a_deployment_file_is_served_by_one_process(compiled, artifact, tmp_path):
+    grpc = pytest.importorskip("tritonclient.grpc")
+    plan = tmp_path / "layers.toml"
+    plan.write_text(
+        f'''format = "tvm_sched.deployment"\nversion = 1\nname = "layers"\nartifact = "{artifact}"\nreplicas = 2
+stages = [{{ resources = {{ dev = 1 }} }}, {{ resources = {{ dev = 1 }} }}, {{ resources = {{ dev = 1 }}, replicas = 1 }}]
+'''
+    )
+    (batch,) = batches(1)
+    expected = compiled.run([batch])[0].value()
+    with gateway(plan) as (over_http, over_grpc, _):
+        for found, value in zip(asked_over_http(over_http, batch), expected, strict=True):
+            np.testing.assert_array_equal(found, value)
+        with grpc.InferenceServerClient(over_grpc) as client:
+            given = grpc.InferInput("x", batch.shape, "FP32")
+            given.set_data_from_numpy(batch)
+            answer = client.infer("layers", [given])
+            for output, value in zip(answer.get_response().outputs, expected, strict=True):
+                np.testing.assert_array_equal(answer.as_numpy(output.name), value)
