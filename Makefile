@@ -186,12 +186,10 @@ build: $(STAMPS)/library ## Make .venv, install the package and build the C++ li
 # every Linux of the tag that auditwheel chooses.
 wheels: $(STAMPS)/library $(STAMPS)/wheel-tools ## Put the wheels of all eight distributions into dist/
 	@rm -rf build/wheels dist
-	@# Those without libraries are made meanwhile.
-	@($(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist $(foreach name,check frontends bench cluster language plans,./distributions/$(name)) && \
-	  TVM_SCHED_SPLIT=1 $(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist .) & others=$$!; \
-	$(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w build/wheels ./distributions/runtime && \
-	$(PY) -m auditwheel repair --exclude libtvm_ffi.so --exclude libtbb.so.12 -w dist build/wheels/tvm_sched_runtime-*.whl; \
-	status=$$?; wait $$others && exit $$status
+	$(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w build/wheels ./distributions/runtime
+	$(PY) -m auditwheel repair --exclude libtvm_ffi.so --exclude libtbb.so.12 -w dist build/wheels/tvm_sched_runtime-*.whl
+	$(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist $(foreach name,check frontends bench cluster language plans,./distributions/$(name))
+	TVM_SCHED_SPLIT=1 $(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist .
 	@ls -l dist
 
 test-wheels: wheels ## Install the wheels into empty environments: compile, check, run, and place services there

@@ -1,14 +1,13 @@
 """Installs the wheels of ``dist/`` into empty environments and uses them, away from the source tree.
 
-    python distributions/check_wheels.py [--python python3.12] [--also python3.13]... [--keep FOLDER] [--runtime-only]
+    python distributions/check_wheels.py [--python python3.12] [--keep FOLDER] [--runtime-only]
 
 The first environment is what ``docs/distributions.md`` tells users without a checkout to install; the README's five commands
 run there, and `tvm-sched` compiles, schedules and runs further models. The second has the runtime alone, and what was
-compiled gives the same values there, from Python and from C++; each further Python of ``--also`` gets such an environment.
-The third has the checker alone, which proves a schedule's bound. Then `tvm-sched-bench`, `tvm-sched-cluster`,
-`tvm-sched-plans` and `tvm-sched-language` are installed into the first, one after the other: each brings its command. With
-``--runtime-only`` there is no first environment, which is more than a gigabyte: the Python that runs this, which has the
-checkout, compiles.
+compiled gives the same values there, from Python and from C++. The third has the checker alone, which proves a schedule's
+bound. Then `tvm-sched-bench`, `tvm-sched-cluster`, `tvm-sched-plans` and `tvm-sched-language` are installed into the first,
+one after the other: each brings its command. With ``--runtime-only`` there is no first environment, which is more than a
+gigabyte: the Python that runs this, which has the checkout, compiles.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,8 +29,6 @@ MODELS = Path(__file__).with_name("example_models.py")
 CPP = ROOT / "examples" / "cpp" / "run_model.cc"
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "distributions.md"
-JOBS = 2
-"""Commands that run at once."""
 
 
 class Environment:
@@ -116,9 +113,6 @@ def main() -> None:
     """Check the wheels."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--python", default=sys.executable, help="what makes the environments (default: this Python)")
-    parser.add_argument(
-        "--also", action="append", default=[], metavar="PYTHON", help="another one for the runtime alone"
-    )
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="folder of the wheels (default: dist)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the environments there")
     parser.add_argument("--runtime-only", action="store_true", help="compile with the checkout, in this environment")
@@ -137,19 +131,18 @@ def main() -> None:
             compiler.follow(PAGE, "Without a checkout")
             compiler.say_size(f"what {PAGE.name} says")
             compiler.follow(README, "Five commands")
-        with ThreadPoolExecutor(JOBS) as pool:
-            checker = pool.submit(WheelEnvironment, options.python, folder / "checker", wheels["check"])
-            runtimes = [
-                pool.submit(WheelEnvironment, python, folder / f"runtime{number or ''}", wheels["runtime"])
-                for number, python in enumerate([options.python, *options.also])
-            ]
-            models = _compile(compiler, folder, pool)
-            expected = {model: pool.submit(_outputs, compiler, "tvm-sched", "run", model) for model in models}
-            for made in runtimes:
-                _check_runtime(made.result(), expected, pool)
-            _run_from_cpp(runtimes[0].result(), folder, models[0])
-        files = [folder / f"{name}.json" for name in ("problem", "schedule", "evidence")]
-        print(checker.result().run("tvm-sched-check", *files), end="")
+        models = _compile(compiler, folder)
+        runtime = WheelEnvironment(options.python, folder / "runtime", wheels["runtime"])
+        print(runtime.run("python", ROOT / "distributions" / "check_runtime.py"), end="")
+        for artifact in models:
+            outputs = [_outputs(runtime, "tvm-sched-run", artifact), _outputs(compiler, "tvm-sched", "run", artifact)]
+            assert outputs[0] == outputs[1], f"{artifact}: other values with the runtime alone"
+        _run_from_cpp(runtime, folder, models[0])
+        checker = WheelEnvironment(options.python, folder / "checker", wheels["check"])
+        print(
+            checker.run("tvm-sched-check", *(folder / f"{name}.json" for name in ("problem", "schedule", "evidence"))),
+            end="",
+        )
         if isinstance(compiler, WheelEnvironment):
             _attach_others(compiler, wheels, folder)
     print(
@@ -199,37 +192,23 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def _compile(environment: Environment, folder: Path, pool: ThreadPoolExecutor) -> list[Path]:
-    """Artifacts of the example models, another for emulated devices, and a pipeline; a schedule beside them."""
+def _compile(environment: Environment, folder: Path) -> list[Path]:
+    """Artifacts of the example models, another for emulated devices, and a pipeline; a schedule on the way."""
+    environment.run("python", MODELS, folder)
     common = ("--time-limit", 2, "--topology")
-    commands = [
-        ("python", MODELS, folder),
-        ("tvm-sched", "compile", MODELS, *common, "cpu2", "-o", folder / "convolutions.so"),
-        ("tvm-sched", "compile", MODELS, *common, "v100-server", "-o", folder / "emulated.so"),
-        ("tvm-sched", "pipeline", MODELS, *common, "cpu2", "--artifact", folder / "stages.pipeline"),
-    ]
-    running = [pool.submit(environment.run, *command) for command in commands]
+    environment.run("tvm-sched", "compile", MODELS, *common, "cpu2", "-o", folder / "convolutions.so")
+    environment.run("tvm-sched", "compile", MODELS, *common, "v100-server", "-o", folder / "emulated.so")
     environment.run("tvm-sched", "problem", MODELS, "--topology", "v100-server", "-o", folder / "problem.json")
     files = ("-o", folder / "schedule.json", "--evidence", folder / "evidence.json")
     environment.run("tvm-sched", "schedule", folder / "problem.json", "--time-limit", 2, *files)
-    for each in running:
-        each.result()
+    environment.run("tvm-sched", "pipeline", MODELS, *common, "cpu2", "--artifact", folder / "stages.pipeline")
     return [*sorted(folder.glob("*.so")), folder / "stages.pipeline"]
 
 
-def _check_runtime(
-    runtime: Environment, expected: dict[Path, Future[dict[str, bytes]]], pool: ThreadPoolExecutor
-) -> None:
-    """The runtime's modules import, and artifacts give the values that they have where they were compiled."""
-    print(runtime.run("python", ROOT / "distributions" / "check_runtime.py"), end="")
-    found = {artifact: pool.submit(_outputs, runtime, "tvm-sched-run", artifact) for artifact in expected}
-    for artifact, outputs in expected.items():
-        assert found[artifact].result() == outputs.result(), f"{artifact}: other values in {runtime.folder.name}"
-
-
 def _outputs(environment: Environment, *command: object) -> dict[str, bytes]:
-    """The files of outputs that a command writes, of random inputs by one seed; its last word names the artifact."""
-    target = environment.folder / f"outputs of {Path(str(command[-1])).name}"
+    """The files of outputs that a command writes, of random inputs by one seed."""
+    target = environment.folder / "outputs"
+    shutil.rmtree(target, ignore_errors=True)
     environment.run(*command, "--repeat", 2, "--output", target)
     return {file.name: file.read_bytes() for file in target.iterdir()}
 
