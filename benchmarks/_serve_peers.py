@@ -150,6 +150,7 @@ def _mlserver(port: int) -> None:
 def _ray_serve(port: int) -> None:
     import signal
 
+    import ray
     from ray import serve
     from starlette.requests import Request
     from starlette.responses import Response
@@ -161,6 +162,7 @@ def _ray_serve(port: int) -> None:
         async def __call__(self, request: Request) -> Response:
             return Response(self.run(await request.body()))
 
+    ray.init(address="local")  # not one that happens to run here
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     serve.run(serve.deployment(Deployed).bind(), route_prefix="/")
     signal.pause()
