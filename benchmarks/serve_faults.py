@@ -401,6 +401,10 @@ def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path])
                     return dict(ready[number % 4])
             time.sleep(0.05)
 
+    def ingress_killed(number: int) -> None:
+        stage(number)  # it answers, so it has been started again
+        ray.kill(ray.get_actor("m/ingress", "tvm_sched"), no_restart=False)
+
     def node_killed(number: int) -> None:
         cluster.kill(stage(number)["node"])
         cluster.add()
@@ -443,7 +447,7 @@ def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path])
     faults = {
         "a stage's process killed": lambda number: os.kill(stage(number)["process"], signal.SIGKILL),
         "a stage's process stopped (SIGSTOP)": lambda number: os.kill(stage(number)["process"], signal.SIGSTOP),
-        "the ingress killed": lambda number: ray.kill(ray.get_actor("m/ingress", "tvm_sched"), no_restart=False),
+        "the ingress killed": ingress_killed,
         "a gateway killed": gateway_killed,
         "a gateway stopped (SIGSTOP) and continued": gateway_stopped,
         "a node killed, another joins": node_killed,
