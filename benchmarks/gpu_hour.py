@@ -42,6 +42,7 @@ from gpu_steps.record import (  # noqa: E402
 STEPS = {
     "environment": ("gpu_steps.machine", "environment", 60, 15),
     "values": ("gpu_steps.running", "values", 60, 15),
+    "states": ("gpu_steps.several", "states", 25, 6),
     "networks": ("gpu_steps.running", "networks", 200, 90),
     "sanitizer": ("gpu_steps.machine", "sanitizer", 60, 45),
     "cold_start": ("gpu_steps.cold_start", "cold_start", 150, 60),
@@ -49,6 +50,11 @@ STEPS = {
     "compiled": ("gpu_steps.running", "compiled", 120, 60),
     "direct": ("gpu_steps.running", "direct", 30, 12),
     "copies": ("gpu_steps.machine", "copies", 45, 12),
+    "peers": ("gpu_steps.several", "peers", 60, 8),
+    "streams": ("gpu_steps.concurrency", "streams", 150, 30),
+    "issuing": ("gpu_steps.concurrency", "issuing", 40, 10),
+    "pairs": ("gpu_steps.concurrency", "pairs", 60, 15),
+    "efficiency": ("gpu_steps.concurrency", "efficiency", 120, 0),
 }
 """Steps in the order in which they run: module, function, seconds at most, and seconds that steps before it leave."""
 CUDA_LIBRARIES = (("TVM_SCHED_CUDNN", "libcudnn.so.9"), ("TVM_SCHED_CUBLASLT", "libcublasLt.so.1?"))

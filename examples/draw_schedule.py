@@ -40,7 +40,8 @@ def draw(problem: Problem, schedule: Schedule) -> str:
         label = f"{timeline.latency_ns * tenth / 10 / 1e6:.2f} ms"
         parts.append(f'<text x="{x:.0f}" y="{bottom + 16}" text-anchor="middle">{label}</text>')
     style = 'font-family="sans-serif" font-size="11"'
-    size = f'width="{LEFT + WIDTH + 30}" height="{bottom + 24}"'
+    width, height = LEFT + WIDTH + 30, bottom + 24
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>'
     return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>"]) + "\n"
 

@@ -18,7 +18,12 @@ COMPILER = os.environ.get("CXX") or shutil.which("g++")
 
 @functools.cache
 def library():
-    """Path of the driver; the first process of a session that asks builds it, in the cache that `conftest.py` names."""
+    """Path of the driver; the first process of a session that asks builds it, in the cache that `conftest.py` names.
+
+    ``FAKE_CUDA_LIBRARY`` names one that is there, for runs of few tests.
+    """
+    if given := os.environ.get("FAKE_CUDA_LIBRARY"):
+        return Path(given)
     built = Path(os.environ["TVM_SCHED_CACHE"], "libfake_cuda.so")
     if not built.exists():
         with tempfile.TemporaryDirectory(dir=built.parent) as folder:
@@ -40,6 +45,7 @@ def environment(gpus=1, peers=1, **more):
         "TVM_SCHED_CUDA_DRIVER": str(library()),
         "FAKE_CUDA_DEVICES": str(gpus),
         "FAKE_CUDA_PEERS": str(peers),
+        "TVM_SCHED_PEERS": "trust",  # tests count copies; those of `fake_cuda_order` try
         "PYTHONPATH": os.pathsep.join(paths),
         **more,
     }

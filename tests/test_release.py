@@ -45,9 +45,11 @@ def write_wheel(folder, name="tvm_sched", files=(), licence="License-Expression:
 
 
 def test_the_version_is_the_same_everywhere():
-    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
-    assert cited[1] == __version__
-    assert f"\n## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    cited = dict(
+        re.findall(r"^(version|date-released): \"?([^\"\n]*)", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    )
+    assert cited["version"] == __version__
+    assert f"\n## {__version__} - {cited['date-released']}\n" in (ROOT / "CHANGELOG.md").read_text()
     minor = ".".join(__version__.split(".")[:2])
     assert f"\n| {minor} |" in (ROOT / "docs" / "release.md").read_text()
 

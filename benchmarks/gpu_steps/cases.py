@@ -27,6 +27,70 @@ def cold_weight(layer: int, width: int) -> Array:
 
 
 @dataclass(frozen=True)
+class Chain:
+    """Equal kernels one after another, which fill some of a GPU for long enough to be timed beside others.
+
+    ``weight`` is the shape of the weight that all share, empty without one; ``emit`` takes the builder, a value and it.
+    """
+
+    shape: tuple[int, ...]
+    weight: tuple[int, ...]
+    emit: Callable[..., Any]
+    length: int = 32
+
+
+def _chains() -> dict[str, Chain]:
+    def product(e: Any, x: Any, w: Any) -> Any:
+        from tvm import relax
+
+        return e(relax.op.nn.relu(e(relax.op.matmul(x, w))))
+
+    def convolution(e: Any, x: Any, w: Any) -> Any:
+        from tvm import relax
+
+        return e(relax.op.nn.relu(e(relax.op.nn.conv2d(x, w, padding=1))))
+
+    def softmax(e: Any, x: Any, _: Any) -> Any:
+        from tvm import relax
+
+        return e(relax.op.nn.softmax(x))
+
+    def pool(e: Any, x: Any, _: Any) -> Any:
+        from tvm import relax
+
+        return e(relax.op.nn.max_pool2d(x, (3, 3), padding=(1, 1)))
+
+    return {
+        "rehearsal product": Chain((4, 8), (8, 8), product, 2),
+        "rehearsal softmax": Chain((4, 8), (), softmax, 2),
+        "product 64x1024": Chain((64, 1024), (1024, 1024), product),
+        "product 512x1024": Chain((512, 1024), (1024, 1024), product),
+        "product 2048x2048": Chain((2048, 2048), (2048, 2048), product, 8),
+        "conv 64 56x56": Chain((1, 64, 56, 56), (64, 64, 3, 3), convolution),
+        "conv 256 14x14": Chain((1, 256, 14, 14), (256, 256, 3, 3), convolution),
+        "softmax 4096x1024": Chain((4096, 1024), (), softmax),
+        "max pool 64 112x112": Chain((8, 64, 112, 112), (), pool, 16),
+    }
+
+
+CHAINS = _chains()
+STATE_SHAPE, STATE_STEPS = (4, 32), 12
+"""Of the model with a state, and how many steps it is run."""
+
+
+def chain_weight(name: str, shape: Sequence[int]) -> Array:
+    """Return the weight of a chain, with which ReLU leaves values as large as they were."""
+    inner = prod(shape[1:]) if len(shape) == 4 else shape[0]
+    return numbers(f"chain {name}", tuple(shape), (6 / inner) ** 0.5)
+
+
+def state_weight() -> Array:
+    """Return the weight of the model with a state."""
+    width = STATE_SHAPE[1]
+    return numbers("state w", (width, width), (3 / width) ** 0.5)
+
+
+@dataclass(frozen=True)
 class KernelCase:
     """A kernel: how Relax and PyTorch write it, and the shapes of its inputs and constants."""
 

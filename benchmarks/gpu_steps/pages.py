@@ -12,7 +12,7 @@ from typing import Any
 from _result_page import NONE, Page, bold
 
 from .cases import TYPES
-from .cold_start import PEERS
+from .cold_start import LATE, PEERS
 from .record import rows
 
 Found = Mapping[str, Mapping[str, dict[str, Any]]]
@@ -34,6 +34,8 @@ def pages(records: Sequence[Path], folder: Path) -> None:
         ("gpu_cold_start", "Cold start on one GPU", cold_start),
         ("gpu_direct_reads", "Kernels that read host memory", direct),
         ("gpu_runtime", "The runtime on a real GPU", runtime),
+        ("gpu_streams", "Streams and launch orders on one GPU", streams),
+        ("gpu_pairs", "Pairs of kernels on one GPU", pairs),
     ):
         page = Page(title, folder / f"{name}.md", made=made)
         if write(page, found):
@@ -286,13 +288,13 @@ def cold_start(page: Page, found: Found) -> bool:
     states = dict.fromkeys((size, state) for size, state, _ in groups)
     for size, state in states:
         lines = []
-        for way in ("ours", *PEERS):
+        for way in ("ours", LATE, *PEERS):
             each = groups.get((size, state, way))
             if each:
                 marks = [dict(row["marks"]) for row in each]
                 begin = (
                     "input made"
-                    if way == "ours"
+                    if way in ("ours", LATE)
                     else "CUDA initialised"
                     if "CUDA initialised" in marks[0]
                     else "context"
@@ -398,9 +400,14 @@ def direct(page: Page, found: Found) -> bool:
     loads = {case: ratio for case, ratio in ratios.items() if case.endswith("loaded")}
     if reads and loads:
         worst = max(reads, key=lambda case: reads[case])
+        counted = (
+            "The prediction counts the weight once for each tile of rows of a library's product, else once."
+            if measured[worst].get("counts_tiles")
+            else "The prediction counts each byte once."
+        )
         page.text(
             f"Runs that load the weight take {span(loads.values())} times what is predicted, runs that read it in host memory",
-            f"{span(reads.values())} times (most: {worst}). The prediction counts each byte once. A kernel reads the weight once",
+            f"{span(reads.values())} times (most: {worst}). {counted} A kernel reads the weight once",
             "for each tile of rows, and its accesses need not be as wide as a copy's: the price of direct host access is a lower",
             "bound.",
         )
@@ -448,6 +455,39 @@ def runtime(page: Page, found: Found) -> bool:
             ["check and network", "exit status", "said"],
             [[case, row["exit"], last_line(row["said"])] for case, row in sanitized.items()],
         )
+    kept = done(found, "states")
+    if kept:
+        page.text("## States")
+        page.text(
+            "Differences from float64 of outputs and of the state, issued and as graphs, from zero and set to zero:"
+        )
+        page.table(
+            ["model", "steps", "error", "allowed"],
+            [[case, row["steps"], f"{row['error']:.0e}", f"{row['tolerance']:.0e}"] for case, row in kept.items()],
+        )
+    between = {case: row for case, row in done(found, "peers").items() if "gb_s" in row}
+    if between:
+        page.text("## Between GPUs")
+        page.text(
+            "GB/s of copies of 256 MiB whose bytes were compared when the GPUs were opened: done by the receiver, as in runs, by",
+            "the sender, and through the host's memory.",
+        )
+        page.table(
+            ["copies", "receiver", "sender", "through the host"],
+            [
+                [case, *(f"{row['gb_s'][way]:.1f}" for way in ("pulled", "pushed", "staged"))]
+                for case, row in between.items()
+            ],
+        )
+    over = {case: row for case, row in done(found, "peers").items() if "times" in row}
+    if over:
+        ways = dict.fromkeys(way for row in over.values() for way in row["times"])
+        page.text("Schedules over several GPUs, microseconds; *never*: all copies go through the host.")
+        page.table(
+            ["network", "GPUs", *ways, "error"],
+            [[case, row["devices"], *(f"{row['times'][way]['median_us']:.0f}" for way in ways), f"{row['error']:.0e}"]
+             for case, row in over.items()],
+        )  # fmt: skip
     table = copy_rows(found)
     plain = [row for row in table if row["case"].startswith("copy") and "kib" in row]
     if plain:
@@ -475,7 +515,69 @@ def runtime(page: Page, found: Found) -> bool:
             [[way, *(" and ".join(f"{turn[k]:.3f}" for turn in turns) for k in (0, 1))]
              for way, turns in opening["init_and_context_s"].items()],
         )  # fmt: skip
-    failures(page, found, "values", "sanitizer", "copies", "environment")
+    failures(page, found, "values", "states", "sanitizer", "copies", "peers", "environment")
+    return True
+
+
+def streams(page: Page, found: Found) -> bool:
+    """Write the page of streams and launch orders."""
+    measured = {case: row for case, row in done(found, "streams").items() if row["times"]}
+    if not measured:
+        return False
+    page.text(
+        "Batch 1, float32 without TF32, parameters on the GPU, CUDA graphs. Microseconds of a run as the caller sees it, medians",
+        "of rows of ten runs, in which all ways alternate; in brackets the speed beside one stream. *busy*: percent of the time",
+        "in which a multiprocessor has a warp, by Nsight Compute of the whole graph; *predicted* is of the default cost model.",
+    )
+    share = done(found, "efficiency")
+    for case, row in measured.items():
+        page.text(f"## {case}")
+        one = row["times"].get("ours, one", {}).get("median_us")
+        lines = []
+        for way, each in sorted(row["times"].items(), key=lambda item: float(item[1]["median_us"])):
+            name = way.removeprefix("ours, ")
+            used = share.get(f"{case}, {name}")
+            speed = f" ({one / each['median_us']:.2f})" if one else ""
+            predicted = row["predicted"].get(way)
+            lines.append(
+                [name, f"{each['median_us']:.0f}{speed}", NONE if predicted is None else f"{predicted:.0f}",
+                 NONE if used is None else f"{used['busy_percent']:.0f}"]
+            )  # fmt: skip
+        page.table(["streams, launch order", "us", "predicted", "busy"], lines)
+    by_threads = done(found, "issuing")
+    if by_threads:
+        page.text("## Threads that issue a run")
+        page.text("Microseconds of runs that are issued step by step, not as graphs.")
+        ways = dict.fromkeys(way for row in by_threads.values() for way in row["times"])
+        page.table(
+            ["network, streams", *ways],
+            [[case, *(f"{row['times'][way]['median_us']:.0f}" if way in row["times"] else NONE for way in ways)]
+             for case, row in by_threads.items()],
+        )  # fmt: skip
+    failures(page, found, "streams", "issuing", "efficiency")
+    return True
+
+
+def pairs(page: Page, found: Found) -> bool:
+    """Write the page of pairs of kernels."""
+    rows_of_step = done(found, "pairs")
+    both = {case: row for case, row in rows_of_step.items() if "ratio" in row}
+    if not both:
+        return False
+    page.text(
+        "Chains of equal kernels, each a CUDA graph that a thread of its own runs again and again: the time of both at once over",
+        "the sum of both alone. 1 is one after another, 0.5 free sharing. *places*: the most that a launch of either takes of",
+        "the GPU's places for blocks.",
+    )
+    places = {case: max(row["shares"]) for case, row in rows_of_step.items() if row.get("shares")}
+    lines = []
+    for case, row in sorted(both.items(), key=lambda item: float(item[1]["ratio"])):
+        parts = [f"{100 * places[name]:.0f} %" if name in places else NONE for name in case.split(" and ")]
+        lines.append([case, " and ".join(parts), f"{row['ratio']:.2f}"])
+    page.table(["kernels", "places", "at once over one after another"], lines, left=2)
+    ratios = [row["ratio"] for row in both.values()]
+    page.text(f"At once takes {mean(ratios):.2f} of the time of one after another (geometric mean; {span(ratios)}).")
+    failures(page, found, "pairs")
     return True
 
 

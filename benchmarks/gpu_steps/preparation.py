@@ -12,7 +12,7 @@ import tempfile
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -23,7 +23,18 @@ import numpy as np
 from _result_page import version_and_date
 
 from . import networks, weights
-from .cases import COLD, KernelCase, cold_weight, kernel_cases
+from .cases import (
+    CHAINS,
+    COLD,
+    STATE_SHAPE,
+    STATE_STEPS,
+    Chain,
+    KernelCase,
+    chain_weight,
+    cold_weight,
+    kernel_cases,
+    state_weight,
+)
 from .record import ARCHIVE, ORDER
 
 HERE = Path(__file__).resolve().parent
@@ -33,6 +44,17 @@ STREAMS = {
     "opara": {"streams": "opara", "launch_order": "opara"},
     "best": {"streams": "best", "launch_order": "best"},
 }
+EVERY_STREAMS = {
+    **{name: {"streams": name} for name in ("one", "nimble", "wavefront", "fewest")},
+    **{
+        f"opara, {order}": {"streams": "opara", "launch_order": order}
+        for order in ("depth-first", "breadth-first", "critical-path", "opara", "best")
+    },
+    "best": STREAMS["best"],
+}
+"""Ways to allocate streams and to order launches, by their name on the page."""
+COMPARED = ("googlenet", "inception_v3", "nasnet_large")
+"""Networks for `EVERY_STREAMS`, which Opara's evaluation has, too."""
 WHEELS = ("apache-tvm-ffi", "msgspec", "typing-extensions")
 PEER_WHEELS = ("fastsafetensors==0.5.0", "runai-model-streamer==0.16.1")
 MOST_BY_VALUE = 8 << 20
@@ -145,6 +167,81 @@ def networks_wanted() -> Iterator[Artifact]:
                         lambda n=name, d=dtype, o=options: compiled_network(n, d, topology(), **o),
                         {"streams": streams},
                     )
+
+
+def streams_wanted(names: tuple[str, ...], ways: Mapping[str, dict[str, Any]]) -> Iterator[Artifact]:
+    """Networks by each way to allocate streams."""
+    for name in names:
+        for way, options in ways.items():
+            yield Artifact(
+                "streams", f"{name} {way}",
+                lambda n=name, o=options: compiled_network(n, "float32", topology(), **o), {"streams": way, "devices": 1},
+            )  # fmt: skip
+
+
+def chains_wanted() -> Iterator[Artifact]:
+    """Chains of equal kernels, to run two at once."""
+
+    def make(name: str, chain: Chain) -> Any:
+        from tvm_sched.cost_model.occupancy_model import launches_of, occupancy_share
+        from tvm_sched.relax import compile
+
+        weight = chain_weight(name, chain.weight) if chain.weight else None
+
+        def emit(e: Any, x: Any) -> Any:
+            shared = None if weight is None else constant(weight)
+            for _ in range(chain.length):
+                x = chain.emit(e, x, shared)
+            return x
+
+        mod = relax_module([chain.shape], "float32", emit)
+        made = compile(mod, topology(), "single", backend="cuda", parameters="external", streams="one")
+        found, others = weights.recipes(made.parameters, {} if weight is None else {"w": weight})
+        device = made.problem.topology.devices[0]
+        shares = [
+            occupancy_share(device, launch) for launches in launches_of(made.problem.graph) for launch in launches
+        ]
+        about = {
+            "recipes": found, "shape": chain.shape, "weight": chain.weight, "shares": shares,
+            "predicted": predicted(made), "functions": functions(made),
+        }  # fmt: skip
+        return made, about, {f"value:{k}": v for k, v in others.items()}
+
+    for name, chain in CHAINS.items():
+        yield Artifact("chain", name, lambda n=name, c=chain: make(n, c))
+
+
+def states_wanted() -> Iterator[Artifact]:
+    """A model whose state stays on the GPU: s' = s / 2 + x w, of which the result is the double."""
+
+    def make() -> Any:
+        from tvm import relax
+        from tvm.relax import op
+
+        from tvm_sched.relax import compile
+
+        weight = state_weight()
+        inputs = [relax.Var(name, relax.TensorType(STATE_SHAPE, "float32")) for name in ("x", "s")]
+        builder = relax.BlockBuilder()
+        with builder.function("main", inputs):
+            with builder.dataflow():
+                x, s = inputs
+                product = builder.emit(op.matmul(x, constant(weight)))
+                half = builder.emit(op.multiply(s, constant(np.float32(0.5))))
+                after = builder.emit_output(op.add(half, product))
+                twice = builder.emit_output(op.multiply(after, constant(np.float32(2))))
+            builder.emit_func_output(relax.Tuple([twice, after]))
+        made = compile(builder.get(), topology(), "single", backend="cuda", parameters="external", states={"s": 1})
+        found, others = weights.recipes(made.parameters, {"w": weight})
+        state, outputs = np.zeros(STATE_SHAPE), []
+        for k in range(STATE_STEPS):
+            state = state / 2 + weights.numbers(f"x{k}", STATE_SHAPE).astype(np.float64) @ weight
+            outputs.append(2 * state)
+        about = {"recipes": found, "shape": STATE_SHAPE, "tolerance": 1e-5, "functions": functions(made)}
+        values = {"outputs": np.array(outputs), "state": state, **{f"value:{k}": v for k, v in others.items()}}
+        return made, about, values
+
+    yield Artifact("state", "a state of 4x32", make)
 
 
 def values_wanted() -> Iterator[Artifact]:
@@ -289,6 +386,7 @@ def direct_wanted() -> Iterator[Artifact]:
         about = {
             "recipes": found, "width": width, "rows": rows, "largest": float(np.abs(exact).max()),
             "predicted": predicted(made), "functions": functions(made), "direct": direct, "libraries": libraries,
+            "counts_tiles": True,
         }  # fmt: skip
         return made, about, {"expected": weights.sample(exact), **{f"value:{k}": v for k, v in others.items()}}
 
@@ -307,9 +405,14 @@ def wanted(rehearsal: bool) -> list[Artifact]:
             "network", "picture float32 one", lambda: compiled_network("picture", "float32", topology(), streams="one"),
             {"streams": "one"},
         )  # fmt: skip
-        kernels = [each for each in kernels_wanted() if each.name == "rehearsal float32"]
-        return [*small, one, *(each for each in cold_wanted() if each.name == "rehearsal"), *kernels]
-    lists = (values_wanted(), cold_wanted(), direct_wanted(), networks_wanted(), kernels_wanted())
+        others = (*cold_wanted(), *kernels_wanted(), *chains_wanted())
+        kernels = [each for each in others if each.name.startswith("rehearsal")]
+        ways = {name: EVERY_STREAMS[name] for name in ("one", "opara, opara")}
+        return [*small, one, *kernels, *states_wanted(), *streams_wanted(("branches",), ways)]
+    lists = (
+        values_wanted(), states_wanted(), cold_wanted(), direct_wanted(), networks_wanted(), kernels_wanted(),
+        streams_wanted(COMPARED, EVERY_STREAMS), chains_wanted(),
+    )  # fmt: skip
     return [each for found in lists for each in found if not each.name.startswith("rehearsal")]
 
 

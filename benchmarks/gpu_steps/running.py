@@ -72,10 +72,10 @@ def medians(runs: Mapping[str, Run], seconds: float, most: int = 200) -> dict[st
     }
 
 
-def grouped(step: Step) -> Iterator[tuple[str, list[tuple[Path, dict[str, Any]]]]]:
+def grouped(step: Step, kind: str = "network") -> Iterator[tuple[str, list[tuple[Path, dict[str, Any]]]]]:
     """Return the prepared networks with their artifacts, one for each choice of streams."""
     found: dict[str, list[tuple[Path, dict[str, Any]]]] = {}
-    for file, about in step.artifacts("network"):
+    for file, about in step.artifacts(kind):
         found.setdefault(f"{about['network']} {about['dtype']}", []).append((file, about))
     yield from found.items()
 
@@ -269,6 +269,7 @@ def direct(step: Step) -> None:
             parameters = write_parameters(step, file, about, lambda _: cold_weight(0, about["width"]), "direct")
             x = numbers("x0", (about["rows"], about["width"]))
             row: dict[str, Any] = {"predicted_us": about["predicted"]["cold_us"], "times": {}}
+            row["counts_tiles"] = about.get("counts_tiles", False)
             for graph in (False, True):
                 loaded = load(file, parameters, resident=0.0, graph=graph)
                 for _ in range(3):

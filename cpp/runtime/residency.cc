@@ -107,7 +107,8 @@ std::vector<bool> BroughtBy(const Plan& plan, const std::vector<bool>& skipped) 
 }
 
 ArenaLayout CloseGaps(const Plan& plan, const std::vector<bool>& elsewhere) {
-  constexpr auto kStep = static_cast<std::int64_t>(kAlignment);
+  constexpr std::int64_t kStep =
+      256;  // large tensors on GPUs start at multiples of it, and still do
   ArenaLayout layout{std::vector<Bytes>(plan.buffers.size()),
                      std::vector<Bytes>(plan.devices.size())};
   std::vector<std::size_t> left;

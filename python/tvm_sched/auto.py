@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from .cores import cores
 from .cost_model.detect import to_topology
 from .cost_model.recording import Recording
 from .errors import InputError
+from .progress import report_progress
 from .relax.options import CompileOptions
 from .relax.profiling.measured_choice import LEAST_SECONDS, RUNS, SECONDS, Runner
 from .relax.profiling.paired_runs import compare
@@ -62,7 +64,7 @@ def plans_for(recorded: Recording) -> tuple[str, list[Plan]]:
 def against(module: ScheduledModule, name: str, rival: ScheduledModule) -> Rival:
     """Compare two artifacts of a model by alternating runs."""
     ours = Runner(module)
-    comparison = compare(Runner(rival), ours, _seconds(ours))
+    comparison = compare(Runner(rival), ours, _seconds(ours), partial(report_progress, "pairs of turns"))
     return Rival(name=name, seconds=comparison.first, ours=comparison.second, quiet=comparison.quiet)
 
 
@@ -122,7 +124,7 @@ def against_onnxruntime(model: Path, module: ScheduledModule, constants: Mapping
             times.append(time.perf_counter() - begin)
         return times
 
-    comparison = compare(turn, ours, _seconds(ours))
+    comparison = compare(turn, ours, _seconds(ours), partial(report_progress, f"pairs of turns with {ONNXRUNTIME}"))
     difference = largest_difference(module.run(*ours.arguments), theirs)
     name = f"{ONNXRUNTIME} {onnxruntime.__version__}"
     return Rival(

@@ -1,18 +1,22 @@
 """Progress of long work: methods report it, and callers may listen.
 
-The listener is a context variable, since it changes no answer: methods call it and read nothing from it.
+The listeners are context variables, since they change no answer: methods call them and read nothing from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 Progress = Callable[[str, int, int], None]
 """Called with the current step, and the numbers of finished and of all parts."""
 
+Searching = Callable[[], AbstractContextManager[None]]
+"""Makes the context in which a search runs that answers KeyboardInterrupt with its best result."""
+
 _listener: ContextVar[Progress | None] = ContextVar("tvm_sched_progress", default=None)
+_searching: ContextVar[Searching] = ContextVar("tvm_sched_searching", default=nullcontext)
 
 
 @contextmanager
@@ -40,3 +44,18 @@ def report_progress(what: str, done: int, total: int) -> None:
     listener = _listener.get()
     if listener is not None:
         listener(what, done, total)
+
+
+@contextmanager
+def searches_run_in(context: Searching) -> Iterator[None]:
+    """Let `searching` return ``context()`` within this context."""
+    token = _searching.set(context)
+    try:
+        yield
+    finally:
+        _searching.reset(token)
+
+
+def searching() -> AbstractContextManager[None]:
+    """Return the caller's context for a search that answers KeyboardInterrupt with its best result."""
+    return _searching.get()()

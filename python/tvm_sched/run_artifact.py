@@ -28,7 +28,7 @@ _BAD_INPUT, _FAILURE, _INTERRUPTED = 2, 1, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 0, 1 for a run that failed, 2 for wrong input."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments[:1] in (["serve"], ["export-triton"]):
+    if arguments[:1] in (["serve"], ["watch"], ["export-triton"]):
         return _attached(arguments[0], arguments[1:])
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     if arguments[:1] == ["generate"]:
@@ -57,8 +57,8 @@ def exit_status(run: Callable[[], None]) -> int:
 
 
 def _attached(name: str, arguments: list[str]) -> int:
-    """Run a command of `tvm_sched_serve`; ``serve`` needs the packages of the extra ``serve``."""
-    module = {"serve": "command", "export-triton": "triton_command"}[name]
+    """Run a command of `tvm_sched_serve`; ``serve`` and ``watch`` need the packages of the extra ``serve``."""
+    module = {"serve": "command", "watch": "watch_command", "export-triton": "triton_command"}[name]
     command = importlib.import_module(f"tvm_sched_serve.{module}")
     return int(command.main(arguments, f"tvm-sched-run {name}"))
 
@@ -78,7 +78,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tvm-sched-run",
         description="Run and measure what `tvm-sched compile` (.so) or `tvm-sched pipeline --artifact` (a folder) wrote. "
-        "`tvm-sched-run serve` serves artifacts to clients, and `tvm-sched-run export-triton` writes them for Triton; "
+        "`tvm-sched-run serve` serves artifacts to clients, `tvm-sched-run watch` shows what such a server does, and "
+        "`tvm-sched-run export-triton` writes artifacts for Triton; "
         "`tvm-sched-run generate` generates text with language models.",
     )
     parser.add_argument("artifact", type=Path, metavar="ARTIFACT")
@@ -159,7 +160,11 @@ def _run_pipeline(options: argparse.Namespace, inputs: dict[str, Array]) -> tupl
     if options.warm_up:
         pipeline.run([batch] * options.warm_up)
     results, ran = pipeline.trace([batch] * options.repeat)
-    return {"repeat": options.repeat, "latency_seconds": {"batch": 1e-9 * ran.steady_ns}}, results[-1].value()
+    result = {
+        "repeat": options.repeat, "latency_seconds": {"batch": 1e-9 * ran.steady_ns},
+        "output_names": list(pipeline.output_names),
+    }  # fmt: skip
+    return result, results[-1].value()
 
 
 if __name__ == "__main__":

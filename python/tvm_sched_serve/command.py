@@ -74,6 +74,7 @@ def serve_models(options: argparse.Namespace, models: Callable[[OnChange], Model
         connections=options.max_connections,
         drain_delay=options.drain_delay,
         drain_seconds=options.drain_timeout,
+        otlp_endpoint=options.otlp_endpoint,
     )
 
     def started(addresses: Addresses, served: Models) -> None:
@@ -157,6 +158,11 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
         "--shared-memory",
         action="store_true",
         help="let clients name POSIX shared memory: they can then read and write every segment of the server's user",
+    )
+    where.add_argument(
+        "--otlp-endpoint",
+        metavar="URL",
+        help="send a span of each request to that collector of OpenTelemetry, over HTTP (http://127.0.0.1:4318)",
     )
     access = parser.add_argument_group("who")
     access.add_argument(

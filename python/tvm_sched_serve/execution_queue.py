@@ -7,15 +7,19 @@ import heapq
 import itertools
 import logging
 import math
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from tvm_sched.errors import InputError
 
 from .datatypes import Array
 from .failures import Busy, Failed, Late, RequestError
+from .request_context import Recorder, RequestContext, RunRecord
 from .served_model import ServedModel
 
 LOG = logging.getLogger("tvm_sched.serve")
@@ -73,6 +77,9 @@ class Timing:
 
 Observer = Callable[[int, float, "Timing | None"], None]
 """Called at the end of each request with its status, its seconds, and their parts if it was answered."""
+_SHORT_SECONDS = 2e-4
+"""Runs are short if all but `_OUTLIERS` of the last `_LATENCIES` took less, by the executor's clock."""
+_LATENCIES, _OUTLIERS = 16, 2
 CANCELLED = 499
 """Status of a request whose client went."""
 
@@ -86,12 +93,14 @@ class Waiting:
     result: asyncio.Future[tuple[list[Array], Timing]]
     since_ns: int
     queued: bool = True
+    context: RequestContext | None = None
 
 
 class ExecutionQueue:
     """Requests to one version of a model.
 
-    All methods are called in the event loop's thread; only `_execute` runs in others. A subclass may run requests elsewhere:
+    All methods are called in the event loop's thread; only `_execute` and, if runs take long, `_compute` are called in
+    others. A subclass may run requests elsewhere:
     it has `_start` and calls `_finish`.
     """
 
@@ -109,9 +118,23 @@ class ExecutionQueue:
         self._idle.set()
         self._seconds = 0.0
         self.observe: Observer = lambda status, seconds, timing: None
+        self.recorder = Recorder()
         self.joins = options.batch_delay is not None and bool(model.batch_sizes)
+        self._latencies: deque[float] = deque(maxlen=_LATENCIES)
 
-    async def submit(self, arrays: Sequence[Array], priority: int = 0, timeout: float = 0.0) -> list[Array]:
+    @property
+    def runs_at_once(self) -> bool:
+        """Whether requests run in the event loop's thread: runs are so short that handing them to another costs more."""
+        known = self._latencies
+        return not self.joins and len(known) == _LATENCIES and sorted(known)[-1 - _OUTLIERS] < _SHORT_SECONDS
+
+    async def submit(
+        self,
+        arrays: Sequence[Array],
+        priority: int = 0,
+        timeout: float = 0.0,
+        context: RequestContext | None = None,
+    ) -> list[Array]:
         """Run the model on inputs in their order.
 
         Parameters
@@ -120,6 +143,8 @@ class ExecutionQueue:
             Lower numbers come first; 0 is the default, which is the middle.
         timeout : float
             Seconds; 0 is the queue's.
+        context : RequestContext, optional
+            Gets the times of the request.
 
         Raises
         ------
@@ -132,13 +157,21 @@ class ExecutionQueue:
             raise Busy(f"{self.waiting} requests wait for the model, as many as may", self.retry_after())
         loop = asyncio.get_running_loop()
         now = time.perf_counter_ns()
-        each = Waiting(arrays, rows, loop.create_future(), now)
+        each = Waiting(arrays, rows, loop.create_future(), now, context=context)
+        if context is not None:
+            context.queued_ns = now
         seconds = min(timeout, self.options.timeout) if timeout > 0 else self.options.timeout
-        timer = loop.call_later(seconds, _expire, each, seconds)
-        heapq.heappush(self._heap, (priority, next(self._numbers), each))
-        self.waiting += 1
-        self._idle.clear()
-        self._dispatch()
+        timer: asyncio.TimerHandle | None = None
+        if self.runs_at_once:
+            each.queued = False
+            self.running += 1
+            self._finish([each], rows, *self._compute([each], now))
+        else:
+            timer = loop.call_later(seconds, _expire, each, seconds)
+            heapq.heappush(self._heap, (priority, next(self._numbers), each))
+            self.waiting += 1
+            self._idle.clear()
+            self._dispatch()
         total = self.statistics
         try:
             outputs, timing = await each.result
@@ -149,8 +182,14 @@ class ExecutionQueue:
             self.observe(error.status if isinstance(error, RequestError) else CANCELLED, 1e-9 * spent, None)
             raise
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
             self._leave(each)
+        if context is not None:
+            context.run_ns = now + timing.queue_ns
+            context.joined_ns = context.run_ns + timing.input_ns
+            context.computed_ns = context.joined_ns + timing.compute_ns
+            context.split_ns = context.computed_ns + timing.output_ns
         total.successes += 1
         spent = time.perf_counter_ns() - now
         total.success_ns += spent
@@ -161,6 +200,10 @@ class ExecutionQueue:
         total.last_inference_ms = time.time_ns() // 1_000_000
         self.observe(200, 1e-9 * spent, timing)
         return outputs
+
+    def record_timelines(self, wanted: bool) -> None:
+        """Let the executor record the timelines of further runs, or no more."""
+        self.model.record_timelines(wanted)
 
     def retry_after(self) -> int:
         """Return the seconds after which a place should be free."""
@@ -232,14 +275,24 @@ class ExecutionQueue:
     def _execute(self, batch: list[Waiting], begun_ns: int, loop: asyncio.AbstractEventLoop) -> None:
         """Run a batch in a thread of ours."""
         rows = sum(each.rows for each in batch)
+        loop.call_soon_threadsafe(self._finish, batch, rows, *self._compute(batch, begun_ns))
+
+    def _compute(self, batch: list[Waiting], begun_ns: int) -> tuple[list[list[Array]], list[int], RequestError | None]:
+        """Run a batch here; return outputs, when each part of the run ended, and why it failed."""
+        rows = sum(each.rows for each in batch)
         times = [begun_ns]
         results: list[list[Array]] = []
         failure: RequestError | None = None
         try:
             inputs = self.model.join([each.arrays for each in batch], rows) if self.joins else batch[0].arrays
             times.append(time.perf_counter_ns())
-            outputs = self.model.run(inputs)
+            if self.recorder.timelines:
+                outputs, timeline = self.model.run_recorded(inputs)
+            else:
+                outputs, timeline = self.model.run(inputs), None
             times.append(time.perf_counter_ns())
+            self._latencies.append(self.model.latency())
+            self._record(batch, times, timeline)
             if self.joins:
                 begin = 0
                 for each in batch:
@@ -251,9 +304,15 @@ class ExecutionQueue:
         except InputError as error:
             failure = RequestError(str(error))
         except Exception as error:
-            LOG.error("model %s version %s: %s", self.model.name, self.model.version, error)
+            LOG.error("model %s version %s: %s%s", self.model.name, self.model.version, error, _ids(batch))
             failure = Failed("the run failed; the server's log says why")
-        loop.call_soon_threadsafe(self._finish, batch, rows, results, times, failure)
+        return results, times, failure
+
+    def _record(self, batch: list[Waiting], times: list[int], timeline: dict[str, Any] | None) -> None:
+        if self.recorder.watched:
+            ids = [each.context.id for each in batch if each.context is not None]
+            name = threading.current_thread().name
+            self.recorder.run(RunRecord(self.model.name, self.model.version, name, times[-2], times[-1], ids, timeline))
 
     def _finish(
         self,
@@ -280,6 +339,12 @@ class ExecutionQueue:
                 each.result.set_result((results[position], Timing(times[0] - each.since_ns, *spans)))
         self._settle()
         self._dispatch()
+
+
+def _ids(batch: Sequence[Waiting]) -> str:
+    """Return the ids of requests for a message."""
+    ids = [each.context.id for each in batch if each.context is not None]
+    return f" (requests {', '.join(ids)})" if ids else ""
 
 
 def _expire(each: Waiting, seconds: float) -> None:

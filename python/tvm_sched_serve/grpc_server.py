@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,16 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 
 from tvm_sched import __version__
 
-from .access import Access
+from .access import Access, quota_place
 from .datatypes import raw_bytes
+from .execution_queue import CANCELLED
 from .failures import Busy, RequestError
 from .inference import EXTENSIONS, SERVER, GivenInput, GivenRequest, WantedOutput, infer, metadata, statistics
 from .repository import Models
+from .request_context import Recorder, RequestContext
 from .shared_memory import SharedMemory
+from .text_protocol import GenerateCall
+from .text_queue import TextQueue
 
 LOG = logging.getLogger("tvm_sched.serve")
 SERVICE = "inference.GRPCInferenceService"
@@ -35,6 +41,7 @@ _CODES = {
     422: grpc.StatusCode.FAILED_PRECONDITION, 429: grpc.StatusCode.RESOURCE_EXHAUSTED, 503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }  # fmt: skip
+_ID = "x-request-id"
 _STREAM_REQUESTS = 64
 """Requests of one stream that are under way at once."""
 
@@ -60,11 +67,11 @@ class GrpcService:
 
     Parameters
     ----------
-    repository, memory, access
+    repository, memory, access, recorder
     """
 
-    def __init__(self, repository: Models, memory: SharedMemory, access: Access) -> None:
-        self.repository, self.memory, self.access = repository, memory, access
+    def __init__(self, repository: Models, memory: SharedMemory, access: Access, recorder: Recorder) -> None:
+        self.repository, self.memory, self.access, self.recorder = repository, memory, access, recorder
 
     def handler(self) -> Any:
         """Return what a `grpc.aio.Server` is given."""
@@ -75,7 +82,7 @@ class GrpcService:
             "ModelReady": (self._model_ready, False),
             "ServerMetadata": (self._server, False),
             "ModelMetadata": (self._model, False),
-            "ModelInfer": (self._infer, False),
+            "ModelInfer": (self._answer, False),
             "ModelStatistics": (self._statistics, False),
             "RepositoryIndex": (self._index, False),
             "RepositoryModelLoad": (self._load, True),
@@ -170,7 +177,64 @@ class GrpcService:
         self.memory.unregister(request.name)
         return {}
 
-    async def _infer(self, request: Any, context: Any) -> Any:
+    async def _answer(self, request: Any, context: Any) -> Any:
+        """Answer a request with one response."""
+        found = self._begin(request, context)
+        context.set_trailing_metadata(((_ID, found.id),))
+        status = 200
+        try:
+            queue = self.repository.find(request.model_name, request.model_version)
+            if not isinstance(queue, TextQueue):
+                return await self._infer(request, context, found)
+            async with aclosing(self._generate(request, queue, found)) as pieces:
+                text = "".join([text async for text, _ in pieces])
+            return self._text_response(request, queue, text)
+        except RequestError as error:
+            status = error.status
+            raise
+        except asyncio.CancelledError:
+            status = CANCELLED
+            raise
+        finally:
+            self.recorder.request(found, status)
+
+    def _begin(self, request: Any, context: Any) -> RequestContext:
+        known = dict(context.invocation_metadata() or ())
+        name, parent = str(known.get(_ID, "")), str(known.get("traceparent", ""))
+        found = RequestContext.of(name, parent, "grpc")
+        if request.id and not name:
+            found.rename(request.id)
+        return found
+
+    async def _generate(
+        self, request: Any, queue: TextQueue, found: RequestContext
+    ) -> AsyncGenerator[tuple[str, bool], None]:
+        """Yield the pieces of a text, and whether each is the last."""
+        model = queue.model
+        found.model, found.version = model.name, model.version
+        call = GenerateCall.of_parameters(_text_of(request), _plain(request.parameters), model.name, model.version)
+        with quota_place():
+            texts = await queue.start(call.prompts, call.options(queue), found)
+            failure: BaseException | None = None
+            try:
+                async for _, piece in queue.pieces(texts):
+                    yield piece.text, bool(piece.finished)
+            except BaseException as error:
+                failure = error
+                raise
+            finally:
+                queue.finish(texts, failure)
+
+    def _text_response(self, request: Any, queue: TextQueue, text: str, last: bool = True) -> Any:
+        model = queue.model
+        answer = messages()["ModelInferResponse"](model_name=model.name, model_version=model.version, id=request.id)
+        answer.parameters["triton_final_response"].bool_param = last
+        answer.outputs.add(name=model.outputs[0].name, datatype="BYTES", shape=(1,))
+        content = text.encode()
+        answer.raw_output_contents.append(len(content).to_bytes(4, "little") + content)
+        return answer
+
+    async def _infer(self, request: Any, context: Any, found: RequestContext) -> Any:
         parameters = _plain(request.parameters)
         left = context.time_remaining()
         if left is not None and 0 < left < 1e9:  # of the client's deadline
@@ -205,6 +269,7 @@ class GrpcService:
             self.repository,
             self.memory,
             GivenRequest(request.model_name, request.model_version, request.id, parameters, inputs, wanted),
+            found,
         )
         model = result.queue.model
         answer = messages()["ModelInferResponse"](model_name=model.name, model_version=model.version, id=result.id)
@@ -221,7 +286,7 @@ class GrpcService:
         return answer
 
     async def _stream(self, requests: AsyncIterator[Any], context: Any) -> None:
-        """Answer the requests of a stream as they end; an error ends only its request."""
+        """Answer the requests of a stream as they end, and texts as they come; an error ends only its request."""
         kind = messages()["ModelStreamInferResponse"]
         places = asyncio.Semaphore(_STREAM_REQUESTS)
         writing = asyncio.Lock()
@@ -231,16 +296,30 @@ class GrpcService:
         except RequestError as error:
             await _abort(context, error)
 
+        async def write(**fields: Any) -> None:
+            async with writing:
+                await context.write(kind(**fields))
+
         async def answer(request: Any) -> None:
+            found, status = self._begin(request, context), 200
             try:
-                result = kind(infer_response=await self._infer(request, context))
+                queue = self.repository.find(request.model_name, request.model_version)
+                if isinstance(queue, TextQueue):
+                    async with aclosing(self._generate(request, queue, found)) as pieces:
+                        async for text, last in pieces:
+                            if text or last:
+                                await write(infer_response=self._text_response(request, queue, text, last))
+                else:
+                    await write(infer_response=await self._infer(request, context, found))
             except RequestError as error:
-                result = kind(error_message=str(error))
-                result.infer_response.id = request.id
+                status = error.status
+                await write(error_message=str(error), infer_response=messages()["ModelInferResponse"](id=request.id))
+            except asyncio.CancelledError:
+                status = CANCELLED
+                raise
             finally:
                 places.release()
-            async with writing:
-                await context.write(result)
+                self.recorder.request(found, status)
 
         try:
             async for request in requests:
@@ -252,6 +331,27 @@ class GrpcService:
         finally:
             for task in list(tasks):
                 task.cancel()
+
+
+def _text_of(request: Any) -> str:
+    """Return the text of the input ``text_input``: one element of type BYTES."""
+    if [each.name for each in request.inputs] != ["text_input"]:
+        names = ", ".join(each.name[:32] for each in request.inputs[:16])
+        raise RequestError(f"the inputs are {names or 'none'}; expected text_input, once; options are parameters")
+    (entry,) = request.inputs
+    if entry.datatype != "BYTES" or math.prod(entry.shape) != 1:
+        raise RequestError(f"text_input is {entry.datatype[:32]} {list(entry.shape)[:16]}; expected BYTES [1]")
+    contents = list(entry.contents.bytes_contents)
+    if not contents and len(request.raw_input_contents) == 1:
+        (raw,) = request.raw_input_contents
+        if int.from_bytes(raw[:4], "little") == len(raw) - 4:
+            contents = [raw[4:]]
+    if len(contents) != 1:
+        raise RequestError("text_input: expected one text, in bytes_contents or as a length of 4 bytes and the text")
+    try:
+        return bytes(contents[0]).decode()
+    except UnicodeDecodeError:
+        raise RequestError("text_input is not UTF-8") from None
 
 
 def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,12 +18,25 @@ from starlette.routing import Route
 
 from tvm_sched import __version__
 
-from .access import Access
+from .access import Access, quota_place
 from .datatypes import aligned_bytes, raw_bytes
+from .execution_queue import CANCELLED
 from .failures import Busy, NotFound, RequestError, TooLarge, TooSlow, Unauthorized
+from .http_documents import (
+    MAX_TRACE_SECONDS,
+    IndexRequest,
+    InferRequest,
+    LoadRequest,
+    RegionRequest,
+    TraceRequest,
+    UnloadRequest,
+)
 from .inference import EXTENSIONS, SERVER, GivenInput, GivenRequest, Result, WantedOutput, infer, metadata, statistics
 from .metrics import CONTENT_TYPE, Metrics
+from .openapi import openapi_document
 from .repository import Models
+from .request_context import Recorder, RequestContext
+from .request_trace import RequestTrace
 from .shared_memory import SharedMemory
 from .text_protocol import ChatCall, CompletionCall, GenerateCall, TextCall, openai_error
 from .text_queue import GeneratingText, TextPiece, TextQueue
@@ -33,48 +46,11 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 _LENGTH_HEADER = b"inference-header-content-length"
+_ID_HEADER = b"x-request-id"
 _JSON = b"application/json"
 
 
-class _Input(msgspec.Struct):
-    name: str
-    shape: list[int]
-    datatype: str
-    parameters: dict[str, Any] = {}
-    data: Any = None
-
-
-class _Output(msgspec.Struct):
-    name: str
-    parameters: dict[str, Any] = {}
-
-
-class _InferRequest(msgspec.Struct):
-    inputs: list[_Input]
-    id: str = ""
-    parameters: dict[str, Any] = {}
-    outputs: list[_Output] = []
-
-
-class _Region(msgspec.Struct):
-    key: str
-    byte_size: int
-    offset: int = 0
-
-
-class _IndexOptions(msgspec.Struct):
-    ready: bool = False
-
-
-class _UnloadParameters(msgspec.Struct):
-    sleep: bool = False
-
-
-class _UnloadOptions(msgspec.Struct):
-    parameters: _UnloadParameters = msgspec.field(default_factory=_UnloadParameters)
-
-
-_DECODER = msgspec.json.Decoder(_InferRequest)
+_DECODER = msgspec.json.Decoder(InferRequest)
 
 
 @dataclass(frozen=True)
@@ -127,7 +103,7 @@ class InferenceServer:
 
     Parameters
     ----------
-    repository, memory, metrics, access, limits
+    repository, memory, metrics, access, limits, recorder
     inference : bool
         False for the port that has nothing but administration.
     administration : bool
@@ -141,11 +117,13 @@ class InferenceServer:
         metrics: Metrics,
         access: Access,
         limits: HttpLimits,
+        recorder: Recorder,
         *,
         administration: bool = False,
     ) -> None:
         self.repository, self.memory, self.metrics = repository, memory, metrics
         self.access, self.limits, self.administration = access, limits, administration
+        self.recorder = recorder
         self._held_bytes = 0
         self._created = int(time.time())
         self._other = Starlette(routes=self._routes(), exception_handlers={HTTPException: _not_routed})
@@ -155,36 +133,56 @@ class InferenceServer:
         if scope["type"] != "http":
             return
         path: str = scope["path"]
-        try:
-            if self.administration or scope["method"] != "POST":
-                await self._other(scope, receive, send)
-            elif path.endswith("/infer"):
-                await self._infer(path, dict(scope["headers"]), receive, send)
-            elif path.endswith(_TEXTS):
-                await self._generate(path, dict(scope["headers"]), receive, send)
-            else:
-                await self._other(scope, receive, send)
-        except RequestError as error:
-            await _send_error(send, error, openai_error(error) if path.startswith("/v1/") else None)
-        except _ClientGone:
-            pass
+        headers = dict(scope["headers"])
+        context = RequestContext.of(
+            headers.get(_ID_HEADER, b"").decode("latin-1"), headers.get(b"traceparent", b"").decode("latin-1"), "http"
+        )
 
-    async def _infer(self, path: str, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+        async def answer(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (_ID_HEADER, context.id.encode())]
+            await send(message)
+
+        if self.administration or scope["method"] != "POST" or not path.endswith(("/infer", *_TEXTS)):
+            await self._other(scope, receive, answer)
+            return
+        status = 200
+        try:
+            work = self._infer if path.endswith("/infer") else self._generate
+            await work(path, headers, receive, answer, context)
+        except RequestError as error:
+            status = error.status
+            await _send_error(answer, error, openai=path.startswith("/v1/"))
+        except _ClientGone:
+            status = CANCELLED
+        finally:
+            self.recorder.request(context, status)
+
+    async def _infer(
+        self, path: str, headers: dict[bytes, bytes], receive: Receive, send: Send, context: RequestContext
+    ) -> None:
         self.access.check(headers.get(b"authorization", b""), administration=False)
         name, version = _model_of(path)
-        if isinstance(self.repository.find(name, version), TextQueue):
+        queue = self.repository.find(name, version)
+        if isinstance(queue, TextQueue):
             raise RequestError(f"model {name!r} generates text: use generate, generate_stream or /v1/chat/completions")
         split = _whole_header(headers, _LENGTH_HEADER)
         async with self._body(headers, split or 0, receive) as body:
             request = _parse(body, split, name, version)
-            result = await self._watched(infer(self.repository, self.memory, request), receive)
+            if request.id and _ID_HEADER not in headers:
+                context.rename(request.id)
+            work = infer(self.repository, self.memory, request, context)
+            # A run that is over at once cannot be cancelled, so nobody needs to watch the client.
+            result = await (work if queue.runs_at_once else self._watched(work, receive))
             try:
                 with TimeLimit(self.limits.seconds):  # of clients that do not take their answer
                     await _send_result(send, result)
             except TimeoutError:
                 raise _ClientGone from None
 
-    async def _generate(self, path: str, headers: dict[bytes, bytes], receive: Receive, send: Send) -> None:
+    async def _generate(
+        self, path: str, headers: dict[bytes, bytes], receive: Receive, send: Send, context: RequestContext
+    ) -> None:
         self.access.check(headers.get(b"authorization", b""), administration=False)
         if path not in ("/v1/completions", "/v1/chat/completions"):
             self.repository.find(*_model_of(path))
@@ -193,11 +191,13 @@ class InferenceServer:
             queue = self.repository.find(call.model, call.version)
             if not isinstance(queue, TextQueue):
                 raise RequestError(f"model {call.model[:128]!r} generates no text: it was compiled without --generate")
-            await self._watched(self._answer(call, queue, send), receive)
+            context.model, context.version = queue.model.name, queue.model.version
+            with quota_place():
+                await self._watched(self._answer(call, queue, send, context), receive)
 
-    async def _answer(self, call: TextCall, queue: TextQueue, send: Send) -> None:
+    async def _answer(self, call: TextCall, queue: TextQueue, send: Send, context: RequestContext) -> None:
         """Generate the texts of a request and send them, as they come or as a whole."""
-        texts = await queue.start(call.prompts, call.options(queue))
+        texts = await queue.start(call.prompts, call.options(queue), context)
         failure: BaseException | None = None
         try:
             if call.stream:
@@ -312,6 +312,7 @@ class InferenceServer:
             ("/v2/repository/models/{name}/load", self._load, ["POST"], True),
             ("/v2/repository/models/{name}/unload", self._unload, ["POST"], True),
             ("/metrics", self._metrics, ["GET"], False),
+            ("/v2/trace", self._trace, ["POST"], True),
             ("/v2/health/live", self._live, ["GET"], None),
             ("/v2/health/ready", self._ready, ["GET"], None),
         ]
@@ -319,6 +320,7 @@ class InferenceServer:
             memory = "/v2/systemsharedmemory"
             routes += [
                 ("/v2", self._server, ["GET"], False),
+                ("/openapi.json", self._openapi, ["GET"], None),
                 ("/v2/models/stats", self._statistics, ["GET"], False),
                 ("/v1/models", self._openai_models, ["GET"], False),
                 ("/v1/models/{name}", self._openai_models, ["GET"], False),
@@ -350,16 +352,34 @@ class InferenceServer:
                     self.access.check(token, administration=administrates, own_port=self.administration)
                 return await act(request)
             except RequestError as error:
-                status, headers, body = _error(error)
+                status, headers, body = _error(error, openai=request.url.path.startswith("/v1/"))
                 return Response(body, status, dict(headers), "application/json")
 
         return checked
 
     async def _live(self, request: Request) -> Response:
-        return Response()
+        return _json({"live": True})
 
     async def _ready(self, request: Request) -> Response:
-        return Response(status_code=200 if self.repository.ready else 503)
+        return _json({"ready": self.repository.ready}, 200 if self.repository.ready else 503)
+
+    async def _openapi(self, request: Request) -> Response:
+        return _json(openapi_document())
+
+    async def _trace(self, request: Request) -> Response:
+        """Answer with a trace of what happens within some seconds from now."""
+        seconds = _decode(await self._small_body(request) or b"{}", TraceRequest).seconds
+        if self.recorder.timelines:
+            raise Busy("another trace is being recorded", MAX_TRACE_SECONDS)
+        trace = RequestTrace()
+        self.recorder.add(trace)
+        try:
+            self.repository.record_timelines(True)
+            await asyncio.sleep(seconds)
+        finally:
+            self.recorder.remove(trace)
+            self.repository.record_timelines(False)
+        return Response(await asyncio.to_thread(trace.document), media_type="application/json")
 
     async def _server(self, request: Request) -> Response:
         extensions = [each for each in EXTENSIONS if self.memory.allowed or each != "system_shared_memory"]
@@ -369,8 +389,8 @@ class InferenceServer:
         return _json(metadata(self.repository, self._find(request)))
 
     async def _model_ready(self, request: Request) -> Response:
-        self._find(request)
-        return Response(status_code=200 if self.repository.ready else 503)
+        name = self._find(request).model.name
+        return _json({"name": name, "ready": self.repository.ready}, 200 if self.repository.ready else 503)
 
     async def _config(self, request: Request) -> Response:
         queue = self._find(request)
@@ -406,26 +426,24 @@ class InferenceServer:
             if isinstance(queue, TextQueue) and name in (None, queue.model.name)
         ]
         if name is not None and not models:
-            error = NotFound(f"there is no language model {name[:128]!r}")
-            return Response(msgspec.json.encode(openai_error(error)), error.status, media_type="application/json")
+            raise NotFound(f"there is no language model {name[:128]!r}")
         return _json(models[0] if name is not None else {"object": "list", "data": models})
 
     async def _index(self, request: Request) -> Response:
-        options = _decode(await self._small_body(request) or b"{}", _IndexOptions)
+        options = _decode(await self._small_body(request) or b"{}", IndexRequest)
         index = await asyncio.to_thread(self.repository.index)
         return _json([asdict(entry) for entry in index if entry.state == "READY" or not options.ready])
 
     async def _load(self, request: Request) -> Response:
-        parameters = _decode(await self._small_body(request) or b"{}", dict[str, Any]).get("parameters") or {}
-        if parameters:
+        if _decode(await self._small_body(request) or b"{}", LoadRequest).parameters:
             raise RequestError("load takes no parameters: the artifact in the repository is loaded")
         await self.repository.load(request.path_params["name"])
-        return Response()
+        return _json({})
 
     async def _unload(self, request: Request) -> Response:
-        options = _decode(await self._small_body(request) or b"{}", _UnloadOptions)
+        options = _decode(await self._small_body(request) or b"{}", UnloadRequest)
         await self.repository.unload(request.path_params["name"], sleep=options.parameters.sleep)
-        return Response()
+        return _json({})
 
     async def _metrics(self, request: Request) -> Response:
         return Response(self.metrics.text(), media_type=CONTENT_TYPE)
@@ -435,13 +453,13 @@ class InferenceServer:
         return _json([{"name": r.name, "key": r.key, "offset": r.offset, "byte_size": r.byte_size} for r in regions])
 
     async def _memory_register(self, request: Request) -> Response:
-        region = _decode(await self._small_body(request), _Region)
+        region = _decode(await self._small_body(request), RegionRequest)
         self.memory.register(request.path_params["name"], region.key, region.offset, region.byte_size)
-        return Response()
+        return _json({})
 
     async def _memory_unregister(self, request: Request) -> Response:
         self.memory.unregister(request.path_params.get("name", ""))
-        return Response()
+        return _json({})
 
     def _find(self, request: Request) -> Any:
         return self.repository.find(request.path_params["name"], request.path_params.get("version", ""))
@@ -479,7 +497,7 @@ def _text_call(path: str, body: memoryview) -> TextCall:
         return CompletionCall(body)
     if path == "/v1/chat/completions":
         return ChatCall(body)
-    return GenerateCall(body, *_model_of(path), stream=path.endswith("_stream"))
+    return GenerateCall.of_body(body, *_model_of(path), stream=path.endswith("_stream"))
 
 
 def _event(document: dict[str, Any]) -> bytes:
@@ -538,23 +556,23 @@ async def _not_routed(request: Request, error: Exception) -> Response:
     )
 
 
-def _json(document: Any) -> Response:
-    return Response(msgspec.json.encode(document), media_type="application/json")
+def _json(document: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(document), status, media_type="application/json")
 
 
-def _error(error: RequestError) -> tuple[int, list[tuple[str, str]], bytes]:
+def _error(error: RequestError, *, openai: bool) -> tuple[int, list[tuple[str, str]], bytes]:
+    """Return status, headers and document of an error, as the Open Inference Protocol or OpenAI's clients read it."""
     headers = []
     if isinstance(error, Busy):
         headers.append(("retry-after", str(error.retry_after)))
     if isinstance(error, Unauthorized):
         headers.append(("www-authenticate", "Bearer"))
-    return error.status, headers, msgspec.json.encode({"error": str(error)})
+    document = openai_error(error) if openai else {"error": str(error)}
+    return error.status, headers, msgspec.json.encode(document)
 
 
-async def _send_error(send: Send, error: RequestError, document: dict[str, Any] | None = None) -> None:
-    """Answer with an error, by default as the Open Inference Protocol writes it."""
-    status, more, body = _error(error)
-    body = body if document is None else msgspec.json.encode(document)
+async def _send_error(send: Send, error: RequestError, *, openai: bool) -> None:
+    status, more, body = _error(error, openai=openai)
     headers = [(name.encode(), value.encode()) for name, value in more]
     with suppress(TimeoutError, OSError):
         await _send(send, status, [*headers, (b"content-type", _JSON)], body)

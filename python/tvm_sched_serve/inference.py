@@ -11,6 +11,7 @@ from .datatypes import Array, TensorType, raw_bytes
 from .execution_queue import ExecutionQueue
 from .failures import RequestError
 from .repository import Models, Queue
+from .request_context import RequestContext
 from .shared_memory import Region, SharedMemory
 
 SERVER = "tvm_sched"
@@ -79,7 +80,9 @@ class Result:
     """Whether outputs over HTTP are binary where the request does not say it."""
 
 
-async def infer(repository: Models, memory: SharedMemory, request: GivenRequest) -> Result:
+async def infer(
+    repository: Models, memory: SharedMemory, request: GivenRequest, context: RequestContext | None = None
+) -> Result:
     """Run a request.
 
     Raises
@@ -88,8 +91,10 @@ async def infer(repository: Models, memory: SharedMemory, request: GivenRequest)
     """
     queue = repository.find(request.model, request.version)
     if not isinstance(queue, ExecutionQueue):
-        raise RequestError(f"model {request.model!r} generates text, which only HTTP offers")
+        raise RequestError(f"model {request.model!r} generates text, which has no tensors")
     model = queue.model
+    if context is not None:
+        context.model, context.version = model.name, model.version
     if len(request.id) > 1024:
         raise RequestError("the request's id is longer than 1024 characters")
     wanted = _wanted(model.outputs, request.outputs)
@@ -102,7 +107,7 @@ async def infer(repository: Models, memory: SharedMemory, request: GivenRequest)
     priority = _whole(parameters, "priority")
     timeout = 1e-6 * _whole(parameters, "timeout")
     with quota_place():
-        values = await queue.submit(arrays, priority or _MIDDLE, timeout)
+        values = await queue.submit(arrays, priority or _MIDDLE, timeout, context)
     answers = []
     for (place, output), target in zip(wanted, targets, strict=True):
         value = values[place]

@@ -198,6 +198,11 @@ class Models:
                     await asyncio.to_thread(queues[version].model.module.sleep)
                     self._asleep.setdefault(name, {})[version] = stamp, queues[version].model
 
+    def record_timelines(self, wanted: bool) -> None:
+        """Let the executor record the timelines of all models' further runs, or no more."""
+        for queue in self.queues():
+            queue.record_timelines(wanted)
+
     async def drain(self) -> None:
         """Refuse readiness, and wait until every request is answered."""
         self.ready = False

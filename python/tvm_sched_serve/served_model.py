@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tvm_sched.errors import InputError
+from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.runtime import ScheduledModule
 
 from .datatypes import DATATYPES, Array, TensorType
@@ -30,6 +31,7 @@ class ServedModel:
     outputs: tuple[TensorType, ...]
     shapes: frozenset[Shapes]
     """The shapes of all inputs for each plan."""
+    _recording: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -101,6 +103,26 @@ class ServedModel:
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """Run the model once."""
         return self.module.run(*arrays)
+
+    def latency(self) -> float:
+        """Return the seconds of the last run, by the executor's clock."""
+        return self.module.latency()
+
+    def run_recorded(self, arrays: Sequence[Array]) -> tuple[list[Array], dict[str, Any] | None]:
+        """Run the model once; return the executor's timeline, too, if `record_timelines` was called.
+
+        Runs go one after the other, because the executor keeps the timeline of the last one.
+        """
+        with self._recording:
+            outputs = self.run(arrays)
+            try:
+                return outputs, self.module.timeline()
+            except ExecutionError:
+                return outputs, None
+
+    def record_timelines(self, wanted: bool) -> None:
+        """Let the executor record the timelines of further runs, or no more."""
+        self.module.configure(trace=wanted)
 
     def join(self, requests: Sequence[Sequence[Array]], rows: int) -> list[Array]:
         """Put requests' rows into one batch of the next size that there is; what remains of it is zero."""

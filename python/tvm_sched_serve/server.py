@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import uvicorn
@@ -25,8 +25,12 @@ from .grpc_server import GrpcService
 from .http_protocol import limited_protocol
 from .http_server import HttpLimits, InferenceServer
 from .metrics import Metrics
-from .repository import Models, OnChange
+from .repository import Models, OnChange, Queue
+from .request_context import Recorder
 from .shared_memory import SharedMemory
+
+if TYPE_CHECKING:
+    from .telemetry import Telemetry
 
 LOG = logging.getLogger("tvm_sched.serve")
 
@@ -51,6 +55,8 @@ class Settings:
     drain_delay, drain_seconds : float
         Seconds for which the server still accepts requests when it is told to end, but is not ready; and seconds after
         which requests that are still there are given up.
+    otlp_endpoint : str or None
+        Where spans of the requests are sent by OpenTelemetry's protocol over HTTP.
     """
 
     models: Callable[[OnChange], Models]
@@ -67,6 +73,7 @@ class Settings:
     connections: int = 1024
     drain_delay: float = 0.0
     drain_seconds: float = 30.0
+    otlp_endpoint: str | None = None
 
 
 @dataclass(frozen=True)
@@ -108,8 +115,14 @@ async def serve(settings: Settings, started: Callable[[Addresses, Models], None]
     """Serve until SIGTERM or SIGINT; see `run`."""
     access = Access(read_tokens(settings.token_file), read_tokens(settings.admin_token_file))
     _check(settings, access)
-    metrics = Metrics()
-    repository = settings.models(metrics.change)
+    metrics, recorder = Metrics(), Recorder()
+
+    def change(queue: Queue, opened: bool) -> None:
+        queue.recorder = recorder
+        metrics.change(queue, opened)
+
+    repository = settings.models(change)
+    telemetry = _telemetry(settings.otlp_endpoint, recorder)
     memory = SharedMemory(settings.shared_memory)
     ends = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -117,13 +130,16 @@ async def serve(settings: Settings, started: Callable[[Addresses, Models], None]
         loop.add_signal_handler(number, _end, ends)
     socket_of_http = _listen(settings.host, settings.port)
     await repository.load_all()
-    servers = [_http(settings, InferenceServer(repository, memory, metrics, access, settings.limits), tls=True)]
+    application = InferenceServer(repository, memory, metrics, access, settings.limits, recorder)
+    servers = [_http(settings, application, tls=True)]
     sockets = [socket_of_http]
     if settings.admin_port is not None:
-        application = InferenceServer(repository, memory, metrics, access, settings.limits, administration=True)
+        application = InferenceServer(
+            repository, memory, metrics, access, settings.limits, recorder, administration=True
+        )
         servers.append(_http(settings, application, tls=False))
         sockets.append(_listen("127.0.0.1", settings.admin_port))
-    service, grpc_port = _grpc(settings, GrpcService(repository, memory, access))
+    service, grpc_port = _grpc(settings, GrpcService(repository, memory, access, recorder))
     if service is not None:
         await service.start()
     tasks = [asyncio.create_task(server.serve([one])) for server, one in zip(servers, sockets, strict=True)]
@@ -149,6 +165,18 @@ async def serve(settings: Settings, started: Callable[[Addresses, Models], None]
     with contextlib.suppress(asyncio.TimeoutError):
         await asyncio.wait_for(repository.drain(), settings.drain_seconds)
     memory.unregister()
+    if telemetry is not None:
+        await asyncio.to_thread(telemetry.close)
+
+
+def _telemetry(endpoint: str | None, recorder: Recorder) -> Telemetry | None:
+    if endpoint is None:
+        return None
+    from .telemetry import Telemetry
+
+    telemetry = Telemetry(endpoint)
+    recorder.add(telemetry)
+    return telemetry
 
 
 def _check(settings: Settings, access: Access) -> None:

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 
 from .datatypes import aligned_bytes
-from .failures import NotFound, RequestError
+from .failures import Failed, NotFound, RequestError
 
 _FOLDER = "/dev/shm"
 _KEY = re.compile(r"/?[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
@@ -53,7 +53,8 @@ class Region:
         Raises
         ------
         RequestError
-            It is larger than the ``size`` that the client gave, the region, or what is left of its segment.
+            It is larger than the ``size`` that the client gave, the region, or what is left of its segment; or there is no
+            memory left.
         """
         self._check(offset, size)
         if content.nbytes > size:
@@ -63,8 +64,11 @@ class Region:
         if os.fstat(self.descriptor).st_size < self.offset + offset + content.nbytes:
             raise RequestError(f"shared memory region {self.name!r}: its segment is shorter than it was")
         done = 0
-        while done < content.nbytes:
-            done += os.pwrite(self.descriptor, content[done:], self.offset + offset + done)
+        try:
+            while done < content.nbytes:
+                done += os.pwrite(self.descriptor, content[done:], self.offset + offset + done)
+        except OSError as error:  # a segment takes memory only where it was written
+            raise Failed(f"shared memory region {self.name!r}: cannot be written ({error.strerror})") from None
 
     def _check(self, offset: int, size: int) -> None:
         if offset < 0 or size < 0 or offset + size > self.byte_size:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, ClassVar
 
@@ -37,7 +37,9 @@ class _GenerateParameters(_Sampled):
     details: bool = False
 
 
-class _GenerateRequest(msgspec.Struct):
+class GenerateRequest(msgspec.Struct):
+    """A request of the generate extension."""
+
     text_input: str
     parameters: _GenerateParameters = msgspec.field(default_factory=_GenerateParameters)
 
@@ -75,7 +77,9 @@ _WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
 """Values, apart from null, with which a field that is not available may be sent."""
 
 
-class _CompletionRequest(_OpenAiRequest, kw_only=True):
+class CompletionRequest(_OpenAiRequest, kw_only=True):
+    """A request for completions."""
+
     prompt: str | list[str | int | list[int]]
 
 
@@ -89,7 +93,9 @@ class _Message(msgspec.Struct):
     content: str | list[_Part] | None = None
 
 
-class _ChatRequest(_OpenAiRequest, kw_only=True):
+class ChatRequest(_OpenAiRequest, kw_only=True):
+    """A request for an answer of a conversation."""
+
     messages: list[_Message]
     max_completion_tokens: int | None = None
 
@@ -144,17 +150,34 @@ class GenerateCall(TextCall):
         "stop": "eos_token", "stop_text": "stop_sequence", "length": "length", "context": "length",
     }  # fmt: skip
 
-    def __init__(self, body: memoryview, model: str, version: str, stream: bool) -> None:
-        request = _decode(body, _GenerateRequest)
+    def __init__(self, request: GenerateRequest, model: str, version: str, stream: bool) -> None:
         self.model, self.version, self.stream = model, version, stream
         self._parameters = request.parameters
         self.prompts = [TextPrompt(text=request.text_input)]
         self._served = {"model_name": model, "model_version": version}
 
+    @classmethod
+    def of_body(cls, body: memoryview, model: str, version: str, stream: bool) -> GenerateCall:
+        """Read a request of HTTP."""
+        return cls(_decode(body, GenerateRequest), model, version, stream)
+
+    @classmethod
+    def of_parameters(cls, text: str, parameters: Mapping[str, Any], model: str, version: str) -> GenerateCall:
+        """Read a request of gRPC, whose parameters have the same names."""
+        try:
+            options = msgspec.convert(dict(parameters), _GenerateParameters)
+        except msgspec.ValidationError as error:
+            raise RequestError(f"the parameters are not what is expected: {error}") from None
+        return cls(GenerateRequest(text, options), model, version, stream=True)
+
     def options(self, queue: TextQueue) -> list[TextOptions]:
         """Return the options; the model's are the default."""
         self._served["model_version"] = queue.model.version
-        return _options(self._parameters, queue, [self._parameters.max_tokens or _GENERATE_TOKENS])
+        return _options(
+            self._parameters,
+            queue,
+            [_GENERATE_TOKENS if self._parameters.max_tokens is None else self._parameters.max_tokens],
+        )
 
     def event(self, number: int, piece: TextPiece) -> dict[str, Any] | None:
         """Return the text of a piece; with ``details`` its token and the reason of the end."""
@@ -248,7 +271,7 @@ class CompletionCall(_OpenAiCall):
     prefix, kind, stream_kind = "cmpl", "text_completion", "text_completion"
 
     def __init__(self, body: memoryview) -> None:
-        request = _decode(body, _CompletionRequest)
+        request = _decode(body, CompletionRequest)
         super().__init__(request, _prompts(request.prompt))
 
     def max_tokens(self) -> int | None:
@@ -266,7 +289,7 @@ class ChatCall(_OpenAiCall):
     prefix, kind, stream_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
     def __init__(self, body: memoryview) -> None:
-        request = _decode(body, _ChatRequest)
+        request = _decode(body, ChatRequest)
         if not request.messages:
             raise RequestError("'messages' is empty; at least one message is needed")
         messages = [{"role": each.role, "content": _content(each)} for each in request.messages]

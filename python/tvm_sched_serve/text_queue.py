@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tvm_sched.errors import InputError
+from tvm_sched.errors import ExecutionError, InputError
 
 from .execution_queue import CANCELLED, Observer, QueueOptions, Statistics
 from .failures import Busy, Failed, Late, RequestError
+from .request_context import Recorder, RequestContext, RunRecord
 from .served_text import ServedText, TextPrompt
 
 if TYPE_CHECKING:
@@ -100,6 +103,7 @@ class GeneratingText:
     first_seconds: float = 0.0
     sequence: GeneratedSequence | None = None
     stops: StopTexts | None = None
+    context: RequestContext | None = None
 
 
 class TextQueue:
@@ -116,6 +120,7 @@ class TextQueue:
         self.options = options
         self.statistics = Statistics()
         self.observe: Observer = lambda status, seconds, timing: None
+        self.recorder = Recorder()
         self.observe_text: Callable[[TextTiming], None] = lambda timing: None
         self._live: set[GeneratingText] = set()
         self._new: list[GeneratingText] = []
@@ -142,7 +147,13 @@ class TextQueue:
         """Return the seconds after which a place should be free."""
         return max(1, min(60, math.ceil(self.waiting * self._seconds / self.model.generator.places)))
 
-    async def start(self, prompts: Sequence[TextPrompt], options: Sequence[TextOptions]) -> list[GeneratingText]:
+    def record_timelines(self, wanted: bool) -> None:
+        """Let the executor record the timelines of further steps, or no more."""
+        self.model.generator.module.configure(trace=wanted)
+
+    async def start(
+        self, prompts: Sequence[TextPrompt], options: Sequence[TextOptions], context: RequestContext | None = None
+    ) -> list[GeneratingText]:
         """Begin to generate a text for each prompt; the caller reads them with `pieces`, then calls `finish`.
 
         Raises
@@ -155,7 +166,9 @@ class TextQueue:
             raise Busy(f"{self.waiting} texts wait for the model, as many as may", self.retry_after())
         pieces: asyncio.Queue[tuple[int, TextPiece | RequestError]] = asyncio.Queue()
         pairs = enumerate(zip(prompts, options, strict=True))
-        texts = [GeneratingText(number, prompt, each, pieces) for number, (prompt, each) in pairs]
+        texts = [GeneratingText(number, prompt, each, pieces, context=context) for number, (prompt, each) in pairs]
+        if context is not None:
+            context.queued_ns = time.perf_counter_ns()
         self._live.update(texts)
         self._new += texts
         self._idle.clear()
@@ -165,6 +178,8 @@ class TextQueue:
                 await text.began.wait()
                 if text.refused is not None:
                     raise text.refused
+            if context is not None:
+                context.run_ns = time.perf_counter_ns()
         except BaseException as error:
             self.leave(texts)
             self._count(error, texts[0].since)
@@ -250,23 +265,27 @@ class TextQueue:
             except InputError as error:
                 text.refused = RequestError(str(error))
             except Exception as error:
-                LOG.error("model %s version %s: %s", self.model.name, self.model.version, error)
+                LOG.error("model %s version %s: %s%s", self.model.name, self.model.version, error, _ids([text]))
                 text.refused = Failed("the prompt could not be read; the server's log says why")
             else:
                 text.stops = StopTexts(options.stop)
                 text.prompt_tokens = len(text.sequence.prompt)
                 self._started[id(text.sequence)] = text
         loop.call_soon_threadsafe(_begin, new)
+        begin_ns = time.perf_counter_ns()
         try:
             tokens = generator.step()
         except Exception as error:
-            LOG.error("model %s version %s: %s", self.model.name, self.model.version, error)
+            ids = _ids(list(self._started.values()))
+            LOG.error("model %s version %s: %s%s", self.model.name, self.model.version, error, ids)
             for text in self._started.values():
                 if text.sequence is not None:
                     generator.cancel(text.sequence)
                 pieces.append((text, Failed("a step failed; the server's log says why")))
             self._started.clear()
             tokens = []
+        if self.recorder.watched and self._started:
+            self._record(begin_ns)
         for token in tokens:
             text = self._started[id(token.sequence)]
             piece = self._piece(text, token)
@@ -276,12 +295,25 @@ class TextQueue:
                 del self._started[id(token.sequence)]
         loop.call_soon_threadsafe(self._stepped, pieces, bool(tokens))
 
+    def _record(self, begin_ns: int) -> None:
+        end_ns, timeline = time.perf_counter_ns(), None
+        if self.recorder.timelines:
+            with suppress(ExecutionError):  # the recording began within the step
+                timeline = self.model.generator.module.timeline()
+        ids = list(dict.fromkeys(each.context.id for each in self._started.values() if each.context is not None))
+        name = threading.current_thread().name
+        self.recorder.run(RunRecord(self.model.name, self.model.version, name, begin_ns, end_ns, ids, timeline))
+
     def _piece(self, text: GeneratingText, token: Token) -> TextPiece:
         assert text.stops is not None
         shown, stopped = text.stops.add(token.text, bool(token.finished))
         text.tokens += 1
         if text.tokens == 1:
             text.first_seconds = time.perf_counter() - text.since
+        if text.context is not None:
+            text.context.tokens += 1
+            text.context.split_ns = time.perf_counter_ns()
+            text.context.computed_ns = text.context.computed_ns or text.context.split_ns
         return TextPiece(shown, token.id, "stop_text" if stopped else token.finished)
 
     def _stepped(self, pieces: list[tuple[GeneratingText, TextPiece | RequestError]], generated: bool) -> None:
@@ -299,6 +331,12 @@ class TextQueue:
                 self._seconds = 0.9 * self._seconds + 0.1 * seconds if self._seconds else seconds
                 self.observe_text(TextTiming(text.prompt_tokens, text.tokens, text.first_seconds, seconds))
         self._dispatch()
+
+
+def _ids(texts: Sequence[GeneratingText]) -> str:
+    """Return the ids of texts' requests for a message."""
+    ids = dict.fromkeys(text.context.id for text in texts if text.context is not None)
+    return f" (requests {', '.join(ids)})" if ids else ""
 
 
 def _begin(texts: Sequence[GeneratingText]) -> None:

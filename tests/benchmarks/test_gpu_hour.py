@@ -1,12 +1,13 @@
 """The pages of GPU measurements are what the kept records say, and the hour on a GPU is rehearsed on an emulated one."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from gpu_steps import pages
+from gpu_steps import concurrency, pages
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = sorted((ROOT / "benchmarks/data").glob("gpu_record_*.jsonl"))
@@ -34,12 +35,76 @@ def test_the_last_figure_of_a_case_counts(tmp_path):
     assert found["networks"]["n"]["times"] == {"ours, one": 1, "ours, opara": 2}
 
 
+NCU = """==PROF== Connected to process 7
+"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"
+"0","7","k","gpu__time_duration.sum","nsecond","2,000"
+"0","7","k","sm__cycles_active.avg.pct_of_peak_sustained_elapsed","%","90.5"
+"1","7","graph","gpu__time_duration.sum","usecond","1,250.5"
+"1","7","graph","sm__cycles_active.avg.pct_of_peak_sustained_elapsed","%","42.25"
+"""
+
+
+def test_the_longest_workload_of_ncu_is_the_graph():
+    assert concurrency.busy(NCU) == {"busy_percent": 42.25, "us": 1250.5, "workloads": 2}
+    with pytest.raises(ValueError, match="printed no table: ==ERROR== ERR_NVGPUCTRPERM"):
+        concurrency.busy("==ERROR== ERR_NVGPUCTRPERM")
+
+
+def test_pages_of_streams_pairs_and_peers(tmp_path):
+    times = {"ours, one": {"median_us": 300.0}, "ours, opara, best": {"median_us": 200.0}}
+    rows = [
+        {"step": "streams", "case": "net", "times": times, "predicted": {"ours, one": 100.0}},
+        {"step": "issuing", "case": "net, one", "times": {"1 threads": {"median_us": 500.0}}},
+        {"step": "efficiency", "case": "net, opara, best", "busy_percent": 61.0},
+        {"step": "pairs", "case": "a", "us": 2.0, "shares": [0.25, 0.5]},
+        {"step": "pairs", "case": "b", "us": 2.0, "shares": [1.0]},
+        {"step": "pairs", "case": "a and b", "ratio": 0.75},
+        {"step": "values", "case": "v", "error": 1e-7, "tolerance": 1e-4},
+        {"step": "states", "case": "s", "steps": 12, "error": 1e-7, "tolerance": 1e-5},
+        {"step": "peers", "case": "from GPU 0 to GPU 1", "gb_s": {"pulled": 200.0, "pushed": 210.0, "staged": 25.0}},
+        {
+            "step": "peers", "case": "v", "devices": 2, "error": 1e-7,
+            "times": {"try, graph": {"median_us": 90.0}, "never, graph": {"median_us": 120.0}},
+        },
+    ]  # fmt: skip
+    record = tmp_path / "record.jsonl"
+    record.write_text("\n".join(json.dumps({"status": "done", **row}) for row in rows))
+    pages.pages([record], tmp_path)
+    text = {name: (tmp_path / f"gpu_{name}.md").read_text() for name in ("streams", "pairs", "runtime")}
+    assert "| opara, best | 200 (1.50) | – | 61 |" in text["streams"]
+    assert "| one | 300 (1.00) | 100 | – |" in text["streams"]
+    assert "| net, one | 500 |" in text["streams"]
+    assert "| a and b | 50 % and 100 % | 0.75 |" in text["pairs"]
+    assert "| from GPU 0 to GPU 1 | 200.0 | 210.0 | 25.0 |" in text["runtime"]
+    assert "| v | 2 | 90 | 120 | 1e-07 |" in text["runtime"]
+    assert "| s | 12 | 1e-07 | 1e-05 |" in text["runtime"]
+
+
 @pytest.mark.thorough
 def test_the_hour_is_rehearsed(tmp_path):
-    hour, record = [sys.executable, "benchmarks/gpu_hour.py"], tmp_path / "record.jsonl"
-    subprocess.run([*hour, "prepare", "--folder", tmp_path / "hour", "--rehearsal"], check=True, cwd=ROOT)
-    emulated = [sys.executable, "tests/cuda_emulator/run.py", "--", *hour, "run", "--folder", tmp_path / "hour"]
-    subprocess.run([*emulated, "--record", record, "--quick", "--budget", "600"], check=True, cwd=ROOT)
+    record = tmp_path / "record.jsonl"
+    hour = [
+        sys.executable,
+        "tests/cuda_emulator/run.py",
+        "--devices",
+        "3",
+        "--",
+        sys.executable,
+        "benchmarks/gpu_hour.py",
+    ]
+    environment = {**os.environ, "GPU_HOUR_WORK": str(tmp_path / "work")}
+
+    def call(*arguments):
+        subprocess.run([*hour, *arguments, "--folder", tmp_path / "hour"], check=True, cwd=ROOT, env=environment)
+
+    call("prepare", "--rehearsal")
+    call("run", "--record", record, "--quick", "--budget", "600")
     rows = [json.loads(line) for line in record.read_text().splitlines()]
     assert not [row for row in rows if row.get("status") == "failed"]
-    assert {row["step"] for row in rows if row.get("status") == "done"} >= {"environment", "values", "cold_start"}
+    done = {row["step"] for row in rows if row.get("status") == "done" and row["case"] != "step"}
+    assert done >= {"environment", "values", "states", "cold_start", "peers", "streams", "pairs", "kernels", "networks"}
+    assert {row["case"] for row in rows if row["step"] == "peers"} >= {
+        "GPU 0 with itself",
+        "from GPU 1 to GPU 0",
+        "branches schedule 1",
+    }

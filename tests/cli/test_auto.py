@@ -86,12 +86,15 @@ def gains(**changes):
 
 def test_the_lines_give_the_ratio_of_the_measured_times():
     assert gains() == [
-        "m.onnx on two cores: 10.0 ms (in parallel)",
+        "m.onnx on two cores: 10.0 ms (operators in parallel)",
         "1.25 times as fast as one device (10.0 ms against 12.5 ms)",
         "ONNX Runtime: not installed",
     ]
     slower = Rival(name="ONNX Runtime 1", seconds=0.005, ours=0.010, quiet=False, difference=2e-6)
     assert gains(onnxruntime=slower, one_device=None, others=["logical devices"])[1:] == [
-        "one device is fastest here (tried: logical devices)",
-        "0.50 times as fast as ONNX Runtime 1 (10.0 ms against 5.00 ms, outputs within 2e-06; other processes were busy)",
+        "one device is fastest here (not faster: a device for each core)",
+        "0.50 times as fast as ONNX Runtime 1 (10.0 ms against 5.00 ms, outputs within 2e-06 of the largest; other "
+        "processes were busy)",
     ]
+    same = Rival(name="ONNX Runtime 1", seconds=0.010, ours=0.010, quiet=True, difference=0.0)
+    assert gains(onnxruntime=same)[2] == "as fast as ONNX Runtime 1 (10.0 ms against 10.0 ms, equal outputs)"

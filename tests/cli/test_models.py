@@ -166,6 +166,44 @@ def test_ctrl_c_says_what_is_in_the_cache(tmp_path):
     assert not (tmp_path / "m.so").exists()
 
 
+SEARCHES = """
+import os, signal
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm_sched.schedulers.anytime import scheduler
+from tvm_sched.search_budget import Turn
+
+class Interrupted:
+    name = "interrupted"
+
+    def step(self, state, part):
+        os.kill(os.getpid(), signal.SIGINT)
+        while True:
+            pass
+
+turns = scheduler.turns
+scheduler.turns = lambda *a, **k: [*turns(*a, **k)[:1], Turn(Interrupted(), 1.0)]
+
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((4, 8), "float32")):
+        return R.concat((R.exp(R.nn.softmax(x)), R.sin(R.nn.softmax(R.negative(x)))))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs fork and sigwaitinfo")
+def test_ctrl_c_in_the_search_compiles_the_best_schedule_so_far(tmp_path):
+    (tmp_path / "m.py").write_text(SEARCHES)
+    command = [*PROGRAM, "compile", "m.py", "-t", "v100-server", "--costs", "roofline", "-o", "m.so", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "interrupted: going on with the best schedule so far; Ctrl-C again ends at once" in done.stderr
+    assert "interrupted" in done.stdout, "the status of the schedule"
+    assert subprocess.run([*PROGRAM, "run", "m.so", "--repeat", "1"], cwd=tmp_path, check=False).returncode == 0
+
+
 def test_a_model_that_tvm_cannot_compile(fails, tmp_path):
     """Status 2, and in one line the model, TVM's pass and its reason."""
     path = tmp_path / "squares.py"

@@ -121,7 +121,10 @@ struct Relay {
 
 class CudaTest : public ::testing::Test {
  protected:
-  void SetUp() override { Configure(4); }
+  void SetUp() override {
+    setenv("TVM_SCHED_PEERS", "trust", /*overwrite=*/1);  // copies are counted
+    Configure(4);
+  }
 };
 
 }  // namespace tvm_sched::runtime

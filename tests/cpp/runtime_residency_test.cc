@@ -51,15 +51,15 @@ TEST(Residency, SharedBytesCannotRemain) {
 TEST(Residency, WhatLiesElsewhereLeavesNoGap) {
   Plan plan = LoadedPlan();  // buffers at 0, 64, 128, 192 of device 0, at 0 of device 1
   plan.buffers.push_back(plan.buffers[2]);
-  plan.buffers.back().source.offset = {256};
+  plan.buffers.back().source.offset = {512};
   plan.buffers.push_back(plan.buffers.back());  // shares the bytes of the one before
   const std::vector<bool> elsewhere = BroughtBy(plan, {false, true, true, false});
   EXPECT_EQ(elsewhere, (std::vector<bool>{false, false, false, true, true, false, false}));
   const ArenaLayout layout = CloseGaps(plan, elsewhere);
-  EXPECT_EQ(layout.offsets[2].count, 0);
-  EXPECT_EQ(layout.offsets[5].count, 64);
-  EXPECT_EQ(layout.offsets[6].count, 64);
-  EXPECT_EQ(layout.sizes[0].count, 64 + 8);
+  EXPECT_EQ(layout.offsets[2].count, 128) << "a gap below 256 bytes stays";
+  EXPECT_EQ(layout.offsets[5].count, 256) << "at a multiple of 256, as before";
+  EXPECT_EQ(layout.offsets[6].count, 256);
+  EXPECT_EQ(layout.sizes[0].count, 256 + 8);
   EXPECT_EQ(layout.sizes[1].count, 0);
 }
 

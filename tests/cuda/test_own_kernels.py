@@ -12,6 +12,7 @@ from tvm_sched.errors import InputError
 from tvm_sched.relax import passes
 from tvm_sched.relax.codegen.cuda import compile_image, find_nvcc
 from tvm_sched.relax.lower.kernel_libraries import KERNELS
+from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import depthwise
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda.library import compile_sources
 from tvm_sched.relax.problem.operator_graph import extract
 
@@ -24,14 +25,19 @@ except InputError as error:
     NVCC = str(error)
 
 
-def lowered(function, *shapes, dtype="float16"):
-    lower = passes.LowerToKernels(libraries=("handwritten_cuda",), device_kind="cuda", archs=["sm_90"])
+OURS = ("handwritten_cuda",)
+BOTH = (*OURS, "nvidia")
+"""With NVIDIA's libraries, convolutions of half precision have channels last."""
+
+
+def lowered(function, *shapes, dtype="float16", libraries=OURS):
+    lower = passes.LowerToKernels(libraries=libraries, device_kind="cuda", archs=["sm_90"])
     return lower(model(function, *shapes, dtype=dtype))
 
 
-def taken(function, *shapes, dtype="float16"):
+def taken(function, *shapes, dtype="float16", libraries=OURS):
     """The descriptions of the kernels, and the kinds of all."""
-    mod = lowered(function, *shapes, dtype=dtype)
+    mod = lowered(function, *shapes, dtype=dtype, libraries=libraries)
     documents = dict(mod.attrs.items()).get(KERNELS, {})
     kinds = [operator.kind for operator in extract(mod).graph.operators]
     return [json.loads(str(document))["kernel"] for document in documents.values()], kinds
@@ -166,6 +172,38 @@ def test_all_compile(monkeypatch):
     functions, binary, _ = compile_sources({f"k{i}": kernel for i, kernel in enumerate(kernels)})
     assert {kernel["kind"] for kernel in kernels} == {"attention", "softmax", "argsort", "cumsum"}
     assert all(launch["symbol"].encode() in binary for f in functions.values() for launch in f["launches"])
+
+
+def test_depthwise_convolutions_with_channels_last():
+    weights, bias = constant(16, 1, 3, 5, dtype="float16"), constant(1, 16, 1, 1, dtype="float16")
+
+    def layer(emit, x, factor=None):
+        y = emit(op.nn.conv2d(x, weights, strides=(2, 1), padding=(1, 2), groups=16))
+        y = y if factor is None else emit(op.multiply(y, factor))
+        return op.nn.relu(emit(op.add(y, bias)))
+
+    (kernel,), kinds = taken(layer, (2, 16, 9, 12), libraries=BOTH)
+    assert "handwritten_cuda.depthwise_conv2d_bias_relu" in kinds
+    assert (kernel["layout"], kernel["bias"], kernel["activation"]) == ("NHWC", True, "relu")
+    assert kernel["input"] == [2, 16, 9, 12]
+    assert kernel["output"] == [2, 16, 5, 12]
+    _, function = depthwise.render("k", kernel)
+    assert function["tensors"] == 4
+    assert function["launches"][0]["grid"] == [-(-2 * 5 * 3 * 2 // 128), 1, 1], "a thread for 4 pixels and 8 channels"
+    assert "archs" not in function["convolution"]
+    factor = constant(1, 16, 1, 1, dtype="float16")
+    (kernel,), _ = taken(lambda emit, x: layer(emit, x, factor), (2, 16, 9, 12), libraries=BOTH)
+    assert kernel["bias"], "the factor is folded into the weights"
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "dtype"), [(12, 12, "float16"), (16, 16, "float32"), (16, 4, "float16"), (16, 1, "float16")]
+)
+def test_convolutions_that_are_left_to_others(channels, groups, dtype):
+    weights = constant(channels, channels // groups, 3, 3, dtype=dtype)
+    layer = lambda emit, x: op.nn.conv2d(x, weights, groups=groups)  # noqa: E731
+    _, kinds = taken(layer, (1, channels, 6, 6), dtype=dtype, libraries=BOTH)
+    assert not any("depthwise" in kind for kind in kinds)
 
 
 @pytest.mark.skipif(NVCC is not None, reason=f"nothing can be compiled for GPUs here: {NVCC}")

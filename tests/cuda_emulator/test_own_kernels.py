@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("tvm")
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
-from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import attention_source  # noqa: E402
+from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import attention_source, depthwise  # noqa: E402
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import normalizations as rows  # noqa: E402
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import sorts_and_scans as lines  # noqa: E402
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda.library import header  # noqa: E402
@@ -154,6 +154,59 @@ def test_rows(gpu, kind, vectors, dtype):
         expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * weights[0] + sum(weights[1:])
     found = run(gpu, rows, kernel, x, *given, np.empty_like(x))
     np.testing.assert_allclose(found.astype("float64"), expected, rtol=0, atol=EXACT[dtype] * np.abs(expected).max())
+
+
+def depthwise_kernel(dtype, image, window, strides, padding, dilation, fused):
+    """The description and the arrays: input and weights of two images, 16 channels, channels last."""
+    extents = [(image[k] + 2 * padding[k] - dilation[k] * (window[k] - 1) - 1) // strides[k] + 1 for k in range(2)]
+    kernel = {
+        "kind": depthwise.KIND, "dtype": dtype, "tf32": False, "layout": "NHWC", "input": [2, 16, *image],
+        "weights": [16, 1, *window], "output": [2, 16, *extents], "padding": padding, "strides": strides,
+        "dilation": dilation, "groups": 16, "residual": False, "bias": "bias" in fused,
+        "activation": "relu" if "relu" in fused else "",
+    }  # fmt: skip
+    x = numbers(2, *image, 16, dtype=DTYPES[dtype])
+    return kernel, x, numbers(16, *window, 1, dtype=DTYPES[dtype], seed=1), np.empty((2, *extents, 16), DTYPES[dtype])
+
+
+def depthwise_convolution(kernel, x, w, bias):
+    """In float64."""
+    (top, left), (rows, columns), (down, right) = (kernel[n] for n in ("padding", "dilation", "strides"))
+    padded = np.pad(x.astype("float64"), ((0, 0), (top, top), (left, left), (0, 0)))
+    result = np.zeros((2, *kernel["output"][2:], 16)) + bias.astype("float64")
+    height, width = kernel["output"][2:]
+    for r in range(w.shape[1]):
+        for s in range(w.shape[2]):
+            part = padded[:, r * rows :: down, s * columns :: right][:, :height, :width]
+            result += part * w[:, r, s, 0].astype("float64")
+    return np.where(result < 0, 0, result) if kernel["activation"] == "relu" else result
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    ("image", "window", "strides", "padding", "dilation", "fused"),
+    [
+        ((9, 10), (3, 3), [1, 1], [1, 1], [1, 1], "bias and relu"),
+        ((11, 8), (5, 3), [2, 1], [2, 0], [1, 1], "bias"),
+        ((12, 13), (3, 3), [1, 2], [0, 2], [2, 3], "nothing"),
+        ((4, 3), (7, 7), [1, 1], [3, 3], [1, 1], "relu"),
+    ],
+)
+def test_depthwise_convolutions(gpu, image, window, strides, padding, dilation, fused, dtype):
+    kernel, x, w, out = depthwise_kernel(dtype, image, window, strides, padding, dilation, fused)
+    bias = [numbers(16, dtype=DTYPES[dtype], seed=2)] if kernel["bias"] else []
+    expected = depthwise_convolution(kernel, x, w, bias[0] if bias else np.zeros(16))
+    found = run(gpu, depthwise, kernel, x, w, *bias, out)
+    np.testing.assert_allclose(found.astype("float64"), expected, rtol=0, atol=EXACT[dtype] * np.abs(expected).max())
+
+
+def test_not_a_number_passes_a_depthwise_convolution_with_relu(gpu):
+    kernel, x, w, out = depthwise_kernel("float16", (5, 5), (3, 3), [1, 1], [1, 1], [1, 1], "relu")
+    x[1, 2, 2, 3] = np.nan
+    found = run(gpu, depthwise, kernel, x, w, out)
+    wrong = np.zeros(out.shape, bool)
+    wrong[1, 1:4, 1:4, 3] = True
+    np.testing.assert_array_equal(np.isnan(found), wrong)
 
 
 @pytest.mark.parametrize(("dtype", "result"), [("float32", "float32"), ("float16", "float16"), ("int8", "int64")])

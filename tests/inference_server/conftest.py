@@ -74,14 +74,14 @@ def language_artifact(tmp_path_factory):
 class Server:
     """A server as a process; ``http`` and ``grpc`` are HOST:PORT."""
 
-    def __init__(self, artifact, *options):
+    def __init__(self, artifact, *options, stderr=subprocess.PIPE):
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tvm_sched.run_artifact", "serve", str(artifact), "--port", "0", "--grpc-port", "0",
              "--json", "--threads", "1", *options],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdout=subprocess.PIPE, stderr=stderr, text=True,
         )  # fmt: skip
         line = self.process.stdout.readline()
-        assert line, self.process.stderr.read()
+        assert line, self.process.stderr and self.process.stderr.read()
         told = json.loads(line)
         self.http = told["http"].partition("//")[2]
         self.grpc = told.get("grpc")
@@ -97,7 +97,8 @@ class Server:
             return self.process.wait(30)
         finally:
             self.process.kill()
-            self.process.communicate()
+            if not self.process.stdout.closed:
+                self.process.communicate()
 
 
 @pytest.fixture(scope="session")
@@ -105,8 +106,8 @@ def start():
     """Start servers; they end with the tests."""
     servers = []
 
-    def make(*arguments):
-        servers.append(Server(*arguments))
+    def make(*arguments, **options):
+        servers.append(Server(*arguments, **options))
         return servers[-1]
 
     yield make
@@ -136,6 +137,9 @@ class BlockingModule:
 
         self.go = threading.Event()
         self.batches = []
+
+    def latency(self):
+        return 1.0
 
     def run(self, *arrays):
         self.batches.append(arrays[0].copy())

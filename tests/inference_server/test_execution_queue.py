@@ -1,10 +1,12 @@
 """The queue: order, batches, limits, time-outs, cancellation, drain. A run ends when the test lets it."""
 
 import asyncio
+import threading
 
 import numpy as np
 import pytest
 
+from tvm_sched.errors import ExecutionError
 from tvm_sched_serve.execution_queue import ExecutionQueue, QueueOptions
 from tvm_sched_serve.failures import Busy, Failed, Late, RequestError
 
@@ -188,5 +190,35 @@ def test_rows_that_no_batch_holds(blocking):
         apart = ExecutionQueue(made.model, QueueOptions())
         with pytest.raises(RequestError, match="allowed are"):
             await apart.submit(row(0, 3))
+
+    asyncio.run(work())
+
+
+def test_short_runs_need_no_other_thread(blocking):
+    """After some short runs they are made in the caller's thread, and after a long one in another again."""
+    made = blocking()
+    made.module.go.set()
+    threads, seconds = [], [1e-5]
+    run = made.module.run
+    made.module.run = lambda *arrays: threads.append(threading.current_thread()) or run(*arrays)
+    made.module.latency = lambda: seconds[0]
+
+    async def work():
+        queue = ExecutionQueue(made.model, QueueOptions())
+        x = np.ones((1, 3), np.float32)
+        for number in range(20):
+            np.testing.assert_array_equal((await queue.submit([x + number]))[0], x + number)
+        assert threads[-1] is threading.current_thread()
+        assert threads[0] is not threading.current_thread()
+        assert queue.runs_at_once
+        seconds[0] = 1e-3
+        await asyncio.gather(*(queue.submit([x]) for _ in range(5)))
+        assert threads[-1] is not threading.current_thread()
+        assert (queue.waiting, queue.running, queue.statistics.successes) == (0, 0, 25)
+        made.module.run = lambda *arrays: (_ for _ in ()).throw(ExecutionError("no memory"))
+        queue._latencies.extend([1e-5] * 20)
+        with pytest.raises(Failed):
+            await queue.submit([x])
+        await queue.drain()
 
     asyncio.run(work())

@@ -281,6 +281,41 @@ def test_a_killed_client_leaves_no_request_behind(start, artifacts):
     assert server.stop() == 0
 
 
+def test_a_full_disk_under_the_log_stops_nothing(start, artifacts, tmp_path):
+    """Every line of the log is lost; requests, a refused reload and the end are as always."""
+    copy_artifact(artifacts / "by1.so", tmp_path / "m.so")
+    with open("/dev/full", "wb") as full:
+        server = start(tmp_path, "--admin-port", "0", "--no-grpc", stderr=full)
+    x = np.ones((1, 8), np.float32)
+    (tmp_path / "m.damaged").write_bytes((tmp_path / "m.so").read_bytes()[:5000])
+    (tmp_path / "m.damaged").replace(tmp_path / "m.so")
+    assert post(server.administration, "/v2/repository/models/m/load")[0] == 400
+    status, _, document = post(f"http://{server.http}", "/v2/models/m/infer", body_of(x))
+    assert status == 200
+    np.testing.assert_array_equal(np.reshape(document["outputs"][0]["data"], (1, 4)), expected(x))
+    assert server.stop() == 0
+
+
+def test_no_room_for_an_output_in_shared_memory_is_told(monkeypatch, tmp_path):
+    import errno
+    import os
+
+    from tvm_sched_serve.failures import Failed
+    from tvm_sched_serve.shared_memory import Region
+
+    (tmp_path / "segment").write_bytes(bytes(16))
+    descriptor = os.open(tmp_path / "segment", os.O_RDWR)
+    region = Region("part", "/part", 0, 16, descriptor)
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(Failed, match=r"'part': cannot be written \(No space left"):
+        region.write(0, 16, memoryview(bytes(16)))
+    os.close(descriptor)
+
+
 def test_tls(start, artifacts, tmp_path):
     import shutil
 

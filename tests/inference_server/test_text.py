@@ -3,6 +3,7 @@
 import asyncio
 import http.client
 import json
+import queue
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,12 @@ from tvm_sched_serve.failures import Busy, Failed, Late, RequestError
 from tvm_sched_serve.served_text import ServedText, TextPrompt
 from tvm_sched_serve.text_queue import StopTexts, TextOptions, TextQueue
 
-openai = pytest.importorskip("openai")
+pytest.importorskip("openai")
+pytest.importorskip("tritonclient")
+import openai
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
 MESSAGES = [{"role": "system", "content": "Short."}, {"role": "user", "content": "Hi"}]
 CHAT = "<s><system>Short.\n<user>Hi\n<assistant>"
 PROMPT = np.random.default_rng(3).integers(3, 259, 20).tolist()
@@ -66,6 +72,53 @@ def test_models(client, language_server):
     connection.request("GET", "/v2/models/model")
     described = json.loads(connection.getresponse().read())
     assert described["inputs"] == [{"name": "text_input", "datatype": "BYTES", "shape": [1]}]
+
+
+def text_input(prompt):
+    entry = triton.InferInput("text_input", [1], "BYTES")
+    entry.set_data_from_numpy(np.array([prompt.encode()], np.object_))
+    return [entry]
+
+
+def test_grpc_gives_a_text_as_a_whole_or_piece_by_piece(language_server, generator):
+    expected = own(generator, "Once", 9).text
+    wanted = {"max_tokens": 9, "temperature": 0.0}
+    answers = queue.Queue()
+    with triton.InferenceServerClient(language_server.grpc) as opened:
+        whole = opened.infer("model", text_input("Once"), parameters=wanted, request_id="seven")
+        assert whole.as_numpy("text_output")[0].decode() == expected
+        opened.start_stream(lambda result, error: answers.put((result, error)))
+        opened.async_stream_infer("model", text_input("Once"), parameters=wanted, request_id="eight")
+        pieces, last = [], False
+        while not last:
+            result, error = answers.get(timeout=60)
+            assert error is None
+            pieces.append(result.as_numpy("text_output")[0].decode())
+            response = result.get_response()
+            assert response.id == "eight"
+            last = response.parameters["triton_final_response"].bool_param
+        opened.stop_stream()
+    assert "".join(pieces) == expected
+    assert len(pieces) > 1
+
+
+def test_wrong_texts_over_grpc_are_told(language_server):
+    numbers = triton.InferInput("x", [1], "FP32")
+    numbers.set_data_from_numpy(np.zeros(1, np.float32))
+    two = triton.InferInput("text_input", [2], "BYTES")
+    two.set_data_from_numpy(np.array([b"a", b"b"], np.object_))
+    binary = triton.InferInput("text_input", [1], "BYTES")
+    binary.set_data_from_numpy(np.array([b"\xff"], np.object_))
+    with triton.InferenceServerClient(language_server.grpc) as opened:
+        for inputs, parameters, message in (
+            ([numbers], {}, "expected text_input"),
+            ([two], {}, "BYTES"),
+            ([binary], {}, "not UTF-8"),
+            (text_input("a"), {"max_tokens": 0}, "1 or more"),
+            (text_input("a"), {"temperature": "warm"}, "float"),
+        ):
+            with pytest.raises(InferenceServerException, match=message):
+                opened.infer("model", inputs, parameters=parameters)
 
 
 @pytest.mark.parametrize("stream", [False, True])

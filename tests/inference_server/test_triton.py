@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from inference_server_values import copy_artifact, expected
 
+from tvm_sched._library import library_path
 from tvm_sched.errors import InputError
 from tvm_sched_serve import triton_export
 from tvm_sched_serve.datatypes import TensorType
@@ -58,6 +59,27 @@ def test_configuration_has_batches_and_instances_of_the_artifact():
     assert 'input [ { name: "s" data_type: TYPE_INT8 dims: [ 1 ] reshape { shape: [ ] } } ]' in text
     assert "max_batch_size: 0" in text
     assert "dynamic_batching" not in text
+
+
+@pytest.fixture
+def backend_library():
+    library = library_path().with_name("libtriton_tvm_sched.so")
+    if not library.is_file():
+        pytest.skip(f"{library.name} was not built")
+    return library
+
+
+def test_the_library_of_the_backend_is_in_the_models_folder(backend_library, artifacts, tmp_path):
+    arguments = [str(artifacts / "by1.so"), "-o", str(tmp_path), "--backend", "cpp", "--threads", "2"]
+    assert main(arguments) == 0
+    assert {str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file()} == {
+        f"by1/1/{ARTIFACT}", f"by1/{backend_library.name}", "by1/libtvm_ffi.so", "by1/config.pbtxt"
+    }  # fmt: skip
+    text = (tmp_path / "by1" / "config.pbtxt").read_text()
+    assert 'backend: "tvm_sched"' in text
+    assert f'"libraries" value {{ string_value: "{backend_library.parent}' in text
+    assert main([*arguments, "--libraries", "/opt/a:/opt/b"]) == 0
+    assert '"libraries" value { string_value: "/opt/a:/opt/b" }' in (tmp_path / "by1" / "config.pbtxt").read_text()
 
 
 def test_what_triton_cannot_run_is_refused(artifacts, tmp_path, capsys, monkeypatch):
@@ -180,11 +202,13 @@ def ask(address, path, x):
 
 @pytest.mark.thorough
 @pytest.mark.slow
-def test_nvidias_server_gives_our_values(triton, repository, tmp_path, rows):
-    export_triton(repository, tmp_path / "plain", TritonOptions(threads=1))
-    export_triton(
-        repository / "small.so", tmp_path / "joined", TritonOptions(threads=1, instances=2, batch_delay=0.005)
-    )
+@pytest.mark.parametrize("backend", ["python", "cpp"])
+def test_nvidias_server_gives_our_values(triton, repository, tmp_path, rows, backend, request):
+    if backend == "cpp":
+        request.getfixturevalue("backend_library")
+    export_triton(repository, tmp_path / "plain", TritonOptions(threads=1, backend=backend))
+    joined = TritonOptions(threads=1, instances=2, batch_delay=0.005, backend=backend)
+    export_triton(repository / "small.so", tmp_path / "joined", joined)
     address = triton(tmp_path / "plain")
     np.testing.assert_array_equal(ask(address, "versioned/versions/1", rows(4)), expected(rows(4)))
     np.testing.assert_array_equal(ask(address, "versioned", rows(1)), expected(rows(1), 2))

@@ -177,3 +177,33 @@ def test_a_stage_for_a_gpu_takes_the_first_that_it_sees_and_keeps_its_parameters
     load_module = artifact.load_module
     monkeypatch.setattr(artifact, "load_module", lambda *files: StandIn(load_module(*files)))
     assert load_stage(exported, 1).configured == [{"devices": [0], "resident": 1.0}]
+
+
+def test_outputs_have_the_models_names(tmp_path):
+    pytest.importorskip("onnx")
+    from onnx import TensorProto, helper, numpy_helper
+
+    from tvm_sched.relax import compile_pipeline
+    from tvm_sched.run_artifact import main
+
+    shape = ["x", TensorProto.FLOAT, [2, 3]]
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["hidden"]),
+            helper.make_node("Relu", ["hidden"], ["h"]),
+            helper.make_node("MatMul", ["h", "w"], ["logits"]),
+        ],
+        "named",
+        [helper.make_tensor_value_info(*shape)],
+        [helper.make_tensor_value_info(name, *shape[1:]) for name in ("logits", "h")],
+        [numpy_helper.from_array(np.eye(3, dtype=np.float32), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made = compile_pipeline(model, "cpu2", 2, "equal-split", cost_model="roofline")
+    folder = made.export(tmp_path / "named.pipeline")
+    assert load_manifest(folder).output_names == ("logits", "h")
+    assert [output["name"] for output in load(folder).outputs()] == ["logits", "h"]
+    assert main([str(folder), "--json", "--repeat", "1", "-o", str(tmp_path)]) == 0
+    change(folder, lambda manifest: manifest.update(output_names=["y", "y"]))
+    with pytest.raises(InputError, match="have the names y, y"):
+        load_manifest(folder)

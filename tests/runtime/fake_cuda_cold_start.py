@@ -6,9 +6,10 @@ import ctypes
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from fake_cuda_cases import calls, driver, expect, main, register, same
+from fake_cuda_cases import calls, driver, expect, main, register, same, tvm_ffi
 from runtime_plans import PlanBuilder
 
 from tvm_sched.errors import ExecutionError, InputError
@@ -148,6 +149,48 @@ def preparation_opens_the_gpu_and_stages_say_so() -> None:
     assert copies["bytes"] == sum(SIZES.values()) - SIZES["odd"] + 64
     assert run["model"] == "partly"
     assert run["end_s"] > stages[names.index("open GPU 0")]["end_s"]
+
+
+def kernels_of_libraries_are_called_once_before_the_first_run() -> None:
+    """Those that touch GPU memory alone; the values of the first run are those of a run without it."""
+    register("doubled", 1)
+    x = np.arange(64, dtype="uint8")
+    warmed: list[str] = []
+
+    def module(backend: str) -> ScheduledModule:
+        builder = PlanBuilder("warm", backend, 1)
+        x, out = builder.argument("x", [64], "uint8"), builder.output([64], "uint8")
+        a, b = builder.arena(0, [64], "uint8"), builder.arena(0, [64], "uint8")
+        first = builder.kernel(0, "doubled", [x], [a])
+        builder.kernel(0, "summed", [b], [out], [builder.kernel(0, "summed", [a], [b], [first])])
+        return builder.module()
+
+    register("summed", 1)
+    for name in ("doubled", "summed"):
+        kernel = tvm_ffi.get_global_func(name)
+
+        def warm_up(*tensors: Any, name: str = name, kernel: Any = kernel) -> None:
+            warmed.append(name)
+            kernel(*tensors)
+
+        tvm_ffi.register_global_func(f"tvm_sched.warm_up:{name}", warm_up, override=True)
+    expected = module("cpu").run(x)
+    gpu = module("cuda")
+    gpu.prepare()
+    assert warmed == ["summed"], "the others read or write memory of the host"
+    assert "warm-up" in {stage["name"] for stage in gpu.stages()}
+    for _ in range(3):
+        same(gpu.run(x), expected)
+    assert warmed == ["summed"]
+    driver.fake_cuda_fail(b"cuStreamSynchronize", 0, 700)
+    other = module("cuda")
+    other.prepare()  # tells nobody: the first run does, if it fails, too
+    driver.fake_cuda_fail(b"nothing", 0, 0)
+    same(other.run(x), expected)
+    os.environ["TVM_SCHED_WARM_UP"] = "0"
+    warmed.clear()
+    module("cuda").prepare()
+    assert not warmed
 
 
 def small_loads_become_one_copy() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -69,6 +70,30 @@ def machines_are_described() -> None:
     assert by_name(gpu_checks(needed=True))["copies of GPU 0"].status == "failure"
 
 
+def peers_that_corrupt_bytes_are_told() -> None:
+    gpus.COPY_BYTES = 1 << 16
+    os.environ["TVM_SCHED_PEERS"] = "try"
+    driver.fake_cuda_spoil_peers(1)
+    checks = by_name(gpu_checks(needed=True))
+    for name in ("copies from GPU 0 to GPU 1", "copies from GPU 1 to GPU 0"):
+        assert checks[name].status == "failure"
+        assert "bytes arrive wrong" in checks[name].text
+        assert checks[name].data["pulled"] == 0 < checks[name].data["staged"]
+
+
+def rates_between_gpus_are_told() -> None:
+    gpus.COPY_BYTES = 1 << 16
+    for policy in ("try", "trust"):
+        os.environ["TVM_SCHED_PEERS"] = policy
+        check = by_name(gpu_checks(needed=True))["copies from GPU 0 to GPU 1"]
+        assert check.status == "ok"
+        assert min(check.data.values()) > 0
+    os.environ["TVM_SCHED_PEERS"] = "never"
+    check = by_name(gpu_checks(needed=True))["copies from GPU 0 to GPU 1"]
+    assert "through the host" in check.text
+    assert check.data["pulled"] == check.data["pushed"] == 0 < check.data["staged"]
+
+
 def an_iommu_without_virtualisation_is_told() -> None:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
@@ -81,7 +106,25 @@ def an_iommu_without_virtualisation_is_told() -> None:
         assert "dmar0" in found.text
         (root / "proc/cpuinfo").write_text("flags : fpu hypervisor vme")
         assert gpus.iommu_check(root).status == "ok"
-    assert "IOMMU" in by_name(gpu_checks(needed=True))
+        version = root / "proc/driver/nvidia/version"
+        version.parent.mkdir(parents=True)
+        open_module = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build\nGCC version: 12\n"
+        for number, name, joined, status in (
+            ("580.142", "NVIDIA RTX 6000 Ada Generation", True, "warning"),
+            ("580.142", "NVIDIA RTX 6000 Ada Generation", False, "ok"),
+            ("580.159.04", "NVIDIA RTX 6000 Ada Generation", True, "ok"),
+            ("580.142", "NVIDIA H100 80GB HBM3", True, "ok"),
+            ("595.71.05", "NVIDIA GeForce RTX 5090", True, "warning"),
+            ("595.71.05", "NVIDIA GeForce RTX 5090", False, "ok"),
+        ):
+            version.write_text(open_module.format(number))
+            here = [{"number": n, "name": name} for n in range(2)]
+            peers = [[True, joined], [joined, True]]
+            check = gpus.peer_driver_check(here, peers, root)
+            assert (check.status, number in check.text) == (status, True), check
+        version.unlink()
+        assert gpus.peer_driver_check(here, peers, root).status == "ok"
+    assert {"IOMMU", "driver and peers"} <= set(by_name(gpu_checks(needed=True)))
 
 
 if __name__ == "__main__":

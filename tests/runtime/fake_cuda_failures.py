@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+
 import numpy as np
+import pytest
 from fake_cuda_cases import calls, driver, main, modules, relay, same
+from fake_cuda_tensors import new_stream
 from runtime_plans import PlanBuilder
 
 from tvm_sched.errors import ExecutionError
@@ -56,6 +61,56 @@ def outputs_are_taken_again_once_nobody_holds_them() -> None:
     many = [module.run(x ^ k)[0] for k in range(20)]
     for k, value in enumerate(many):
         same([value], cpu.run(x ^ k))
+
+
+def pinned_outputs_are_where_the_gpu_wrote_them() -> None:
+    """What a caller holds is not written again; memory is pinned until it holds many, which are copied then."""
+    x, cpu = np.arange(4, dtype="uint8"), relay("cpu").module()
+    stream, there = new_stream(0), ctypes.c_uint64()
+    assert driver.cuMemAlloc_v2(ctypes.byref(there), ctypes.c_size_t(4)) == 0
+
+    def pinned(value: np.ndarray) -> bool:
+        address = ctypes.c_uint64(value.ctypes.data)
+        refused = driver.cuMemcpyAsync(there, address, ctypes.c_size_t(4), stream)
+        assert driver.cuStreamSynchronize(stream) == 0
+        return refused == 0
+
+    for graph in (False, True):
+        module = relay().module()
+        module.configure(devices=[0, 0], pinned_outputs=True, graph=graph)
+        held = [module.run(x ^ k)[0] for k in range(10)]
+        assert [pinned(value) for value in held] == [True] * 4 + [False] * 6
+        for k, value in enumerate(held):
+            same([value], cpu.run(x ^ k))
+        addresses = {value.ctypes.data for value in held[:4]}
+        made, graphs = calls("cuMemHostAlloc"), calls("cuGraphInstantiateWithFlags")
+        del held[:3], value
+        for k in range(20):
+            (value,) = module.run(x ^ k)
+            assert value.ctypes.data in addresses
+            same([value], cpu.run(x ^ k))
+        assert calls("cuMemHostAlloc") == made
+        assert calls("cuGraphInstantiateWithFlags") <= graphs + 3, "a graph for each address"
+        module.configure(pinned_outputs=False)
+        (value,) = module.run(x)
+        assert not pinned(value)
+        same([value], cpu.run(x))
+
+
+def any_number_of_threads_may_issue_a_run() -> None:
+    cpu, gpu, inputs, _ = modules(3)
+    expected = cpu.run(*inputs)
+    for count in ("1", "3", "12", ""):
+        os.environ["TVM_SCHED_ISSUING_THREADS"] = count
+        same(gpu.run(*inputs), expected)
+    for wrong in ("0", "many", "1000"):
+        os.environ["TVM_SCHED_ISSUING_THREADS"] = wrong
+        with pytest.raises(
+            ExecutionError, match=f'TVM_SCHED_ISSUING_THREADS is "{wrong}", expected a number from 1 to 999'
+        ):
+            gpu.run(*inputs)
+    os.environ.pop("TVM_SCHED_ISSUING_THREADS")
+    same(gpu.run(*inputs), expected)
 
 
 def inputs_may_begin_anywhere() -> None:

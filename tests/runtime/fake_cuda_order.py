@@ -245,6 +245,69 @@ def peers_reach_what_their_direction_allows() -> None:
             assert driver.fake_cuda_calls(b"copy between GPUs") == ((receiver, sender) in reached)
 
 
+def between_two(**settings: Any) -> int:
+    """Copies between GPUs of a run over two of them, whose values are right."""
+    x = np.arange(4, dtype="uint8")
+    (expected,) = relay("cpu").module().run(x)
+    module = relay().module()
+    module.configure(devices=[0, 1], **settings)
+    same(module.run(x), [expected])
+    driver.fake_cuda_fail(b"nothing", 0, 0)
+    count = driver.fake_cuda_calls(b"copy between GPUs")
+    same(module.run(x), [expected])
+    return int(driver.fake_cuda_calls(b"copy between GPUs")) - count
+
+
+def peers_whose_bytes_arrive_wrong_are_not_used() -> None:
+    os.environ["TVM_SCHED_PEERS"] = "trust"
+    assert between_two() == 1
+    os.environ["TVM_SCHED_PEERS"] = "try"
+    driver.fake_cuda_spoil_peers(1)
+    assert between_two() == 0
+    assert "peers" in {stage["name"] for stage in relay().module().stages()}
+    driver.fake_cuda_spoil_peers(0)
+    assert between_two() == 0, "what was found holds for the process"
+    os.environ["TVM_SCHED_PEERS"] = "sometimes"
+    with pytest.raises(ExecutionError, match='TVM_SCHED_PEERS is "sometimes", expected "try", "trust" or "never"'):
+        relay().module().run(np.arange(4, dtype="uint8"))
+
+
+def a_gpu_that_gets_no_access_is_no_peer() -> None:
+    """A GPU has a limited number of peers; the driver refuses more, although it says that they are possible."""
+    driver.fake_cuda_fail(b"cuCtxEnablePeerAccess", 1, 711)  # of GPU 1, which receives
+    assert between_two() == 0
+
+
+def peers_that_are_slower_than_the_host_are_not_copied_between() -> None:
+    os.environ["TVM_SCHED_PEERS"] = "try"
+    driver.fake_cuda_spoil_peers(2)
+    assert between_two() == 0
+
+
+def peers_that_are_right_are_used() -> None:
+    os.environ["TVM_SCHED_PEERS"] = "try"
+    driver.fake_cuda_spoil_peers(3)
+    assert between_two() == 1
+    os.environ["TVM_SCHED_PEERS"] = "never"
+    assert between_two() == 0
+
+
+def a_trial_of_peers_that_fails_is_told() -> None:
+    """Whichever call of the trial fails: an error says so, nothing is left, and the next run tries again."""
+    os.environ["TVM_SCHED_PEERS"] = "try"
+    x, module = np.arange(4, dtype="uint8"), relay().module()
+    module.configure(devices=[0, 1])
+    before = live()
+    for name in ("cuMemcpyAsync", "cuEventElapsedTime", "copy between GPUs", "cuStreamSynchronize"):
+        driver.fake_cuda_fail(name.encode(), 0, UNKNOWN)
+        with pytest.raises(ExecutionError, match="CUDA_ERROR_UNKNOWN"):
+            module.run(x)
+        assert live() == before
+    driver.fake_cuda_fail(b"cuMemHostAlloc", 0, 2)  # no room for a trial: the driver is trusted
+    (expected,) = relay("cpu").module().run(x)
+    same(module.run(x), [expected])
+
+
 def large_tensors_go_through_the_host_in_chunks() -> None:
     """Each of the two pieces of pinned memory is used several times, which values alone need not show."""
     size = 2 * (4 << 20) + 7

@@ -63,6 +63,11 @@ CASES = {
         ("independent_nodes_of_a_graph_come_in_any_order", 4, 1),
         ("pinned_memory_has_its_flags_and_its_limit", 4, 1),
         ("large_tensors_go_through_the_host_in_chunks", 2, 0),
+        ("peers_whose_bytes_arrive_wrong_are_not_used", 2, 1),
+        ("a_gpu_that_gets_no_access_is_no_peer", 2, 1),
+        ("peers_that_are_slower_than_the_host_are_not_copied_between", 2, 1),
+        ("peers_that_are_right_are_used", 2, 1),
+        ("a_trial_of_peers_that_fails_is_told", 2, 1),
         ("peers_reach_what_their_direction_allows", 4, 2),
         ("peers_reach_what_their_direction_allows", 4, 3),
         ("a_failure_of_each_call_is_told_and_leaves_nothing", 4, 1),
@@ -73,6 +78,7 @@ CASES = {
         ("memory_that_cannot_be_registered_is_allocated", 1, 1),
         ("a_module_goes_before_its_parameters_are_read", 1, 1),
         ("preparation_opens_the_gpu_and_stages_say_so", 1, 1),
+        ("kernels_of_libraries_are_called_once_before_the_first_run", 1, 1),
         ("small_loads_become_one_copy", 1, 1),
         ("few_streams_need_no_more_connections", 1, 1),
         ("many_streams_have_a_connection_each", 1, 1),
@@ -81,6 +87,8 @@ CASES = {
     "fake_cuda_failures": [
         ("a_capture_that_fails_anywhere_is_ended", 4, 1),
         ("outputs_are_taken_again_once_nobody_holds_them", 1, 1),
+        ("pinned_outputs_are_where_the_gpu_wrote_them", 1, 1),
+        ("any_number_of_threads_may_issue_a_run", 4, 1),
         ("inputs_may_begin_anywhere", 1, 1),
         ("large_inputs_and_outputs_are_copied_whole", 1, 1),
     ],
@@ -89,6 +97,8 @@ CASES = {
         ("faults_are_told", 4, 1),
         ("machines_are_described", 3, 0),
         ("an_iommu_without_virtualisation_is_told", 2, 1),
+        ("peers_that_corrupt_bytes_are_told", 2, 1),
+        ("rates_between_gpus_are_told", 2, 1),
     ],
 }
 """By script: cases, with the number of GPUs, and which of these reach each other's memory: 0 none, 1 all, 2 those of a pair

@@ -55,8 +55,13 @@ BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, con
     BindKernel(step, *std::move(function));
     if (!devices_) continue;
     preparations_.resize(plan_->steps.size());
+    warm_ups_.resize(plan_->steps.size());
     if (std::optional<ffi::Function> ready = lookup(kPrepareKernel + name)) {
       preparations_[step] = CallOf(step, *std::move(ready));
+    }
+    if (!InArenas(plan_->steps[step])) continue;
+    if (std::optional<ffi::Function> warm_up = lookup(kWarmUpKernel + name)) {
+      warm_ups_[step] = CallOf(step, *std::move(warm_up));
     }
   }
 }
@@ -80,6 +85,12 @@ void BoundPlan::BindArenas(const Arenas& arenas) {
 bool BoundPlan::InArena(int buffer) const {
   const bool away = !elsewhere_.empty() && elsewhere_[buffer];
   return plan_->buffers[buffer].source.kind == SourceKind::kArena && !away;
+}
+
+bool BoundPlan::InArenas(const Step& step) const {
+  const auto in_arena = [this](int buffer) { return InArena(buffer); };
+  return std::all_of(step.inputs.begin(), step.inputs.end(), in_arena) &&
+         std::all_of(step.outputs.begin(), step.outputs.end(), in_arena);
 }
 
 Tensor& BoundPlan::ViewFor(int buffer, int device) {

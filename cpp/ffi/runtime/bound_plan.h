@@ -28,6 +28,9 @@ namespace tvm_sched::runtime {
 /// Before the name of a kernel's function: one with the same arguments that only makes ready what
 /// the kernel's first launch on the current stream needs. Modules of kernels for GPUs have it.
 inline constexpr const char* kPrepareKernel = "tvm_sched.prepare:";
+/// Before the name of a kernel's function: one that does the same, to be called once before the
+/// first run. Modules have it whose kernels choose an algorithm, or load it, at their first call.
+inline constexpr const char* kWarmUpKernel = "tvm_sched.warm_up:";
 
 class BoundPlan {
  public:
@@ -59,6 +62,9 @@ class BoundPlan {
   const Bindings& bindings() const { return bindings_; }
   /// On GPUs, of each step: what its kernel can do before the first run, or nothing.
   const std::vector<Kernel>& preparations() const { return preparations_; }
+  /// The same for calls that compute, of kernels that touch arenas alone: there is nothing there
+  /// yet that they could spoil.
+  const std::vector<Kernel>& warm_ups() const { return warm_ups_; }
   /// On GPUs: of each buffer, the parameter in pinned memory that it is.
   const CudaBackend::PinnedBuffers& pinned() const { return pinned_; }
   /// On GPUs: the memory of arguments and outputs.
@@ -74,6 +80,7 @@ class BoundPlan {
 
   void BindArenas(const Arenas& arenas);
   bool InArena(int buffer) const;
+  bool InArenas(const Step& step) const;
   void AttachElsewhere(ParameterStore& parameters);
   /// The tensor that a kernel of `device` is given for a buffer outside the arenas.
   tvm::ffi::Tensor& ViewFor(int buffer, int device);
@@ -88,7 +95,7 @@ class BoundPlan {
   std::vector<std::vector<tvm::ffi::AnyView>> arguments_;  // of each step's kernel
   std::vector<Patch> patches_;
   Bindings bindings_;
-  std::vector<Kernel> preparations_;
+  std::vector<Kernel> preparations_, warm_ups_;
 
   std::shared_ptr<const cuda::Devices> devices_;  // null on CPUs
   std::vector<bool> elsewhere_;

@@ -68,8 +68,17 @@ ffi::Map<ffi::String, double> CudaCopyRates(int gpu, std::int64_t bytes) {
   });
 }
 
-double CudaPeerRate(int from, int to, std::int64_t bytes) {
-  return TranslateErrors([&] { return cuda::MeasurePeerCopies(from, to, {bytes}); });
+/// Bytes a second from one GPU to another, 0 where they are no peers: done by the receiver
+/// ("pulled"), by the sender ("pushed"), through the host ("staged"). "right" is 0 where the driver
+/// promises peer access and bytes arrive wrong.
+ffi::Map<ffi::String, double> CudaPeerRates(int from, int to, std::int64_t bytes) {
+  return TranslateErrors([&] {
+    const cuda::PeerRates rates = cuda::MeasurePeerCopies(from, to, {bytes});
+    return ffi::Map<ffi::String, double>{{"pulled", rates.pulled},
+                                         {"pushed", rates.pushed},
+                                         {"staged", rates.staged},
+                                         {"right", rates.right ? 1.0 : 0.0}};
+  });
 }
 
 /// `[{"name", "file", "version", "problem"}]` of cuBLASLt and cuDNN.
@@ -93,7 +102,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("tvm_sched.cuda_report", CudaReport)
       .def("tvm_sched.cuda_copy_rates", CudaCopyRates)
-      .def("tvm_sched.cuda_peer_rate", CudaPeerRate)
+      .def("tvm_sched.cuda_peer_rates", CudaPeerRates)
       .def("tvm_sched.nvidia_libraries", NvidiaLibraries);
 }
 

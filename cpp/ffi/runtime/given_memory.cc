@@ -89,6 +89,18 @@ bool GivenMemory::AllReach(SourceKind kind, int index, int gpu) const {
   return true;
 }
 
+int GivenMemory::DeviceOf(const Source& source) const {
+  for (std::size_t s = 0; s < plan_->steps.size(); ++s) {
+    for (const auto* list : {&plan_->steps[s].inputs, &plan_->steps[s].outputs}) {
+      for (int buffer : *list) {
+        const Source& other = plan_->buffers[buffer].source;
+        if (other.kind == source.kind && other.index == source.index) return device_of_step_[s];
+      }
+    }
+  }
+  return 0;
+}
+
 Bytes GivenMemory::SizeOf(const Source& source) const {
   const auto& list = source.kind == SourceKind::kArgument ? plan_->arguments : plan_->outputs;
   return list[source.index].size();
@@ -99,8 +111,8 @@ std::byte* GivenMemory::At(const Source& source, const Places& places) {
   auto& memory = memory_[{source.kind, source.index, place}];
   if (!memory) {
     const Bytes size = SizeOf(source);
-    memory =
-        place == kHostMemory ? devices_->AllocateHost(size) : devices_->AllocateOnGpu(place, size);
+    memory = place == kHostMemory ? devices_->AllocateHost(size, DeviceOf(source))
+                                  : devices_->AllocateOnGpu(place, size);
   }
   return memory.get();
 }
@@ -125,7 +137,26 @@ std::shared_ptr<std::byte> GivenMemory::TakeFromPool(std::size_t output) {
   return memory;
 }
 
-GivenMemory::Tensors GivenMemory::Allocate(const Places& places) {
+std::shared_ptr<std::byte> GivenMemory::TakePinned(std::size_t output) {
+  // Beyond these, runs write into the first one, which no caller gets, and outputs are copied.
+  constexpr std::size_t kMost = 4;
+  pinned_pool_.resize(plan_->outputs.size());
+  auto& pool = pinned_pool_[output];
+  auto& written = memory_[{SourceKind::kOutput, static_cast<int>(output), kHostMemory}];
+  const Bytes size = plan_->outputs[output].size();
+  const int near = DeviceOf(Output(output));
+  if (pool.empty()) pool.push_back(written ? written : devices_->AllocateHost(size, near));
+  written = pool.front();
+  for (std::size_t k = 1; k <= kMost; ++k) {
+    if (k == pool.size()) pool.push_back(devices_->AllocateHost(size, near));
+    if (pool[k].use_count() > 1) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);  // after the last use by its holder
+    return written = pool[k];
+  }
+  return nullptr;
+}
+
+GivenMemory::Tensors GivenMemory::Allocate(const Places& places, bool pinned) {
   Tensors outputs;
   for (std::size_t i = 0; i < plan_->outputs.size(); ++i) {
     const TensorSpec& spec = plan_->outputs[i];
@@ -133,7 +164,8 @@ GivenMemory::Tensors GivenMemory::Allocate(const Places& places) {
       outputs.push_back(AllocateOnGpu(spec, places.caller, *devices_));
       continue;
     }
-    const std::shared_ptr<std::byte> memory = TakeFromPool(i);
+    std::shared_ptr<std::byte> memory = pinned ? TakePinned(i) : nullptr;
+    if (!memory) memory = TakeFromPool(i);
     outputs.push_back(ViewTensor(spec, memory, memory.get()));
   }
   return outputs;
@@ -171,7 +203,9 @@ std::vector<cuda::Exchange> GivenMemory::Exchanges(const Tensors& arguments, con
 void GivenMemory::Collect(const Tensors& outputs, const Places& places) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     if (OnGpu(outputs[i])) continue;
-    cuda::CopyOnHost(DataOf(outputs[i]), At(Output(i), places), SizeOf(Output(i)));
+    std::byte* written = At(Output(i), places);
+    if (DataOf(outputs[i]) == written) continue;
+    cuda::CopyOnHost(DataOf(outputs[i]), written, SizeOf(Output(i)));
   }
 }
 

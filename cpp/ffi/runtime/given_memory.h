@@ -49,8 +49,10 @@ class GivenMemory {
   std::byte* At(const Source& source, const Places& places);
 
   /// Tensors for the outputs of a run, in the memory where the caller gets them. On the host, the
-  /// memory of outputs of earlier runs that nobody holds any more is taken again.
-  Tensors Allocate(const Places& places);
+  /// memory of outputs of earlier runs that nobody holds any more is taken again. `pinned`: outputs
+  /// on the host are where the run writes them, as long as callers hold few of them; call it before
+  /// At, whose answer changes.
+  Tensors Allocate(const Places& places, bool pinned);
   /// Fill the memory on the host from arguments on the host.
   void Fill(const Tensors& arguments, const Places& places);
   /// What the calling thread's streams have to copy for arguments and outputs on GPUs.
@@ -62,6 +64,11 @@ class GivenMemory {
  private:
   /// Memory for an output on the host.
   std::shared_ptr<std::byte> TakeFromPool(std::size_t output);
+  /// Let the next run write an output into pinned memory that no caller holds; null where there is
+  /// none that a caller may get.
+  std::shared_ptr<std::byte> TakePinned(std::size_t output);
+  /// The device of a step that touches an argument or output: memory on the host lies near to it.
+  int DeviceOf(const Source& source) const;
   bool AllReach(SourceKind kind, int index, int gpu) const;
   Bytes SizeOf(const Source& source) const;
 
@@ -71,7 +78,7 @@ class GivenMemory {
   // By list, index and place.
   std::map<std::tuple<SourceKind, int, int>, std::shared_ptr<std::byte>> memory_;
   // Of each output: memory on the host that callers got; free where only the pool holds it.
-  std::vector<std::vector<std::shared_ptr<std::byte>>> pool_;
+  std::vector<std::vector<std::shared_ptr<std::byte>>> pool_, pinned_pool_;
 };
 
 }  // namespace tvm_sched::runtime

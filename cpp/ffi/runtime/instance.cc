@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <new>
 #include <string>
 #include <utility>
@@ -22,6 +23,12 @@ namespace {
 
 bool WantsValues(const Plan& plan, const RunOptions& options) {
   return plan.backend != BackendKind::kEmulated || !options.times_only;
+}
+
+/// TVM_SCHED_WARM_UP=0 leaves the first calls of libraries to the first run.
+bool WarmsUp() {
+  const char* given = std::getenv("TVM_SCHED_WARM_UP");
+  return given == nullptr || std::string(given) != "0";
 }
 
 /// Arguments as kernels take them; with `gpus` those in a GPU's memory stay there.
@@ -97,9 +104,15 @@ void Instance::PrepareOnGpus(const Request& request, const Elsewhere& elsewhere,
   // Arguments and outputs get their pinned memory, too.
   Attachment attachment(*runnable.bound);
   runnable.bound->Attach({}, {}, states_);
-  const StageTimer timer("kernels");
-  runnable.cuda->PrepareSteps(runnable.bound->preparations());
+  {
+    const StageTimer timer("kernels");
+    runnable.cuda->PrepareSteps(runnable.bound->preparations());
+  }
   parameters.PinOthers();
+  if (!WarmsUp()) return;
+  // What libraries load and choose at a first call; other threads pin meanwhile.
+  const StageTimer timer("warm-up");
+  runnable.cuda->WarmUpSteps(runnable.bound->warm_ups());
 }
 
 void Instance::OpenDevices(const Plan& plan, const RunOptions& options,
@@ -173,7 +186,7 @@ RunRecord Instance::RunOnGpus(Request& request, const std::vector<bool>& skipped
   GivenMemory& given = bound.given();
   MakeReady(&request.arguments, /*gpus=*/true);
   const Places places = given.Place(request.arguments);
-  *outputs = given.Allocate(places);
+  *outputs = given.Allocate(places, request.options.pinned_outputs);
   Attachment attachment(bound);
   bound.Attach(request.arguments, *outputs, states_, places);
   given.Fill(request.arguments, places);
@@ -198,21 +211,26 @@ const Instance::Captured& Instance::CapturedLike(const Request& request,
                                                  const Places& places) {
   const Plan& plan = *plans_[request.plan];
   const Runnable& runnable = runnables_[request.plan];
-  std::vector<std::byte*> states;
+  std::vector<std::byte*> memory;
   for (std::size_t k = 0; k < plan.states.size(); ++k) {
     for (SourceKind kind : {SourceKind::kState, SourceKind::kNextState}) {
-      states.push_back(states_.At(plan, {kind, static_cast<int>(k), {}}));
+      memory.push_back(states_.At(plan, {kind, static_cast<int>(k), {}}));
     }
+  }
+  for (std::size_t k = 0; k < plan.outputs.size(); ++k) {
+    const Source output{SourceKind::kOutput, static_cast<int>(k), {}};
+    memory.push_back(runnable.bound->given().At(output, places));
   }
   std::erase_if(captured_,
                 [&](const Captured& one) { return one.of != warm || one.places != places; });
   for (const Captured& one : captured_) {
-    if (one.states == states) return one;
+    if (one.memory == memory) return one;
   }
-  if (captured_.size() == 2) captured_.clear();  // the states were placed anew
+  constexpr std::size_t kMost = 16;  // beyond them states were placed anew, and again
+  if (captured_.size() == kMost) captured_.clear();
   try {
     captured_.push_back(
-        {warm, places, std::move(states),
+        {warm, places, std::move(memory),
          runnable.executor->Capture(*runnable.cuda, runnable.bound->bindings(), skipped)});
   } catch (const StepError& error) {
     RethrowStepError(plan, error);

@@ -81,7 +81,7 @@ class Instance {
   struct Captured {
     Warm of;
     Places places;
-    std::vector<std::byte*> states;  // where those lay that the run read and wrote
+    std::vector<std::byte*> memory;  // of the states that the run read and wrote, and of outputs
     std::function<void()> launch;
   };
 
@@ -113,7 +113,7 @@ class Instance {
   std::shared_ptr<const cuda::Devices> devices_;  // of plans for GPUs
   std::vector<int> opened_;                       // the option that named them
   Elsewhere elsewhere_;
-  std::vector<Captured> captured_;  // two where states change places from run to run, else one
+  std::vector<Captured> captured_;  // several where states or outputs change places, else one
 };
 
 }  // namespace tvm_sched::runtime

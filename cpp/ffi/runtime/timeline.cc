@@ -30,7 +30,7 @@ Resident ReadResident(const JsonCursor& cursor) {
 
 RunOptions ReadOptions(const JsonCursor& cursor, RunOptions options) {
   cursor.AllowFields({"trace", "times_only", "emulation_scale", "resident", "instances", "watchdog",
-                      "devices", "graph", "in_turn"});
+                      "devices", "graph", "in_turn", "pinned_outputs"});
   if (auto trace = cursor.OptionalField("trace"); trace) options.trace = trace->Bool();
   if (auto times = cursor.OptionalField("times_only"); times) options.times_only = times->Bool();
   if (auto scale = cursor.OptionalField("emulation_scale"); scale) {
@@ -61,6 +61,9 @@ RunOptions ReadOptions(const JsonCursor& cursor, RunOptions options) {
   }
   if (auto graph = cursor.OptionalField("graph"); graph) options.graph = graph->Bool();
   if (auto turns = cursor.OptionalField("in_turn"); turns) options.in_turn = turns->Bool();
+  if (auto pinned = cursor.OptionalField("pinned_outputs"); pinned) {
+    options.pinned_outputs = pinned->Bool();
+  }
   return options;
 }
 

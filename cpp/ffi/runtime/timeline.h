@@ -22,11 +22,12 @@ struct RunOptions {
   bool times_only = false;                // emulated devices compute no values
   std::optional<double> emulation_scale;  // nothing: chosen for each plan
   Resident resident = 0.0;
-  int instances = 1;         // runs that may proceed at once
-  Nanoseconds watchdog{0};   // 0: none
-  std::vector<int> devices;  // GPU of each of the plan's devices; empty: in their order
-  bool graph = false;        // warm runs on GPUs replay a captured graph
-  bool in_turn = false;      // runs on GPUs at once: kernels after those of the run before
+  int instances = 1;            // runs that may proceed at once
+  Nanoseconds watchdog{0};      // 0: none
+  std::vector<int> devices;     // GPU of each of the plan's devices; empty: in their order
+  bool graph = false;           // warm runs on GPUs replay a captured graph
+  bool in_turn = false;         // runs on GPUs at once: kernels after those of the run before
+  bool pinned_outputs = false;  // callers of runs on GPUs get the pinned memory itself
 };
 
 /// Read options; those that are not there keep their value. Throws FormatError.

@@ -204,7 +204,8 @@ EngineRules RulesOf(const ConvolutionDescription& d) {
           .most = kMostPlans};
 }
 
-/// Of what an algorithm is chosen for.
+}  // namespace
+
 std::string KeyOf(const ConvolutionDescription& d) {
   std::string key = "convolution " + d.dtype;
   const auto add = [&](int value) { key += " " + std::to_string(value); };
@@ -217,15 +218,13 @@ std::string KeyOf(const ConvolutionDescription& d) {
   return key;
 }
 
-}  // namespace
-
 std::vector<std::string> CompileConvolution(const ConvolutionDescription& description,
                                             const std::string& properties) {
   return CompilePlans(*GraphOf(description), properties, RulesOf(description));
 }
 
-std::unique_ptr<Prepared> PrepareConvolution(const ConvolutionDescription& d,
-                                             const std::string& name, Stream stream) {
+std::vector<std::unique_ptr<Candidate>> ConvolutionCandidates(const ConvolutionDescription& d,
+                                                              Stream stream) {
   std::vector<std::unique_ptr<Candidate>> plans;
   try {
     if (CudnnGraph() != nullptr) plans = PlanCandidates(GraphOf(d), RulesOf(d), stream);
@@ -237,7 +236,12 @@ std::unique_ptr<Prepared> PrepareConvolution(const ConvolutionDescription& d,
   auto& first = d.channels_last ? plans : algorithms;
   auto& second = d.channels_last ? algorithms : plans;
   std::move(second.begin(), second.end(), std::back_inserter(first));
-  return std::make_unique<FastestCandidate>(KeyOf(d), name, std::move(first));
+  return std::move(first);
+}
+
+std::unique_ptr<Prepared> PrepareConvolution(const ConvolutionDescription& d,
+                                             const std::string& name, Stream stream) {
+  return std::make_unique<FastestCandidate>(KeyOf(d), name, ConvolutionCandidates(d, stream));
 }
 
 }  // namespace tvm_sched::cuda_kernels

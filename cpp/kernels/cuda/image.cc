@@ -1,6 +1,7 @@
 #include "kernels/cuda/image.h"
 
 #include "kernels/cuda/call.h"
+#include "kernels/cuda/nvidia_libraries.h"
 #include "runtime/cuda/stream_ends.h"
 #include "runtime/json_cursor.h"
 
@@ -12,7 +13,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 2;
+constexpr std::int64_t kVersion = 3;
 constexpr unsigned kDefaultSharedLimit = 48 << 10;
 constexpr std::size_t kWorkspaceAlignment = 256;  // as of memory that the driver hands out
 
@@ -53,7 +54,7 @@ std::map<std::string, FunctionDescription> ReadFunctions(const std::string& json
   }
   std::map<std::string, FunctionDescription> functions;
   for (const auto& [name, item] : document.Field("functions").Fields()) {
-    item.AllowFields({"tensors", "workspaces", "launches", "attention"});
+    item.AllowFields({"tensors", "workspaces", "launches", "attention", "convolution"});
     FunctionDescription& function = functions[name];
     function.tensors = static_cast<int>(item.Field("tensors").Int(1, 1 << 16));
     for (const JsonCursor& size : item.Field("workspaces").Items()) {
@@ -64,6 +65,9 @@ std::map<std::string, FunctionDescription> ReadFunctions(const std::string& json
     }
     if (const auto attention = item.OptionalField("attention")) {
       function.attention = ReadAttention(*attention);
+    }
+    if (const auto convolution = item.OptionalField("convolution")) {
+      function.convolution = ReadConvolution(*convolution);
     }
   }
   return functions;
@@ -129,14 +133,17 @@ ImageFunction::OnStream& ImageFunction::Prepare(driver::Context context, driver:
     if (const auto self = weak.lock()) self->Forget(key);
   });
   OnStream& here = streams_.emplace(key, std::move(made)).first->second;
+  std::vector<std::unique_ptr<Candidate>> candidates;
   if (description_.attention) {
-    std::vector<std::unique_ptr<Candidate>> candidates =
-        AttentionCandidates(*description_.attention, stream);
-    if (!candidates.empty()) {
-      candidates.push_back(std::make_unique<OwnLaunches>(*this, here));
-      here.fastest = std::make_unique<FastestCandidate>(KeyOf(*description_.attention), name_,
-                                                        std::move(candidates));
-    }
+    candidates = AttentionCandidates(*description_.attention, stream);
+  } else if (description_.convolution && CudnnVersion() > 0) {
+    candidates = ConvolutionCandidates(*description_.convolution, stream);
+  }
+  if (!candidates.empty()) {
+    const std::string key = description_.attention ? KeyOf(*description_.attention)
+                                                   : KeyOf(*description_.convolution) + " or ours";
+    candidates.push_back(std::make_unique<OwnLaunches>(*this, here));
+    here.fastest = std::make_unique<FastestCandidate>(key, name_, std::move(candidates));
   }
   return here;
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/library_kernel.h"
 #include "runtime/cuda/handles.h"
 
 namespace tvm_sched::cuda_kernels {
@@ -38,12 +39,13 @@ struct FunctionDescription {
   int tensors = 0;
   std::vector<std::size_t> workspaces;  // bytes of each
   std::vector<LaunchDescription> launches;
-  std::optional<AttentionDescription> attention;  // which cuDNN may compute faster
+  std::optional<AttentionDescription> attention;      // which cuDNN may compute faster,
+  std::optional<ConvolutionDescription> convolution;  // or this
 };
 
-/// Reads `{"version": 2, "functions": {name: {"tensors", "workspaces", "launches": [{"symbol",
+/// Reads `{"version": 3, "functions": {name: {"tensors", "workspaces", "launches": [{"symbol",
 /// "grid", "block", "shared_bytes", "pointers": [["tensor" or "workspace", index]]}],
-/// "attention"}}}`; the last field is optional (`ReadAttention`).
+/// "attention", "convolution"}}}`; the last two are optional (`ReadAttention`, `ReadConvolution`).
 std::map<std::string, FunctionDescription> ReadFunctions(const std::string& json);
 
 /// The binary, loaded into each context that calls it.
@@ -69,6 +71,8 @@ class ImageFunction : public std::enable_shared_from_this<ImageFunction> {
       : name_(std::move(name)), description_(std::move(description)), image_(std::move(image)) {}
 
   void Call(tvm::ffi::PackedArgs args);
+  /// Whether the first call chooses between this binary's kernels and those of a library.
+  bool Chooses() const { return description_.attention || description_.convolution; }
   /// Load what a call with these arguments needs, and launch nothing.
   void MakeReady(tvm::ffi::PackedArgs args);
 

@@ -62,6 +62,8 @@ MatmulDescription ReadMatmul(const JsonCursor& item) {
           ReadActivation(item)};
 }
 
+}  // namespace
+
 ConvolutionDescription ReadConvolution(const JsonCursor& item) {
   item.AllowFields({"kind", "dtype", "tf32", "layout", "input", "weights", "output", "padding",
                     "strides", "dilation", "groups", "residual", "bias", "activation"});
@@ -79,8 +81,6 @@ ConvolutionDescription ReadConvolution(const JsonCursor& item) {
           item.Field("bias").Bool(),
           ReadActivation(item)};
 }
-
-}  // namespace
 
 LibraryKernel::LibraryKernel(std::string name, const JsonCursor& item) : name_(std::move(name)) {
   tensors_ += item.Field("bias").Bool() ? 1 : 0;
@@ -151,8 +151,11 @@ class LibraryModule final : public ffi::ModuleObj {
   ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
     const std::string_view text(name.data(), name.size());
     const bool prepares = text.starts_with(runtime::kPrepareKernel);
-    const auto found = kernels_.find(
-        std::string(prepares ? text.substr(std::strlen(runtime::kPrepareKernel)) : text));
+    const bool warms_up = text.starts_with(runtime::kWarmUpKernel);
+    const std::size_t prefix = prepares   ? std::strlen(runtime::kPrepareKernel)
+                               : warms_up ? std::strlen(runtime::kWarmUpKernel)
+                                          : 0;
+    const auto found = kernels_.find(std::string(text.substr(prefix)));
     if (found == kernels_.end()) return std::nullopt;
     if (prepares) {
       return ffi::Function::FromPacked([kernel = found->second](ffi::PackedArgs args, ffi::Any*) {

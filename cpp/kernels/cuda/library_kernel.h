@@ -50,6 +50,8 @@ struct ConvolutionDescription {
   Activation activation = Activation::kNone;
 };
 
+class Candidate;
+
 /// A kernel made ready for one stream.
 class Prepared {
  public:
@@ -58,6 +60,14 @@ class Prepared {
   /// result.
   virtual void Run(const std::vector<void*>& data, runtime::cuda::Stream stream) = 0;
 };
+
+/// Reads `{"kind": "conv2d", ...}` with the fields above. Throws FormatError.
+ConvolutionDescription ReadConvolution(const runtime::JsonCursor& item);
+/// The same for equal problems.
+std::string KeyOf(const ConvolutionDescription& description);
+/// cuDNN's plans and algorithms, the best by its rules first.
+std::vector<std::unique_ptr<Candidate>> ConvolutionCandidates(
+    const ConvolutionDescription& description, runtime::cuda::Stream stream);
 
 std::unique_ptr<Prepared> PrepareMatmul(const MatmulDescription& description,
                                         const std::string& name);

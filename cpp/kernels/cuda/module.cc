@@ -45,9 +45,13 @@ class ImageModule final : public ffi::ModuleObj {
   ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
     const std::string_view text(name.data(), name.size());
     const bool prepares = text.starts_with(runtime::kPrepareKernel);
-    const auto found = functions_.find(
-        std::string(prepares ? text.substr(std::strlen(runtime::kPrepareKernel)) : text));
+    const bool warms_up = text.starts_with(runtime::kWarmUpKernel);
+    const std::size_t prefix = prepares   ? std::strlen(runtime::kPrepareKernel)
+                               : warms_up ? std::strlen(runtime::kWarmUpKernel)
+                                          : 0;
+    const auto found = functions_.find(std::string(text.substr(prefix)));
     if (found == functions_.end()) return std::nullopt;
+    if (warms_up && !found->second->Chooses()) return std::nullopt;
     if (prepares) {
       return ffi::Function::FromPacked([function = found->second](ffi::PackedArgs args, ffi::Any*) {
         runtime::TranslateErrors([&] { function->MakeReady(args); });

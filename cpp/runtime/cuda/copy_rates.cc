@@ -5,6 +5,8 @@
 #include "runtime/cuda/devices.h"
 #include "runtime/cuda/gpus.h"
 #include "runtime/cuda/handles.h"
+#include "runtime/cuda/peers.h"
+#include "runtime/cuda/staged_copy.h"
 
 namespace tvm_sched::runtime::cuda {
 
@@ -70,6 +72,28 @@ std::vector<double> Rates(const std::vector<Direction*>& directions) {
   return medians;
 }
 
+/// Median bytes a second of staged copies from device 0 to device 1.
+double StagedRate(const Devices& devices, const std::byte* to, const std::byte* from, Bytes size) {
+  StagedCopy copy(devices, 0, 1);
+  devices.Enter(1);
+  const StreamHandle receiver = MakeStream(0);
+  const EventHandle begin = MakeEvent(kEventDefault), end = MakeEvent(kEventDefault);
+  std::vector<double> rates;
+  for (int repeat = 0; repeat <= kRepeats; ++repeat) {
+    Check(Driver().EventRecord(begin.get(), receiver.get()), "a copy cannot be timed");
+    copy.Issue(reinterpret_cast<DevicePointer>(to), reinterpret_cast<DevicePointer>(from), size,
+               receiver.get());
+    Check(Driver().EventRecord(end.get(), receiver.get()), "a copy cannot be timed");
+    Check(Driver().StreamSynchronize(receiver.get()), "a copy failed");
+    float milliseconds = 0;
+    Check(Driver().EventElapsedTime(&milliseconds, begin.get(), end.get()),
+          "a copy cannot be timed");
+    if (repeat > 0) rates.push_back(static_cast<double>(size.count) / (milliseconds * 1e-3));
+  }
+  std::nth_element(rates.begin(), rates.begin() + kRepeats / 2, rates.end());
+  return rates[kRepeats / 2];
+}
+
 Bytes Fitting(int gpu, Bytes size) {
   constexpr std::int64_t kParts = 4;  // of what is free, two are used
   return {std::clamp<std::int64_t>(FreeMemory(gpu).count / kParts, 1, size.count)};
@@ -104,15 +128,23 @@ CopyRates MeasureCopies(int gpu, Bytes size) {
   return rates;
 }
 
-double MeasurePeerCopies(int from, int to, Bytes size) {
+PeerRates MeasurePeerCopies(int from, int to, Bytes size) {
   const ContextGuard guard;
   const Devices devices(2, {from, to});
-  if (!devices.Reaches(0, 1)) return 0;
   size = std::min(Fitting(from, size), Fitting(to, size));
   const auto source = devices.Allocate(0, size), target = devices.Allocate(1, size);
-  devices.Enter(1);  // as in a run, the receiver does it
-  Direction direction(target.get(), source.get(), size);
-  return Rates({&direction})[0];
+  PeerRates rates;
+  const auto rate = [&](int device) {
+    devices.Enter(device);
+    Direction direction(target.get(), source.get(), size);
+    return Rates({&direction})[0];
+  };
+  if (devices.Joined(to, from)) rates.pulled = rate(1);
+  if (devices.Joined(from, to)) rates.pushed = rate(0);
+  if (devices.Joined(to, from)) TryPeer(devices, 1, 0);  // also where peers are trusted
+  rates.right = KnownPeer(devices, 1, 0).right;
+  rates.staged = StagedRate(devices, target.get(), source.get(), size);
+  return rates;
 }
 
 }  // namespace tvm_sched::runtime::cuda

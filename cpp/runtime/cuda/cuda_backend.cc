@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -191,6 +193,18 @@ void CudaBackend::PrepareSteps(const std::vector<Kernel>& preparations) {
   }
 }
 
+void CudaBackend::WarmUpSteps(const std::vector<Kernel>& warm_ups) {
+  try {
+    PrepareSteps(warm_ups);
+  } catch (...) {
+    Drain();
+    throw;
+  }
+  for (const StreamOfQueue& stream : streams_) {
+    CheckStream(Driver().StreamSynchronize(stream.handle.get()), stream);
+  }
+}
+
 void CudaBackend::Begin(const RunContext& run) {
   devices_->Enter(0);
   began_ = run.began;
@@ -295,7 +309,15 @@ void CudaBackend::Follow(cuda::Stream stream, const StreamOfQueue& earlier) {
 
 int CudaBackend::Workers() const {
   static const int cores = Cores();
-  return cores;
+  const char* given = std::getenv("TVM_SCHED_ISSUING_THREADS");
+  if (given == nullptr || *given == '\0') return cores;
+  const std::string text = given;
+  const bool number = text.size() < 4 && text.find_first_not_of("0123456789") == std::string::npos;
+  if (!number || std::stoi(text) < 1) {
+    throw std::invalid_argument("TVM_SCHED_ISSUING_THREADS is \"" + text +
+                                "\", expected a number from 1 to 999");
+  }
+  return std::stoi(text);
 }
 
 bool CudaBackend::AwaitParameters(const std::vector<int>& buffers, const RunContext& run) const {

@@ -40,6 +40,8 @@ class CudaBackend final : public Backend, public Streams {
   }
   /// Do what steps can do before they are issued, each on its stream; empty where there is nothing.
   void PrepareSteps(const std::vector<Kernel>& preparations);
+  /// The same with calls that launch something, and wait for it.
+  void WarmUpSteps(const std::vector<Kernel>& warm_ups);
   /// What the next run takes from streams of its caller and leaves there.
   void Serve(std::vector<cuda::Exchange> exchanges) { callers_.Set(std::move(exchanges)); }
 

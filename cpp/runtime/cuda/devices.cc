@@ -8,7 +8,10 @@
 #include <utility>
 
 #include "runtime/cores.h"
+#include "runtime/cuda/gpus.h"
 #include "runtime/cuda/handles.h"
+#include "runtime/cuda/numa.h"
+#include "runtime/cuda/peers.h"
 #include "runtime/stages.h"
 
 namespace tvm_sched::runtime::cuda {
@@ -47,6 +50,7 @@ Devices::Devices(int count, std::vector<int> gpus) {
   Check(Driver().DeviceGetCount(&present), "counting the GPUs failed");
   gpus_ = Choose(count, std::move(gpus), present);
   contexts_.resize(present);
+  nodes_.assign(present, -1);
   OpenGpus();
   ConnectPeers();
 }
@@ -85,6 +89,7 @@ void Devices::OpenGpu(int gpu) {
   Check(Driver().DeviceGet(&id, gpu), "GPU " + std::to_string(gpu) + " cannot be opened");
   Check(Driver().PrimaryContextRetain(&contexts_[gpu], id),
         "GPU " + std::to_string(gpu) + " cannot be used");
+  nodes_[gpu] = NodeOfPciDevice(PciAddress(id));
 }
 
 bool Devices::All(int attribute) const {
@@ -98,20 +103,40 @@ bool Devices::All(int attribute) const {
 
 void Devices::ConnectPeers() {
   peers_.assign(contexts_.size(), std::vector<bool>(contexts_.size()));
-  for (std::size_t from = 0; from < contexts_.size(); ++from) {
-    for (std::size_t to = 0; to < contexts_.size(); ++to) {
-      if (from == to || contexts_[from] == nullptr || contexts_[to] == nullptr) continue;
-      int reachable = 0;
-      Check(Driver().DeviceCanAccessPeer(&reachable, static_cast<DeviceId>(from),
-                                         static_cast<DeviceId>(to)),
-            "asking for peer access failed");
-      if (reachable == 0) continue;
-      Check(Driver().ContextSetCurrent(contexts_[from]), "a GPU's context cannot be entered");
-      const Result result = Driver().ContextEnablePeerAccess(contexts_[to], 0);
-      // A GPU has a limited number of peers; beyond it, copies are staged.
-      peers_[from][to] = result == kSuccess || result == kPeerAccessAlreadyEnabled;
+  straight_ = peers_;
+  const PeerPolicy policy = PeerPolicyFromEnvironment();
+  const std::set<int> used(gpus_.begin(), gpus_.end());
+  if (policy == PeerPolicy::kNever || used.size() < 2) return;
+  for (int gpu : used) {
+    for (int other : used) {
+      peers_[gpu][other] = straight_[gpu][other] = gpu != other && Connect(gpu, other);
     }
   }
+  if (policy == PeerPolicy::kTrust) return;
+  const StageTimer timer("peers");
+  const auto device = [&](int gpu) {
+    return static_cast<int>(std::find(gpus_.begin(), gpus_.end(), gpu) - gpus_.begin());
+  };
+  for (int gpu : used) {
+    for (int other : used) {
+      if (!peers_[gpu][other]) continue;
+      const PeerAccess access = TryPeer(*this, device(gpu), device(other));
+      peers_[gpu][other] = access.right;
+      straight_[gpu][other] = access.straight;
+    }
+  }
+}
+
+bool Devices::Connect(int gpu, int other) const {
+  int reachable = 0;
+  Check(Driver().DeviceCanAccessPeer(&reachable, static_cast<DeviceId>(gpu),
+                                     static_cast<DeviceId>(other)),
+        "asking for peer access failed");
+  if (reachable == 0) return false;
+  EnterGpu(gpu);
+  const Result result = Driver().ContextEnablePeerAccess(contexts_[other], 0);
+  // A GPU has a limited number of peers; beyond it, copies are staged.
+  return result == kSuccess || result == kPeerAccessAlreadyEnabled;
 }
 
 void Devices::EnterGpu(int gpu) const {
@@ -160,16 +185,18 @@ std::shared_ptr<std::byte> Devices::AllocateCopy(int device, const std::byte* pi
 void Devices::CopyAndWait(int gpu, std::byte* to, const std::byte* from, Bytes size) const {
   if (size.count == 0) return;
   EnterGpu(gpu);
-  const StreamHandle stream = MakeStream(0);
-  Check(
-      Driver().CopyAsync(reinterpret_cast<DevicePointer>(to), reinterpret_cast<DevicePointer>(from),
-                         static_cast<std::size_t>(size.count), stream.get()),
-      "the copy was refused");
-  Check(Driver().StreamSynchronize(stream.get()), "the copy failed");
+  WithStream(MakeStream(0), [&](Stream stream) {
+    Check(Driver().CopyAsync(reinterpret_cast<DevicePointer>(to),
+                             reinterpret_cast<DevicePointer>(from),
+                             static_cast<std::size_t>(size.count), stream),
+          "the copy was refused");
+    Check(Driver().StreamSynchronize(stream), "the copy failed");
+  });
 }
 
-std::shared_ptr<std::byte> Devices::AllocateHost(Bytes size) const {
+std::shared_ptr<std::byte> Devices::AllocateHost(Bytes size, int near) const {
   if (!gpus_.empty()) Enter(0);
+  const NearNode placed(gpus_.empty() ? -1 : nodes_[Gpu(near)]);
   void* address = nullptr;
   const auto count = static_cast<std::size_t>(std::max<std::int64_t>(size.count, 1));
   Check(Driver().HostAllocate(&address, count, kHostAllocPortable | kHostAllocDeviceMap),

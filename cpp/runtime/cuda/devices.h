@@ -28,8 +28,10 @@ class Devices {
   /// Whether a GPU is one of a device.
   bool Uses(int gpu) const;
   /// Whether a copy from one device to another goes straight, on one GPU or between peers: the
-  /// receiver, which does it, reaches the sender's memory.
-  bool Reaches(int from, int to) const { return Joined(gpus_[to], gpus_[from]); }
+  /// receiver, which does it, reaches the sender's memory, and is not faster through the host.
+  bool Reaches(int from, int to) const {
+    return gpus_[from] == gpus_[to] || straight_[gpus_[to]][gpus_[from]];
+  }
   /// Whether kernels and copies of a GPU reach the memory of another.
   bool Joined(int gpu, int other) const { return gpu == other || peers_[gpu][other]; }
 
@@ -48,18 +50,22 @@ class Devices {
   std::shared_ptr<std::byte> AllocateCopy(int device, const std::byte* pinned, Bytes size) const;
   /// Copy between a GPU and pinned memory, and wait until that has ended.
   void CopyAndWait(int gpu, std::byte* to, const std::byte* from, Bytes size) const;
-  /// Pinned memory of the host that every device can read.
-  std::shared_ptr<std::byte> AllocateHost(Bytes size) const;
+  /// Pinned memory of the host that every device can read, as near as possible to the GPU of one.
+  std::shared_ptr<std::byte> AllocateHost(Bytes size, int near = 0) const;
 
  private:
   void OpenGpus();
   void OpenGpu(int gpu);
   bool All(int attribute) const;
   void ConnectPeers();
+  /// Whether a GPU got access to the memory of another one.
+  bool Connect(int gpu, int other) const;
 
   std::vector<int> gpus_;          // of each device
   std::vector<Context> contexts_;  // of each GPU; null for those that are not used
-  std::vector<std::vector<bool>> peers_;
+  std::vector<int> nodes_;         // of each GPU: the host's memory that is near to it, or -1
+  // Of each GPU and another one: whether it reaches its memory, and whether copies use that.
+  std::vector<std::vector<bool>> peers_, straight_;
 };
 
 /// Copy within the host's memory, to or from pinned memory; much by several threads, since one core

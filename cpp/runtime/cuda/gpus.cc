@@ -28,17 +28,16 @@ int Attribute(DeviceId id, int attribute) {
   return Driver().DeviceGetAttribute(&value, attribute, id) == kSuccess ? value : 0;
 }
 
+using Text = std::array<char, 256>;
+constexpr auto kLength = static_cast<int>(std::tuple_size_v<Text>) - 1;
+
 GpuFacts Ask(int gpu) {
   const DeviceId id = IdOf(gpu);
   GpuFacts facts;
-  std::array<char, 256> text{};
-  constexpr auto kLength = static_cast<int>(std::tuple_size_v<decltype(text)>) - 1;
+  Text text{};
   Check(Driver().DeviceGetName(text.data(), kLength, id), "asking for a GPU's name failed");
   facts.name = text.data();
-  text.fill(0);
-  Check(Driver().DeviceGetPciBusId(text.data(), kLength, id), "asking for a GPU's address failed");
-  facts.address = text.data();
-  for (char& letter : facts.address) letter = static_cast<char>(std::tolower(letter));
+  facts.address = PciAddress(id);
   std::size_t memory = 0;
   Check(Driver().DeviceTotalMemory(&memory, id), "asking for a GPU's memory failed");
   facts.memory = {static_cast<std::int64_t>(memory)};
@@ -54,6 +53,14 @@ GpuFacts Ask(int gpu) {
 }
 
 }  // namespace
+
+std::string PciAddress(DeviceId id) {
+  Text text{};
+  Check(Driver().DeviceGetPciBusId(text.data(), kLength, id), "asking for a GPU's address failed");
+  std::string address = text.data();
+  for (char& letter : address) letter = static_cast<char>(std::tolower(letter));
+  return address;
+}
 
 std::vector<GpuFacts> ListGpus() {
   std::vector<GpuFacts> gpus;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cuda/driver_api.h"
 #include "runtime/units.h"
 
 namespace tvm_sched::runtime::cuda {
@@ -21,6 +22,9 @@ struct GpuFacts {
   int copy_engines = 0;
   int compute_mode = 0;  // 0: any number of processes may use it
 };
+
+/// As the system writes it: "0000:17:00.0".
+std::string PciAddress(DeviceId id);
 
 /// By their numbers in this process, which CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER decide. This
 /// and the others throw CudaError.
@@ -45,8 +49,16 @@ struct CopyRates {
 /// Between pinned memory and a GPU, in copies of `size` or of a part of what is free.
 CopyRates MeasureCopies(int gpu, Bytes size);
 
-/// From one GPU's memory to another's; 0 where they are no peers.
-double MeasurePeerCopies(int from, int to, Bytes size);
+/// Bytes a second from one GPU's memory to another's, each 0 where it is not possible.
+struct PeerRates {
+  double pulled = 0;  // by the receiver, as runs do it
+  double pushed = 0;  // by the sender
+  double staged = 0;  // through pinned memory of the host, in chunks
+  bool right = true;  // whether the bytes of both arrived, where GPUs are peers
+};
+
+/// In copies of `size` or of a part of what is free.
+PeerRates MeasurePeerCopies(int from, int to, Bytes size);
 
 }  // namespace tvm_sched::runtime::cuda
 

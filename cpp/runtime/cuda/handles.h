@@ -59,6 +59,18 @@ inline StreamHandle MakeStream(int priority) {
   return StreamHandle(stream);
 }
 
+/// Do something with a stream; if that throws, wait for the stream first, since memory that it uses
+/// may go then.
+template <typename Work>
+void WithStream(const StreamHandle& stream, const Work& work) {
+  try {
+    work(stream.get());
+  } catch (...) {
+    Driver().StreamSynchronize(stream.get());
+    throw;
+  }
+}
+
 }  // namespace tvm_sched::runtime::cuda
 
 #endif  // TVM_SCHED_RUNTIME_CUDA_HANDLES_H_

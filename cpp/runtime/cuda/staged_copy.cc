@@ -9,7 +9,7 @@ StagedCopy::StagedCopy(const Devices& devices, int from, int to)
   devices_.Enter(from_);
   sender_ = MakeStream(0);
   for (Slot& slot : slots_) {
-    slot.memory = devices_.AllocateHost(kChunk);
+    slot.memory = devices_.AllocateHost(kChunk, from_);
     devices_.Enter(from_);
     slot.filled = MakeEvent(kEventDisableTiming);
     devices_.Enter(to_);

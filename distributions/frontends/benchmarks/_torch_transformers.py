@@ -64,8 +64,8 @@ def _swin(t: Any) -> Any:
 
 
 def _dinov2(t: Any) -> Any:
-    return t.Dinov2Config(**_VISION, out_features=["stage1", "stage2", "stage1", "stage2"], reshape_hidden_states=False,
-                          apply_layernorm=True)  # fmt: skip
+    return t.Dinov2Config(**{**_VISION, "num_hidden_layers": 4}, reshape_hidden_states=False, apply_layernorm=True,
+                          out_features=["stage1", "stage2", "stage3", "stage4"])  # fmt: skip
 
 
 def _detection() -> dict[str, torch.Tensor]:
@@ -140,7 +140,7 @@ MODELS: list[tuple[Any, ...]] = [
     ("XLNetModel", plain_text, {"d_inner": 64, "max_position_embeddings": LEFT_OUT}),
     ("XLMModel", plain_text, {"emb_dim": 32, "n_layers": 2, "n_heads": 4}),
     ("RoFormerModel", text),
-    ("NystromformerModel", text, {"num_landmarks": 4, "segment_means_seq_len": 16, "conv_kernel_size": 3}),
+    ("NystromformerModel", plain_text, {"num_landmarks": 4, "segment_means_seq_len": 16, "conv_kernel_size": 3}),
     ("YosoModel", text),
     ("FNetModel", plain_text),
     ("MobileBertModel", text, {"intra_bottleneck_size": 16, "embedding_size": 32}),
@@ -208,7 +208,8 @@ MODELS: list[tuple[Any, ...]] = [
     ("MarianModel", pair),
     ("LEDModel", pair, {"attention_window": 4, "max_encoder_position_embeddings": 64,
      "max_decoder_position_embeddings": 32}),
-    ("ProphetNetModel", pair, {"num_encoder_layers": 1, "num_decoder_layers": 1, "num_encoder_attention_heads": 4,
+    ("ProphetNetModel", pair, {"num_hidden_layers": LEFT_OUT,
+     "num_encoder_layers": 1, "num_decoder_layers": 1, "num_encoder_attention_heads": 4,
      "num_decoder_attention_heads": 4}),
     ("M2M100Model", pair),
     ("LongT5Model", pair, {"local_radius": 4, "encoder_attention_type": "transient-global", "global_block_size": 4}),
@@ -218,7 +219,7 @@ MODELS: list[tuple[Any, ...]] = [
     ("Speech2TextModel", lambda: {"input_features": torch.randn(1, 40, 16), "decoder_input_ids": words(1, 6)},
      {"input_feat_per_channel": 16, "max_source_positions": 40, "max_target_positions": 20, "conv_channels": 32}),
     # Pictures
-    ("BeitForImageClassification", picture, {"use_relative_position_bias": True, "use_absolute_position_embeddings": 1}),
+    ("BeitForImageClassification", picture, {"use_relative_position_bias": True, "use_absolute_position_embeddings": True}),
     ("Dinov2Model", picture),
     ("ViTMAEModel", lambda: {**picture(), "noise": torch.rand(1, 16)}),
     ("ViTMAEForPreTraining", lambda: {**picture(), "noise": torch.rand(1, 16)},
@@ -237,7 +238,7 @@ MODELS: list[tuple[Any, ...]] = [
     ("SwinModel", lambda: picture(64), _SWIN),
     ("Swinv2Model", lambda: picture(64), _SWIN),
     ("DonutSwinModel", lambda: picture(64), _SWIN),
-    ("CvtModel", lambda: picture(64), {"embed_dim": [8, 16, 32], "depth": [1, 1, 2], "num_heads": [1, 2, 2]}),
+    ("CvtModel", lambda: picture(64), {"embed_dim": [8, 16, 32], "depth": [1, 2, 3], "num_heads": [1, 2, 2]}),
     ("FocalNetModel", lambda: picture(64), {"image_size": 64, "patch_size": 4, "embed_dim": 8, "depths": [1, 1],
      "focal_levels": [2, 2], "focal_windows": [3, 3]}),
     ("GLPNForDepthEstimation", lambda: picture(64), {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 16, 32],
@@ -258,10 +259,10 @@ MODELS: list[tuple[Any, ...]] = [
      "encoder_hidden_dim": 32, "encoder_in_channels": [16, 24, 32], "feat_strides": [8, 16, 32], "num_queries": 5,
      "decoder_in_channels": [32, 32, 32], "num_denoising": 0, "decoder_n_points": 2, "anchor_image_size": None}),
     ("Mask2FormerForUniversalSegmentation", lambda: picture(64), {"backbone_config": _swin, "backbone": None,
-     "feature_size": 16, "mask_feature_size": 16, "hidden_dim": 16, "encoder_feedforward_dim": 32, "num_queries": 5,
+     "feature_size": 32, "mask_feature_size": 32, "hidden_dim": 32, "encoder_feedforward_dim": 32, "num_queries": 5,
      "encoder_layers": 1, "decoder_layers": 2, "num_attention_heads": 2, "dim_feedforward": 32}),
-    ("MaskFormerForInstanceSegmentation", lambda: picture(64), {"backbone_config": _swin, "fpn_feature_size": 16,
-     "mask_feature_size": 16, "decoder_config": lambda t: t.DetrConfig(**{**_DETR, "backbone_config": None},
+    ("MaskFormerForInstanceSegmentation", lambda: picture(64), {"backbone_config": _swin, "fpn_feature_size": 32,
+     "mask_feature_size": 32, "decoder_config": lambda t: t.DetrConfig(**{**_DETR, "backbone_config": None},
      d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2)}),
     ("UperNetForSemanticSegmentation", lambda: picture(64), {"backbone_config": _swin, "backbone": None,
      "hidden_size": 16, "auxiliary_in_channels": 32, "auxiliary_channels": 8}),
@@ -272,7 +273,8 @@ MODELS: list[tuple[Any, ...]] = [
      "mask_decoder_config": {"hidden_size": 16, "num_attention_heads": 2, "mlp_dim": 32, "iou_head_hidden_dim": 16}}),
     ("SuperPointForKeypointDetection", lambda: picture(32)),
     ("MobileNetV1Model", lambda: picture(64), {"image_size": 64, "depth_multiplier": 0.25}),
-    ("LevitModel", lambda: picture(64), {"image_size": 64, "patch_size": 16}),
+    ("LevitModel", lambda: picture(64), {"image_size": 64, "patch_size": 16, "hidden_sizes": [16, 32, 48],
+     "depths": [1, 1, 1], "num_attention_heads": [2, 4, 6], "key_dim": [8, 8, 8]}),
     ("SwiftFormerModel", lambda: picture(64), {"image_size": 64, "depths": [1, 1, 1, 1],
      "embed_dims": [8, 16, 16, 32]}),
     # Pictures with text
@@ -283,7 +285,7 @@ MODELS: list[tuple[Any, ...]] = [
      "decoder_num_attention_heads": 2, "decoder_intermediate_size": 32}),
     ("GroupViTModel", _both, {**_two(vision={**_VISION, "depths": [1, 1, 1], "num_group_tokens": [4, 4, 0],
      "num_output_groups": [4, 4, 4]}), "projection_intermediate_dim": 16}),
-    ("OwlViTForObjectDetection", lambda: {**text(), **picture()}, _two()),
+    ("OwlViTForObjectDetection", lambda: {**text(), **picture()}, {**_two(), "projection_dim": 32}),
     ("ViltModel", lambda: {**text(), **picture(), "pixel_mask": torch.ones(1, 32, 32, dtype=torch.int64)}),
     ("LayoutLMv3Model", lambda: {**_boxes(), **picture()}, {"input_size": 32, "max_2d_position_embeddings": 64,
      "coordinate_size": 5, "shape_size": 6}),

@@ -94,7 +94,7 @@ def _describe(model: onnx.ModelProto) -> Description:
     )
 
 
-_RESOLVED = ("Loop", "Scan", "If", "Constant", "SequenceConstruct")
+_RESOLVED = ("Loop", "Scan", "If", "Constant", "SequenceConstruct", "ZipMap")
 """Operators that preparation may remove from the graph, so they are not refused before it."""
 
 

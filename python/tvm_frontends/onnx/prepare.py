@@ -75,7 +75,7 @@ def prepare(
     import onnx_ir as ir
 
     try:
-        graph = ir.from_proto(model)
+        graph = ir.from_proto(_without_maps(model))
     except Exception as error:
         raise ModelError(f"{where}: not a valid ONNX model: {_cause(error)}") from None
     try:
@@ -92,6 +92,29 @@ def prepare(
         raise ModelError(f"{where}: {error.problem}", error.missing) from None
     widen_types(graph)
     return _to_proto(graph)
+
+
+def _without_maps(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with the tensors of ZipMap in place of the dictionaries that it makes of them.
+
+    Exporters of scikit-learn put ZipMap at the end of classifiers: a dictionary from class to probability for each row.
+    The tensor has the probabilities, one column for each class, in the order of ZipMap's labels.
+    """
+    zipped = {node.output[0] for node in model.graph.node if node.op_type == "ZipMap" and node.domain == "ai.onnx.ml"}
+    if not zipped:
+        return model
+    changed = type(model)()
+    changed.CopyFrom(model)
+    for node in changed.graph.node:
+        if node.output[0] in zipped:
+            node.op_type, node.domain = "Identity", ""
+            del node.attribute[:]
+    for output in changed.graph.output:
+        if output.name in zipped:
+            output.type.tensor_type.elem_type = 1  # float32
+    if all(each.domain for each in changed.opset_import):
+        changed.opset_import.add(domain="", version=13)
+    return changed
 
 
 def _freeze(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Any], where: str) -> None:

@@ -17,6 +17,8 @@ from .output import INTERRUPTED, Output
 
 _at_once: Output | None = None
 """Where to print the last message, while Ctrl-C may end the process at once."""
+_asked = False
+"""Whether Ctrl-C was pressed before."""
 
 
 def watch() -> None:
@@ -32,16 +34,16 @@ def watch() -> None:
 
 
 def _wait() -> None:
-    asked = False
+    global _asked
     while True:
         signal.sigwait({signal.SIGINT})
         out = _at_once
-        if out or asked:
+        if out or _asked:
             if out:
                 out.aside.show_cursor(True)
                 out.interrupted()
             os._exit(INTERRUPTED)
-        asked = True
+        _asked = True
         _thread.interrupt_main()
 
 
@@ -54,6 +56,24 @@ def interruptible(out: Output) -> Iterator[None]:
         yield
     finally:
         _at_once = None
+
+
+@contextmanager
+def answered(out: Output) -> Iterator[None]:
+    """Within `interruptible`, let Ctrl-C end a search, which answers with its best result, and not the process."""
+    global _at_once
+    before, _at_once = _at_once, None
+    try:
+        yield
+    finally:
+        _at_once = before
+    if _asked:
+        out.say("interrupted: going on with the best schedule so far; Ctrl-C again ends at once")
+
+
+def was_interrupted() -> bool:
+    """Return whether Ctrl-C was pressed, so that a result may be less than was asked for."""
+    return _asked
 
 
 def stoppable(out: Output, answers_interrupt: bool) -> AbstractContextManager[None]:

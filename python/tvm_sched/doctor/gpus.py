@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +53,12 @@ def gpu_checks(needed: bool, topology: Topology | None = None) -> list[Check]:
         *_libraries(),
     ]
     if len(gpus) > 1:
-        checks += [_peers(report["peers"]), iommu_check()]
+        checks += [_peers(report["peers"]), iommu_check(), peer_driver_check(gpus, report["peers"])]
     if topology is not None:
         checks.append(_devices(topology, gpus))
     checks += [check for gpu in gpus for check in _copies(gpu["number"], topology)]
     pairs = [(a["number"], b["number"]) for a in gpus for b in gpus if a is not b]
-    return checks + [_peer_copies(a, b, topology) for a, b in pairs if report["peers"][a][b]]
+    return checks + [_peer_copies(a, b, topology) for a, b in pairs if report["peers"][b][a]]
 
 
 def _gpu(gpu: dict[str, Any]) -> Check:
@@ -121,6 +123,56 @@ def iommu_check(root: Path = Path("/")) -> Check:
     return Check("gpu", "IOMMU", "warning", text, {"units": units})
 
 
+@dataclass(frozen=True)
+class _DriverProblem:
+    """Copies between GPUs that are known to corrupt bytes: which kernel module, GPUs, and where it is told."""
+
+    module: str
+    """Regular expression for the line of ``/proc/driver/nvidia/version`` that names the kernel module."""
+    gpu: str
+    """Regular expression for a GPU's name."""
+    told: str
+
+
+_DRIVER_PROBLEMS = (
+    _DriverProblem(
+        r"Open Kernel Module.* 580\.142\b",
+        r"RTX 6000 Ada",
+        "copies between these GPUs return wrong bytes without an error (NVIDIA/open-gpu-kernel-modules, issue 1257)",
+    ),
+    _DriverProblem(
+        r"",
+        r"GeForce RTX [45]0[0-9]0",
+        "NVIDIA's drivers give GeForce RTX 40 and 50 no peer access; early ones of branch 525, and changed kernel "
+        "modules that give it, have corrupted bytes (pytorch/pytorch, issue 84803; aikitoria/open-gpu-kernel-modules, "
+        "issues 8 and 11)",
+    ),
+)
+
+
+def peer_driver_check(gpus: list[dict[str, Any]], peers: list[list[bool]], root: Path = Path("/")) -> Check:
+    """Check whether copies between these GPUs are known to corrupt bytes with this driver."""
+    try:
+        lines = (root / "proc/driver/nvidia/version").read_text().splitlines()
+    except OSError:
+        lines = []
+    module = (
+        next((line for line in lines if line.startswith("NVRM version:")), "").removeprefix("NVRM version:").strip()
+    )
+    paired = [gpu for gpu, row in zip(gpus, peers, strict=True) if sum(row) > 1]
+    for problem in _DRIVER_PROBLEMS:
+        hit = [str(gpu["number"]) for gpu in paired if re.search(problem.gpu, gpu["name"])]
+        if hit and re.search(problem.module, module):
+            text = (
+                f"GPUs {', '.join(hit)}, {module or 'driver of unknown version'}: {problem.told}. Runs compare bytes when "
+                "they open the GPUs, and copy through the host where these differ; another driver, or "
+                "TVM_SCHED_PEERS=never, is safer"
+            )
+            return Check("gpu", "driver and peers", "warning", text, {"module": module})
+    text = f"no known trouble with copies between GPUs ({module or 'the kernel module does not say its version'})"
+    return Check("gpu", "driver and peers", "ok", text, {"module": module})
+
+
 def _devices(topology: Topology, gpus: list[dict[str, Any]]) -> Check:
     """Check that the topology's devices are the GPUs of this machine, in their order."""
     wanted = [device for device in topology.devices if device.kind == "cuda"]
@@ -157,11 +209,27 @@ def _copies(gpu: int, topology: Topology | None) -> list[Check]:
 def _peer_copies(source: int, target: int, topology: Topology | None) -> Check:
     name = f"copies from GPU {source} to GPU {target}"
     try:
-        rate = float(_library.function("tvm_sched.cuda_peer_rate")(source, target, COPY_BYTES))
+        rates = {
+            k: float(v) for k, v in _library.function("tvm_sched.cuda_peer_rates")(source, target, COPY_BYTES).items()
+        }
     except RuntimeError as error:
         return Check("gpu", name, "failure", str(error))
-    status, difference = _compare_rate(rate, source, target, topology)
-    return Check("gpu", name, status, format_rate(rate) + difference, {"rate": rate})
+    if not rates["right"]:
+        text = (
+            f"bytes arrive wrong, although the driver says that they are peers; runs copy through the host, "
+            f"{format_rate(rates['staged'])}. See the checks IOMMU and of the driver, switch off PCIe's ACS in the "
+            "firmware, or update the driver; TVM_SCHED_PEERS=never stops runs from trying"
+        )
+        return Check("gpu", name, "failure", text, rates)
+    if not rates["pulled"]:
+        text = f"no access, runs copy through the host, {format_rate(rates['staged'])}"
+        return Check("gpu", name, "ok", text, rates)
+    status, difference = _compare_rate(rates["pulled"], source, target, topology)
+    text = (
+        f"{format_rate(rates['pulled'])} by the receiver, {format_rate(rates['pushed'])} by the sender, "
+        f"{format_rate(rates['staged'])} through the host"
+    )
+    return Check("gpu", name, status, text + difference, rates)
 
 
 def _compare_rate(rate: float, gpu: int, other: int, topology: Topology | None, down: bool = False) -> tuple[Any, str]:

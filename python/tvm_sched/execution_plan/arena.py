@@ -11,6 +11,8 @@ from .steps import Step
 
 ALIGNMENT = 64
 """Offsets are multiples of this, as the runtime requires."""
+GPU_ALIGNMENT = 256
+"""Offsets on GPUs of buffers whose size is a multiple of this are, too: cuBLASLt has faster kernels for such tensors."""
 FOREVER = 1 << 62
 
 
@@ -25,6 +27,7 @@ class Block:
     writer: Step
     readers: list[Step] = field(default_factory=list)
     pinned: bool = False
+    alignment: int = ALIGNMENT
     offset: int = 0
 
     @property
@@ -93,14 +96,15 @@ def lay_out(blocks: list[Block], limit: int, warm: bool = False, order: Order | 
 
 
 def _transfers_apart(blocks: list[Block], fit: Callable[[list[Block]], int]) -> int:
-    start = end = 0
+    end = 0
     others = []
     for block in blocks:
         if block.pinned or any(step.kind != "kernel" for step in block.users):
-            block.offset, end = start, start + block.size
-            start += -(-block.size // ALIGNMENT) * ALIGNMENT
+            block.offset = _round_up(end, block.alignment)
+            end = block.offset + block.size
         else:
             others.append(block)
+    start = _round_up(end, max((block.alignment for block in others), default=ALIGNMENT))
     if others:
         end = start + fit(others)
     for block in others:
@@ -114,7 +118,7 @@ def _first_fit(blocks: list[Block]) -> int:
     for block in blocks:
         begin, index = block.writer.start_ns, block.writer.index
         live = [entry for entry in live if entry[2] > begin or entry[3] >= index]
-        block.offset = _gap([(low, high) for low, high, _, _ in live], block.size)
+        block.offset = _gap([(low, high) for low, high, _, _ in live], block)
         insort(live, (block.offset, block.offset + block.size, block.end_ns, block.last))
         arena = max(arena, block.offset + block.size)
     return arena
@@ -126,7 +130,7 @@ def _place(blocks: list[Block], over: Callable[[Block, Block], bool]) -> int:
     placed: list[Block] = []
     for block in blocks:
         taken = sorted((b.offset, b.offset + b.size) for b in placed if not over(b, block))
-        block.offset = _gap(taken, block.size)
+        block.offset = _gap(taken, block)
         placed.append(block)
         arena = max(arena, block.offset + block.size)
     return arena
@@ -138,14 +142,18 @@ def _apart(a: Block, b: Block) -> bool:
     return first.end_ns <= second.writer.start_ns and first.last < second.writer.index
 
 
-def _gap(taken: list[tuple[int, int]], size: int) -> int:
-    """Return the lowest aligned offset of ``size`` free bytes between sorted intervals that may overlap."""
+def _gap(taken: list[tuple[int, int]], block: Block) -> int:
+    """Return the lowest aligned offset that is free for a block between sorted intervals that may overlap."""
     at = 0
     for low, high in taken:
-        if at + size <= low:
+        if at + block.size <= low:
             break
-        at = max(at, -(-high // ALIGNMENT) * ALIGNMENT)
+        at = max(at, _round_up(high, block.alignment))
     return at
+
+
+def _round_up(value: int, alignment: int) -> int:
+    return -(-value // alignment) * alignment
 
 
 def _wait_for_former_owners(blocks: list[Block]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..problem import HOST, Problem
 from ..schedule import Schedule, moved_parameters
-from .arena import Block, Order, lay_out
+from .arena import ALIGNMENT, GPU_ALIGNMENT, Block, Order, lay_out
 from .operator_calls import Calls, KernelCall
 from .states import States
 from .steps import RESULTS, BufferKey, Step, StepMaker, order_steps, plan_waits
@@ -195,7 +195,10 @@ class _Emitter:
             for key in step.outputs:
                 if key.device >= 0 and key not in self.sources:
                     pinned = self.tensors[key.tensor].kind == "parameter" and not step.evict
-                    self.blocks[key] = Block(index.size[key.tensor], step, pinned=pinned)
+                    size = index.size[key.tensor]
+                    wide = self.backend == "cuda" and size % GPU_ALIGNMENT == 0
+                    alignment = GPU_ALIGNMENT if wide else ALIGNMENT
+                    self.blocks[key] = Block(size, step, pinned=pinned, alignment=alignment)
             for key in step.inputs:
                 if key in self.blocks:
                     self.blocks[key].readers.append(step)

@@ -40,12 +40,22 @@ class CompiledPipeline:
     stages: tuple[ScheduledModule, ...]
     """One for each stage; its inputs come from earlier stages and the caller."""
     executor: PipelineExecutor
+    output_names: tuple[str, ...]
+    """The model's names of what it returns."""
 
     def arguments(self) -> list[dict[str, Any]]:
         """Return name, shape and dtype of each of the model's inputs."""
         tensors = {tensor.name: tensor for tensor in self.problem.graph.tensors}
         return [
             {"name": name, "shape": tensors[name].shape, "dtype": tensors[name].dtype} for name in self.executor.inputs
+        ]
+
+    def outputs(self) -> list[dict[str, Any]]:
+        """Return name, shape and dtype of each of the model's outputs; the names are the model's."""
+        tensors = {tensor.name: tensor for tensor in self.problem.graph.tensors}
+        return [
+            {"name": name, "shape": tensors[tensor].shape, "dtype": tensors[tensor].dtype}
+            for name, tensor in zip(self.output_names, self.executor.outputs, strict=True)
         ]
 
     def run(self, batches: Iterable[Any]) -> list[BatchResult]:
@@ -71,6 +81,7 @@ def assemble(
     stages: Sequence[ScheduledModule],
     times_only: bool = False,
     gpus: Mapping[str, int] | None = None,
+    output_names: Sequence[str] = (),
 ) -> CompiledPipeline:
     """Put the compiled stages of a verified plan together.
 
@@ -83,6 +94,8 @@ def assemble(
         Emulated stages compute no values: batches take their time and have no outputs.
     gpus : mapping of str to int, optional
         Number of the GPU for each of the plan's devices; default: the topology's order. Devices may share a GPU.
+    output_names : sequence of str
+        The model's names of its outputs; default: ``output_0``, ``output_1``, ...
     """
     backends = {stage.plans()[0]["backend"] for stage in stages}
     emulated = "emulated" in backends
@@ -99,7 +112,8 @@ def assemble(
     make = _times_of if times_only else _program
     programs = [make(stage, count) for stage, count in zip(stages, instances, strict=True)]
     executor = PipelineExecutor(problem, plan, programs, emulated, scale, times_only)
-    return CompiledPipeline(problem, plan, tuple(stages), executor)
+    names = tuple(output_names) or tuple(f"output_{k}" for k in range(len(executor.outputs)))
+    return CompiledPipeline(problem, plan, tuple(stages), executor, names)
 
 
 def _configure_gpu(

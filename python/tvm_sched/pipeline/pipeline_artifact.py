@@ -95,6 +95,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All files but the manifest."""
     emulation: Emulation | None = None
     """None if the stages run on real devices."""
+    output_names: tuple[str, ...] = ()
+    """The model's names of ``outputs``, whose own names are those of tensors between kernels."""
 
 
 def load_manifest(folder: str | os.PathLike[str]) -> Manifest:
@@ -149,7 +151,8 @@ def load(folder: str | os.PathLike[str]) -> CompiledPipeline:
     stages = tuple(load_stage(path, s, manifest) for s in range(len(manifest.stages)))
     if plan.problem != problem.digest or len(plan.stages) != len(stages):
         raise FormatError(f"{path}: {PLAN} and {PROBLEM} are not of one pipeline; export it again")
-    return assemble(problem, plan, stages, manifest.emulation is not None and not manifest.emulation.values)
+    times_only = manifest.emulation is not None and not manifest.emulation.values
+    return assemble(problem, plan, stages, times_only, output_names=manifest.output_names)
 
 
 def load_stage(folder: str | os.PathLike[str], s: int, manifest: Manifest | None = None) -> ScheduledModule:
@@ -253,6 +256,7 @@ def write_manifest(folder: Path, pipeline: CompiledPipeline, files: Sequence[Seq
         outputs=tuple(entry(name) for name in executor.outputs),
         files={file.name: _file_entry(file) for file in sorted(folder.iterdir())},
         emulation=Emulation(executor.scale, not times_only) if executor.emulated else None,
+        output_names=pipeline.output_names,
     )
     write_document(folder / MANIFEST, manifest, FORMAT, VERSION)
 
@@ -268,6 +272,9 @@ def _faults(manifest: Manifest) -> Iterator[str]:
         if wrong := [tensor.name for tensor in stage.outputs if tensor.source != s]:
             yield f"stage {s} makes {wrong[0]!r}, whose source is another"
     yield from _sources("the model", manifest.outputs, source_of)
+    names = manifest.output_names
+    if names and (len(names) != len(manifest.outputs) or len(set(names)) != len(names)):
+        yield f"{len(manifest.outputs)} outputs have the names {', '.join(names)}; each needs one of its own"
     needed = (PROBLEM, PLAN, *(name for stage in manifest.stages for name in stage.files))
     for name in dict.fromkeys((*needed, *manifest.files)):
         if name not in manifest.files:

@@ -17,10 +17,12 @@ from ..pipeline.pipeline_artifact import new_artifact, write_manifest
 from ..problem import Topology
 from .api import check_before, decide
 from .emit.emit_pipeline import CompiledStage, make_stages
+from .emit.executor import names_of_outputs
 from .emit.export import export
 from .ir.attributes import get_pipeline_plan, get_problem
 from .model_loading import load_model
 from .options import CompileOptions
+from .problem.operator_graph import extract
 from .toolchain.failures import explained
 
 
@@ -109,5 +111,6 @@ def compile_pipeline(
         mod = decide(imported, chosen, progress, plan=plan)
         problem, plan = get_problem(mod), get_pipeline_plan(mod)
         compiled = tuple(make_stages(mod, chosen.backend, parameters=chosen.parameters))
-    ready = assemble(problem, plan, [stage.link() for stage in compiled], times_only, gpus)
-    return ExportablePipeline(problem, plan, ready.stages, ready.executor, compiled, times_only)
+        names = names_of_outputs(mod, extract(mod).result, problem.graph.outputs)
+    ready = assemble(problem, plan, [stage.link() for stage in compiled], times_only, gpus, names)
+    return ExportablePipeline(problem, plan, ready.stages, ready.executor, names, compiled, times_only)

@@ -169,6 +169,7 @@ class ScheduledModule:
         devices: Sequence[int] | None = None,
         graph: bool | None = None,
         in_turn: bool | None = None,
+        pinned_outputs: bool | None = None,
     ) -> None:
         """Set options of the following runs; omitted options stay as they are.
 
@@ -197,11 +198,14 @@ class ScheduledModule:
         in_turn
             For several ``instances`` on GPUs: the kernels of each run begin when those of the previous run have ended;
             only its copies overlap them. Resident parameters lie on a GPU once for all instances. Not with ``graph``.
+        pinned_outputs
+            Outputs of runs on GPUs that go to the host are returned where the GPU wrote them, in pinned memory, without a
+            copy on the host. While a caller holds more than four of an output, further ones are copied.
         """
         options: dict[str, Any] = {
             "trace": trace, "times_only": times_only, "instances": instances, "watchdog": watchdog,
             "devices": None if devices is None else list(devices), "graph": graph,
-            "in_turn": in_turn,
+            "in_turn": in_turn, "pinned_outputs": pinned_outputs,
             "resident": resident if resident is None or isinstance(resident, (int, float)) else list(resident),
         }  # fmt: skip
         options = {name: value for name, value in options.items() if value is not None}

@@ -54,6 +54,9 @@ class PipelineQueue(ExecutionQueue):
         self.successor = queue
         self.entry.retire()
 
+    def record_timelines(self, wanted: bool) -> None:
+        """Record none: the executors are in the processes of the stages."""
+
     async def drain(self) -> None:
         """Wait until nothing waits or runs, then close the connections to the stages."""
         await super().drain()
@@ -87,6 +90,8 @@ class PipelineQueue(ExecutionQueue):
             LOG.error("model %s version %s: %s", self.model.name, self.model.version, error)
             failure = Failed("the pipeline failed; the gateway's log says why")
         end = time.perf_counter_ns()
+        if failure is None:
+            self._record(batch, [begun, end], None)
         self._finish(batch, 0, [outputs], [begun, begun, end, end], failure)
 
     async def _answer(self, arrays: Sequence[Array]) -> list[Array]:
@@ -242,9 +247,11 @@ def _model(name: str, version: str, manifest: Manifest) -> ServedModel:
             raise InputError(
                 f"pipeline {name!r}: {tensor.name!r} is {tensor.dtype}, which the protocol has no name for"
             )
-    inputs, outputs = (
-        tuple(TensorType(tensor.name, tensor.dtype, tuple(tensor.shape)) for tensor in tensors)
-        for tensors in (manifest.inputs, manifest.outputs)
+    names = manifest.output_names or [tensor.name for tensor in manifest.outputs]
+    inputs = tuple(TensorType(tensor.name, tensor.dtype, tuple(tensor.shape)) for tensor in manifest.inputs)
+    outputs = tuple(
+        TensorType(name, tensor.dtype, tuple(tensor.shape))
+        for name, tensor in zip(names, manifest.outputs, strict=True)
     )
     shapes = frozenset({tuple(tensor.shape for tensor in inputs)})
     module: Any = None  # the queue takes requests to the stages

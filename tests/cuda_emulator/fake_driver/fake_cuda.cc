@@ -33,6 +33,7 @@ EXPORT void fake_cuda_configure(int devices, long long memory, int peers) {
   state.memory = memory;
   state.peers = Peers{peers};
   state.pinned = 1LL << 40;
+  state.spoilt = Spoilt::kNothing;
   for (auto& [device, context] : state.contexts) context.peers.clear();
   state.failures.clear();
   state.calls.clear();
@@ -40,6 +41,11 @@ EXPORT void fake_cuda_configure(int devices, long long memory, int peers) {
   state.fault = kOk;
   state.conflicts = 0;
   state.accesses.Clear();
+}
+
+EXPORT void fake_cuda_spoil_peers(int how) {
+  std::lock_guard lock(TheState().mutex);
+  TheState().spoilt = Spoilt{how};
 }
 
 EXPORT void fake_cuda_limit_pinned(long long bytes) {
@@ -252,5 +258,7 @@ EXPORT int cuMemcpyAsync(std::uintptr_t to, std::uintptr_t from, std::size_t siz
   }
   const int gpu = std::max(target->device, source->device);
   if (gpu >= 0 && gpu != stream->context->device) return kInvalidContext;
-  return SubmitCopy(to, from, size, stream);
+  SubmitCopy(to, from, size, stream);
+  if (TheState().spoilt == Spoilt::kTimeOfHost) AddSecond(stream);
+  return kOk;
 }

@@ -37,6 +37,10 @@ void fake_cuda_trace(char* text, int size);
 /// Bytes that are allocated and not freed: on devices, or pinned (`device` -1).
 long long fake_cuda_allocated(int device);
 
+/// What is wrong with copies: 0 nothing, 1 the last byte of each between GPUs arrives wrong, 2 each
+/// of these counts a second more in the times of events, 3 each between a GPU and the host does.
+void fake_cuda_spoil_peers(int how);
+
 /// How many bytes may be pinned.
 void fake_cuda_limit_pinned(long long bytes);
 

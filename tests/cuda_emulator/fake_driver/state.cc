@@ -330,6 +330,10 @@ int SubmitCopy(std::uintptr_t to, std::uintptr_t from, std::size_t size, StreamR
   return kOk;
 }
 
+void AddSecond(StreamRecord* stream) {
+  Submit(stream, [stream] { stream->late += std::chrono::seconds(1); });
+}
+
 int CopyBetween(std::uintptr_t to, std::uintptr_t from, std::size_t size, StreamRecord* stream) {
   if (const int failed = Count("copy between GPUs"); failed != kOk) return failed;
   const int target = OwnerOf(to, size), source = OwnerOf(from, size);
@@ -337,7 +341,13 @@ int CopyBetween(std::uintptr_t to, std::uintptr_t from, std::size_t size, Stream
   const int other = doing.device == target ? source : target;
   const bool reached =
       (doing.device == target || doing.device == source) && doing.peers.count(other) > 0;
-  return reached ? SubmitCopy(to, from, size, stream) : kNotEnabled;
+  if (!reached) return kNotEnabled;
+  SubmitCopy(to, from, size, stream);
+  if (TheState().spoilt == Spoilt::kBytes && size > 0) {
+    Submit(stream, [=] { ++*reinterpret_cast<unsigned char*>(to + size - 1); });
+  }
+  if (TheState().spoilt == Spoilt::kTime) AddSecond(stream);
+  return kOk;
 }
 
 void RunGraph(const GraphRecord& graph) {

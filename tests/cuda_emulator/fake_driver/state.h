@@ -79,6 +79,7 @@ struct StreamRecord {
   VectorClock clock;  // what is before its next piece of work
   std::deque<Submitted> queue;
   bool busy = false, closing = false;
+  std::chrono::nanoseconds late{};  // what its slow copies add to the times of events
   std::shared_ptr<GraphRecord> capture;
   std::set<int> frontier;
 };
@@ -100,6 +101,9 @@ struct Failure {
 /// those with a higher number.
 enum class Peers { kNone = 0, kAll = 1, kPairs = 2, kHigher = 3 };
 
+/// What is wrong with copies, see fake_cuda_spoil_peers.
+enum class Spoilt { kNothing = 0, kBytes = 1, kTime = 2, kTimeOfHost = 3 };
+
 /// Everything, under one lock; streams wait on one condition.
 struct State {
   std::mutex mutex;
@@ -108,6 +112,7 @@ struct State {
   long long memory = 1LL << 30;
   long long pinned = 1LL << 40;  // bytes that may be pinned
   Peers peers = Peers::kAll;
+  Spoilt spoilt = Spoilt::kNothing;
   std::map<int, ContextRecord> contexts;
   std::map<std::uintptr_t, Allocation> allocations;
   std::map<std::string, Failure> failures;
@@ -194,6 +199,8 @@ void Forget(std::map<std::uintptr_t, Allocation>::iterator allocation);
 /// Whether a GPU may reach the memory of another one.
 bool MayReach(int from, int to);
 int SubmitCopy(std::uintptr_t to, std::uintptr_t from, std::size_t size, StreamRecord* stream);
+/// The times of a stream's later events are a second later than they were.
+void AddSecond(StreamRecord* stream);
 /// A copy between two GPUs by unified addresses: counted as "copy between GPUs". The stream's GPU
 /// must be one of them and reach the other's memory.
 int CopyBetween(std::uintptr_t to, std::uintptr_t from, std::size_t size, StreamRecord* stream);

@@ -160,10 +160,10 @@ EXPORT int cuEventRecord(EventRecord* handle, StreamRecord* stream) {
   event->capture = stream->capture;
   event->frontier = stream->frontier;
   if (stream->capture) return kOk;
-  Submit(stream, [&state, event, number = ++event->recorded] {
+  Submit(stream, [&state, event, stream, number = ++event->recorded] {
     std::lock_guard inner(state.mutex);
     event->done = number;
-    event->at = std::chrono::steady_clock::now();
+    event->at = std::chrono::steady_clock::now() + stream->late;
     state.changed.notify_all();
   });
   event->clock = stream->clock;

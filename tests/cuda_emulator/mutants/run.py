@@ -3,13 +3,15 @@
 ``mutants.toml`` has the records: a file, a piece of it that occurs once, what stands in its place, and what that breaks. A
 record that no longer applies fails the command, too. Of C++ the one object is compiled anew and the library is linked in a
 folder of its own, which ``TVM_SCHED_LIBRARY`` names; the objects of the last build (``make build``) are the others. A run
-that was ended goes on where it was, as long as no source and no test has changed.
+that was ended goes on where it was, as long as no source and no test has changed. ``outcomes.json`` keeps what became of a
+record last, with the commit, for the page.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import fcntl
 import hashlib
 import os
 import re
@@ -17,7 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -27,8 +29,9 @@ ROOT = HERE.parents[2]
 BUILD = ROOT / "build"
 LIBRARIES = ROOT / "python" / "tvm_sched" / "_lib"
 PAGE = ROOT / "docs" / "results" / "cuda_mutants.md"
-SECONDS = 150
-"""A mutant whose tests take longer hangs, which its tests would tell a person."""
+OUTCOMES = HERE / "outcomes.json"
+LIMIT, NO_TESTS = "the limit of time", 5
+"""What is noted of tests that hang, and pytest's status where no test was chosen."""
 
 PYTEST = ("-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--no-header")
 EMULATED = ("tests/cuda_emulator/run.py", "--devices", "2", "--", sys.executable, "-m", "pytest", *PYTEST, "-m", "gpu")
@@ -53,9 +56,9 @@ one fails. A mutant that passes all tests fails the command, and so does a recor
 touch the same bytes and nothing orders them, which the emulated driver tells whatever the values are. *Values*: results are
 wrong. *Refused*: the driver or the runtime refuses a call. *Assertion*: a test expects something else. *Time*: the tests
 hang.
-
-| what is broken | file | caught by | how |
-|---|---|---|---|"""
+{survived}
+| what is broken | file | caught by | how | at commit |
+|---|---|---|---|---|"""
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +69,7 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     new: str
     breaks: str
     tests: str = "runtime"
+    first: str = ""
 
     @property
     def path(self) -> Path:
@@ -94,6 +98,7 @@ class Outcome:
 
     caught_by: str
     how: str
+    commit: str = ""
 
 
 def read_mutants() -> list[Mutant]:
@@ -143,11 +148,22 @@ def build(mutant: Mutant, folder: Path) -> dict[str, str]:
     return {"TVM_SCHED_LIBRARY": str(library)}
 
 
-def run(mutant: Mutant, variables: dict[str, str]) -> Outcome:
-    """Run the mutant's tests until one fails."""
+def run(mutant: Mutant, variables: dict[str, str], seconds: float) -> Outcome:
+    """Run the mutant's tests until one fails; first the one that is likely to, or that failed before."""
+    before = kept().get(name_of(mutant), Outcome("", "")).caught_by
+    likely = mutant.first or re.sub(r"\W.*", "", before.removeprefix("test_without_a_gpu"))
+    if likely and before != LIMIT:
+        outcome = run_tests(mutant, variables, seconds, ["-k", likely])
+        if outcome.how:
+            return outcome
+    return run_tests(mutant, variables, seconds, [])
+
+
+def run_tests(mutant: Mutant, variables: dict[str, str], seconds: float, chosen: list[str]) -> Outcome:
+    """Run some of the mutant's tests until one fails."""
     paths = [variables.get("PYTHONPATH", ""), str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, *SUITES[mutant.tests]]
+    command = [sys.executable, *SUITES[mutant.tests], *chosen]
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -158,12 +174,12 @@ def run(mutant: Mutant, variables: dict[str, str]) -> Outcome:
         start_new_session=True,
     ) as tests:
         try:
-            said = tests.communicate(timeout=SECONDS)[0]
+            said = tests.communicate(timeout=seconds)[0]
         except subprocess.TimeoutExpired:
             os.killpg(tests.pid, signal.SIGKILL)
             tests.communicate()
-            return Outcome("the limit of time", f"more than {SECONDS} s")
-    if tests.returncode == 0:
+            return Outcome(LIMIT, f"more than {seconds:.0f} s")
+    if tests.returncode in (0, NO_TESTS):
         return Outcome("", "")
     failed = re.search(r"^FAILED \S+::(\S+)", said, re.MULTILINE)
     return Outcome(_case(failed[1]) if failed else "", _reason(said))
@@ -188,13 +204,14 @@ def _reason(said: str) -> str:
     return "assertion"
 
 
-def outcome_of(number: int, mutant: Mutant, folder: Path, key: str) -> Outcome:
+def outcome_of(mutant: Mutant, folder: Path, key: str, seconds: float) -> Outcome:
     """Build and run one mutant, or return what was found of it before; survivors run again."""
-    here, known = folder / str(number), kept_at(mutant, folder, key)
+    here = folder / name_of(mutant)
+    known = folder / f"{hashlib.sha256(msgspec.json.encode([key, mutant])).hexdigest()[:24]}.json"
     if known.exists():
         return msgspec.json.decode(known.read_bytes(), type=Outcome)
     try:
-        outcome = run(mutant, build(mutant, here))
+        outcome = replace(run(mutant, build(mutant, here), seconds), commit=commit())
     finally:
         shutil.rmtree(here, ignore_errors=True)
     if outcome.how:
@@ -202,15 +219,40 @@ def outcome_of(number: int, mutant: Mutant, folder: Path, key: str) -> Outcome:
     return outcome
 
 
-def kept_at(mutant: Mutant, folder: Path, key: str) -> Path:
-    """The file of what was found of a mutant while the sources were in a state."""
-    return folder / f"{hashlib.sha256(msgspec.json.encode([key, mutant])).hexdigest()[:24]}.json"
+def fake_driver(folder: Path) -> str:
+    """Build the driver of the tests once for all mutants; its file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", "import fake_driver; print(fake_driver.library())"]
+    environment = {**os.environ, "TVM_SCHED_CACHE": str(folder), "PYTHONPATH": f"{ROOT}/tests:{ROOT}/python"}
+    environment.pop("FAKE_CUDA_LIBRARY", None)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def kept(mutant: Mutant, folder: Path, key: str) -> Outcome:
-    """What was found of a mutant, also if nothing was."""
-    known = kept_at(mutant, folder, key)
-    return msgspec.json.decode(known.read_bytes(), type=Outcome) if known.exists() else Outcome("", "not run")
+def commit() -> str:
+    """The short name of the commit that is checked out."""
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def name_of(mutant: Mutant) -> str:
+    """A record's name in ``outcomes.json``: another change is another record."""
+    return hashlib.sha256(msgspec.json.encode([mutant.file, mutant.old, mutant.new])).hexdigest()[:16]
+
+
+def kept() -> dict[str, Outcome]:
+    """What became of each record when it was run last, by its name."""
+    return msgspec.json.decode(OUTCOMES.read_bytes(), type=dict[str, Outcome]) if OUTCOMES.exists() else {}
+
+
+def keep(found: dict[str, Outcome]) -> None:
+    """Write what became of records, and the page of all of them; other runs may do so at the same time."""
+    mutants = read_mutants()
+    known = {name_of(mutant) for mutant in mutants}
+    with (BUILD / "mutants.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        outcomes = {name: outcome for name, outcome in sorted({**kept(), **found}.items()) if name in known}
+        OUTCOMES.write_bytes(msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n")
+        PAGE.write_text(page(mutants, [outcomes.get(name_of(mutant), Outcome("", "not run")) for mutant in mutants]))
 
 
 def state_of_sources() -> str:
@@ -227,42 +269,41 @@ def page(mutants: list[Mutant], outcomes: list[Outcome]) -> str:
     """The table of results."""
     caught, left = sum(o.how not in ("", "not run") for o in outcomes), sum(o.how == "not run" for o in outcomes)
     rest = f"; {left} have not been run yet" if left else ""
-    lines = [HEAD.format(caught=caught, count=len(mutants), left=rest)]
+    survived = sum(not o.how for o in outcomes)
+    told = f"\n{survived} survived: no test tells them from the code.\n" if survived else ""
+    lines = [HEAD.format(caught=caught, count=len(mutants), left=rest, survived=told)]
     for mutant, outcome in zip(mutants, outcomes, strict=True):
-        how = "time" if outcome.caught_by == "the limit of time" else outcome.how or "**survived**"
-        lines.append(f"| {mutant.breaks} | `{mutant.file.split('/')[-1]}` | {outcome.caught_by} | {how} |")
+        how = "time" if outcome.caught_by == LIMIT else outcome.how or "**survived**"
+        name = mutant.file.split("/")[-1]
+        lines.append(f"| {mutant.breaks} | `{name}` | {outcome.caught_by} | {how} | {outcome.commit} |")
     return "\n".join([*lines, ""])
 
 
 def main() -> None:
     """Build and run all mutants, or those that are named; the status is 1 where one survives."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="those whose file or text contains this; writes no page")
+    parser.add_argument("--only", nargs="+", default=[""], help="those whose file or text contains one of these")
     parser.add_argument("--check", action="store_true", help="only look whether all records apply")
-    parser.add_argument(
-        "--kept", action="store_true", help="write the page of what an ended run has found, run nothing"
-    )
     parser.add_argument("--jobs", type=int, default=2, help="how many at once")
+    parser.add_argument(
+        "--seconds", type=float, default=150, help="tests that take longer hang, which a person would see"
+    )
     asked = parser.parse_args()
-    mutants = [m for m in read_mutants() if asked.only in f"{m.file} {m.breaks}"]
+    mutants = [m for m in read_mutants() if any(word in f"{m.file} {m.breaks}" for word in asked.only)]
     if asked.check:
         print(f"{len(mutants)} records apply")
         return
-    folder, key = BUILD / "mutants", state_of_sources()
-    if asked.kept:
-        PAGE.write_text(page(mutants, [kept(mutant, folder, key) for mutant in mutants]))
-        return
+    folder, key, survivors = BUILD / "mutants", state_of_sources(), 0
+    os.environ["FAKE_CUDA_LIBRARY"] = fake_driver(folder / f"driver-{key[:16]}")
     with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
-        waiting = [pool.submit(outcome_of, n, mutant, folder, key) for n, mutant in enumerate(mutants)]
+        waiting = [pool.submit(outcome_of, mutant, folder, key, asked.seconds) for mutant in mutants]
         for mutant, future in zip(mutants, waiting, strict=True):
             outcome = future.result()
+            survivors += not outcome.how
             print(f"{outcome.how or 'SURVIVED'}: {mutant.file}: {mutant.breaks}: {outcome.caught_by}", flush=True)
-    outcomes = [future.result() for future in waiting]
-    survivors = [m for m, o in zip(mutants, outcomes, strict=True) if not o.how]
-    if not asked.only:
-        PAGE.write_text(page(mutants, outcomes))
+            keep({name_of(mutant): outcome})
     if survivors:
-        sys.exit(f"{len(survivors)} of {len(mutants)} mutants survived")
+        sys.exit(f"{survivors} of {len(mutants)} mutants survived")
     print(f"all of {len(mutants)} mutants were caught")
 
 

@@ -137,16 +137,43 @@ def _qlinear_concat(values: list[Any], attributes: dict[str, Any]) -> Results:
 
 
 def _matmul_nbits(values: list[Any], attributes: dict[str, Any]) -> Results:
-    """Weights (N, blocks, bytes), two to a byte, the lower half first; so are the zero points of a row's blocks."""
+    """Weights (N, blocks, bytes), several to a byte, the lowest bits first; so are the zero points of a row's blocks."""
     a, packed, scales, zeros = values
-    size, rows, block = (attributes[name] for name in ("K", "N", "block_size"))
-    assert attributes["bits"] == 4
+    size, rows, block, bits = (attributes[name] for name in ("K", "N", "block_size", "bits"))
+    count, mask = 8 // bits, (1 << bits) - 1
     k = np.arange(size)
     blocks, places = k // block, k % block
-    whole = (packed[:, blocks, places // 2] >> (4 * (places % 2))) & 15
-    points = (zeros.reshape(rows, -1)[:, blocks // 2] >> (4 * (blocks % 2))) & 15
+    whole = (packed[:, blocks, places // count] >> (bits * (places % count))) & mask
+    points = (zeros.reshape(rows, -1)[:, blocks // count] >> (bits * (blocks % count))) & mask
     weights = _real(whole, scales.reshape(rows, -1)[:, blocks], points)
     return [(a.astype(np.float64) @ weights.T).astype(np.float32)]
+
+
+def _qmoe(values: list[Any], attributes: dict[str, Any]) -> Results:
+    """Each token by its k experts; layers of packed weights with one scale for each row or each of its blocks, and SiLU."""
+    tokens, logits, first, first_scales, first_bias, second, second_scales, second_bias, *_, zeros, more_zeros = values
+    bits = attributes["expert_weight_bits"]
+
+    def unpacked(data: Any) -> Any:
+        return (data[..., None] >> np.arange(0, 8, bits)).reshape(*data.shape[:-1], -1) & ((1 << bits) - 1)
+
+    def weights(data: Any, scales: Any, points: Any) -> Any:
+        whole = unpacked(data)
+        shape = (*whole.shape[:2], -1)
+        middles = np.full(scales.shape, 1 << (bits - 1)) if points is None else unpacked(points).reshape(scales.shape)
+        size = whole.shape[2] // scales.reshape(shape).shape[2]
+        scales, middles = (each.reshape(shape).repeat(size, axis=2) for each in (scales, middles))
+        return scales.astype(np.float64) * (whole.astype(np.float64) - middles)
+
+    layers = (weights(first, first_scales, zeros), weights(second, second_scales, more_zeros))
+    results = np.zeros(tokens.shape)
+    for token, scores, result in zip(tokens.astype(np.float64), logits.astype(np.float64), results, strict=True):
+        chosen = np.argsort(-scores)[: attributes["k"]]
+        shares = np.exp(scores[chosen]) / np.exp(scores[chosen]).sum()
+        for expert, share in zip(chosen, shares, strict=True):
+            hidden = layers[0][expert] @ token + first_bias[expert]
+            result += share * (layers[1][expert] @ (hidden / (1 + np.exp(-hidden))) + second_bias[expert])
+    return [results.astype(np.float32)]
 
 
 def _qattention(values: list[Any], attributes: dict[str, Any]) -> Results:
@@ -208,6 +235,7 @@ OPERATORS: dict[str, Callable[[list[Any], dict[str, Any]], Results]] = {
     "QLinearGlobalAveragePool": _qlinear_unary(_global_mean),
     "QLinearConcat": _qlinear_concat,
     "MatMulNBits": _matmul_nbits,
+    "QMoE": _qmoe,
     "QAttention": _qattention,
     "DynamicQuantizeLSTM": _dynamic_quantize_lstm,
 }

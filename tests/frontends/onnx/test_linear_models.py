@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -42,6 +43,25 @@ def test_linear_classifier(labels: list[int], kind: str) -> None:
 
 def test_linear_classifier_of_one_score() -> None:
     check(make("LinearClassifier", X, BOTH, 1, classlabels_ints=[4, 9], post_transform="LOGISTIC", **linear(1)), X)
+
+
+@pytest.mark.parametrize("labels", [{"classlabels_int64s": [7, 3, 5]}, {"classlabels_strings": ["a", "b", "c"]}])
+def test_zip_map_gives_the_probabilities_as_a_matrix(labels: dict[str, Any]) -> None:
+    model = make("LinearClassifier", X, BOTH, 1, classlabels_ints=[7, 3, 5], post_transform="SOFTMAX", **linear(3))
+    kind = TensorProto.STRING if "classlabels_strings" in labels else TensorProto.INT64
+    made = helper.make_map_type_proto(kind, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    model.graph.node.append(
+        helper.make_node("ZipMap", [model.graph.output[1].name], ["z"], domain="ai.onnx.ml", **labels)
+    )
+    zipped = helper.make_value_info("z", helper.make_sequence_type_proto(made))
+    del model.graph.output[1]
+    model.graph.output.append(zipped)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    classes, rows = session.run(None, {session.get_inputs()[0].name: X})
+    found = compile_model(model, "cpu1", "heft").run(X)
+    np.testing.assert_array_equal(found[0], classes)
+    expected = [[row[label] for label in next(iter(labels.values()))] for row in rows]
+    np.testing.assert_allclose(found[1], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["int64", "float64"])
@@ -101,7 +121,6 @@ def test_label_encoder() -> None:
         ("LabelEncoder", {"keys_strings": ["a"], "values_int64s": [1]}, "text"),
         ("Imputer", {"imputed_value_floats": [1.0, 2.0]}, "2 numbers .* 4 columns"),
         ("Normalizer", {"norm": "L3"}, "allowed are MAX, L1 and L2"),
-        ("ZipMap", {"classlabels_int64s": [0, 1, 2, 3]}, "options={'zipmap': False}"),
     ],
 )
 def test_what_is_refused(operator: str, attributes: dict[str, Any], words: str) -> None:

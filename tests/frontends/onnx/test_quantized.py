@@ -160,6 +160,8 @@ _TEN = [_u8(3, 40), _scale(0.02), _point(120)]
          {"activation": "LeakyRelu", "activation_params": [0.2]}),
         ("MatMulNBits", [_f(3, 60), _u8(7, 2, 16), _f(14), _u8(7)], [0], 1e-5,
          {"K": 60, "N": 7, "bits": 4, "block_size": 32}),
+        ("MatMulNBits", [_f(3, 60), _u8(7, 2, 8), _f(14), _u8(7)], [0], 1e-5,
+         {"K": 60, "N": 7, "bits": 2, "block_size": 32}),
     ],
 )  # fmt: skip
 def test_contributed(operator: str, values: list[Any], inputs: list[int], tolerance: float, attributes: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -11,7 +10,7 @@ from tvm import relax
 from ...tensor_types import dtype_of
 from .nodes import Node, constant_of, converter
 from .quantized import dynamically_quantized, float_product, integer_matmul, per_matrix, requantize
-from .quantized_arithmetic import cast, dequantize, quantize
+from .quantized_arithmetic import cast, dequantize, quantize, unpack
 
 _DOMAIN = "com.microsoft"
 _ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid")
@@ -174,32 +173,24 @@ def _activated(node: Node, value: relax.Expr, name: str) -> relax.Expr:
 
 @converter("MatMulNBits", domain=_DOMAIN)
 def matmul_nbits(node: Node) -> relax.Expr:
-    """Convert MatMulNBits of 4 or 8 bits: dequantise the constant matrix, then ``matmul``; g_idx is refused."""
+    """Convert MatMulNBits of 2, 4 or 8 bits: dequantise the constant matrix, then ``matmul``."""
     a, b, scales, zeros, groups, bias = (node.input(k) for k in range(6))
     bits, k, n, block = (int(node.attribute(name, 4)) for name in ("bits", "K", "N", "block_size"))
     packed, scale = constant_of(b), constant_of(scales)
     point = constant_of(zeros)
     if packed is None or scale is None or (zeros is not None and point is None) or groups is not None:
         raise node.unsupported("its weights are known only when the model runs, or in another order (g_idx)")
-    if bits not in (4, 8):
-        raise node.unsupported(f"its weights have {bits} bits; 4 and 8 are allowed")
+    if bits not in (2, 4, 8):
+        raise node.unsupported(f"its weights have {bits} bits; 2, 4 and 8 are allowed")
     blocks = -(-k // block)
-    whole = _unpack(packed.reshape(n, blocks, -1), bits)[..., :block].astype("float32")
+    whole = unpack(packed.reshape(n, blocks, -1), bits)[..., :block].astype("float32")
     if point is None:
         whole -= float(1 << (bits - 1))
     elif point.dtype.kind == "f":
         whole -= point.reshape(n, blocks, 1).astype("float32")
     else:
-        whole -= _unpack(point.reshape(n, -1), bits)[:, :blocks, None].astype("float32")
+        whole -= unpack(point.reshape(n, -1), bits)[:, :blocks, None].astype("float32")
     weights = (whole * scale.reshape(n, blocks, 1).astype("float32")).reshape(n, -1)[:, :k]
     dtype = dtype_of(a)
     result = node.emit(relax.op.matmul(a, relax.const(np.ascontiguousarray(weights.T).astype(dtype))))
     return result if bias is None else node.emit(relax.op.add(result, bias))
-
-
-def _unpack(data: Any, bits: int) -> Any:
-    """Return the numbers in packed bytes, the lower 4 bits first."""
-    data = np.asarray(data).view("uint8")
-    if bits == 8:
-        return data
-    return np.stack([data & 15, data >> 4], axis=-1).reshape(*data.shape[:-1], -1)

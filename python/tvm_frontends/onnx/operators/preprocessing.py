@@ -78,12 +78,3 @@ def imputer(node: Node) -> relax.Expr:
         )
     missing = relax.op.isnan(x) if math.isnan(replaced) else relax.op.equal(x, scalar(replaced, x))
     return relax.op.where(node.emit(missing), relax.const(values, dtype_of(x)), x)
-
-
-@converter("ZipMap", domain=DOMAIN)
-def zip_map(node: Node) -> relax.Expr:
-    """Refuse ZipMap: a list of dictionaries is not a tensor."""
-    raise node.unsupported(
-        "it makes a list of dictionaries of the scores, which is not a tensor: export the model without it (skl2onnx: "
-        "options={'zipmap': False}), or cut it and take its input, the scores in the order of its labels"
-    )

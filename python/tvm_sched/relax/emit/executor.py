@@ -284,7 +284,7 @@ def _metadata(
     return {
         **({"tail": tail} if tail else {}),
         "name": first.extraction.graph.name,
-        "output_names": _output_names(first, bool(tail)),
+        "output_names": _output_names(first.mod, first.result, bool(tail)),
         "topology": topology.name,
         "scheduler": first.schedule.scheduler,
         "options": first.schedule.options,
@@ -294,14 +294,20 @@ def _metadata(
     }
 
 
-def _output_names(variant: Variant, has_tail: bool) -> list[str]:
+def names_of_outputs(mod: tvm.IRModule, result: Any, tensors: Sequence[str]) -> tuple[str, ...]:
+    """Return the model's names of tensors that it returns; ``result`` is the extraction's."""
+    names = dict(reversed(list(zip(_leaves(result), _output_names(mod, result, False), strict=True))))
+    return tuple(names[tensor] for tensor in tensors)
+
+
+def _output_names(mod: tvm.IRModule, result: Any, has_tail: bool) -> list[str]:
     """Return the model's names of its results; each is unique, even if the model returns a tensor twice.
 
     With a tail, the results of the schedule are the tail's arguments, and get the model's names only if it names as many.
     """
-    attributes = variant.mod.attrs
+    attributes = mod.attrs
     model_names = list(map(str, attributes[OUTPUT_NAMES])) if attributes and OUTPUT_NAMES in attributes else []
-    count = len(model_names) if has_tail else sum(1 for _ in _leaves(variant.result))
+    count = len(model_names) if has_tail else sum(1 for _ in _leaves(result))
     names: list[str] = []
     for position, name in enumerate(
         model_names if len(model_names) == count else [f"output_{k}" for k in range(count)]

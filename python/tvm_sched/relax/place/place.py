@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import tvm
 
 from ...errors import InputError
 from ...problem import Problem, Workload
+from ...progress import searching
 from ...schedule import Schedule, resolved
 from ...schedule.verifier import verify
 from ...schedulers import get, solve
@@ -64,7 +66,8 @@ class Place:
             return _with_schedule(mod, problem, _check_problem(self.schedule, problem))
         sizes, submodels = self._submodels(mod)
         workload = Workload(submodels=None if submodels is None else tuple(map(tuple, submodels)))
-        schedule = solve(problem, workload, self.scheduler, {**sizes, **self.options}, progress=self.progress)
+        with searching() if get(self.scheduler).answers_interrupt else nullcontext():
+            schedule = solve(problem, workload, self.scheduler, {**sizes, **self.options}, progress=self.progress)
         return _with_schedule(mod, problem, schedule)
 
     def _submodels(self, mod: tvm.IRModule) -> tuple[dict[str, Any], list[list[str]] | None]:

@@ -32,7 +32,9 @@ class Comparison(NamedTuple):
     quiet: bool = True  # other processes did not disturb the machine
 
 
-def compare(first: Turn, second: Turn, seconds: float) -> Comparison:
+def compare(
+    first: Turn, second: Turn, seconds: float, progress: Callable[[int, int], None] = lambda done, total: None
+) -> Comparison:
     """Compare two schedules in pairs of turns, so that a change of the machine's speed affects both.
 
     The comparison ends before its time if three quiet pairs agree that the second schedule is not faster, or that it is
@@ -45,10 +47,13 @@ def compare(first: Turn, second: Turn, seconds: float) -> Comparison:
     ----------
     seconds : float
         Time of all turns, if none is repeated or left out.
+    progress : callable
+        Called with the numbers of finished pairs and of all pairs, if none is repeated or left out.
     """
     load, turn = OtherLoad(), seconds / (2 * _PAIRS)
     pairs: list[tuple[float, float, bool]] = []
     while not _decided(pairs):
+        progress(len(pairs), max(_PAIRS, len(pairs)))
         load.share()
         # They begin in turn, so that neither always runs on caches that the other filled.
         if len(pairs) % 2:

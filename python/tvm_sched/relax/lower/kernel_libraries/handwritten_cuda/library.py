@@ -15,14 +15,19 @@ from .....cost_model.cubin import CompiledKernel
 from .....errors import InputError
 from ....toolchain.nvcc import architectures, compile_source, find_nvcc
 from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
-from . import attention_source
+from . import attention_source, depthwise
 from . import normalizations as rows
 from . import sorts_and_scans as lines
 from .attention import CudaAttention
+from .depthwise import DepthwiseClaimer
 from .normalizations import RowClaimer
 from .sorts_and_scans import LineClaimer
 
-_WRITERS = {"attention": attention_source, **dict.fromkeys(("layer_norm", "rms_norm", "softmax"), rows)}
+_WRITERS = {
+    "attention": attention_source,
+    depthwise.KIND: depthwise,
+    **dict.fromkeys(("layer_norm", "rms_norm", "softmax"), rows),
+}
 """Modules that write the source of each kind of kernel; `lines` writes all others."""
 
 
@@ -39,12 +44,13 @@ def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
     changed = CudaAttention(mod, kernels, settings).run()
     for claimer in (RowClaimer, LineClaimer):
         changed = claimer(changed, kernels, settings).run()
+    changed = DepthwiseClaimer(changed, kernels, names, settings).run()
     return changed if kernels.documents else mod
 
 
 def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores, threads: int | None) -> tvm.runtime.Module:
     functions, binary, _ = compile_sources(kernels)
-    return library_function("tvm_sched.make_cuda_module")(json.dumps({"version": 2, "functions": functions}), binary)
+    return library_function("tvm_sched.make_cuda_module")(json.dumps({"version": 3, "functions": functions}), binary)
 
 
 def compile_sources(

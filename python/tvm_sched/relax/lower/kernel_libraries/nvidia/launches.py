@@ -35,14 +35,31 @@ def library_launch(document: Mapping[str, Any]) -> KernelResources:
     (``benchmarks/data/h100_launches.json``). The measured numbers of blocks are within a factor of 2.4 of this model.
     """
     batch, rows, columns, depth = _product(document)
-    if document["kind"] == "conv2d":
-        tile, parts = _CONVOLUTION, 1
-    else:
-        tile = next((tile for tile in _LARGE if batch * _tiles(tile, rows, columns) >= _ENOUGH), _SMALL)
+    tile, parts = _tile(document), 1
+    if document["kind"] != "conv2d":
         few = -(-_ENOUGH // (batch * _tiles(tile, rows, columns)))
         parts = max(1, min(few, depth // _LEAST_DEPTH))
     blocks = batch * _tiles(tile, rows, columns) * parts
     return KernelResources(blocks, tile.threads, tile.registers, tile.shared_memory)
+
+
+def operand_reads(document: Mapping[str, Any]) -> tuple[int, int]:
+    """Estimate how often the kernel of `library_launch` reads each byte of its two operands, by different blocks.
+
+    A block reads the rows of the first operand and the columns of the second that its tile needs. What lies in host memory
+    is cached for one multiprocessor only: on an H100, 64 blocks that read 4 MiB each took 64 times as long over the bus as
+    one pass (``docs/results/gpu_direct_reads.md``).
+    """
+    _, rows, columns, _ = _product(document)
+    tile = _tile(document)
+    return -(-columns // tile.columns), -(-rows // tile.rows)
+
+
+def _tile(document: Mapping[str, Any]) -> _Tile:
+    if document["kind"] == "conv2d":
+        return _CONVOLUTION
+    batch, rows, columns, _ = _product(document)
+    return next((tile for tile in _LARGE if batch * _tiles(tile, rows, columns) >= _ENOUGH), _SMALL)
 
 
 def _tiles(tile: _Tile, rows: int, columns: int) -> int:
