@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,14 +87,12 @@ def has_driver() -> bool:
 
 def plans_of(description: dict[str, Any]) -> tuple[str, ...]:
     """Build the plans of a kernel; return the cells of its row."""
-    begin = time.process_time()
     texts = list(_library.function("tvm_sched.cudnn_plans")(json.dumps(description), PROPERTIES.read_text()))
-    seconds = f"{time.process_time() - begin:.1f}"
     if not texts:
-        return "none", NONE, NONE, seconds
+        return "none", NONE, NONE
     plans = [json.loads(str(text)) for text in texts]
     engines = dict.fromkeys(str(plan["engine"]["engineId"]) for plan in plans)
-    return str(len(texts)), ", ".join(engines), f"{len(str(texts[0])):,}", seconds
+    return str(len(texts)), ", ".join(engines), f"{len(str(texts[0])):,}"
 
 
 def table() -> Iterator[tuple[str, ...]]:
@@ -108,11 +105,11 @@ def table() -> Iterator[tuple[str, ...]]:
         for dtype in ("float16", "bfloat16"):
             described = attention(heads, dtype)
             if described is None:
-                cells: tuple[str, ...] = ("ours alone", NONE, NONE, NONE)
+                cells: tuple[str, ...] = ("ours alone", NONE, NONE)
             elif has_driver():
                 cells = plans_of(described)
             else:
-                cells = ("needs the driver", NONE, NONE, NONE)
+                cells = ("needs the driver", NONE, NONE)
             yield f"attention {name}", dtype, "BSHD", *cells
 
 
@@ -135,11 +132,11 @@ def main() -> None:
         "an H100 80GB HBM3 that cuDNN 9.19 wrote there (`tests/data/cudnn_h100_properties.json`); convolutions have a bias",
         "and ReLU. *Plans*: of engines that the backend takes, at most four: deterministic, sums in float32, in float32",
         "without tensor cores; only attention's may be compiled when they are built. *Engines* are cuDNN's numbers, *bytes*",
-        "those of the first plan as text, *CPU s* those of building all. Where there is no plan, cuDNN's older interface,",
+        "those of the first plan as text. Where there is no plan, cuDNN's older interface,",
         "TVM or our kernel computes. Artifacts have no plans: these are built where the model loads, in 0.4 to 4 ms each",
         "([why](gpu_kernels.md#plans-of-cudnns-graph-interface)).",
     )
-    page.table(("kernel", "type", "layout", "plans", "engines", "bytes", "CPU s"), rows, left=3)
+    page.table(("kernel", "type", "layout", "plans", "engines", "bytes"), rows, left=3)
     page.write()
 
 

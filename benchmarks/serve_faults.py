@@ -46,16 +46,36 @@ def main() -> None:
         "--cluster-seconds", type=float, default=60.0, metavar="SECONDS", help="after which a fault has no more rounds"
     )
     arguments.add_argument(
-        "--requests", type=int, default=100_000, metavar="N", help="to the pipeline, before memory is read again"
+        "--requests", type=int, default=100_000, metavar="N", help="to the pipeline, before memory is read again; or 0"
+    )
+    arguments.add_argument(
+        "--server-requests",
+        type=int,
+        default=0,
+        metavar="N",
+        help="to the server, before its memory is read again; or 0",
+    )
+    arguments.add_argument(
+        "--only", default="", metavar="TEXT", help="faults of the pipeline with this in their names: a portion of a run"
+    )
+    arguments.add_argument(
+        "--earlier",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help="JSON of earlier portions, to report with this",
     )
     options = arguments.parse_args()
     rounds = 5 if options.quick else options.rounds
-    rows: list[Row] = []
+    rows = [Row(**row) for file in options.earlier for row in json.loads(file.read_text())]
     with tempfile.TemporaryDirectory() as folder:
-        if rounds:
-            rows += _server_faults(Path(folder), rounds)
+        if rounds or options.server_requests:
+            rows += _server_faults(Path(folder), rounds, options.server_requests)
         if options.cluster_rounds:
-            rows += _cluster_faults(Path(folder), options.cluster_rounds, options.cluster_seconds, options.requests)
+            rows += _cluster_faults(
+                Path(folder), options.cluster_rounds, options.cluster_seconds, options.requests, options.only
+            )
     report("Faults under load, counted", rows, options.json, options.markdown, notes=" ".join(str(__doc__).split()))
 
 
@@ -188,7 +208,7 @@ def _http_client(port: int, counts: Callable[[str], None], seconds: float = PATI
     return ask
 
 
-def _server_faults(folder: Path, rounds: int) -> Iterator[Row]:
+def _server_faults(folder: Path, rounds: int, requests: int) -> Iterator[Row]:
     versions = [_artifact(folder / f"by{factor}.so", factor) for factor in (1, 2)]
     repository = folder / "repository"
     repository.mkdir()
@@ -238,7 +258,9 @@ def _server_faults(folder: Path, rounds: int) -> Iterator[Row]:
         "server killed (SIGKILL) and started": killed,
     }  # fmt: skip
     try:
-        for name, fault in faults.items():
+        if requests:
+            yield from _memory({"server": server.process.pid}, [server.port], requests)
+        for name, fault in faults.items() if rounds else ():
             few = rounds if fault in (reload, client_killed, stopped) else max(1, rounds // 10)
             yield from _under_load(
                 name, few, fault,
@@ -296,7 +318,7 @@ class Gateway:
         assert self.process.stdout.readline(), "the gateway did not start"
 
 
-def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int) -> list[Row]:
+def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int, only: str) -> list[Row]:
     """Faults of a pipeline on a Ray cluster of this machine's processes, which clients ask through two gateways."""
     from tvm_sched.relax import compile_pipeline
     from tvm_sched_cluster.serving import Deployment, connect, deploy
@@ -325,13 +347,15 @@ def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int) ->
                 # A stopped gateway answers nothing, and keeps its connections.
                 return _http_client(gateways[number % len(gateways)].port, count, 10.0)
 
+            if requests:
+                rows += _memory_of_cluster(gateways, requests)
             for name, fault in _faults_of_cluster(cluster, gateways, paths).items():
+                if only not in name:
+                    continue
                 rows += _under_load(
                     f"pipeline: {name}", 1 if name == _HEAD_KILLED else rounds, fault, client,
                     lambda x: [x @ _square(factor) @ _weights(factor) for factor in (1, 2)], seconds,
                 )  # fmt: skip
-                if name == _ROLLED_OUT:
-                    rows += _memory(gateways, requests)
         finally:
             for gateway in gateways:
                 gateway.process.kill()
@@ -355,7 +379,7 @@ def _ray_client() -> Callable[[Any], Any]:
     return ask
 
 
-_ROLLED_OUT, _HEAD_KILLED = "another artifact rolled out", "the head killed: 20 s without it"
+_HEAD_KILLED = "the head killed: 90 s without it"
 
 
 def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path]) -> dict[str, Callable[[int], None]]:
@@ -376,6 +400,10 @@ def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path])
                 if len(ready) == 4:
                     return dict(ready[number % 4])
             time.sleep(0.05)
+
+    def ingress_killed(number: int) -> None:
+        stage(number)  # it answers, so it has been started again
+        ray.kill(ray.get_actor("m/ingress", "tvm_sched"), no_restart=False)
 
     def node_killed(number: int) -> None:
         cluster.kill(stage(number)["node"])
@@ -414,16 +442,16 @@ def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path])
 
     def head_killed(number: int) -> None:
         cluster.kill_head()
-        time.sleep(20)
+        time.sleep(90)
 
     faults = {
         "a stage's process killed": lambda number: os.kill(stage(number)["process"], signal.SIGKILL),
         "a stage's process stopped (SIGSTOP)": lambda number: os.kill(stage(number)["process"], signal.SIGSTOP),
-        "the ingress killed": lambda number: ray.kill(ray.get_actor("m/ingress", "tvm_sched"), no_restart=False),
+        "the ingress killed": ingress_killed,
         "a gateway killed": gateway_killed,
         "a gateway stopped (SIGSTOP) and continued": gateway_stopped,
         "a node killed, another joins": node_killed,
-        _ROLLED_OUT: rolled_out,
+        "another artifact rolled out": rolled_out,
         "the disk full: a rollout fails, a stage killed": disk_full,
         _HEAD_KILLED: head_killed,
     }
@@ -446,18 +474,22 @@ def _small_disk(folder: Path) -> Iterator[None]:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def _memory(gateways: list[Gateway], requests: int) -> Iterator[Row]:
-    """Resident memory of the processes, before and after many requests."""
+def _memory_of_cluster(gateways: list[Gateway], requests: int) -> Iterator[Row]:
     from tvm_sched_cluster.serving import status
 
     processes = {f"gateway {number}": gateway.process.pid for number, gateway in enumerate(gateways)}
     for each in status("m")["stages"]:
         processes[f"stage {each['stage']}.{each['replica']}"] = each["process"]
+    yield from _memory(processes, [gateway.port for gateway in gateways], requests)
+
+
+def _memory(processes: dict[str, int], ports: list[int], requests: int) -> Iterator[Row]:
+    """Resident memory of the processes, before and after many requests."""
     x = np.ones((1, SIZE), np.float32)
 
     def ask(count: int) -> None:
         def work(number: int) -> None:
-            client = _http_client(gateways[number % 2].port, lambda _: None)
+            client = _http_client(ports[number % len(ports)], lambda _: None)
             for _ in range(count // CLIENTS):
                 client(x)
 

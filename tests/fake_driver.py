@@ -18,7 +18,12 @@ COMPILER = os.environ.get("CXX") or shutil.which("g++")
 
 @functools.cache
 def library():
-    """Path of the driver; the first process of a session that asks builds it, in the cache that `conftest.py` names."""
+    """Path of the driver; the first process of a session that asks builds it, in the cache that `conftest.py` names.
+
+    ``FAKE_CUDA_LIBRARY`` names one that is there, for runs of few tests.
+    """
+    if given := os.environ.get("FAKE_CUDA_LIBRARY"):
+        return Path(given)
     built = Path(os.environ["TVM_SCHED_CACHE"], "libfake_cuda.so")
     if not built.exists():
         with tempfile.TemporaryDirectory(dir=built.parent) as folder:

@@ -124,7 +124,10 @@ def cudnn_properties(step: Step) -> dict[str, Any]:
     """Return the device's properties as cuDNN serialises them, with which it compiles plans without the device."""
     from tvm_sched import _library
 
-    return {"properties": str(_library.function("tvm_sched.cudnn_device_properties")(0))}
+    try:
+        return {"properties": str(_library.function("tvm_sched.cudnn_device_properties")(0))}
+    except RuntimeError as error:
+        raise NotAvailable(str(error)) from None
 
 
 def disk(step: Step) -> dict[str, Any]:

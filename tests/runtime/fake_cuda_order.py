@@ -272,6 +272,12 @@ def peers_whose_bytes_arrive_wrong_are_not_used() -> None:
         relay().module().run(np.arange(4, dtype="uint8"))
 
 
+def a_gpu_that_gets_no_access_is_no_peer() -> None:
+    """A GPU has a limited number of peers; the driver refuses more, although it says that they are possible."""
+    driver.fake_cuda_fail(b"cuCtxEnablePeerAccess", 1, 711)  # of GPU 1, which receives
+    assert between_two() == 0
+
+
 def peers_that_are_slower_than_the_host_are_not_copied_between() -> None:
     os.environ["TVM_SCHED_PEERS"] = "try"
     driver.fake_cuda_spoil_peers(2)

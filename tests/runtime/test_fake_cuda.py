@@ -64,6 +64,7 @@ CASES = {
         ("pinned_memory_has_its_flags_and_its_limit", 4, 1),
         ("large_tensors_go_through_the_host_in_chunks", 2, 0),
         ("peers_whose_bytes_arrive_wrong_are_not_used", 2, 1),
+        ("a_gpu_that_gets_no_access_is_no_peer", 2, 1),
         ("peers_that_are_slower_than_the_host_are_not_copied_between", 2, 1),
         ("peers_that_are_right_are_used", 2, 1),
         ("a_trial_of_peers_that_fails_is_told", 2, 1),

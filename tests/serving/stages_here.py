@@ -30,11 +30,19 @@ class Stage:
         self.addend, self.ran, self.go, self.begun = addend, [], threading.Event(), threading.Semaphore(0)
         self.go.set()
         self.token = generation.stage_token(number)
-        self.count = self.seen = 0
+        self.count, self.seen, self.changed = 0, 0, threading.Condition()
         self.start()
 
     def start(self):
         self.server = StageServer(self.compute, "127.0.0.1", self.token, 1 << 10)
+        lost = self.server._lost
+
+        def note(channel):
+            lost(channel)
+            with self.changed:
+                self.changed.notify_all()
+
+        self.server._lost = note
 
     def compute(self, x):
         self.begun.release()
@@ -42,21 +50,23 @@ class Stage:
         assert self.go.wait(SECONDS)
         self.ran.append(float(x[0]))
         if x[0] == POISON:
-            while self.seen < self.count:  # long before a real process ends, the other end knows what it runs
-                pass
+            with self.changed:  # long before a real process ends, the other end knows what it runs
+                assert self.changed.wait_for(lambda: self.seen == self.count, SECONDS)
             self.cut()
         return [x + self.addend]
 
     def cut(self):
-        ended = threading.Event()
+        """Break all connections; afterwards the stage has no request of them that it would begin."""
+        cut = list(self.server._channels)
+        for channel in cut:
+            self.server._loop.call_soon_threadsafe(channel._transport.close)
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.server._channels.isdisjoint(cut), SECONDS)
 
-        def end():
-            for channel in list(self.server._channels):
-                channel._transport.close()
-            ended.set()
-
-        self.server._loop.call_soon_threadsafe(end)
-        assert ended.wait(SECONDS)
+    def saw(self):
+        with self.changed:
+            self.seen += 1
+            self.changed.notify_all()
 
     def close(self):
         self.go.set()
@@ -117,7 +127,8 @@ def cluster(monkeypatch):
             port = channel._transport.get_extra_info("peername")[1]
             for stages in made.stages.values():
                 for stage in stages:
-                    stage.seen += stage.server.endpoint.port == port
+                    if stage.server.endpoint.port == port:
+                        stage.saw()
         receive(link, channel, message, tensors)
 
     monkeypatch.setattr(StageLink, "_receive", see)

@@ -41,6 +41,13 @@ def test_an_artifact_alone_takes_any_cpu(artifact):
     assert (found.name, found.artifact, found.places) == ("layers", str(artifact), 12)
 
 
+def test_replicas_of_all_stages_and_of_one(tmp_path):
+    text = TEXT.replace("max_in_flight = 5", "replicas = 3").replace("l4 = 0.5 }", "l4 = 0.5 }\nreplicas = 2")
+    found = load_deployment(written(tmp_path, text))
+    assert found.processes == ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1))
+    assert (found.replicas_of(0), found.replicas_of(1), found.places) == (3, 2, 20)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
@@ -53,6 +60,8 @@ def test_an_artifact_alone_takes_any_cpu(artifact):
         ("max_in_flight = 5", "speed = 5", "unknown field `speed`; the fields are name, artifact"),
         ("l4 = 0.5", "l4 = 0", "resource 'l4' is 0"),
         ("l4 = 0.5", "", "at least one resource"),
+        ("max_in_flight = 5", "replicas = 0", "replicas is 0; 1 or more is allowed"),
+        ("resources = { l4 = 0.5 }", "resources = { l4 = 1 }\nreplicas = -1", "replicas is -1; 0 or more is allowed"),
         ("[[stages]]", "[stages", "not a TOML document"),
     ],
 )

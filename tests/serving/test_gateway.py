@@ -1,6 +1,7 @@
 """Gateways over stages of this process, without a cluster: what they do when stages, the ingress or the generation go."""
 
 import asyncio
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -196,7 +197,12 @@ def test_values_are_not_mixed_between_requests(cluster):  # noqa: F811
         entry = Entry(cluster)
         await entry.start()
         models, pipeline = await entry.gateway()
+        watcher = SimpleNamespace(timelines=True, runs=[])
+        watcher.run = watcher.runs.append
+        models.find("d").recorder.add(watcher)
+        models.record_timelines(True)
         results = await asyncio.gather(*(ask(models, k) for k in range(20, 60)))
+        assert [(record.model, record.version) for record in watcher.runs] == [("d", "1")] * 40
         np.testing.assert_array_equal(
             [float(outputs[0][0]) for outputs in results], np.arange(20, 60, dtype=np.float32) + 2
         )

@@ -1,13 +1,14 @@
 """The ingress over stages of this process, without a cluster: requests that end their stage, and clients that go."""
 
 import asyncio
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
 
-from tvm_sched.errors import BusyError, FatalRequestError, InputError
+from tvm_sched.errors import BusyError, FatalRequestError, InputError, ServingError
 from tvm_sched_cluster.serving import ingress
 from tvm_sched_cluster.serving.tensor_channel import Message, connect, error_of
 
@@ -100,3 +101,28 @@ def test_errors_come_as_they_are_and_late_requests_name_their_stage(entry):
         channel.abort()
 
     entry(act, max_in_flight=2, max_waiting=0)
+
+
+def test_a_process_that_never_answers_is_ended_if_ray_takes_it_for_alive(monkeypatch):
+    actor = SimpleNamespace(_actor_id=SimpleNamespace(hex=lambda: "a"))
+    known = {"State": "RESTARTING", "Pid": 7, "Address": {"NodeID": "n"}}
+    ended = []
+    monkeypatch.setattr(ingress.ray, "get_actor", lambda *_: actor)
+    monkeypatch.setattr(ingress.ray._private.state, "actors", lambda _: known)
+    monkeypatch.setattr(ingress, "_kill_there", lambda *who: ended.append(who))
+    directory = ingress.RayDirectory(generation(hang_timeout=1e-9))
+
+    async def ping(stage, replica):
+        raise asyncio.TimeoutError
+
+    directory.ping = ping
+
+    async def act():
+        for state, expected in (("RESTARTING", []), ("ALIVE", [("n", 7)])):
+            known["State"] = state
+            for _ in range(2):  # the first notes since when, the second finds that it is too long
+                with pytest.raises(ServingError):
+                    await directory.find(1, 0)
+            assert ended == expected
+
+    run(act())

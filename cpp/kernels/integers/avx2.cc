@@ -108,6 +108,18 @@ struct Isa {
 
 const Functions kAvx2 = avx2::kFunctions;
 
+void AddOuterAvx2(const std::int32_t* numbers, const std::int32_t* factors, int rows,
+                  std::int32_t* sums) {
+  using Isa = avx2::Isa;
+  for (int r = 0; r < rows; ++r) {
+    const __m256i number = _mm256_set1_epi32(numbers[r]);
+    for (int k = 0; k < kColumns; k += Isa::kLanes, sums += Isa::kLanes) {
+      const __m256i product = _mm256_mullo_epi32(number, Isa::LoadInts(factors + k));
+      Isa::StoreInts(sums, Isa::Add(Isa::LoadInts(sums), product));
+    }
+  }
+}
+
 }  // namespace tvm_sched::integers
 
 #pragma GCC pop_options

@@ -64,8 +64,12 @@ inline void LookUpRows(const std::uint8_t* table, std::uint8_t* to, std::int64_t
 
 inline void CopyFew(std::uint8_t* to, const std::uint8_t* from, int bytes) {
   for (; bytes >= 8; bytes -= 8, to += 8, from += 8) __builtin_memcpy(to, from, 8);
-  for (; bytes >= 4; bytes -= 4, to += 4, from += 4) __builtin_memcpy(to, from, 4);
-  for (int k = 0; k < bytes; ++k) to[k] = from[k];
+  const auto copy = [&](auto size) __attribute__((always_inline)) {
+    if ((bytes & size()) == 0) return;
+    __builtin_memcpy(to, from, size());
+    to += size(), from += size();
+  };
+  copy([] { return 4; }), copy([] { return 2; }), copy([] { return 1; });
 }
 
 /// The epilogue is a copy, which the rows that are stored cannot change.

@@ -27,6 +27,7 @@ bool HasAvx512Vnni() {
 Functions With(ByteProducts& bytes, bool avx512) {
   Functions made = kAvx2;
   made.bytes = &bytes;
+  bytes.add_outer = AddOuterAvx2;
   if (avx512) made.finish = FinishAvx512;
   if (avx512 && __builtin_cpu_supports("avx512vbmi") != 0) {
     made.finish = FinishAvx512Vbmi;

@@ -62,6 +62,9 @@ struct ByteProducts {
   /// Each column of its own channel, for weights (segments / 4, kColumns, 4); nullptr: by pairs.
   void (*depthwise)(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
                     std::int32_t* sums) = nullptr;
+  /// sums[row][column] += numbers[row] * factors[column], modulo 2^32.
+  void (*add_outer)(const std::int32_t* numbers, const std::int32_t* factors, int rows,
+                    std::int32_t* sums) = nullptr;
 };
 /// Bytes behind the last row of a tile that a product may read.
 constexpr int kByteOverread = 64;
@@ -97,6 +100,8 @@ extern const Functions kPortable;
 #ifdef __x86_64__
 extern const Functions kSse41, kAvx2;
 extern const ByteProducts kAvxVnni, kAvx512Vnni, kAmx;
+void AddOuterAvx2(const std::int32_t* numbers, const std::int32_t* factors, int rows,
+                  std::int32_t* sums);
 /// With AVX-512, in place of that of kAvx2.
 void FinishAvx512(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
                   int columns, void* to, std::int64_t apart);

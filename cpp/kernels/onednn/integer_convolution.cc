@@ -9,6 +9,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/integers/functions.h"
@@ -94,8 +95,10 @@ class IntegerConvolution final : public OwnKernel {
   void ReadPost();
   void Arrange(const integers::ByteProducts* bytes);
   void Cut();
-  bool FitsBytes(const void* weights) const;
-  void LayOutProduct(const void* weights);
+  bool FitsBytes(const void* weights);
+  template <typename Weight>
+  void LayOutProduct(const Weight* weights);
+  void AddRows(const integers::Rows<std::uint8_t>& rows, std::int32_t* numbers) const;
   void LayOutDepthwise(const void* weights);
   Part PartOf(std::int64_t task) const;
   template <typename Number, typename Copy>
@@ -129,6 +132,7 @@ class IntegerConvolution final : public OwnKernel {
   // Weights for products of bytes, and the sums of each column's.
   std::unique_ptr<std::int8_t, Release> packed_;
   std::vector<std::int32_t> weight_sums_;
+  std::vector<std::int32_t> offsets_;  // of columns whose weights less this are bytes, or empty
   const void* packed_from_ = nullptr;
   std::uint64_t packed_at_ = 0;
 };
@@ -222,10 +226,30 @@ void IntegerConvolution::Arrange(const integers::ByteProducts* bytes) {
   Cut();
 }
 
-bool IntegerConvolution::FitsBytes(const void* weights) const {
+/// Whether weights of 16 bits are bytes, those of a column less an offset where it is a product.
+bool IntegerConvolution::FitsBytes(const void* weights) {
   const auto* from = static_cast<const std::int16_t*>(weights);
-  return std::all_of(from, from + panels_ * description_.operands[1].dims[1] * kColumns,
-                     [](std::int16_t value) { return value >= -128 && value <= 127; });
+  constexpr int kLeast = -128, kGreatest = 127;
+  const std::int64_t panels = groups_ * panels_;
+  const std::int64_t terms = description_.operands[1].elements() / (panels * kColumns);
+  const std::int64_t together = depthwise_ ? 1 : 2;  // terms of a column side by side
+  offsets_.clear();
+  std::vector<std::int32_t> offsets(panels * kColumns);
+  for (std::int64_t k = 0; k < panels * kColumns; ++k) {
+    const auto* column = from + k / kColumns * terms * kColumns + k % kColumns * together;
+    int least = 0, greatest = 0;
+    for (std::int64_t term = 0; term < terms; ++term) {
+      const int value = column[term / together * together * kColumns + term % together];
+      least = std::min(least, value), greatest = std::max(greatest, value);
+    }
+    if (least >= kLeast && greatest <= kGreatest) continue;
+    if (depthwise_ || greatest - least > kGreatest - kLeast) return false;
+    offsets[k] = least < kLeast ? least - kLeast : greatest - kGreatest;
+  }
+  if (std::any_of(offsets.begin(), offsets.end(), [](std::int32_t each) { return each != 0; })) {
+    offsets_ = std::move(offsets);
+  }
+  return true;
 }
 
 void IntegerConvolution::ReadPost() {
@@ -378,34 +402,62 @@ bool IntegerConvolution::LayOut(const std::vector<void*>& data, std::uint64_t ge
   if (data[1] == nullptr || !description_.operands[1].parameter) return false;
   if (packed_from_ == data[1] && packed_at_ == generation) return false;
   packed_from_ = data[1], packed_at_ = generation;
-  if (depthwise_ && functions_.bytes != nullptr && functions_.bytes->depthwise != nullptr) {
+  const integers::ByteProducts* bytes = functions_.bytes;
+  if (wide_ && bytes != nullptr && (!depthwise_ || bytes->depthwise != nullptr)) {
     Arrange(FitsBytes(data[1]) ? functions_.bytes : nullptr);
   }
   if (bytes_ == nullptr) return false;
-  depthwise_ ? LayOutDepthwise(data[1]) : LayOutProduct(data[1]);
+  if (depthwise_) {
+    LayOutDepthwise(data[1]);
+  } else if (wide_) {
+    LayOutProduct(static_cast<const std::int16_t*>(data[1]));
+  } else {
+    LayOutProduct(static_cast<const std::int8_t*>(data[1]));
+  }
   return true;
 }
 
-void IntegerConvolution::LayOutProduct(const void* weights) {
-  const auto* from = static_cast<const std::int8_t*>(weights);
+template <typename Weight>
+void IntegerConvolution::LayOutProduct(const Weight* weights) {
   const std::int64_t all = groups_ * panels_;
   const auto count = static_cast<std::int64_t>(segments_.size());
   const std::int64_t pairs = description_.operands[1].dims[3];
-  const auto size = static_cast<std::size_t>(all * segment_weights_ * kColumns);
+  // One panel more adds the numbers of a row.
+  const auto size = static_cast<std::size_t>((all + 1) * segment_weights_ * kColumns);
   packed_.reset(static_cast<std::int8_t*>(::operator new(size, kAlignment)));
   std::fill_n(packed_.get(), size, std::int8_t{0});
   weight_sums_.assign(all * kColumns, 0);
+  const auto place = [&](std::int64_t panel, std::int64_t segment, std::int64_t term, int column) {
+    const std::int64_t four = (panel * count + segment) * steps_ + term / 4;
+    return packed_.get() + (four * kColumns + column) * 4 + term % 4;
+  };
   for (std::int64_t p = 0; p < all; ++p) {
     for (std::int64_t s = 0; s < count; ++s) {
-      std::int8_t* to = packed_.get() + (p * count + s) * steps_ * 4 * kColumns;
       for (std::int64_t pair = 0; pair < pairs; ++pair) {
-        for (int column = 0; column < kColumns; ++column, from += 2) {
-          std::copy_n(from, 2, to + (pair / 2 * kColumns + column) * 4 + pair % 2 * 2);
-          weight_sums_[p * kColumns + column] += from[0] + from[1];
+        for (int column = 0; column < kColumns; ++column) {
+          const std::int32_t offset = offsets_.empty() ? 0 : offsets_[p * kColumns + column];
+          for (std::int64_t term = 2 * pair; term < 2 * pair + 2; ++term, ++weights) {
+            if (term >= length_) continue;
+            *place(p, s, term, column) = static_cast<std::int8_t>(*weights - offset);
+            weight_sums_[p * kColumns + column] += *weights;
+          }
         }
       }
     }
   }
+  for (std::int64_t s = 0; s < count; ++s) {
+    for (std::int64_t term = 0; term < length_; ++term) *place(all, s, term, 0) = 1;
+  }
+}
+
+/// The sums of the rows' numbers.
+void IntegerConvolution::AddRows(const integers::Rows<std::uint8_t>& rows,
+                                 std::int32_t* numbers) const {
+  const integers::Terms terms{segments_.data(), static_cast<int>(segments_.size()), steps_};
+  alignas(64) std::int32_t sums[integers::kMostRows * kColumns];
+  bytes_->product(rows, terms, packed_.get() + groups_ * panels_ * segment_weights_ * kColumns,
+                  sums);
+  for (int r = 0; r < rows.count; ++r) numbers[r] = sums[r * kColumns];
 }
 
 void IntegerConvolution::LayOutDepthwise(const void* weights) {
@@ -485,12 +537,24 @@ void IntegerConvolution::Multiply(const Call& call, const Part& part, const Numb
   const std::int64_t weight_bytes =
       segment_weights_ * kColumns * (wide_ && bytes_ == nullptr ? 2 : 1);
   alignas(64) std::int32_t sums[integers::kMostRows * kColumns];
+  std::vector<std::int32_t> row_sums(offsets_.empty() ? 0 : pixels);
+  std::int64_t summed_group = -1, summed = 0;  // pixels of a group
   const auto tile = [&](std::int64_t panel, std::int64_t pixel, int rows) {
     const std::int64_t group = panel / panels_, first = panel % panels_ * kColumns;
     const std::int64_t output = group * group_outputs_ + first;
     const std::int64_t channel = depthwise_ ? first : group * group_channels_;
     product(integers::Rows<Number>{lines + channel, places + pixel, rows},
             call.weights + panel * weight_bytes, sums);
+    if constexpr (std::is_same_v<Number, std::uint8_t>) {
+      if (!offsets_.empty()) {
+        if (summed_group != group) summed_group = group, summed = 0;
+        if (summed <= pixel) {
+          AddRows({lines + channel, places + pixel, rows}, row_sums.data() + pixel);
+          summed = pixel + rows;
+        }
+        bytes_->add_outer(row_sums.data() + pixel, offsets_.data() + panel * kColumns, rows, sums);
+      }
+    }
     // Rows of groups that are no whole tiles begin at `panel * kColumns` of the padded numbers.
     const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, group_outputs_ - first));
     functions_.finish(call.epilogue, sums, rows, panel * kColumns, columns,

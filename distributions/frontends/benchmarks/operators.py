@@ -13,6 +13,7 @@ import re
 import sys
 import warnings
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ from _onnx_cases import Case, freeze, load_cases
 from _result_page import Page
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operators.md"
+AT_ONCE = 12
+"""Operators after which the answers are written."""
 CASES = 3
 """Cases of an operator that are tried until one can be imported."""
 
@@ -111,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("operators", nargs="*", help="only these; prints them, writes no page")
     parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--json", type=Path, help="also write the answers to a file")
+    parser.add_argument("--json", type=Path, help="answers: new ones are added, known ones are kept")
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
     cases, wanted = load_cases(), by_operator()
@@ -121,26 +124,40 @@ def main() -> None:
     import tvm_sched.relax.gpu_support  # noqa: F401  # what every child needs
 
     found: dict[str, dict[str, Any]] = {}
+    if asked.json and asked.json.exists() and not asked.operators:
+        found = {name: answer for name, answer in json.loads(asked.json.read_text()).items() if name in wanted}
+    names = [name for name in wanted if name not in found]
+    for begin in range(0, len(names), AT_ONCE):
+        part = {name: wanted[name] for name in names[begin : begin + AT_ONCE]}
+        found |= answers_of(part, cases, asked.jobs)
+        if asked.operators:
+            for name in part:
+                print(name, found[name], flush=True)
+        if asked.json:
+            asked.json.write_text(json.dumps(found, indent=1))
+    if not asked.operators:
+        write_page(asked.page, dict(sorted(found.items())))
+
+
+def _look_at_named(cases: dict[str, Case], names: dict[str, str], name: str) -> dict[str, Any]:
+    return look_at(cases[names[name]])
+
+
+def answers_of(wanted: dict[str, list[str]], cases: dict[str, Case], jobs: int) -> dict[str, dict[str, Any]]:
+    """What the backends say of some operators: of each the first case that can be lowered."""
+    found: dict[str, dict[str, Any]] = {}
     left = dict(wanted)
     for turn in range(CASES):
         names = {name: tried[turn] for name, tried in left.items() if turn < len(tried)}
-        answers = run_forked(
-            lambda name, names=names: look_at(cases[names[name]]), list(names), seconds=300, jobs=asked.jobs
-        )
+        answers = run_forked(partial(_look_at_named, cases, names), list(names), seconds=300, jobs=jobs)
         for name, answer, failure, _ in answers:
             why = _short((failure or "failed").strip().splitlines()[-1])
             answer = answer or {"cpu": why, "cuda": why, "slow": False}
             former = found.get(name)
             if former is None or (former["cpu"] and not answer["cpu"]):
                 found[name] = answer
-            if asked.operators:
-                print(name, names[name], answer, flush=True)
         left = {name: tried for name, tried in left.items() if found[name]["cpu"] or found[name]["cuda"]}
-    found = dict(sorted(found.items()))
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=1))
-    if not asked.operators:
-        write_page(asked.page, found)
+    return found
 
 
 if __name__ == "__main__":

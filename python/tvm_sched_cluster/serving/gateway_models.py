@@ -90,6 +90,8 @@ class PipelineQueue(ExecutionQueue):
             LOG.error("model %s version %s: %s", self.model.name, self.model.version, error)
             failure = Failed("the pipeline failed; the gateway's log says why")
         end = time.perf_counter_ns()
+        if failure is None:
+            self._record(batch, [begun, end], None)
         self._finish(batch, 0, [outputs], [begun, begun, end, end], failure)
 
     async def _answer(self, arrays: Sequence[Array]) -> list[Array]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,6 +77,7 @@ class Ingress:
             "waiting": entry.waiting,
             **self.counts,
             "gateways": len(self.followers),
+            "process": os.getpid(),
             "stages": [{**told, "hangs": link.hangs} for told, link in zip(processes, links, strict=True)],
         }
 
@@ -229,6 +231,8 @@ class RayDirectory:
             for stage, replica in self.deployment.processes
         }
         self.last: dict[tuple[int, int], dict[str, Any]] = {}
+        self.silent: dict[tuple[int, int], float] = {}
+        """Since when a process does not answer."""
 
     async def ping(self, stage: int, replica: int) -> dict[str, Any]:
         """Return what an actor says of itself."""
@@ -239,6 +243,7 @@ class RayDirectory:
             ray.cancel(reference)
             raise
         self.last[stage, replica] = told
+        self.silent.pop((stage, replica), None)
         return told
 
     async def status(self, stage: int, replica: int) -> dict[str, Any]:
@@ -277,17 +282,31 @@ class RayDirectory:
         except ActorDiedError as error:
             raise StageGoneError(_first_line(error)) from None
         except (RayError, asyncio.TimeoutError) as error:
+            await self._end_if_silent(stage, replica)
             raise ServingError(_first_line(error)) from None
         return Endpoint(host, port, self.generation.stage_token(stage))
 
     async def end(self, stage: int, replica: int, endpoint: Endpoint) -> None:
         """End a process that hangs; see `StageDirectory`."""
         told = self.last.get((stage, replica))
-        if told is None or told["address"] != [endpoint.host, endpoint.port]:
+        if told is not None and told["address"] == [endpoint.host, endpoint.port]:
+            _kill_there(told["node"], told["process"])
+
+    async def _end_if_silent(self, stage: int, replica: int) -> None:
+        """End a process that Ray takes for alive and that has not answered for too long, as one that was stopped."""
+        now = time.monotonic()
+        if now - self.silent.setdefault((stage, replica), now) < self.deployment.hang_timeout:
             return
-        here = NodeAffinitySchedulingStrategy(told["node"], soft=False)
-        task = ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_kill)
-        task.remote(told["process"])
+        del self.silent[stage, replica]
+        known = await asyncio.to_thread(ray._private.state.actors, self.actors[stage, replica]._actor_id.hex())
+        if known.get("State") == "ALIVE" and known["Pid"]:
+            _kill_there(known["Address"]["NodeID"], known["Pid"])
+
+
+def _kill_there(node: str, process: int) -> None:
+    """End a process on a node; Ray starts its actor again."""
+    here = NodeAffinitySchedulingStrategy(node, soft=False)
+    ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_kill).remote(process)
 
 
 def _kill(process: int) -> None:

@@ -66,8 +66,8 @@ class StageServer:
         return channel
 
     def _lost(self, channel: Channel) -> None:
-        self._channels.discard(channel)
         self._cancelled |= {key for key in self._queued if key[0] is channel}
+        self._channels.discard(channel)
 
     def _receive(self, channel: Channel, message: Message, tensors: list[Array]) -> None:
         key = channel, message.request

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import fcntl
 import hashlib
 import os
 import re
@@ -29,6 +30,8 @@ BUILD = ROOT / "build"
 LIBRARIES = ROOT / "python" / "tvm_sched" / "_lib"
 PAGE = ROOT / "docs" / "results" / "cuda_mutants.md"
 OUTCOMES = HERE / "outcomes.json"
+LIMIT, NO_TESTS = "the limit of time", 5
+"""What is noted of tests that hang, and pytest's status where no test was chosen."""
 
 PYTEST = ("-q", "-x", "-n", "0", "-p", "no:cacheprovider", "--no-header")
 EMULATED = ("tests/cuda_emulator/run.py", "--devices", "2", "--", sys.executable, "-m", "pytest", *PYTEST, "-m", "gpu")
@@ -66,6 +69,7 @@ class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     new: str
     breaks: str
     tests: str = "runtime"
+    first: str = ""
 
     @property
     def path(self) -> Path:
@@ -145,10 +149,21 @@ def build(mutant: Mutant, folder: Path) -> dict[str, str]:
 
 
 def run(mutant: Mutant, variables: dict[str, str], seconds: float) -> Outcome:
-    """Run the mutant's tests until one fails."""
+    """Run the mutant's tests until one fails; first the one that is likely to, or that failed before."""
+    before = kept().get(name_of(mutant), Outcome("", "")).caught_by
+    likely = mutant.first or re.sub(r"\W.*", "", before.removeprefix("test_without_a_gpu"))
+    if likely and before != LIMIT:
+        outcome = run_tests(mutant, variables, seconds, ["-k", likely])
+        if outcome.how:
+            return outcome
+    return run_tests(mutant, variables, seconds, [])
+
+
+def run_tests(mutant: Mutant, variables: dict[str, str], seconds: float, chosen: list[str]) -> Outcome:
+    """Run some of the mutant's tests until one fails."""
     paths = [variables.get("PYTHONPATH", ""), str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, *SUITES[mutant.tests]]
+    command = [sys.executable, *SUITES[mutant.tests], *chosen]
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -163,8 +178,8 @@ def run(mutant: Mutant, variables: dict[str, str], seconds: float) -> Outcome:
         except subprocess.TimeoutExpired:
             os.killpg(tests.pid, signal.SIGKILL)
             tests.communicate()
-            return Outcome("the limit of time", f"more than {seconds:.0f} s")
-    if tests.returncode == 0:
+            return Outcome(LIMIT, f"more than {seconds:.0f} s")
+    if tests.returncode in (0, NO_TESTS):
         return Outcome("", "")
     failed = re.search(r"^FAILED \S+::(\S+)", said, re.MULTILINE)
     return Outcome(_case(failed[1]) if failed else "", _reason(said))
@@ -189,12 +204,10 @@ def _reason(said: str) -> str:
     return "assertion"
 
 
-def outcome_of(number: int, mutant: Mutant, folder: Path, key: str, seconds: float) -> Outcome:
+def outcome_of(mutant: Mutant, folder: Path, key: str, seconds: float) -> Outcome:
     """Build and run one mutant, or return what was found of it before; survivors run again."""
-    here, known = (
-        folder / str(number),
-        folder / f"{hashlib.sha256(msgspec.json.encode([key, mutant])).hexdigest()[:24]}.json",
-    )
+    here = folder / name_of(mutant)
+    known = folder / f"{hashlib.sha256(msgspec.json.encode([key, mutant])).hexdigest()[:24]}.json"
     if known.exists():
         return msgspec.json.decode(known.read_bytes(), type=Outcome)
     try:
@@ -206,6 +219,15 @@ def outcome_of(number: int, mutant: Mutant, folder: Path, key: str, seconds: flo
     return outcome
 
 
+def fake_driver(folder: Path) -> str:
+    """Build the driver of the tests once for all mutants; its file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", "import fake_driver; print(fake_driver.library())"]
+    environment = {**os.environ, "TVM_SCHED_CACHE": str(folder), "PYTHONPATH": f"{ROOT}/tests:{ROOT}/python"}
+    environment.pop("FAKE_CUDA_LIBRARY", None)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def commit() -> str:
     """The short name of the commit that is checked out."""
     command = ["git", "-C", str(ROOT), "rev-parse", "--short=8", "HEAD"]
@@ -214,7 +236,7 @@ def commit() -> str:
 
 def name_of(mutant: Mutant) -> str:
     """A record's name in ``outcomes.json``: another change is another record."""
-    return hashlib.sha256(msgspec.json.encode(mutant)).hexdigest()[:16]
+    return hashlib.sha256(msgspec.json.encode([mutant.file, mutant.old, mutant.new])).hexdigest()[:16]
 
 
 def kept() -> dict[str, Outcome]:
@@ -223,12 +245,14 @@ def kept() -> dict[str, Outcome]:
 
 
 def keep(found: dict[str, Outcome]) -> None:
-    """Write what became of records, and the page of all of them."""
+    """Write what became of records, and the page of all of them; other runs may do so at the same time."""
     mutants = read_mutants()
     known = {name_of(mutant) for mutant in mutants}
-    outcomes = {name: outcome for name, outcome in sorted({**kept(), **found}.items()) if name in known}
-    OUTCOMES.write_bytes(msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n")
-    PAGE.write_text(page(mutants, [outcomes.get(name_of(mutant), Outcome("", "not run")) for mutant in mutants]))
+    with (BUILD / "mutants.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        outcomes = {name: outcome for name, outcome in sorted({**kept(), **found}.items()) if name in known}
+        OUTCOMES.write_bytes(msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n")
+        PAGE.write_text(page(mutants, [outcomes.get(name_of(mutant), Outcome("", "not run")) for mutant in mutants]))
 
 
 def state_of_sources() -> str:
@@ -249,7 +273,7 @@ def page(mutants: list[Mutant], outcomes: list[Outcome]) -> str:
     told = f"\n{survived} survived: no test tells them from the code.\n" if survived else ""
     lines = [HEAD.format(caught=caught, count=len(mutants), left=rest, survived=told)]
     for mutant, outcome in zip(mutants, outcomes, strict=True):
-        how = "time" if outcome.caught_by == "the limit of time" else outcome.how or "**survived**"
+        how = "time" if outcome.caught_by == LIMIT else outcome.how or "**survived**"
         name = mutant.file.split("/")[-1]
         lines.append(f"| {mutant.breaks} | `{name}` | {outcome.caught_by} | {how} | {outcome.commit} |")
     return "\n".join([*lines, ""])
@@ -270,8 +294,9 @@ def main() -> None:
         print(f"{len(mutants)} records apply")
         return
     folder, key, survivors = BUILD / "mutants", state_of_sources(), 0
+    os.environ["FAKE_CUDA_LIBRARY"] = fake_driver(folder / f"driver-{key[:16]}")
     with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
-        waiting = [pool.submit(outcome_of, n, mutant, folder, key, asked.seconds) for n, mutant in enumerate(mutants)]
+        waiting = [pool.submit(outcome_of, mutant, folder, key, asked.seconds) for mutant in mutants]
         for mutant, future in zip(mutants, waiting, strict=True):
             outcome = future.result()
             survivors += not outcome.how

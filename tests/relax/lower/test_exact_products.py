@@ -94,7 +94,7 @@ def random_case(seed):
     padding = [p + 2 * (image[k % 2] < reach[k % 2]) for k, p in enumerate(padding)]
     x = rng.integers(*RANGES[dtype], (int(rng.integers(1, 3)), *image, channels)).astype(dtype)
     wide = rng.random() < 0.3
-    low, high = (-255, 256) if wide else (-128, 128)
+    low, high = ((-255, 256), (-255, 1), (0, 256), (-100, 156))[rng.integers(4)] if wide else (-128, 128)
     w = rng.integers(low, high, (outputs, channels // groups, *size)).astype("int16" if wide else "int8")
     zero = int(rng.integers(*RANGES[dtype]))
     return convolution(x, w, zero, groups, tuple(int(s) for s in rng.integers(1, 4, 2)), padding, dilation), x

@@ -83,10 +83,27 @@ def test_interruptions_of_one_thread_do_not_count():
         runs = calibration.RunTimes(interrupted + np.array([0.0, 0.0, more]), np.array([0.1e-3, 0.3e-3]), busy)
         return runs.without_interruptions()
 
-    assert found(0.0) == pytest.approx(least), "6.9 ms are 6.8 of kernels and 0.1 of the call"
-    assert found(4e-3) == pytest.approx(least), "every run interrupted the long kernel"
-    assert found(-5e-3).sum() == pytest.approx(6.8e-3)
-    assert found(long - 6.5e-3)[0] > least[0], "all are longer where processor time is"
+    for more in (
+        0.0,
+        4e-3,
+    ):  # 6.9 ms are 6.8 of kernels and 0.1 of the call, though every run interrupted the long kernel
+        kernels, call = found(more)
+        assert kernels == pytest.approx(least)
+        assert call == pytest.approx(0.1e-3)
+    kernels, call = found(-5e-3)
+    assert kernels.sum() + call == pytest.approx(6.9e-3)
+    assert call > 0.1e-3, "the call is longer, too, where processor time is"
+    assert found(long - 6.5e-3)[0][0] > least[0], "all are longer where processor time is"
+
+
+def test_times_of_a_short_model_are_those_without_a_trace():
+    runs = calibration.RunTimes(np.array([[20e-6, 30e-6], [60e-6, 60e-6]]), np.array([10e-6, 20e-6]), np.zeros(2))
+    found = runs.without_trace(np.array([50e-6, 48e-6, 90e-6]), np.array([45e-6, 46e-6, 47e-6]))
+    assert found.kernels[0].tolist() == pytest.approx([16e-6, 24e-6]), "48 us in place of 60"
+    assert found.calls[0] == pytest.approx(8e-6)
+    assert found.busy.tolist() == [45e-6, 46e-6]
+    slower = runs.without_trace(np.full(2, 1.0), np.full(2, 1.0))
+    assert slower.kernels.tolist() == runs.kernels.tolist(), "a trace makes no run shorter"
 
 
 def test_the_call_is_part_of_the_first_kernel_and_serves_models_of_other_shapes(networks, timer):

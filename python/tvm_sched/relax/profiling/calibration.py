@@ -39,6 +39,9 @@ SECONDS, FEWEST_RUNS, MOST_RUNS, MOST_SECONDS = 1.5, 3, 50, 10.0
 """Time and numbers of the runs of a model that measure its kernels; `FEWEST_RUNS` of a slow model may take longer."""
 LEAST_SECONDS = 0.2
 """Least time of these runs, in which a fast model runs more often: another process may disturb all of a few runs."""
+SHORT, WARM_SECONDS, MOST_WARM = 10e-3, 1e-3, 8
+"""A run below `SHORT` seconds is also timed without a trace. Before a traced run, a short model runs for `WARM_SECONDS`, at
+most so often: reading the trace of the run before has filled the caches."""
 SLICE = 1e-3
 """Seconds that a process gets before others interrupt it; Linux gives some milliseconds."""
 LEAST_SHARE = 0.2
@@ -162,7 +165,10 @@ def _measure(
     low, middle, repeats = kept.kernels.min(axis=0), kept.medians(), len(kept.calls)
     if not quiet:
         one_thread = threads_of(topology, this_machine()) == 1
-        low, middle = (runs.without_interruptions() if one_thread else low), np.maximum(low, middle)
+        if one_thread:
+            low, called = runs.without_interruptions()
+            kept = kept._replace(calls=np.array([called]))
+        middle = np.maximum(low, middle)
     footprint = footprint_of(graph, describe(graph))
     together: dict[str, list[int]] = {}
     for position, key in enumerate(keys):
@@ -213,20 +219,30 @@ class RunTimes(NamedTuple):
         rows = undisturbed(self.kernels.sum(axis=1), loads)
         return RunTimes(self.kernels[rows], self.calls[rows], self.busy[rows])
 
-    def without_interruptions(self) -> npt.NDArray[np.float64]:
-        """Return the time of each kernel on one thread as if no other process had interrupted it.
+    def without_interruptions(self) -> tuple[npt.NDArray[np.float64], float]:
+        """Return the time of each kernel and of the call on one thread as if no other process had interrupted them.
 
-        The least times are scaled so that, with the call, they add up to the processor time of the median run. Kernels
-        shorter than a `SLICE` ran without interruption in some run, so only the time of longer kernels beyond it is
-        scaled.
+        The least times are scaled so that they add up to the processor time of the median run. Kernels shorter than a
+        `SLICE` ran without interruption in some run, so if the least times are too long, only the time of longer kernels
+        beyond it is scaled.
         """
-        least = self.kernels.min(axis=0)
-        total = max(float(np.median(self.busy) - self.calls.min()), 1e-9)
+        least, call = self.kernels.min(axis=0), float(self.calls.min())
+        total = max(float(np.median(self.busy)), 1e-9)
         whole = np.minimum(least, SLICE)
-        beyond = least - whole
-        if float(whole.sum()) < total < float(least.sum()):
-            return whole + beyond * (total - float(whole.sum())) / float(beyond.sum())
-        return least * total / max(float(least.sum()), 1e-12)
+        beyond, short = least - whole, float(whole.sum()) + call
+        if short < total < short + float(beyond.sum()):
+            return whole + beyond * (total - short) / float(beyond.sum()), call
+        factor = total / max(float(least.sum()) + call, 1e-12)
+        return least * factor, call * factor
+
+    def without_trace(self, whole: npt.NDArray[np.float64], busy: npt.NDArray[np.float64]) -> RunTimes:
+        """Return the times as they are without a trace; ``whole`` and ``busy`` are of such runs.
+
+        A trace takes some tenths of a microsecond for each kernel, much of a model of microseconds.
+        """
+        traced = float((self.kernels.sum(axis=1) + self.calls).min())
+        factor = min(float(whole.min()) / max(traced, 1e-12), 1.0)
+        return RunTimes(self.kernels * factor, self.calls * factor, np.resize(busy, len(self.busy)))
 
     def medians(self) -> npt.NDArray[np.float64]:
         """Return the median time of each kernel, scaled by one factor so that the times add up to the median run.
@@ -235,6 +251,19 @@ class RunTimes(NamedTuple):
         """
         medians = np.median(self.kernels, axis=0)
         return medians * float(np.median(self.kernels.sum(axis=1))) / max(float(medians.sum()), 1e-12)
+
+
+def _untraced(
+    module: ScheduledModule, arguments: list[npt.NDArray[np.generic]], runs: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the seconds of runs without a trace, by the clock and of processor time."""
+    times = []
+    for _ in range(runs):
+        clock, busy = time.perf_counter(), time.process_time()
+        module.run(*arguments)
+        times.append((time.perf_counter() - clock, time.process_time() - busy))
+    whole, busy_times = zip(*times, strict=True)
+    return np.array(whole), np.array(busy_times)
 
 
 def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: float) -> RunTimes:
@@ -262,12 +291,20 @@ def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: flo
         rng = np.random.default_rng(0)
         arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
         module.configure(trace=True)
-        one(arguments)
+        times, called, _ = one(arguments)
         runs: list[tuple[npt.NDArray[np.float64], float, float]] = []
         begin = time.monotonic()
         while _goes_on(len(runs), time.monotonic() - begin, seconds):
-            runs.append(one(arguments))
-        return RunTimes(*(np.array(column) for column in zip(*runs, strict=True)))
+            for _ in range(min(int(WARM_SECONDS / max(float(times.sum()) + called, 1e-9)), MOST_WARM)):
+                module.run(*arguments)
+            times, called, busy = one(arguments)
+            runs.append((times, called, busy))
+        found = RunTimes(*(np.array(column) for column in zip(*runs, strict=True)))
+        if float((found.kernels.sum(axis=1) + found.calls).min()) > SHORT:
+            return found
+        module.configure(trace=False)
+        module.run(*arguments)
+        return found.without_trace(*_untraced(module, arguments, min(len(runs), MOST_RUNS)))
 
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work).result()
