@@ -32,7 +32,8 @@ MOST_COLUMNS = 12
 NONE = "–"
 LEAST = (
     "% above the bound", "% gap", "MiB, most so far", "bottleneck, µs",
-    "cost (no overlap), µs", "deployed after, s", "latency (median), ms", "latency, ms", "latency, µs",
+    "cost (no overlap), µs", "deployed after, s", "latency (10th percentile), ms",
+    "latency (median), ms", "latency, ms", "latency, µs",
     "99th percentile, ms", "latency over a run here (median), ms", "processor time a request, ms",
     "median error %", "ms", "node killed: s", "of theirs",
     "over the best", "partition / best", "partition / simple bound", "process killed: s", "relative error",

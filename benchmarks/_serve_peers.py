@@ -1,21 +1,32 @@
 """Servers that others wrote, with ONNX Runtime behind them: `python _serve_peers.py NAME MODEL.onnx PORT SIZES`.
 
-FastAPI takes the bytes of a float32 tensor as the body of a POST and answers with those of the output. LitServe takes and
-gives them as base64 in JSON, since its models get no raw bodies. `serve_latency.py --peer-python` starts both, with a Python
-that has their packages.
+FastAPI and Ray Serve take the bytes of a float32 tensor as the body of a POST and answer with the output's. LitServe and
+BentoML take and give them as base64 in JSON, since their models get no raw bodies. MLServer takes the Open Inference
+Protocol over gRPC, with raw contents. `serve_latency.py --peer-python` starts each with a Python that has its package.
 """
 
 import base64
+import json
+import os
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
-PATHS = {"FastAPI": "/", "LitServe": "/predict"}
-"""Path of the request to each server."""
+_GIVEN = "TVM_SCHED_PEER"
+"""Environment variable that tells model and sizes to processes in which a server imports this file."""
 
 
 def main() -> None:
     name, model, port, sizes = sys.argv[1:]
-    SERVERS[name](_runner(model, tuple(map(int, sizes.split(",")))), int(port))
+    os.environ[_GIVEN] = f"{model}|{sizes}"
+    os.environ["PYTHONPATH"] = str(Path(__file__).parent)
+    SERVERS[name](int(port))
+
+
+def _given_runner() -> Any:
+    model, sizes = os.environ[_GIVEN].split("|")
+    return _runner(model, tuple(map(int, sizes.split(","))))
 
 
 def _runner(model: str, shape: tuple[int, ...]) -> Any:
@@ -27,7 +38,8 @@ def _runner(model: str, shape: tuple[int, ...]) -> Any:
     return lambda body: session.run(None, {name: np.frombuffer(body, np.float32).reshape(shape)})[0].tobytes()
 
 
-def _fastapi(run: Any, port: int) -> None:
+def _fastapi(port: int) -> None:
+    run = _given_runner()
     import uvicorn
     from fastapi import FastAPI, Request, Response
     from fastapi.concurrency import run_in_threadpool
@@ -50,7 +62,7 @@ if sys.argv[1:2] == ["LitServe"]:  # its processes import the class by name
 
         def setup(self, device: str) -> None:
             """Load the model."""
-            self.run = _runner(sys.argv[2], tuple(map(int, sys.argv[4].split(","))))
+            self.run = _given_runner()
 
         def decode_request(self, request: dict[str, str]) -> bytes:
             """Return the tensor's bytes, which are in the JSON document as base64."""
@@ -65,13 +77,100 @@ if sys.argv[1:2] == ["LitServe"]:  # its processes import the class by name
             return {"y": base64.b64encode(output).decode()}
 
 
-def _litserve(run: Any, port: int) -> None:
+def _litserve(port: int) -> None:
     litserve.LitServer(Api(), accelerator="cpu").run(
         host="127.0.0.1", port=port, generate_client_file=False, timeout_keep_alive=75
     )
 
 
-SERVERS = {"FastAPI": _fastapi, "LitServe": _litserve}
+if __name__ == "_serve_peers" and os.environ.get("TVM_SCHED_PEER_KIND") == "BentoML":
+    import bentoml
+
+    @bentoml.service
+    class Bento:
+        """The model, in a process of BentoML's."""
+
+        def __init__(self) -> None:
+            self.run = _given_runner()
+
+        @bentoml.api  # type: ignore[misc]
+        def predict(self, x: str) -> str:
+            """Return the output of a tensor, both as base64."""
+            return base64.b64encode(self.run(base64.b64decode(x))).decode()
+
+
+def _bentoml(port: int) -> None:
+    os.environ["TVM_SCHED_PEER_KIND"] = "BentoML"
+    command = [
+        sys.executable,
+        "-m",
+        "bentoml",
+        "serve",
+        "_serve_peers:Bento",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    os.execv(sys.executable, command)
+
+
+if __name__ == "_serve_peers" and os.environ.get("TVM_SCHED_PEER_KIND") == "MLServer":
+    import numpy as np
+    from mlserver import MLModel
+    from mlserver.codecs import NumpyCodec
+    from mlserver.types import InferenceRequest, InferenceResponse
+
+    class Served(MLModel):  # type: ignore[misc]
+        """The model, in MLServer's process."""
+
+        async def load(self) -> bool:
+            """Load the model."""
+            self.run = _given_runner()
+            return True
+
+        async def predict(self, payload: InferenceRequest) -> InferenceResponse:
+            """Run the model."""
+            value = NumpyCodec.decode_input(payload.inputs[0])
+            output = np.frombuffer(self.run(value.astype(np.float32).tobytes()), np.float32).reshape(1, -1)
+            return InferenceResponse(model_name=self.name, outputs=[NumpyCodec.encode_output("y", output)])
+
+
+def _mlserver(port: int) -> None:
+    os.environ["TVM_SCHED_PEER_KIND"] = "MLServer"
+    folder = Path(tempfile.mkdtemp())
+    name = Path(os.environ[_GIVEN].split("|")[0]).stem
+    settings = {"host": "127.0.0.1", "http_port": 0, "grpc_port": port, "metrics_port": 0, "parallel_workers": 0}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    (folder / "model-settings.json").write_text(json.dumps({"name": name, "implementation": "_serve_peers.Served"}))
+    program = Path(sys.executable).with_name("mlserver")
+    os.execv(sys.executable, [sys.executable, str(program), "start", str(folder)])
+
+
+def _ray_serve(port: int) -> None:
+    import signal
+
+    import ray
+    from ray import serve
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    class Deployed:
+        def __init__(self) -> None:
+            self.run = _given_runner()
+
+        async def __call__(self, request: Request) -> Response:
+            return Response(self.run(await request.body()))
+
+    ray.init(address="local")  # not one that happens to run here
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    serve.run(serve.deployment(Deployed).bind(), route_prefix="/")
+    signal.pause()
+
+
+SERVERS = {
+    "BentoML": _bentoml, "FastAPI": _fastapi, "LitServe": _litserve, "MLServer": _mlserver, "Ray Serve": _ray_serve,
+}  # fmt: skip
 
 if __name__ == "__main__":
     main()

@@ -49,6 +49,13 @@ def main() -> None:
         "--requests", type=int, default=100_000, metavar="N", help="to the pipeline, before memory is read again; or 0"
     )
     arguments.add_argument(
+        "--server-requests",
+        type=int,
+        default=0,
+        metavar="N",
+        help="to the server, before its memory is read again; or 0",
+    )
+    arguments.add_argument(
         "--only", default="", metavar="TEXT", help="faults of the pipeline with this in their names: a portion of a run"
     )
     arguments.add_argument(
@@ -63,8 +70,8 @@ def main() -> None:
     rounds = 5 if options.quick else options.rounds
     rows = [Row(**row) for file in options.earlier for row in json.loads(file.read_text())]
     with tempfile.TemporaryDirectory() as folder:
-        if rounds:
-            rows += _server_faults(Path(folder), rounds)
+        if rounds or options.server_requests:
+            rows += _server_faults(Path(folder), rounds, options.server_requests)
         if options.cluster_rounds:
             rows += _cluster_faults(
                 Path(folder), options.cluster_rounds, options.cluster_seconds, options.requests, options.only
@@ -201,7 +208,7 @@ def _http_client(port: int, counts: Callable[[str], None], seconds: float = PATI
     return ask
 
 
-def _server_faults(folder: Path, rounds: int) -> Iterator[Row]:
+def _server_faults(folder: Path, rounds: int, requests: int) -> Iterator[Row]:
     versions = [_artifact(folder / f"by{factor}.so", factor) for factor in (1, 2)]
     repository = folder / "repository"
     repository.mkdir()
@@ -251,7 +258,9 @@ def _server_faults(folder: Path, rounds: int) -> Iterator[Row]:
         "server killed (SIGKILL) and started": killed,
     }  # fmt: skip
     try:
-        for name, fault in faults.items():
+        if requests:
+            yield from _memory({"server": server.process.pid}, [server.port], requests)
+        for name, fault in faults.items() if rounds else ():
             few = rounds if fault in (reload, client_killed, stopped) else max(1, rounds // 10)
             yield from _under_load(
                 name, few, fault,
@@ -339,7 +348,7 @@ def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int, on
                 return _http_client(gateways[number % len(gateways)].port, count, 10.0)
 
             if requests:
-                rows += _memory(gateways, requests)
+                rows += _memory_of_cluster(gateways, requests)
             for name, fault in _faults_of_cluster(cluster, gateways, paths).items():
                 if only not in name:
                     continue
@@ -392,6 +401,10 @@ def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path])
                     return dict(ready[number % 4])
             time.sleep(0.05)
 
+    def ingress_killed(number: int) -> None:
+        stage(number)  # it answers, so it has been started again
+        ray.kill(ray.get_actor("m/ingress", "tvm_sched"), no_restart=False)
+
     def node_killed(number: int) -> None:
         cluster.kill(stage(number)["node"])
         cluster.add()
@@ -434,7 +447,7 @@ def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path])
     faults = {
         "a stage's process killed": lambda number: os.kill(stage(number)["process"], signal.SIGKILL),
         "a stage's process stopped (SIGSTOP)": lambda number: os.kill(stage(number)["process"], signal.SIGSTOP),
-        "the ingress killed": lambda number: ray.kill(ray.get_actor("m/ingress", "tvm_sched"), no_restart=False),
+        "the ingress killed": ingress_killed,
         "a gateway killed": gateway_killed,
         "a gateway stopped (SIGSTOP) and continued": gateway_stopped,
         "a node killed, another joins": node_killed,
@@ -461,18 +474,22 @@ def _small_disk(folder: Path) -> Iterator[None]:
             subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def _memory(gateways: list[Gateway], requests: int) -> Iterator[Row]:
-    """Resident memory of the processes, before and after many requests."""
+def _memory_of_cluster(gateways: list[Gateway], requests: int) -> Iterator[Row]:
     from tvm_sched_cluster.serving import status
 
     processes = {f"gateway {number}": gateway.process.pid for number, gateway in enumerate(gateways)}
     for each in status("m")["stages"]:
         processes[f"stage {each['stage']}.{each['replica']}"] = each["process"]
+    yield from _memory(processes, [gateway.port for gateway in gateways], requests)
+
+
+def _memory(processes: dict[str, int], ports: list[int], requests: int) -> Iterator[Row]:
+    """Resident memory of the processes, before and after many requests."""
     x = np.ones((1, SIZE), np.float32)
 
     def ask(count: int) -> None:
         def work(number: int) -> None:
-            client = _http_client(gateways[number % 2].port, lambda _: None)
+            client = _http_client(ports[number % len(ports)], lambda _: None)
             for _ in range(count // CLIENTS):
                 client(x)
 

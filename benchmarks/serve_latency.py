@@ -2,19 +2,22 @@
 
 Clients send prepared bytes on open connections, so that their own work counts little; they share the processor with the
 server. The peer is ONNX Runtime behind a minimal HTTP server in Python (Starlette on uvicorn, without checks, queue and
-batches). With `--peer-python`, FastAPI and LitServe with ONNX Runtime stand beside it. The parts take turns within each
-round. Figures over a run in this process are differences of medians of one round. On a busy machine, differences that are
-small against the time of the model are noise; the processor time a request still counts. It is that of all of a server's
-processes.
+batches). With `--peer-python`, other servers with ONNX Runtime stand beside it; MLServer is asked over gRPC. With
+`--triton`, Triton Inference Server runs the same artifact, exported for its Python backend and with our C++ backend,
+and gets the requests of the column HTTP. The parts take turns within each round. Figures over a run in this process are
+differences of medians of one round. On a busy machine, differences that are small against the time of the model are
+noise; the processor time a request still counts. It is that of all of a server's processes.
 """
 
 from __future__ import annotations
 
+import argparse
 import base64
 import contextlib
 import json
 import os
 import platform
+import shutil
 import signal
 import socket
 import statistics
@@ -56,12 +59,33 @@ P50, P99, RATE, CPU = "latency (median), ms", "99th percentile, ms", "requests/s
 
 def main() -> None:
     arguments = parser(__doc__)
-    arguments.add_argument("--peer-python", metavar="FILE", help="Python that has fastapi, litserve and onnxruntime")
+    arguments.add_argument(
+        "--peer-python",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="Python that has onnxruntime and peers: bentoml, fastapi, litserve, mlserver, ray[serve]; several may be given",
+    )
+    arguments.add_argument(
+        "--triton", type=Path, metavar="FOLDER", help="into which the wheel of nvidia-pytriton was unpacked"
+    )
+    arguments.add_argument(
+        "--only", default="", metavar="TEXT", help="models with this in their names: a portion of a run"
+    )
+    arguments.add_argument(
+        "--earlier",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help="JSON of earlier portions, to report with this",
+    )
     options = arguments.parse_args()
     requests, rounds = (40, 2) if options.quick else (150, 4)
     processor = _processor()
     with tempfile.TemporaryDirectory() as folder:
-        rows = list(_rows(Path(folder), requests, rounds, options.peer_python))
+        rows = [Row(**row) for file in options.earlier for row in json.loads(file.read_text())]
+        rows += _rows(Path(folder), requests, rounds, options)
     load = os.getloadavg()[0]
     print(f"{processor}, {len(os.sched_getaffinity(0))} cores, load {load:.1f} at the end")
     cores = len(os.sched_getaffinity(0))
@@ -69,7 +93,7 @@ def main() -> None:
     report("Serving on one machine", rows, options.json, options.markdown, notes=notes)
 
 
-def _rows(folder: Path, requests: int, rounds: int, peer_python: str | None) -> Iterator[Row]:
+def _rows(folder: Path, requests: int, rounds: int, options: argparse.Namespace) -> Iterator[Row]:
     import onnx
 
     from tvm_sched.relax import compile
@@ -77,10 +101,12 @@ def _rows(folder: Path, requests: int, rounds: int, peer_python: str | None) -> 
 
     small = _small_model()
     for name, model in (("squeezenet, 602 KB", onnx_model("squeezenet")), ("small, 4 KB", small)):
+        if options.only not in name:
+            continue
         stem = folder / name.partition(",")[0]
         onnx.save(model, stem.with_suffix(".onnx"))
         compile(model, "cpu1").export(stem.with_suffix(".so"))
-        yield from _measure(name, stem, requests, rounds, peer_python)
+        yield from _measure(name, stem, requests, rounds, options)
 
 
 def _small_model() -> Any:
@@ -97,7 +123,7 @@ def _small_model() -> Any:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _measure(case: str, stem: Path, requests: int, rounds: int, peer_python: str | None) -> Iterator[Row]:
+def _measure(case: str, stem: Path, requests: int, rounds: int, options: argparse.Namespace) -> Iterator[Row]:
     from tvm_sched.runtime import load
 
     module = load(stem.with_suffix(".so"))
@@ -122,14 +148,25 @@ def _measure(case: str, stem: Path, requests: int, rounds: int, peer_python: str
             "shared memory": (stack.enter_context(_connection(addresses["http"], memory)), served),
             "Starlette + ONNX Runtime": (stack.enter_context(_connection(peer_address, plain)), peer),
         }
-        if peer_python is not None:
-            document = json.dumps({"x": base64.b64encode(value.tobytes()).decode()}).encode()
-            as_json = _head("/predict", len(document), "Content-Type: application/json") + document
-            for name, content in (("FastAPI", plain), ("LitServe", as_json)):
-                command = [peer_python, Path(__file__).with_name("_serve_peers.py"), name]
-                process, address = stack.enter_context(_peer(stem.with_suffix(".onnx"), argument["shape"], command))
-                call = _connection(address, content)
-                calls[f"{name} + ONNX Runtime"] = stack.enter_context(call), process
+        document = json.dumps({"x": base64.b64encode(value.tobytes()).decode()}).encode()
+        as_json = _head("/predict", len(document), "Content-Type: application/json") + document
+        for name, package, content in (
+            ("FastAPI", "fastapi", plain), ("LitServe", "litserve", as_json), ("BentoML", "bentoml", as_json),
+            ("Ray Serve", "ray.serve", plain), ("MLServer", "mlserver", None),
+        ):  # fmt: skip
+            python = next((each for each in options.peer_python if _has(each, package)), None)
+            if python is None:
+                continue
+            command = [python, Path(__file__).with_name("_serve_peers.py"), name]
+            process, address = stack.enter_context(_peer(stem.with_suffix(".onnx"), argument["shape"], command))
+            call = _connection(address, content) if content else _grpc_call(stem.stem, argument, value, address)
+            calls[f"{name} + ONNX Runtime"] = stack.enter_context(call), process
+            _until_it_answers(calls[f"{name} + ONNX Runtime"][0])
+        tritons = []
+        for backend in ("python", "cpp") if options.triton else ():
+            process, address = stack.enter_context(_triton(options.triton, stem.with_suffix(".so"), backend))
+            calls[f"Triton, {backend} backend"] = stack.enter_context(_connection(address, http)), process
+            tritons.append((f"Triton, {backend} backend", address, http, process))
         assert calls["HTTP"][0]().endswith(wanted.tobytes()), "the server's values are those of module.run"
         latencies: dict[str, list[list[float]]] = {name: [] for name in ("here", *calls)}
         processor: dict[str, list[float]] = {name: [] for name in calls}
@@ -148,7 +185,7 @@ def _measure(case: str, stem: Path, requests: int, rounds: int, peer_python: str
                 over = [
                     statistics.median(a) - statistics.median(b) for a, b in zip(found, latencies["here"], strict=True)
                 ]
-                if "ONNX Runtime" not in name:  # whose model runs in another runtime
+                if name in ("HTTP", "gRPC", "shared memory") or "Triton" in name:  # others run it in another runtime
                     yield Row(case, name, 1e3 * statistics.median(over), MS)
                 yield Row(case, name, 1e3 * statistics.median(processor[name]), CPU)
         rate = 1 / statistics.median([seconds for one in latencies["here"] for seconds in one])
@@ -158,10 +195,63 @@ def _measure(case: str, stem: Path, requests: int, rounds: int, peer_python: str
                 ("HTTP", addresses["http"], http, served),
                 ("shared memory", addresses["http"], memory, served),
                 ("Starlette + ONNX Runtime", peer_address, plain, peer),
+                *tritons,
             ):
                 count, seconds, used = _throughput(address, content, clients, 2.0 if requests < 100 else 5.0, process)
                 yield Row(f"{case}, {clients} clients", name, count / seconds, RATE)
                 yield Row(f"{case}, {clients} clients", name, 1e3 * used / count, CPU)
+
+
+def _has(python: str, package: str) -> bool:
+    """Whether a Python has a package."""
+    return subprocess.run([python, "-c", f"import {package}"], capture_output=True).returncode == 0
+
+
+def _until_it_answers(call: Callable[[], Any]) -> None:
+    """Call until it succeeds: servers listen before their models are loaded."""
+    for _ in range(240):
+        with contextlib.suppress(Exception):
+            call()
+            return
+        time.sleep(0.25)
+    raise SystemExit("a peer does not answer")
+
+
+@contextlib.contextmanager
+def _triton(wheel: Path, artifact: Path, backend: str) -> Iterator[tuple[int, str]]:
+    """Run NVIDIA's server on an exported artifact."""
+    from tvm_sched_serve.triton_export import TritonOptions, export_triton
+
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+        free.close()
+        root, server = Path(folder), wheel / "pytriton" / "tritonserver"
+        export_triton(artifact, root / "models", TritonOptions(backend=backend))
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        shutil.copytree(server / "backends", root / "backends")
+        stub = shutil.copy(
+            server / "python_backend_stubs" / version / "triton_python_backend_stub", root / "backends/python"
+        )
+        program = Path(shutil.copy(server / "bin" / "tritonserver", root))
+        for file in (Path(stub), program):
+            file.chmod(0o755)
+        sources = str(Path(__file__).resolve().parents[1] / "python")
+        for file in (root / "models").rglob("model.py"):  # Triton's Python takes no PYTHONPATH
+            file.write_text(f"import sys\nsys.path.insert(0, {sources!r})\n{file.read_text()}")
+        command = [program, "--model-repository", root / "models", "--backend-directory", root / "backends",
+                   "--http-port", str(port), "--http-address", "127.0.0.1", "--allow-grpc=false",
+                   "--allow-metrics=false"]  # fmt: skip
+        environment = os.environ | {"LD_LIBRARY_PATH": str(wheel / "nvidia_pytriton.libs")}
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        try:
+            for _ in range(600):
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+                time.sleep(0.1)
+            yield process.pid, f"127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(60)
 
 
 def _times(call: Callable[[], Any], requests: int) -> list[float]:
@@ -197,6 +287,11 @@ def _throughput(address: str, content: bytes, clients: int, seconds: float, proc
 
 def _seconds_of(process: int) -> float:
     """Processor time of a process and those that it started."""
+    return sum(_family(process).values())
+
+
+def _family(process: int) -> dict[int, float]:
+    """Return the processor time of a process and of each that it started."""
     seconds: dict[int, float] = {}
     parents: dict[int, int] = {}
     for file in Path("/proc").glob("[0-9]*/stat"):
@@ -208,7 +303,7 @@ def _seconds_of(process: int) -> float:
     found = {process}
     while more := {child for child, parent in parents.items() if parent in found} - found:
         found |= more
-    return sum(seconds.get(number, 0.0) for number in found)
+    return {number: seconds[number] for number in found if number in seconds}
 
 
 @contextlib.contextmanager
@@ -233,13 +328,15 @@ def _peer(
     given = [*command, model, str(port), ",".join(map(str, shape))]
     process = subprocess.Popen(given, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
-        for _ in range(600):
+        for _ in range(2400):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break
             time.sleep(0.05)
         yield process.pid, f"127.0.0.1:{port}"
     finally:
-        os.killpg(process.pid, signal.SIGKILL)  # also the processes that it started
+        for number in _family(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
         process.wait(30)
 
 

@@ -1,4 +1,4 @@
-// Binds "tvm_sched.region_least_time".
+// Binds "tvm_sched.region_least_cost".
 #include "search/region.h"
 
 #include <tvm/ffi/tvm_ffi.h>
@@ -11,20 +11,32 @@ namespace tvm_sched {
 namespace {
 
 /*!
- * \param time By operator and device.
+ * \param time By operator and option; option `i` is one of the device `i % devices`.
+ * \param price By operator and option, of no size if nothing costs anything.
+ * \param weight Price of a nanosecond.
  * \param from, to Operators that each edge joins; -1 for what is before the region.
  * \param lag By edge, device of its first and device of its second operator.
  */
-double LeastTime(Floats time, Integers from, Integers to, Floats lag, int64_t nodes) {
+double LeastCost(Floats time, Floats price, double weight, int64_t number, Integers from,
+                 Integers to, Floats lag, int64_t nodes) {
   TVM_FFI_CHECK(time.ndim() == 2, ValueError)
-      << "time has " << time.ndim() << " dimensions, not operators x devices";
+      << "time has " << time.ndim() << " dimensions, not operators x options";
+  TVM_FFI_CHECK(number > 0 && time.size(1) % number == 0, ValueError)
+      << time.size(1) << " options of " << number << " devices";
   const auto operators = time.size(0);
-  const auto devices = static_cast<size_t>(time.size(1));
+  const auto devices = static_cast<size_t>(number);
+  const auto options = static_cast<size_t>(time.size(1));
   search::Region region;
   region.devices = devices;
+  region.weight = weight;
   const auto times = Elements<double>("time", time);
-  region.time = {static_cast<size_t>(operators), devices, 0.0};
+  region.time = {static_cast<size_t>(operators), options, 0.0};
   region.time.value.assign(times.begin(), times.end());
+  if (price.numel() > 0) {
+    const auto prices = Elements<double>("price", price, times.size());
+    region.price = {static_cast<size_t>(operators), options, 0.0};
+    region.price.value.assign(prices.begin(), prices.end());
+  }
   const auto first = Elements("from", from), second = Elements("to", to, first.size());
   const size_t square = devices * devices;
   const auto lags = Elements<double>("lag", lag, first.size() * square);
@@ -37,11 +49,11 @@ double LeastTime(Floats time, Integers from, Integers to, Floats lag, int64_t no
     edge.lag.value.assign(of_edge.begin(), of_edge.end());
     region.edges.push_back(std::move(edge));
   }
-  return search::LeastTime(region, nodes);
+  return search::LeastCost(region, nodes);
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("tvm_sched.region_least_time", LeastTime);
+  tvm::ffi::reflection::GlobalDef().def("tvm_sched.region_least_cost", LeastCost);
 }
 
 }  // namespace

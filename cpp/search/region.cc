@@ -18,6 +18,15 @@ class Enumeration {
     FindTwins();
     place_.assign(region.operators(), 0);
     start_.assign(region.operators(), 0.0);
+    time_.assign(region.operators(), 0.0);
+    to_pay_.assign(region.operators() + 1, 0.0);
+    for (size_t o = region.operators(); o-- > 0;) {
+      double least = kInfinite;
+      for (size_t i = 0; i < region.options(); ++i) {
+        if (region.time(o, i) < kInfinite) least = std::min(least, region.Price(o, i));
+      }
+      to_pay_[o] = to_pay_[o + 1] + least;
+    }
     used_.assign(region.devices, 0);
   }
 
@@ -31,10 +40,10 @@ class Enumeration {
       if (twin_[a] < a) continue;
       first_ = a;
       ++used_[a];
-      Place(0);
+      Place(0, 0.0);
       --used_[a];
     }
-    return nodes_ > 0 ? best_ : longest_path;
+    return nodes_ > 0 ? best_ : region_.weight * longest_path + to_pay_[0];
   }
 
  private:
@@ -48,13 +57,21 @@ class Enumeration {
         for (size_t a = 0; a < devices; ++a) {
           double least = kInfinite;
           for (size_t b = 0; b < devices; ++b) {
-            least = std::min(least, edge->lag(a, b) + region_.time(o, b) + tail_(o, b));
+            least = std::min(least, edge->lag(a, b) + Shortest(o, b) + tail_(o, b));
           }
           double& tail = edge->from < 0 ? first_tail_[a] : tail_(edge->from, a);
           tail = std::max(tail, least);
         }
       }
     }
+  }
+
+  double Shortest(size_t o, size_t device) const {
+    double least = kInfinite;
+    for (size_t i = device; i < region_.options(); i += region_.devices) {
+      least = std::min(least, region_.time(o, i));
+    }
+    return least;
   }
 
   /*! \brief For each device the first one that it could change names with. */
@@ -70,7 +87,10 @@ class Enumeration {
 
   bool AreTwins(size_t a, size_t b) const {
     for (size_t o = 0; o < region_.operators(); ++o) {
-      if (region_.time(o, a) != region_.time(o, b)) return false;
+      for (size_t i = 0; i < region_.options(); i += region_.devices) {
+        if (region_.time(o, i + a) != region_.time(o, i + b)) return false;
+        if (region_.Price(o, i + a) != region_.Price(o, i + b)) return false;
+      }
     }
     return std::all_of(region_.edges.begin(), region_.edges.end(), [&](const Region::Edge& edge) {
       const auto& lag = edge.lag;
@@ -91,28 +111,31 @@ class Enumeration {
     return false;
   }
 
-  void Place(size_t o) {
+  /*! \brief Chooses an option for an operator and those behind it; `paid` for those before. */
+  void Place(size_t o, double paid) {
+    const double above = bound_.empty() ? 0.0 : bound_.back();
     if (o == region_.operators()) {
-      best_ = bound_.empty() ? 0.0 : bound_.back();
+      best_ = region_.weight * above + paid;
       return;
     }
-    const double above = bound_.empty() ? 0.0 : bound_.back();
-    for (size_t d = 0; d < region_.devices; ++d) {
+    for (size_t i = 0; i < region_.options(); ++i) {
+      const size_t d = i % region_.devices;
       if (HasUnusedTwinBefore(d)) continue;
       if (--nodes_ <= 0) return;
       place_[o] = d;
       start_[o] = 0.0;
+      time_[o] = region_.time(o, i);
       for (const Region::Edge* edge : before_[o]) {
         const size_t a = edge->from < 0 ? first_ : place_[edge->from];
-        const double ended =
-            edge->from < 0 ? 0.0 : start_[edge->from] + region_.time(edge->from, a);
+        const double ended = edge->from < 0 ? 0.0 : start_[edge->from] + time_[edge->from];
         start_[o] = std::max(start_[o], ended + edge->lag(a, d));
       }
       const double bound = std::max(above, OneAfterAnother(o));
-      if (!(bound < best_)) continue;
+      const double pays = paid + region_.Price(o, i);
+      if (!(region_.weight * bound + pays + to_pay_[o + 1] < best_)) continue;
       bound_.push_back(bound);
       ++used_[d];
-      Place(o + 1);
+      Place(o + 1, pays);
       --used_[d];
       bound_.pop_back();
     }
@@ -127,7 +150,7 @@ class Enumeration {
       double work = 0.0, follows = kInfinite;
       for (size_t k = 0; k <= last; ++k) {
         if (place_[k] != device || start_[k] < start_[i]) continue;
-        work += region_.time(k, device);
+        work += time_[k];
         follows = std::min(follows, tail_(k, device));
       }
       bound = std::max(bound, start_[i] + work + follows);
@@ -139,7 +162,8 @@ class Enumeration {
   int64_t nodes_;
   std::vector<std::vector<const Region::Edge*>> before_;
   simulate::Matrix<double> tail_;
-  std::vector<double> first_tail_, start_, bound_;
+  std::vector<double> first_tail_, start_, time_, bound_;
+  std::vector<double> to_pay_;  // least prices of each operator and all behind it
   std::vector<size_t> twin_, place_;
   std::vector<int> used_;
   size_t first_ = 0;
@@ -148,6 +172,6 @@ class Enumeration {
 
 }  // namespace
 
-double LeastTime(const Region& region, int64_t nodes) { return Enumeration(region, nodes).Run(); }
+double LeastCost(const Region& region, int64_t nodes) { return Enumeration(region, nodes).Run(); }
 
 }  // namespace tvm_sched::search

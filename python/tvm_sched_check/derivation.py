@@ -176,11 +176,11 @@ class Derivation:
     def bus(self, last: int | None, lemma: Mapping[str, Any]) -> int:
         """Return what rule ``bus`` proves: Theorem 2 of ``docs/proofs/bus.md``.
 
-        With ``steps`` or ``devices``: Theorem 1 of ``docs/proofs/path_and_bus.md``.
+        With ``steps`` or ``devices``: Theorem 1 of ``docs/proofs/path_and_bus.md``; with ``regions``: Theorem 2.
         """
         p, (after, _), weights = self.problem, self.reach(last, False), lemma["multipliers"]
         names = sorted({p.bus[d] for d in self.on_bus})
-        if self.bypass or sorted(weights) != names or (last is not None and {"steps", "devices"} & {*lemma}):
+        if self.bypass or sorted(weights) != names or (last is not None and {"steps", "devices", "regions"} & {*lemma}):
             raise Refused("rule 'bus': not one multiplier for each bus, or host tensors can avoid the buses")
         of = {name: count(weights[name]) for name in names}
         bus = [of.get(name, 0) for name in p.bus]
@@ -205,13 +205,24 @@ class Derivation:
         loads = [0] * len(p.o)
         for t, o in reader.items():
             loads[o] += min(bus[d] * ns for d, ns in zip(self.on_bus, self.load[t], strict=True))
-        along, started, total = self.along(lemma.get("steps", []))
+        along, started, total = self.along([*lemma.get("steps", []), *lemma.get("regions", [])])
+        options = dict[int, list[tuple[int, int, int]]]()  # device, time and price
         for o in range(len(p.o)) if started or any(busy) else follows:
-            options = [(d, ns, loads[o]) for d in self.devices if (ns := p.normal[o][d]) is not None]
+            own = [(d, ns, loads[o]) for d in self.devices if (ns := p.normal[o][d]) is not None]
             for d in self.devices:
                 if (ns := p.direct[o][d]) is not None:
-                    options.append((d, ns, bus[d] * p.host_read(o, d) if o in follows else 0))
-            total += min((along[o] + busy[d]) * ns + carried for d, ns, carried in options)
+                    own.append((d, ns, bus[d] * p.host_read(o, d) if o in follows else 0))
+            options[o] = [(d, ns, (along[o] + busy[d]) * ns + carried) for d, ns, carried in own]
+        for region in lemma.get("regions", []):
+            first, end = p.o[region["first"]], p.o[region["last"]]
+            behind, ahead = self.reach(first, True)[0], self.reach(end, False)[0]
+            inside = {o: options.pop(o, []) for o in p.order if o in behind and o in ahead and o != first}
+            if not all(inside.values()) or not inside:
+                raise Refused("rule 'bus': two regions have an operator in common, or one has none")
+            if self.placements.costs_less(first, inside, count(region["multiplier"]), count(region["cost"])):
+                raise Refused(f"rule 'bus': the region behind {region['first']!r} may cost less than {region['cost']}")
+            total += region["cost"]
+        total += sum(min(price for *_, price in own) for own in options.values())
         total += sum(of.values()) * min(follows.values(), default=0)
         multipliers([*of.values(), *busy, started], len(of) + len(busy) + 1)  # refuses those that are all 0
         return -(-total // (sum(of.values()) + sum(busy) + started))
@@ -228,6 +239,8 @@ class Derivation:
             left[last] += weight
             left[first] -= weight
             started += weight if first is None else 0
+            if "cost" in step:  # a region, priced as a whole
+                continue
             if first is None or first in self.problem.before[last]:
                 along[last] += weight
             else:

@@ -63,7 +63,8 @@ def without(document: dict[str, Any], resident: Collection[str]) -> dict[str, An
             return value
         return {k: [n for n in v if n not in resident] if k == "inputs" else reduced(v) for k, v in value.items()}
 
-    changed = {part: reduced(document[part]) for part in ("graph", "variants") if part in document}
+    parts = [part for part in ("graph", "variants") if part in document]
+    changed: dict[str, Any] = {part: reduced(document[part]) for part in parts}
     return {**document, **changed} if resident else document
 
 

@@ -1,4 +1,7 @@
-"""The rule ``placement``: least time through a region over all placements (``docs/proofs/regions.md``, Lemma 2)."""
+"""Least time through a region over all placements, for the rule ``placement`` (``docs/proofs/regions.md``, Lemma 2).
+
+Or least weighted time and price, over all devices and modes, for the rule ``bus`` (``docs/proofs/path_and_bus.md``).
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,16 @@ Table = list[list[Any]]
 
 
 class Operator(NamedTuple):
-    """An operator of a region: its times by device; whether its devices are tried; its predecessors.
+    """An operator of a region: its least times by device; whether its options are tried; its predecessors; its options.
 
-    ``before`` has the position of each predecessor and the table of the least times of copies from it, by source and target
-    device.
+    An option is a device with the time and the price of the operator there. ``before`` has the position of each predecessor
+    and the table of the least times of copies from it, by source and target device.
     """
 
     times: list[Any]
     decided: bool
     before: list[tuple[int, Table]]
+    options: list[tuple[int, Any, Any]]
 
 
 class Placements:
@@ -44,14 +48,28 @@ class Placements:
             raise Refused(
                 f"a lemma of rule 'placement' leaves out its last operator, or names more than at most {DECIDED}"
             )
-        place = {o: i for i, o in enumerate([first, *between])}
-        region = [Operator([0] * len(self.best[first]), True, [])]
-        for o in between:
+        options = {o: [(d, ns, 0) for d, ns in enumerate(self.best[o])] for o in between}
+        return 0 if self._costs_less(first, options, decided, 1, ns) else ns
+
+    def costs_less(self, first: int, options: dict[int, list[tuple[int, Any, Any]]], weight: int, cost: int) -> bool:
+        """Return whether some options of the operators behind ``first`` have a weighted time and prices below ``cost``."""
+        if len(options) > DECIDED:
+            raise Refused(f"a region with prices has {len(options)} operators; at most {DECIDED} are allowed")
+        return self._costs_less(first, options, {*options}, weight, cost)
+
+    def _costs_less(
+        self, first: int, options: dict[int, list[tuple[int, Any, Any]]], decided: set[int], weight: int, cost: int
+    ) -> bool:
+        place = {o: i for i, o in enumerate([first, *options])}
+        devices = range(len(self.problem.devices))
+        region = [Operator([0] * len(devices), True, [], [(d, 0, 0) for d in devices])]
+        for o, own in options.items():
             before = [(place[b], self._copy(size)) for b, size in self.problem.before[o].items() if b in place]
-            region.append(Operator(self.best[o], o in decided, before))
-        if (key := str((ns, region))) not in self.known:
-            self.known[key] = _Search(self, ns, region).takes_less(0, [])
-        return 0 if self.known[key] else ns
+            least = [min((ns for e, ns, _ in own if e == d), default=inf) for d in devices]
+            region.append(Operator(least, o in decided, before, own))
+        if (key := str((weight, cost, region))) not in self.known:
+            self.known[key] = _Search(self, weight, cost, region).costs_less(0, [], 0, 0)
+        return self.known[key]
 
     def _copy(self, size: int) -> Table:
         """Return the least times of copies of ``size`` bytes between devices, through other devices if that is faster."""
@@ -69,8 +87,11 @@ class Placements:
 class _Search:
     """The search of one region. Its first operator ends at time 0; the others follow in topological order."""
 
-    def __init__(self, known: Placements, ns: int, region: list[Operator]) -> None:
-        self.known, self.ns, self.region, self.devices = known, ns, region, range(len(region[0].times))
+    def __init__(self, known: Placements, weight: int, cost: int, region: list[Operator]) -> None:
+        self.known, self.weight, self.cost, self.region = known, weight, cost, region
+        self.devices = range(len(region[0].times))
+        least = [min((price for *_, price in each.options), default=0) if each.decided else 0 for each in region]
+        self.to_pay = [sum(least[i:]) for i in range(len(region) + 1)]  # at least, from an operator on
         self.tail: Table = [
             [0] * len(self.devices) for _ in region
         ]  # least time from an operator's end to that of the last
@@ -90,13 +111,15 @@ class _Search:
         names[a], names[b] = b, a
         tables = [copy for operator in self.region for _, copy in operator.before]
         same = all(t[x][y] == t[names[x]][names[y]] for t in tables for x in self.devices for y in self.devices)
-        return same and all(operator.times[a] == operator.times[b] for operator in self.region)
+        own = [[[rest for e, *rest in operator.options if e == d] for d in (a, b)] for operator in self.region]
+        return same and all(of_a == of_b for of_a, of_b in own)
 
-    def takes_less(self, i: int, here: list[tuple[int, Any, Any, Any]]) -> bool:
-        """Return whether some devices of the operators from position ``i`` on give a time below ``ns``.
+    def costs_less(self, i: int, here: list[tuple[int, Any, Any, Any]], longest: Any, paid: Any) -> bool:
+        """Return whether some options of the operators from position ``i`` on cost less, by weighted time and prices.
 
-        ``here`` has device, start, time and tail of each operator already placed. An operator that is not ``decided`` runs
-        on its best device for each path and occupies no device.
+        ``here`` has device, start, time and tail of each operator already placed, ``longest`` the end of the region that
+        they force, ``paid`` their prices. An operator that is not ``decided`` runs on its best device for each path and
+        occupies no device.
         """
         while i < len(self.region) and not self.region[i].decided:
             self.end[i] = {d: self._ready(i, d) + self.region[i].times[d] for d in self.devices}
@@ -104,16 +127,20 @@ class _Search:
         if i == len(self.region):
             return True
         used = {d for d, *_ in here}
-        for d in self.devices:
+        for d, time, price in self.region[i].options:
             if d not in used and any(e not in used and self.twin[e] == self.twin[d] for e in range(d)):
                 continue  # the same as an unused one before
             self.known.nodes -= 1
             if self.known.nodes < 0:
                 raise Refused(f"more than {NODES} placements to look at")
-            start, time = self._ready(i, d), self.region[i].times[d]
+            if time == inf:
+                continue
+            start = self._ready(i, d)
             self.end[i] = {d: start + time}
             now = [*here, (d, start, time, self.tail[i][d])]
-            if _in_turn([placed for e, *placed in now if e == d]) < self.ns and self.takes_less(i + 1, now):
+            forced = max(longest, _in_turn([placed for e, *placed in now if e == d]))
+            least = self.weight * forced + paid + price + self.to_pay[i + 1]
+            if least < self.cost and self.costs_less(i + 1, now, forced, paid + price):
                 return True
         return False
 

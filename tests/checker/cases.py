@@ -9,7 +9,19 @@ import numpy as np
 
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
-from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology, as_scenario
+from tvm_sched.problem import (
+    FORBIDDEN,
+    Bus,
+    Costs,
+    Device,
+    Link,
+    Operator,
+    OpGraph,
+    Problem,
+    Tensor,
+    Topology,
+    as_scenario,
+)
 from tvm_sched.schedule import Certificate
 from tvm_sched.schedule.schedule import RequestLatency
 from tvm_sched.schedule.simulator import simulate
@@ -92,3 +104,23 @@ def chain_of_readers(count=4):
     )
     graph = OpGraph("chain", operators, (*tensors, *(Tensor(name, 1) for name in names)), (names[-1],))
     return Problem(graph, topology, Costs(np.full((count, 1), 10), np.full((count, 1), 160)))
+
+
+def readers_between(branches, copy_ns, time=10, direct=160, load=50, devices=2):
+    """A source, branches, a join, on linked devices of one bus; each branch reads two parameters.
+
+    A parameter takes ``load`` and a latency of 50 on the bus. A copy of what an operator makes takes ``copy_ns``.
+    """
+    members = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}, bus="pcie") for i in range(devices))
+    pairs = [(f"gpu{a}", f"gpu{b}") for b in range(devices) for a in range(b)]
+    topology = Topology("even", members, (Bus("pcie", 1e9, 50e-9),), tuple(Link(pair, 1e9) for pair in pairs))
+    names = [f"b{i}" for i in range(branches)]
+    operators = [Operator("source", "", (), ("x",))]
+    operators += [Operator(name, "", ("x", f"{name} a", f"{name} b"), (name,)) for name in names]
+    operators.append(Operator("join", "", tuple(names), ("y",)))
+    tensors = [Tensor(f"{name} {part}", load, "parameter") for name in names for part in "ab"]
+    tensors += [Tensor(name, copy_ns) for name in ("x", *names, "y")]
+    direct_ns = np.full((branches + 2, devices), FORBIDDEN)
+    direct_ns[1:-1] = direct
+    graph = OpGraph("branches", tuple(operators), tuple(tensors), ("y",))
+    return Problem(graph, topology, Costs(np.full((branches + 2, devices), time), direct_ns))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checker.cases import bus_problem, certified, chain_of_readers, fan, files_of, placed
+from checker.cases import bus_problem, certified, chain_of_readers, fan, files_of, placed, readers_between
 from strategies import SEEDS, problems, scheduled_problems
 from tvm_sched.bounds import lower_bound
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Scenario, Switch, Tensor, Topology
@@ -220,6 +220,39 @@ def test_path_and_bus_by_hand(folder):
         files.evidence["lemmas"] = [lemma | wrong, {"rule": "path", "ns": 1}]
         with pytest.raises(Refused):
             files.check(folder)
+
+
+def test_regions_with_prices_by_hand(folder):
+    """A quarter of the time and three of the bus time: 2.5 the source, 612.5 all branches, 15 behind the last byte."""
+    problem = readers_between(branches=4, copy_ns=1000)
+    files = files_of(problem, solve(problem, method="single"))
+    region = {"first": "source", "last": "join", "multiplier": 2, "cost": 4900}
+    steps = [{"last": "source", "multiplier": 2}]
+    lemma = {"rule": "bus", "least": 20, "multipliers": {"pcie": 6}, "steps": steps, "regions": [region], "ns": 630}
+    files.evidence["lemmas"] = [lemma]
+    assert files.check(folder).proved_ns == 630
+    wrongs = [
+        {"ns": 631},
+        {"regions": [{**region, "cost": 4901}]},
+        {"regions": [{**region, "multiplier": 3}]},  # more goes on than arrives
+        {"steps": []},
+        {"regions": [region, {**region, "multiplier": 0, "cost": 0}]},  # in common
+        {"regions": [{**region, "first": "join"}]},
+        {"regions": [{**region, "cost": -1}]},
+        {"last": "join"},
+    ]
+    for wrong in wrongs:
+        files.evidence["lemmas"] = [lemma | wrong, {"rule": "path", "ns": 1}]
+        with pytest.raises(Refused):
+            files.check(folder)
+
+
+@settings(max_examples=25, deadline=None)
+@given(branches=st.integers(2, 6), copy_ns=st.integers(0, 200), direct=st.integers(150, 400), devices=st.integers(1, 3))
+def test_evidence_of_branches_with_prices_is_accepted(folder, branches, copy_ns, direct, devices):
+    problem = readers_between(branches, copy_ns, direct=direct, devices=devices)
+    verdict = files_of(problem, certified(problem, random_schedule(problem, branches))).check(folder)
+    assert verdict.all_proved
 
 
 def test_a_tensor_counts_for_the_reader_that_takes_most_of_it(folder):

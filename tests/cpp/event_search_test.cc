@@ -17,7 +17,9 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 /*! \brief Two branches of 100 and a join of 100 after an operator; a copy takes `copy`. */
 Region Fan(double copy, size_t devices) {
-  Region region{devices, Matrix<double>(3, devices, 100.0), {}};
+  Region region;
+  region.devices = devices;
+  region.time = Matrix<double>(3, devices, 100.0);
   Matrix<double> lag(devices, devices, copy);
   for (size_t d = 0; d < devices; ++d) lag(d, d) = 0.0;
   for (auto [from, to] : {std::pair{-1, 0}, {-1, 1}, {0, 2}, {1, 2}}) {
@@ -27,20 +29,35 @@ Region Fan(double copy, size_t devices) {
 }
 
 TEST(Region, BranchesShareADeviceOrPayForCopies) {
-  EXPECT_EQ(LeastTime(Fan(10.0, 2), 1000), 210.0);
-  EXPECT_EQ(LeastTime(Fan(10.0, 8), 1000), 210.0);
-  EXPECT_EQ(LeastTime(Fan(110.0, 2), 1000), 300.0);
-  EXPECT_EQ(LeastTime(Fan(10.0, 1), 1000), 300.0);
+  EXPECT_EQ(LeastCost(Fan(10.0, 2), 1000), 210.0);
+  EXPECT_EQ(LeastCost(Fan(10.0, 8), 1000), 210.0);
+  EXPECT_EQ(LeastCost(Fan(110.0, 2), 1000), 300.0);
+  EXPECT_EQ(LeastCost(Fan(10.0, 1), 1000), 300.0);
+}
+
+TEST(Region, OptionsHaveTimesAndPrices) {
+  Region region = Fan(10.0, 2);
+  region.time = Matrix<double>(3, 4, 100.0);  // two options on each device
+  region.price = Matrix<double>(3, 4, 50.0);
+  for (size_t o = 0; o < 3; ++o) {
+    for (size_t i : {2, 3}) region.time(o, i) = 130.0, region.price(o, i) = 30.0;
+  }
+  // Dear and fast: 210 and 150. The branch beside the other one has 10 to spare; 30 more of time
+  // save 20.
+  EXPECT_EQ(LeastCost(region, 10000), 350.0);
+  region.weight = 0.5;  // all cheap and slow: half of 270, and 90
+  EXPECT_EQ(LeastCost(region, 10000), 225.0);
+  EXPECT_EQ(LeastCost(region, 1), 0.5 * 200.0 + 90.0);
 }
 
 TEST(Region, WithoutNodesTheLongestPathIsTheBound) {
-  EXPECT_EQ(LeastTime(Fan(110.0, 2), 1), 200.0);
+  EXPECT_EQ(LeastCost(Fan(110.0, 2), 1), 200.0);
 }
 
 TEST(Region, OperatorsThatRunNowhereTakeForEver) {
   Region region = Fan(10.0, 2);
   region.time(1, 0) = region.time(1, 1) = kInfinite;
-  EXPECT_EQ(LeastTime(region, 1000), kInfinite);
+  EXPECT_EQ(LeastCost(region, 1000), kInfinite);
 }
 
 /*! \brief Two operators in a chain with a parameter of 1000 ns each, on one device with a bus. */

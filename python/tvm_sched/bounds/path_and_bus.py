@@ -5,7 +5,7 @@ Proof: Theorem 1 of ``docs/proofs/path_and_bus.md``. The weights are the dual so
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..problem import FORBIDDEN
 from .bus import Crossing, bus_bound, bus_traffic, readers_by_tail
 from .heads_and_tails import device_weights
+from .priced_regions import SAFETY, PricedRegion, RegionPrices
 from .relaxation import Relaxation
 
 Array = npt.NDArray[np.float64]
@@ -51,6 +52,7 @@ class WeightedBound(NamedTuple):
     devices: Array
     least: float
     readers: list[int]
+    regions: Sequence[PricedRegion] = ()
 
 
 def path_and_bus_bound(relaxation: Relaxation) -> WeightedBound | None:
@@ -67,6 +69,7 @@ def path_and_bus_bound(relaxation: Relaxation) -> WeightedBound | None:
         weights = dual.solved() if dual.at_most > known else None
         if weights is not None:
             candidates.append(WeightedBound(dual.value(weights), weights, dual.devices, each.least, each.readers))
+        candidates += dual.by_regions()
     return max(candidates, key=lambda weighed: weighed.ns, default=None)
 
 
@@ -78,19 +81,25 @@ class _Dual:
     crossing: Crossing
 
     @cached_property
-    def options(self) -> tuple[Array, Array, Array]:
+    def all_options(self) -> tuple[Array, Array, Array]:
         """Three arrays (operators, options): time; time weighted by the device; weighted bus time.
 
-        Options are pairs of a device and a mode; equal columns are merged. Infinite where an operator has no such option.
+        Options are pairs of a mode and a device, the normal mode first. Infinite where an operator has no such option.
         """
         problem, host, operators = self.relaxation.problem, self.relaxation.host, self.crossing.readers
-        modes = [problem.costs.operator_ns, problem.costs.direct_ns]
+        modes = problem.costs.operator_ns, problem.costs.direct_ns
         time = [np.where(ns == FORBIDDEN, np.inf, ns.astype(np.float64)) for ns in modes]
         busy = [np.where(ns == FORBIDDEN, np.inf, ns * self.devices) for ns in modes]
         carried = [np.where(np.isfinite(ns), 0.0, np.inf) for ns in time]
         carried[0][operators] += bus_traffic(self.relaxation, operators).loads[operators, None]
         carried[1][operators] = host.reading[operators]
         all_options = np.stack([np.concatenate(each, axis=1) for each in (time, busy, carried)])
+        return all_options[0], all_options[1], all_options[2]
+
+    @cached_property
+    def options(self) -> tuple[Array, Array, Array]:
+        """The same with equal columns merged."""
+        all_options = np.stack(self.all_options)
         _, distinct = np.unique(all_options, axis=2, return_index=True)
         kept = all_options[:, :, distinct]
         return kept[0], kept[1], kept[2]
@@ -100,6 +109,22 @@ class _Dual:
         """Weights of the devices, of sum one; 0 if they may run operators together."""
         best = self.relaxation.best
         return device_weights(best) if self.relaxation.work.exclusive else np.zeros(best.shape[1])
+
+    def by_regions(self) -> list[WeightedBound]:
+        """Return the bound by regions with prices; none if operators may run together, or the graph has no such region."""
+        relaxation = self.relaxation
+        if not relaxation.work.exclusive:
+            return []
+        time, _, carried = self.all_options
+        prices = RegionPrices(relaxation.problem, time, carried, relaxation.shortest, self.crossing.least)
+        if not prices.regions:
+            return []
+        paths = int(SCALE * prices.best_weight())
+        costs = prices.costs(paths / SCALE)
+        regions = [PricedRegion(*step, paths, int(SCALE * (1 - SAFETY) * cost)) for step, cost in costs.items()]
+        weights = Weights(dict.fromkeys(prices.path, paths), 0, SCALE - paths)
+        ns = prices.value(paths / SCALE) * (1 - SAFETY)
+        return [WeightedBound(ns, weights, self.devices, self.crossing.least, self.crossing.readers, regions)]
 
     def value(self, weights: Weights) -> float:
         """Return the bound in nanoseconds that weights prove; 0 if all are 0."""

@@ -36,7 +36,7 @@ class Delay(NamedTuple):
 
 
 @dataclass
-class _Region:
+class Region:
     """Operators between two others, in topological order, the last included."""
 
     time: list[Array]
@@ -65,19 +65,19 @@ def delays(problem: Problem, best: Array, source: int) -> list[Delay]:
     -----
     Proof: Lemma 2 of ``docs/proofs/regions.md``. The search is in ``cpp/search/region.cc``.
     """
-    copies = _Copies(problem)
+    copies = Copies(problem)
     known: dict[object, float] = {}
     delays = []
     for u, v, members in regions_between(problem, source, LARGEST):
         if members:
-            region = _region(problem, u, members, best, copies)
+            region = region_of(problem, u, members, best, copies)
             if region.key not in known:
-                known[region.key] = _least_time(region)
+                known[region.key] = least_cost(_decided_alone(region, members, best), NODES, best.shape[1])
             delays.append(Delay(u, v, known[region.key]))
     return delays
 
 
-class _Copies:
+class Copies:
     """Least times of copies between devices, by size; through other devices if that is faster."""
 
     def __init__(self, problem: Problem) -> None:
@@ -102,15 +102,25 @@ class _Copies:
         return matrix
 
 
-def _region(problem: Problem, u: int, members: list[int], best: Array, copies: _Copies) -> _Region:
+def region_of(problem: Problem, u: int, members: list[int], best: Array, copies: Copies) -> Region:
+    """Return the region of some operators behind ``u`` (-1: the start of the run), all of them with lags and times.
+
+    ``best`` has a column for each device, or several for each, device after device.
+    """
     index = problem.graph.index
     place = {u: -1} | {o: i for i, o in enumerate(members)}
-    region = _Region([best[o] for o in members], {})
+    region = Region([best[o] for o in members], {})
     for o in members:
         for t in index.inputs[o]:
             p = place.get(index.producer[t])
             if p is not None:
                 _widen(region.lag, (p, place[o]), copies(index.size[t]))
+    return region
+
+
+def _decided_alone(region: Region, members: list[int], best: Array) -> Region:
+    """Return the region of the longest members, with lags by way of the others."""
+    region = Region(region.time, dict(region.lag))
     for i in sorted(_undecided(members, best)):  # in topological order, so that a checker comes to the same least times
         _bridge(region, i)
     return _renumber(region)
@@ -132,7 +142,7 @@ def _widen(lag: dict[tuple[int, int], Array], edge: tuple[int, int], least: Arra
     lag[edge] = np.maximum(lag[edge], least) if edge in lag else least
 
 
-def _bridge(region: _Region, i: int) -> None:
+def _bridge(region: Region, i: int) -> None:
     """Remove an operator: paths over it pay its time on the best device, and the copies to and from that device."""
     before = {edge[0]: lag for edge, lag in region.lag.items() if edge[1] == i}
     after = {edge[1]: lag for edge, lag in region.lag.items() if edge[0] == i}
@@ -143,19 +153,26 @@ def _bridge(region: _Region, i: int) -> None:
             _widen(region.lag, (p, s), through.min(axis=1))
 
 
-def _renumber(region: _Region) -> _Region:
+def _renumber(region: Region) -> Region:
     """Keep only the operators with an edge, and the last one."""
     last = len(region.time) - 1
     left = sorted({i for edge in region.lag for i in edge if i >= 0} | {last})
     number = {-1: -1} | {i: k for k, i in enumerate(left)}
     lag = {(number[p], number[s]): matrix for (p, s), matrix in region.lag.items()}
-    return _Region([region.time[i] for i in left], lag)
+    return Region([region.time[i] for i in left], lag)
 
 
-def _least_time(region: _Region) -> float:
+def least_cost(region: Region, nodes: int, devices: int, price: Array | None = None, weight: float = 1.0) -> float:
+    """Return the least weighted time through a region plus the prices of the operators' options (``cpp/search/region.h``).
+
+    Parameters
+    ----------
+    price : array, (operators, options), optional
+        As the region's times; without it nothing costs anything.
+    """
     edges = sorted(region.lag)
     time = np.array(region.time, dtype=np.float64)
     before, after = np.array(edges, dtype=np.int64).reshape(-1, 2).T.copy()
     lag = np.array([region.lag[edge] for edge in edges], dtype=np.float64)
-    least = function("tvm_sched.region_least_time")
-    return float(least(time, before, after, lag, NODES))
+    least = function("tvm_sched.region_least_cost")
+    return float(least(time, np.zeros(0) if price is None else price, weight, devices, before, after, lag, nodes))

@@ -204,6 +204,16 @@ class _Recorder:
             {**({"first": names[first + 1]} if first >= 0 else {}), "last": names[last + 1], "multiplier": weight}
             for (first, last), weight in weights.steps.items()
         ]
+        if weighed.regions:
+            lemma["regions"] = [
+                {
+                    "first": names[each.first + 1],
+                    "last": names[each.last + 1],
+                    "multiplier": each.weight,
+                    "cost": each.cost,
+                }
+                for each in weighed.regions
+            ]
         rests = tuple(("after", o) for o in weighed.readers)
         delays = tuple(("delay", self._delay_of[step]) for step in weights.steps if step in self._delay_of)
         return [_RunArgument("path and bus", weighed.ns, lemma, rests + delays)]

@@ -124,7 +124,7 @@ def _weighed(last: dict[str, Any]) -> Iterator[str]:
     total = crossing + working + along
     parts = [(along, "on the paths"), (working, "on the devices"), (crossing, f"on {', '.join(last['multipliers'])}")]
     shares = " and ".join(f"{format_percent(part / total)} of its time {where}" for part, where in parts if part)
-    path = heaviest_path(last["steps"])
+    path = heaviest_path([*last["steps"], *last.get("regions", [])])
     shown = " -> ".join(path if len(path) <= 9 else [*path[:4], f"({len(path) - 8} more)", *path[-4:]])
     yield (
         "An operator whose parameters are loaded keeps the buses busy, one that reads them directly takes longer. Counted "

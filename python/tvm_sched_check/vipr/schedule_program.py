@@ -270,6 +270,8 @@ class ScheduleProgram:
     def _bus(self, first: int | None, last: int | None, lemma: dict[str, Any]) -> Proved:
         """Derive Theorem 2 of ``docs/proofs/bus.md``, with steps Theorem 1 of ``docs/proofs/path_and_bus.md``."""
         p, name = self.problem, f"bus_{self._lemmas}"
+        if "regions" in lemma:  # placements of whole regions have no translation: the buses alone
+            lemma = {key: value for key, value in lemma.items() if key not in ("steps", "devices", "regions")}
         tails = Paths(self, last, forward=False)
         terms: Counter[int] = Counter()
         follows = self._follows(tails, lemma)

@@ -11,11 +11,13 @@ from typing import Any
 import ray
 
 _STORE_BYTES = 80 << 20
-_HEALTH = {  # a node that is killed refuses connections, so it is found dead after three periods; one that is slow is not
+_SYSTEM = {  # a node that is killed refuses connections, so it is found dead after three periods; one that is slow is not
     "health_check_initial_delay_ms": 500,
     "health_check_period_ms": 500,
     "health_check_timeout_ms": 5000,
     "health_check_failure_threshold": 3,
+    # Ray's default lets every other process of a busy machine go before the stages.
+    "worker_niceness": 0,
     # Without a head, nodes and their processes go on for as long as a test may take.
     "gcs_rpc_server_reconnect_timeout_s": 3600,
 }
@@ -47,7 +49,7 @@ class LocalCluster:
         self.nodes: list[Any] = []
         self.others: list[Any] = []
         head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": _STORE_BYTES}
-        self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": _HEALTH})
+        self._cluster = Cluster(initialize_head=True, head_node_args={**head, "_system_config": _SYSTEM})
         try:
             self.at_least(count)
         except BaseException:

@@ -42,7 +42,7 @@ HIOS_PLACES_SQUARED_PER_SECOND, DEEPPLAN_PAIRS_PER_SECOND = 1.6e10, 1.2e5
 schedule for each operator that can read host memory."""
 
 
-SUBMODEL_SHARE, SUBMODEL_PLACES_PER_SECOND = 0.125, 1e5
+SUBMODEL_SHARE, SUBMODEL_PLACES_PER_SECOND = 0.3, 1e5
 """The start from submodels is left out if it would take more than this fraction of the work. It considers each device for
 each pair of operators of a submodel, and each pair of devices for each operator."""
 
