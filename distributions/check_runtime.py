@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import platform
 from importlib import metadata
 
 ABSENT = ("tvm", "ortools", "scipy", "xgboost", "typer", "rich")
@@ -28,4 +29,7 @@ from tvm_sched.problem import load_topology  # noqa: E402
 topology = load_topology("v100-server")
 assert len(topology.devices) == 4
 why_not = function("tvm_sched.why_not_onednn")()
-print(f"tvm-sched-runtime {tvm_sched.__version__}: {len(modules)} modules, oneDNN: {why_not or 'there'}")
+print(
+    f"Python {platform.python_version()}, tvm-sched-runtime {tvm_sched.__version__}: {len(modules)} modules,", end=" "
+)
+print(f"oneDNN: {why_not or 'there'}")

@@ -25,6 +25,34 @@ def test_compile_says_what_it_made(run, model_file, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.safetensors", "m.so", "r.html", "two.onnx"]
 
 
+def test_several_models_in_one_process(run, model_file, tmp_path):
+    other = tmp_path / "other.onnx"
+    command = ("compile", model_file, "-t", "cpu1", "-s", "single", "--costs", "roofline")
+    weights = write_model(other, batch=3)
+    result = run(*command, "-o", tmp_path / "a.so", "--also", f"{other}={tmp_path / 'b.so'}", "--json")
+    assert len(result.json["plans"]) == 2
+    assert result.json["files"]["artifact"] == [str(tmp_path / "a.so"), str(tmp_path / "b.so")]
+    x = np.random.default_rng(1).standard_normal((3, 8)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    run("run", tmp_path / "b.so", "--input", f"x={tmp_path / 'x.npy'}", "--output", tmp_path / "out", "--repeat", 1)
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "output_0.npy"), expected(x, weights), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("also", "reason"),
+    [
+        ("other.onnx", "expected a model and its artifact"),
+        ("other.onnx=b.txt", "expected a model and its artifact"),
+        ("missing.onnx=b.so", "there is no file missing.onnx"),
+        ("{model}=missing/b.so", "there is no folder missing"),
+        ("{model}=a.so", "the same artifact twice"),
+    ],
+)
+def test_wrong_further_models_are_refused_before_the_first_is_compiled(also, reason, fails, model_file, tmp_path):
+    command = ("compile", model_file, "-t", "cpu1", "-o", "a.so", "--also", also.format(model=model_file))
+    assert reason in fails(2, *command)
+
+
 def test_the_module_behind_a_pass_is_written(run, fails, model_file, tmp_path):
     command = ("compile", model_file, "-t", "cpu2", "-s", "single", "--costs", "roofline", "-o")
     run(*command, tmp_path / "lowered.txt", "--stop-after", "LowerToKernels")

@@ -22,17 +22,17 @@ from .units import format_time
 
 
 class CompilationSummary(msgspec.Struct, frozen=True):
-    """A schedule for each set of input shapes, and the kernels far from their roofline."""
+    """A schedule for each model and set of input shapes, and the kernels far from their roofline."""
 
     plans: list[ScheduleSummary]
     slow_kernels: tuple[SlowKernel, ...]
 
     @classmethod
-    def of(cls, result: CompilationResult) -> CompilationSummary:
-        """Summarise a compilation."""
-        pairs = zip(result.problems, result.schedules, strict=True)
+    def of(cls, *results: CompilationResult) -> CompilationSummary:
+        """Summarise the compilation of one or several models."""
+        pairs = [pair for result in results for pair in zip(result.problems, result.schedules, strict=True)]
         plans = [ScheduleSummary.of(problem, schedule, simulate(problem, schedule)) for problem, schedule in pairs]
-        return cls(plans, result.slow_kernels)
+        return cls(plans, tuple(kernel for result in results for kernel in result.slow_kernels))
 
 
 def measured_table(notes: dict[str, Any]) -> Table:

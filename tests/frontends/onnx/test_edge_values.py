@@ -221,6 +221,43 @@ def test_windows_of_lp_pool_that_reach_beyond_the_padding(p, pads):
     np.testing.assert_allclose(found, right.transpose(2, 3, 0, 1), rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(1, 4, 3, 5), (1, 4, 15)])
+def test_global_lp_pool_of_special_numbers(shape):
+    x = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    x[0, 1].flat[7], x[0, 2].flat[0], x[0, 3] = N, -INF, -0.0
+    given, made = ",".join(map(str, shape)), ",".join(["1", "4", *["1"] * (len(shape) - 2)])
+    powers = (1, 2, 3)
+    found = run(
+        f"float[{given}] x) => ({', '.join(f'float[{made}] y{p}' for p in powers)}) "
+        f"{{ {' '.join(f'y{p} = GlobalLpPool<p={p}>(x)' for p in powers)} }}",
+        x,
+    )
+    for p, mine in zip(powers, found, strict=True):
+        right = (np.abs(x.astype("float64")) ** p).sum(tuple(range(2, x.ndim)), keepdims=True) ** (1 / p)
+        assert mine.shape == right.shape
+        np.testing.assert_allclose(mine, right, rtol=1e-6)
+
+
+def test_max_roi_pool_of_special_numbers():
+    """Regions of whole places, both ends within; a region beyond the image gives 0 where nothing of it lies inside."""
+    x = np.arange(2 * 8 * 8, dtype="float32").reshape(1, 2, 8, 8) - 100
+    x[0, 0, 1, 1], x[0, 1, 4:] = N, -INF
+    regions = floats([0, 0, 0, 7, 7], [0, 2, 2, 5, 6], [0, 6, 1, 20, 9], [0, 3, 3, 3, 3])
+    found = run(
+        "float[1,2,8,8] x, float[4,5] r) => (float[4,2,2,2] y) { y = MaxRoiPool<pooled_shape=[2,2]>(x, r) }", x, regions
+    )
+    right = np.zeros((4, 2, 2, 2), "float32")
+    for (k, c, i, j), _ in np.ndenumerate(right):
+        left, top, end, bottom = map(int, regions[k, 1:])
+        rows, columns = (
+            range(max(0, low + at * size // 2), min(8, low + -(-(at + 1) * size // 2)))
+            for low, size, at in ((top, bottom - top + 1, i), (left, end - left + 1, j))
+        )
+        window = x[0, c][np.ix_(rows, columns)]
+        right[k, c, i, j] = window.max() if window.size else 0
+    equal(found, right)
+
+
 def asymmetric_weights(mode: str, scale: float, size: int) -> Any:
     """What each output takes of each input, at positions ``index / scale``."""
     factor = Fraction(float(np.float32(scale)))
@@ -318,6 +355,18 @@ def test_gemm_of_integers_is_exact():
     equal(run(text.format(2.0, 3.0), a, b, c), 2 * (a @ b) + 3 * c)
     with pytest.raises(TvmSchedError, match=r"alpha is 0\.5 and beta 1; whole numbers"):
         run(text.format(0.5, 1.0), a, b, c)
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8", "int16", "uint16"])
+def test_quantised_numbers_saturate(kind):
+    limits, x = np.iinfo(kind), floats(-INF, -3.4e38, -3e9, -1, -0.0, 0.5, 1.5, 3e9, 3.4e38, INF)
+    zero = 3
+    found = run(
+        f"float[10] x) => ({kind}[10] y) <float s = {{1.0}}, {kind} z = {{{zero}}}> {{ y = QuantizeLinear(x, s, z) }}",
+        x,
+        opset=21,
+    )
+    equal(found, np.clip(np.rint(x.astype("float64")) + zero, limits.min, limits.max).astype(kind))
 
 
 FUNCTIONS = {

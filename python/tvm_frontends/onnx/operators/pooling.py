@@ -5,11 +5,12 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 - ``MaxPool``: fails if the second output, the positions, is used.
 - ``LpPool``: with ``ceil_mode`` scales up windows that reach beyond the padding.
 - ``GlobalMaxPool``: loses NaN, and the maximum of minus infinities is -3.4e38.
+- ``MaxRoiPool``: loses NaN, and the maximum of minus infinities is -3.4e38.
 - ``MaxUnpool``: fails if the input ``output_shape`` is given.
 - ``RoiAlign``: with the mode ``max`` interpolates before it takes the maximum; ONNX takes the maximum of the weighted
   corners.
 - ``ConvTranspose``: ignores the attribute ``output_shape``.
-- ``GridSample``: gives float32 for images of integers.
+- ``GridSample``: gives float32 for images of integers and halves.
 """
 
 from __future__ import annotations
@@ -147,6 +148,28 @@ def max_unpool(node: Node) -> relax.Expr:
     return relax.op.nn.pad(unpooled, [width for after in extra for width in (0, after)])
 
 
+@converter("MaxRoiPool")
+def max_roi_pool(node: Node) -> relax.Expr:
+    """Convert MaxRoiPool; a second pooling tells which regions have NaN, and which have minus infinities only."""
+    x = node.input(0)
+    kind = dtype_of(x)
+
+    def number(value: float) -> relax.Expr:
+        return relax.const(value, kind)
+
+    def choose(condition: relax.Expr, first: relax.Expr, second: relax.Expr) -> relax.Expr:
+        return node.emit(relax.op.where(node.emit(condition), first, second))
+
+    marks = choose(relax.op.greater(x, number(-math.inf)), number(1), number(0))
+    marks = choose(relax.op.isnan(x), number(2), marks)
+    value = node.emit(convert_upstream(node))
+    mark = node.emit(convert_upstream(replace(node, inputs=(marks, *node.inputs[1:]))))
+    filled = node.emit(relax.op.less(value, number(0)))  # and no empty region, which gives 0
+    nothing = relax.op.logical_and(filled, node.emit(relax.op.less(mark, number(1))))
+    value = choose(nothing, number(-math.inf), value)
+    return choose(relax.op.greater(mark, number(1)), number(math.nan), value)
+
+
 @converter("RoiAlign")
 def roi_align(node: Node) -> relax.Expr:
     """Convert RoiAlign: TVM's converter for the mean, `roi_maximum` for the maximum."""
@@ -155,10 +178,13 @@ def roi_align(node: Node) -> relax.Expr:
 
 @converter("GridSample")
 def grid_sample(node: Node) -> relax.Expr:
-    """Convert GridSample; integer images are sampled in float32 and rounded towards zero, as NumPy casts."""
+    """Convert GridSample; other images than float32 ones keep their type, integers rounded towards zero, as NumPy casts.
+
+    Integers and halves are sampled in float32.
+    """
     x = node.input(0)
     kind = dtype_of(x)
-    if kind.startswith(("float", "bfloat")):
+    if kind in ("float32", "float64"):
         return convert_upstream(node)
     wide = node.emit(relax.op.astype(x, "float32"))
     return relax.op.astype(node.emit(convert_upstream(replace(node, inputs=(wide, *node.inputs[1:])))), kind)

@@ -23,7 +23,7 @@ _PRODUCTS: dict[str, Callable[..., relax.Expr]] = {
 }
 _FUNCTIONS = (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "round", "isnan", "isinf", "isfinite",
-    "power", "mod", "floor_mod", "max", "min", "argmax", "argmin",
+    "power", "mod", "floor_mod", "max", "min",
 )  # fmt: skip
 """Operators that TVM 0.27 cannot compile to CUDA in half precision, refuses for bfloat16, or compiles wrongly: in a bfloat16
 reduction the threads of a block do not synchronise for the last 32 values."""

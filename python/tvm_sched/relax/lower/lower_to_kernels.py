@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...progress import report_progress
 from ..ir.attributes import DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
-from . import comparisons, half_precision, max_pools
+from . import comparisons, extremum_positions, half_precision, max_pools
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .half_convolutions import prepare_half_convolutions
@@ -137,7 +137,12 @@ class LowerToKernels:
                     relax.backend.DispatchSampling(),
                     relax.backend.DispatchSortScan(),
                     transform.LegalizeOps(
-                        {**half_precision.legalizations(), **comparisons.legalizations(), **max_pools.legalizations()}
+                        {
+                            **half_precision.legalizations(),
+                            **comparisons.legalizations(),
+                            **extremum_positions.legalizations(),
+                            **max_pools.legalizations(),
+                        }
                     ),
                 ]
             )(widen_scans(mod))
