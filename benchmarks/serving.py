@@ -25,7 +25,7 @@ from typing import Any
 from _common import parser
 from _result_page import Row, report
 
-REQUESTS = 50
+REQUESTS = 100
 CLIENTS = 8
 _ECHO = """import sys
 from tvm_sched_cluster.serving.stage_server import StageServer

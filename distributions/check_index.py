@@ -13,7 +13,9 @@ import argparse
 import functools
 import hashlib
 import http.server
+import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,9 +25,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import onnx
 from check_wheels import README, ROOT, WheelEnvironment
 
 INSTALLED = "tvm-sched[bench,onnx,report]"
+DISTRIBUTIONS = ROOT / "docs" / "distributions.md"
 
 
 def write_index(dist: Path, folder: Path) -> dict[str, str]:
@@ -79,7 +83,29 @@ def main() -> None:
             assert installed == versions[project], f"{project} {installed} was installed, not {versions[project]}"
         environment.follow(README, "Five commands")
         subprocess.check_call([environment.programs / "tvm-sched", "--version"])
+        _check_one_line(options, folder)
     print(f"{INSTALLED} {versions['tvm-sched']} installs from an index, and the README's five commands run")
+
+
+def _check_one_line(options: argparse.Namespace, folder: Path) -> None:
+    """Run the one-line installation of docs/distributions.md with a small model, in a cache of its own."""
+    if shutil.which("uvx") is None:
+        print("uvx is not installed (pip install uv): the one-line installation was not checked")
+        return
+    (line,) = (text for text in DISTRIBUTIONS.read_text().splitlines() if text.startswith("uvx "))
+    words = [{"dist": str(options.dist.resolve())}.get(word, word) for word in shlex.split(line)]
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 8]) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Sin", ["x"], ["y"])], "small", [x], [y])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), folder / "model.onnx")
+    environment = {
+        **os.environ,
+        "UV_CACHE_DIR": str(folder / "uv"),
+        "UV_SYSTEM_CERTS": "1",
+        "UV_PYTHON": options.python,
+    }
+    environment.pop("PYTHONPATH", None)
+    subprocess.run(words, cwd=folder, env=environment, check=True)
+    assert (folder / "model-auto" / "model.so").exists()
 
 
 if __name__ == "__main__":

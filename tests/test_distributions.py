@@ -63,7 +63,7 @@ def test_the_front_ends_ask_for_the_same_versions():
         ("tvm_frontends", "frontends", set()),
         ("tvm_sched", ".", {"tvm_frontends", "tvm_sched_check"}),
         ("tvm_sched_bench", "bench", {"tvm_sched", "tvm_sched_check"}),
-        ("tvm_sched_cluster", "cluster", {"tvm_sched", "tvm_sched_bench", "tvm_sched_check"}),
+        ("tvm_sched_cluster", "cluster", {"tvm_sched", "tvm_sched_bench", "tvm_sched_check", "tvm_sched_serve"}),
         ("tvm_sched_language", "language", {"tvm_frontends", "tvm_sched"}),
         ("tvm_sched_plans", "plans", {"tvm_sched"}),
     ],

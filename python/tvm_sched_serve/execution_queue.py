@@ -78,8 +78,8 @@ class Timing:
 Observer = Callable[[int, float, "Timing | None"], None]
 """Called at the end of each request with its status, its seconds, and their parts if it was answered."""
 _SHORT_SECONDS = 2e-4
-"""Runs are short if each of the last `_LATENCIES` took less, by the executor's clock."""
-_LATENCIES = 16
+"""Runs are short if all but `_OUTLIERS` of the last `_LATENCIES` took less, by the executor's clock."""
+_LATENCIES, _OUTLIERS = 16, 2
 CANCELLED = 499
 """Status of a request whose client went."""
 
@@ -126,7 +126,7 @@ class ExecutionQueue:
     def runs_at_once(self) -> bool:
         """Whether requests run in the event loop's thread: runs are so short that handing them to another costs more."""
         known = self._latencies
-        return not self.joins and len(known) == _LATENCIES and max(known) < _SHORT_SECONDS
+        return not self.joins and len(known) == _LATENCIES and sorted(known)[-1 - _OUTLIERS] < _SHORT_SECONDS
 
     async def submit(
         self,

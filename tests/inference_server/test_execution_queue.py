@@ -212,9 +212,9 @@ def test_short_runs_need_no_other_thread(blocking):
         assert threads[0] is not threading.current_thread()
         assert queue.runs_at_once
         seconds[0] = 1e-3
-        await asyncio.gather(*(queue.submit([x]) for _ in range(3)))
+        await asyncio.gather(*(queue.submit([x]) for _ in range(5)))
         assert threads[-1] is not threading.current_thread()
-        assert (queue.waiting, queue.running, queue.statistics.successes) == (0, 0, 23)
+        assert (queue.waiting, queue.running, queue.statistics.successes) == (0, 0, 25)
         made.module.run = lambda *arrays: (_ for _ in ()).throw(ExecutionError("no memory"))
         queue._latencies.extend([1e-5] * 20)
         with pytest.raises(Failed):
