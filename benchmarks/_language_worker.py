@@ -1,7 +1,7 @@
 """One engine with one model in a process of its own: answers lines of JSON with the seconds of prompts and decode steps.
 
 ``python _language_worker.py ENGINE PATH THREADS`` prints a line when the model is loaded. Then each line ``{"tokens": [...],
-"steps": N}`` is answered with processor seconds and seconds for the prompt with its first token, and for N further tokens.
+"steps": N}`` is answered with processor seconds and seconds for the prompt with its first token, and with N further tokens.
 """
 
 import json
@@ -166,8 +166,8 @@ def main() -> None:
         asked = json.loads(line)
         start, first, last = loaded.run(asked["tokens"], asked["steps"])
         prompt = [b - a for a, b in zip(start, first, strict=True)]
-        decode = [b - a for a, b in zip(first, last, strict=True)]
-        print(json.dumps({"prompt": prompt, "decode": decode}), file=answers, flush=True)
+        whole = [b - a for a, b in zip(start, last, strict=True)]
+        print(json.dumps({"prompt": prompt, "whole": whole}), file=answers, flush=True)
 
 
 if __name__ == "__main__":

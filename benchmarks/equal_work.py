@@ -48,6 +48,22 @@ def run(case: Case, work: float) -> dict[str, Any]:
     return {"name": case.name, "work": work, "value": value, "seconds": process_time() - before}
 
 
+def compared(page: Page, old: list[dict[str, Any]], new: list[dict[str, Any]], bounds: dict[str, float]) -> None:
+    """Write the gaps before and after a change, over the instances and works that both files have."""
+    before = {(each["name"], each["work"]): 1 - bounds[each["name"]] / each["value"] for each in old}
+    after = {(each["name"], each["work"]): 1 - bounds[each["name"]] / each["value"] for each in new}
+    pairs: dict[tuple[str, str, float], list[tuple[float, float]]] = defaultdict(list)
+    for name, work in sorted(before.keys() & after.keys()):
+        if before[name, work] != after[name, work]:
+            pairs[half(name), name.partition("/")[0], work].append((before[name, work], after[name, work]))
+    page.text("## Before and after", "", "Instances whose solutions changed, both with the present bounds.", "")
+    rows = []
+    for (part, family, work), gaps in sorted(pairs.items()):
+        cells = [f"{median(side):.2%}, {max(side):.1%}" for side in zip(*gaps, strict=True)]
+        rows.append((part, family, f"{work:g} s", len(gaps), *cells))
+    page.table(("half", "family", "work", "instances", "before: median, largest", "after: median, largest"), rows)
+
+
 def tables(page: Page, results: Iterable[dict[str, Any]], bounds: dict[str, float]) -> None:
     """Write a table of median and largest gaps for each half."""
     gaps: dict[tuple[str, str], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -74,6 +90,7 @@ def main() -> None:
     arguments.add_argument("--work", default="0.5,2,10", metavar="S,S,...", help="seconds of work on an idle core")
     arguments.add_argument("--only", default="*", metavar="PATTERN", help="instances by name")
     arguments.add_argument("--results", type=Path, required=True, metavar="FILE.jsonl", help="a run goes on there")
+    arguments.add_argument("--before", type=Path, metavar="FILE.jsonl", help="results before a change, to compare with")
     options = arguments.parse_args()
     suite = load_suite(SUITE)
     best = BestKnown(suite).instances
@@ -90,6 +107,9 @@ def main() -> None:
     page = Page("Gaps at equal work", options.markdown)
     page.text(*(__doc__ or "").split("\n\n", 1)[1].strip().split("\n"), "")
     tables(page, done, {name: each.bound for name, each in best.items()})
+    if options.before:
+        old = [json.loads(line) for line in options.before.read_text().splitlines()]
+        compared(page, old, done, {name: each.bound for name, each in best.items()})
     page.write()
 
 

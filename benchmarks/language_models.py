@@ -57,7 +57,7 @@ class Worker:
         return json.loads(line)
 
     def measure(self, tokens: list[int], steps: int) -> dict[str, list[float]]:
-        """Processor seconds and seconds of prompt and decode steps."""
+        """Processor seconds and seconds of the prompt with its first token, and of the whole text."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"tokens": tokens, "steps": steps}) + "\n")
         self.process.stdin.flush()
@@ -152,7 +152,7 @@ def size_of(artifact: Path) -> float:
 def measure(
     engines: dict[str, tuple[str, str]], threads: int, tokens: list[int], steps: int, rounds: int
 ) -> dict[str, dict[str, list[float]]]:
-    """The least processor seconds, and seconds, of prompt and decode by engine, in alternating turns.
+    """The least processor seconds, and seconds, of prompt and whole text by engine, in alternating turns.
 
     ``engines`` has the path and the Python of each.
     """
@@ -235,7 +235,8 @@ def _run(given: Any, work: Path) -> None:
         for threads in given.threads:
             found = measure(_engines(given, kind, work), threads, tokens[: given.prompt], given.steps, given.rounds)
             for engine, seconds in found.items():
-                prompt, decode = (seconds[part][0] / threads if given.shared else seconds[part][1] for part in seconds)
+                of = {part: each[0] / threads if given.shared else each[1] for part, each in seconds.items()}
+                prompt, decode = of["prompt"], of["whole"] - of["prompt"]
                 row = {
                     "threads": threads, "format": kind, "engine": engine, "prompt": given.prompt / prompt,
                     "decode": given.steps / decode, "first": prompt, "tokens": [given.prompt, given.steps],

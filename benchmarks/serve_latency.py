@@ -70,6 +70,11 @@ def main() -> None:
         "--triton", type=Path, metavar="FOLDER", help="into which the wheel of nvidia-pytriton was unpacked"
     )
     arguments.add_argument(
+        "--busy",
+        action="store_true",
+        help="report processor time alone, on a machine with other work that slows the rest",
+    )
+    arguments.add_argument(
         "--only", default="", metavar="TEXT", help="models with this in their names: a portion of a run"
     )
     arguments.add_argument(
@@ -90,7 +95,15 @@ def main() -> None:
     print(f"{processor}, {len(os.sched_getaffinity(0))} cores, load {load:.1f} at the end")
     cores = len(os.sched_getaffinity(0))
     notes = f"{' '.join(str(__doc__).split())}\n\nProcessor: {processor}, {cores} cores. Load at the end: {load:.1f}."
-    report("Serving on one machine", rows, options.json, options.markdown, notes=notes)
+    if options.busy:
+        rows = [row for row in rows if row.unit == CPU]
+    report(
+        "Processor time of servers" if options.busy else "Serving on one machine",
+        rows,
+        options.json,
+        options.markdown,
+        notes=notes,
+    )
 
 
 def _rows(folder: Path, requests: int, rounds: int, options: argparse.Namespace) -> Iterator[Row]:

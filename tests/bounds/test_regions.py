@@ -39,7 +39,7 @@ def test_the_bound_is_the_optimum_of_a_fan():
 def test_operators_over_which_copies_lead_take_their_time(monkeypatch):
     # Only the longest share devices: with none of the branches among them each runs beside the other, and the way over a
     # branch takes its time, and no copy, for it may be where both its neighbours are.
-    monkeypatch.setattr(region_placement, "DECIDED", 1)
+    monkeypatch.setattr(region_placement, "DECIDED", {1: 1000})
     assert delays(fan(10), np.full((4, 2), 100.0), 0) == [(0, 3, 200.0)]
 
 

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 from fake_cuda_cases import driver, expect, main, register, same
+from runtime_plans import PlanBuilder
 
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import ExecutionError, InputError
@@ -97,6 +98,39 @@ def states_pass_from_run_to_run() -> None:
                     cpu.set_state(name, kept[name])
                     gpu.set_state(name, kept[name])
     assert several > 2, "states lie on several GPUs"
+
+
+def states_move_between_plans_that_store_them_on_other_gpus() -> None:
+    """As a prompt's plan and a token's may: which one runs is seen by the size of the argument."""
+
+    def module(backend: str) -> ScheduledModule:
+        plans = []
+        for home, size in enumerate((8, 16)):
+            builder = PlanBuilder(f"on {home}", backend)
+            state = {"name": "s", "shape": [SIZE], "dtype": "uint8"}
+            builder.plan["states"] = [{**state, "device": home}]
+            builder.plan["queues"].append({"name": "results"})
+            x, out = builder.argument("x", [size], "uint8"), builder.output([SIZE], "uint8")
+            here, result = builder.arena(home, [size], "uint8"), builder.arena(home, [SIZE], "uint8")
+            read, written = (builder._buffer(state, {"kind": kind, "index": 0}) for kind in ("state", "next_state"))
+            loaded = builder.copy(x, here, name="x")
+            done = builder.kernel(home, "step_of_state", [read, here], [written, result], [loaded])
+            builder.copy(result, out, [done], name="out")
+            plans.append(builder.plan)
+        return ScheduledModule(make_module(plans, {}))
+
+    register("step_of_state", 2)
+    cpu, gpu = module("cpu"), module("cuda")
+    random = np.random.default_rng(0)
+    for size in (8, 16, 16, 8, 16, 8, 8):
+        x = random.integers(0, 256, size, "uint8")
+        same(gpu.run(x), cpu.run(x))
+        same([gpu.get_state("s")], [cpu.get_state("s")])
+    memory = []
+    for size in (8, 16):
+        gpu.run(np.zeros(size, "uint8"))
+        memory.append([driver.fake_cuda_allocated(d) for d in range(2)])
+    assert memory[0][0] - memory[1][0] == memory[1][1] - memory[0][1] == 2 * SIZE, "the state and the next one"
 
 
 class InPlace(ShapesOnly):

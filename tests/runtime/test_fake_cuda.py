@@ -51,6 +51,7 @@ CASES = {
     "fake_cuda_states": [
         ("states_pass_from_run_to_run", 4, 1),
         ("states_pass_from_run_to_run", 4, 0),
+        ("states_move_between_plans_that_store_them_on_other_gpus", 2, 1),
         ("states_in_place_have_one_memory", 4, 1),
         ("a_failed_run_leaves_states_as_they_were", 4, 1),
         ("a_gpu_without_room_leaves_states_as_they_were", 4, 1),

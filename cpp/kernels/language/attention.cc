@@ -184,18 +184,28 @@ TVM_SCHED_VERSIONS void MixOf(const float* weights, std::int64_t stride, const f
 }
 
 /// Normalise a head's vector by its root mean square.
-void NormalizeHead(float* values, const float* weight, std::int64_t width, double epsilon) {
-  double squares = 0;
-  for (std::int64_t d = 0; d < width; ++d) {
-    squares += static_cast<double>(values[d]) * static_cast<double>(values[d]);
+TVM_SCHED_VERSIONS void NormalizeHead(float* values, const float* weight, std::int64_t width,
+                                      double epsilon) {
+  constexpr int kLanes = 8;
+  using Doubles = onednn::VectorOf<double, kLanes>::Type;
+  Doubles sums = {};
+  std::int64_t d = 0;
+  for (onednn::VectorOf<float, kLanes>::Type x; d + kLanes <= width; d += kLanes) {
+    std::memcpy(&x, values + d, sizeof x);
+    const Doubles wide = __builtin_convertvector(x, Doubles);
+    sums += wide * wide;
   }
+  double squares = 0;
+  for (int lane = 0; lane < kLanes; ++lane) squares += sums[lane];
+  for (; d < width; ++d) squares += static_cast<double>(values[d]) * static_cast<double>(values[d]);
   const auto factor =
       static_cast<float>(1 / std::sqrt(squares / static_cast<double>(width) + epsilon));
-  for (std::int64_t d = 0; d < width; ++d) values[d] = values[d] * factor * weight[d];
+  for (std::int64_t k = 0; k < width; ++k) values[k] = values[k] * factor * weight[k];
 }
 
 /// Rotate the pairs (d, d + half) by the angles of a position; `angles` has cosines, then sines.
-void Rotate(float* values, const float* angles, std::int64_t half) {
+TVM_SCHED_VERSIONS void Rotate(float* values, const float* angles, std::int64_t half) {
+#pragma GCC ivdep
   for (std::int64_t d = 0; d < half; ++d) {
     const float a = values[d], b = values[d + half], cosine = angles[d], sine = angles[half + d];
     values[d] = a * cosine - b * sine;

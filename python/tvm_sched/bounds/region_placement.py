@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,14 +18,12 @@ Array = npt.NDArray[np.float64]
 LARGEST = 64
 """Largest number of operators of a region."""
 
-DECIDED = 10
-"""Number of operators of a region, the longest ones, whose placements are enumerated."""
+DECIDED = {10: 200_000, 18: 20_000, LARGEST: 20_000}
+"""Numbers of operators of a region, the longest ones, whose placements are enumerated, with the largest number of placements
+that the search visits. The strongest delay counts. The checker's search takes a hundred times as long."""
 
 MOST_DEVICES = 16
 """Largest number of devices; with more, `region_sharing` replaces this argument."""
-
-NODES = 200_000
-"""Largest number of placements that the search visits in a region."""
 
 
 class Delay(NamedTuple):
@@ -72,7 +71,7 @@ def delays(problem: Problem, best: Array, source: int) -> list[Delay]:
         if members:
             region = region_of(problem, u, members, best, copies)
             if region.key not in known:
-                known[region.key] = least_cost(_decided_alone(region, members, best), NODES, best.shape[1])
+                known[region.key] = max(_enumerations(region, members, best))[0]
             delays.append(Delay(u, v, known[region.key]))
     return delays
 
@@ -118,23 +117,35 @@ def region_of(problem: Problem, u: int, members: list[int], best: Array, copies:
     return region
 
 
-def _decided_alone(region: Region, members: list[int], best: Array) -> Region:
-    """Return the region of the longest members, with lags by way of the others."""
+def _enumerations(region: Region, members: list[int], best: Array) -> Iterator[tuple[float, int]]:
+    """Yield the delay for each number of enumerated members, with minus the number."""
+    for most, nodes in DECIDED.items():
+        count = min(most, len(members))
+        yield least_cost(_decided_alone(region, members, best, count), nodes, best.shape[1]), -count
+        if count == len(members):
+            return
+
+
+def _decided_alone(region: Region, members: list[int], best: Array, count: int) -> Region:
+    """Return the region of the ``count`` longest members, with lags by way of the others."""
     region = Region(region.time, dict(region.lag))
-    for i in sorted(_undecided(members, best)):  # in topological order, so that a checker comes to the same least times
+    for i in sorted(
+        _undecided(members, best, count)
+    ):  # in topological order, so that a checker comes to the same least times
         _bridge(region, i)
     return _renumber(region)
 
 
-def _undecided(members: list[int], best: Array) -> list[int]:
+def _undecided(members: list[int], best: Array, count: int) -> list[int]:
     """Return the positions of the members whose devices are not enumerated: the shortest ones, never the last."""
     lightest = sorted(range(len(members) - 1), key=lambda i: (float(best[members[i]].min()), i))
-    return lightest[: max(0, len(members) - DECIDED)]
+    return lightest[: max(0, len(members) - count)]
 
 
-def enumerated_members(members: list[int], best: Array) -> list[int]:
-    """Return the members of a region whose devices `delays` enumerates, in order."""
-    left_open = set(_undecided(members, best))
+def enumerated_members(problem: Problem, u: int, members: list[int], best: Array) -> list[int]:
+    """Return the members of the region behind ``u`` whose devices the strongest delay enumerates, in order."""
+    region = region_of(problem, u, members, best, Copies(problem))
+    left_open = set(_undecided(members, best, -max(_enumerations(region, members, best))[1]))
     return [o for i, o in enumerate(members) if i not in left_open]
 
 

@@ -296,7 +296,8 @@ class _Recorder:
         relaxation, delay = self.relaxation, self.relaxation.delays[i]
         members = self._members[delay.first, delay.last]
         if self._placed.get((delay.first, delay.last), 0.0) >= delay.ns:
-            return {"rule": "placement", "operators": self._names(enumerated_members(members, relaxation.best))}
+            enumerated = enumerated_members(relaxation.problem, delay.first, members, relaxation.best)
+            return {"rule": "placement", "operators": self._names(enumerated)}
         inside = Delays()
         for k in self._inside(i):
             inside.add(relaxation.delays[k])
