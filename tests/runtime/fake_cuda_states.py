@@ -126,6 +126,11 @@ def states_move_between_plans_that_store_them_on_other_gpus() -> None:
         x = random.integers(0, 256, size, "uint8")
         same(gpu.run(x), cpu.run(x))
         same([gpu.get_state("s")], [cpu.get_state("s")])
+    memory = []
+    for size in (8, 16):
+        gpu.run(np.zeros(size, "uint8"))
+        memory.append([driver.fake_cuda_allocated(d) for d in range(2)])
+    assert memory[0][0] - memory[1][0] == memory[1][1] - memory[0][1] == 2 * SIZE, "the state and the next one"
 
 
 class InPlace(ShapesOnly):
