@@ -83,7 +83,8 @@ def test_a_rollout_under_load_loses_nothing_and_a_broken_one_changes_nothing(
     other = other_compiled.export(tmp_path / "other.pipeline")
     broken = shutil.copytree(artifact, tmp_path / "broken.pipeline")
     manifest = json.loads((broken / MANIFEST).read_text())
-    manifest["outputs"] = manifest["outputs"][:1]
+    for key in ("outputs", "output_names"):
+        manifest[key] = manifest[key][:1]
     (broken / MANIFEST).write_text(json.dumps(manifest))
     with Load(rolled, expected) as load:
         with pytest.raises(InputError, match="its outputs are "):
