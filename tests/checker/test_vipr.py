@@ -8,13 +8,13 @@ import subprocess
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 
 from checker.cases import bus_problem, chain_of_readers, fan
 from checker.vipr_rules import Wrong, proved
 from strategies import SEEDS, problems
 from tvm_sched.bounds.schedule_evidence import evidence
-from tvm_sched_bench.testing import random_schedule
+from tvm_sched_bench.testing import random_problem, random_schedule
 from tvm_sched_bench.testing.hios_problems import random_layered
 from tvm_sched_check import Refused, vipr
 from tvm_sched_check.document import HOST, Problem
@@ -77,8 +77,15 @@ def test_a_changed_certificate_is_refused(folder, case):
 
 
 def served_by(run, problem, o, d):
-    """The load that brings each host tensor of an operator to its device: there, or to the device it is copied from."""
-    loads = [(run.end[x], t, to) for x, (kind, t, _, to, _) in run.transfers if kind == "load"]
+    """What brings each host tensor of an operator over a bus: to its device, or to the device it is copied from.
+
+    A copy from a device that shares host memory crosses the bus as a load does.
+    """
+    loads = [
+        (run.end[x], t, to)
+        for x, (kind, t, source, to, _) in run.transfers
+        if kind == "load" or (kind == "copy" and problem.shares[source] and not problem.shares[to])
+    ]
     for t in problem.host_inputs[o]:
         there = [(end, to) for end, tensor, to in loads if tensor == t and to == d]
         yield t, *(there or [min((end, to) for end, tensor, to in loads if tensor == t)])[0]
@@ -131,7 +138,13 @@ def made_up(random, checked):
     return lemma
 
 
+COPIED_FROM_HOST_MEMORY = random_problem(
+    2936, operators=6, devices=3, memory="generous", style="mixed", all_joined=False
+)
+
+
 @settings(max_examples=40, deadline=None)
+@example(problem=COPIED_FROM_HOST_MEMORY, seed=6)
 @given(
     problem=problems(max_operators=8, max_devices=3, min_operators=1, memory=("generous",), styles=STYLES), seed=SEEDS
 )

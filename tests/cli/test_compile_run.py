@@ -100,7 +100,7 @@ def test_run_writes_timeline_and_trace(run, artifact, tmp_path):
     assert {event.kind for event in timeline.events} >= {"kernel"}
     trace = json.loads((tmp_path / "t.json").read_text())
     names = [event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"]
-    assert names == ["predicted", "measured"]
+    assert names == ["predicted", "measured", "start of the process"]
 
 
 def test_an_emulated_artifact(run, model_file, tmp_path):
