@@ -29,6 +29,7 @@ CASES = {
     "PRelu": ("float[2,3,4] x, float[3] s) => (float[2,3,4] y) { y = PRelu(x, s) }", [normal(2, 3, 4), normal(3)]),
     "Elu": ("float16[3] x) => (float16[3] y) { y = Elu(x) }", [normal(3).astype("float16")]),
     "ThresholdedRelu": ("float[3] x) => (float[3] y) { y = ThresholdedRelu(x) }", [np.array([INF, -INF, 2], "f")]),
+    "Sign": ("float[3] x) => (float[3] y) { y = Sign(x) }", [np.array([NAN, -2, 0], "f")]),
     "Selu": ("float16[3] x) => (float16[3] y) { y = Selu(x) }", [normal(3).astype("float16")]),
     "Softplus": ("float[2] x) => (float[2] y) { y = Softplus(x) }", [np.array([-30, 3], "f")]),
     "BitShift": (

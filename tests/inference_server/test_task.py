@@ -50,7 +50,8 @@ def test_the_page(start, tmp_path):
         assert "127.0.0.1:800" in text or server.administration in text
         return text.replace("127.0.0.1:8000", server.http)
 
-    metadata = json.loads(call("bash", "-ec", here(CURL)))
+    health, metadata = map(json.loads, call("bash", "-ec", here(CURL)).splitlines())
+    assert health == {"ready": True}
     (output,) = metadata["outputs"]
     answer = json.loads((tmp_path / "answer.json").read_text())
     assert answer["outputs"][0]["shape"] == output["shape"]

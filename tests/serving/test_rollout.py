@@ -76,18 +76,28 @@ class Load:
             thread.join()
 
 
+def broken_copy(artifact, folder, change):
+    """A copy of the artifact whose manifest has other outputs."""
+    shutil.copytree(artifact, folder)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    for key in ("outputs", "output_names"):
+        manifest[key] = change(manifest[key])
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    return folder
+
+
 def test_a_rollout_under_load_loses_nothing_and_a_broken_one_changes_nothing(
     rolled, compiled, other_compiled, artifact, tmp_path
 ):
     expected = [each.run(batches(1))[0].value() for each in (compiled, other_compiled)]
     other = other_compiled.export(tmp_path / "other.pipeline")
-    broken = shutil.copytree(artifact, tmp_path / "broken.pipeline")
-    manifest = json.loads((broken / MANIFEST).read_text())
-    manifest["outputs"] = manifest["outputs"][:1]
-    (broken / MANIFEST).write_text(json.dumps(manifest))
+    fewer = broken_copy(artifact, tmp_path / "fewer.pipeline", lambda tensors: tensors[:1])
+    swapped = broken_copy(artifact, tmp_path / "swapped.pipeline", lambda tensors: tensors[::-1])
     with Load(rolled, expected) as load:
-        with pytest.raises(InputError, match="its outputs are "):
-            serving.rollout("rolled", broken)
+        with pytest.raises(InputError, match=r"its outputs are y float32 \[2, 8\]; deployment 'rolled' has y .*, p "):
+            serving.rollout("rolled", fewer)
+        with pytest.raises(InputError, match=r"its outputs are p .*, y .*; deployment 'rolled' has y .*, p "):
+            serving.rollout("rolled", swapped)
         assert serving.status("rolled")["generation"] == 1
         said = serving.rollout("rolled", other, seconds=PATIENCE)
         assert (said["generation"], said["artifact"]) == (2, str(other))

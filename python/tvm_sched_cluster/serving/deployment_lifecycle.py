@@ -16,7 +16,7 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from tvm_sched.errors import InputError, ServingError
-from tvm_sched.pipeline.pipeline_artifact import TensorEntry, check_files
+from tvm_sched.pipeline.pipeline_artifact import Manifest, TensorEntry, check_files
 from tvm_sched.progress import Progress
 
 from . import stage_nodes
@@ -123,8 +123,9 @@ def rollout(
     deployment = msgspec.structs.replace(old.deployment, artifact=os.path.abspath(artifact))
     number = 1 + max(map(generation_of, parts(name)))
     new = _generation(deployment, old.token, number)
+    named = bool(old.manifest.output_names and new.manifest.output_names)
     for what in ("inputs", "outputs"):
-        before, after = (_described(getattr(each.manifest, what), what == "inputs") for each in (old, new))
+        before, after = (_described(each.manifest, what, named) for each in (old, new))
         if before != after:
             raise InputError(f"{artifact}: its {what} are {after}; deployment {name!r} has {before}")
     try:
@@ -151,9 +152,16 @@ def rollout(
     return status(name)
 
 
-def _described(tensors: Sequence[TensorEntry], named: bool) -> str:
-    """Return what clients depend on: inputs by name, outputs in their order."""
-    texts = [f"{tensor.name} " * named + f"{tensor.dtype} {list(tensor.shape)}" for tensor in tensors]
+def _described(manifest: Manifest, what: str, named: bool) -> str:
+    """Return what clients depend on: inputs, or outputs, by name and in their order.
+
+    Older artifacts have no names of outputs; `named` says that both sides have them.
+    """
+    tensors: Sequence[TensorEntry] = getattr(manifest, what)
+    names = [tensor.name for tensor in tensors]
+    if what == "outputs":
+        names = list(manifest.output_names) if named else [""] * len(tensors)
+    texts = [f"{name} {tensor.dtype} {list(tensor.shape)}".strip() for name, tensor in zip(names, tensors, strict=True)]
     return ", ".join(texts) or "none"
 
 

@@ -16,6 +16,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 - ``Pow``: fails if base and exponent have different types, and on integers.
 - ``Max``: gives the second operand if either is NaN; the result should be NaN. ``Min`` likewise.
 - ``Dropout``: gives the mask as float32 and not as bool.
+- ``Sign``: gives 0 for NaN; the reference, as numpy, gives NaN.
 """
 
 from __future__ import annotations
@@ -78,6 +79,16 @@ def thresholded_relu(node: Node) -> relax.Expr:
     """Convert ThresholdedRelu: 0 for all that is not greater than alpha, NaN too."""
     x = node.input(0)
     return relax.op.where(relax.op.greater(x, scalar(node.attribute("alpha", 1.0), x)), x, scalar(0, x))
+
+
+@converter("Sign")
+def sign(node: Node) -> relax.Expr:
+    """Convert Sign; NaN stays NaN."""
+    x = node.input(0)
+    result = relax.op.sign(x)
+    if "float" not in dtype_of(x):
+        return result
+    return relax.op.where(relax.op.isnan(x), x, node.emit(result))
 
 
 @converter("Softplus")

@@ -16,7 +16,8 @@ from .half_precision import HALF, Legalize
 def legalizations() -> dict[str, Legalize]:
     """Return legalization functions for `LegalizeOps`; NaN is the extremum of what it is in, as in NumPy and PyTorch.
 
-    On GPUs, whose reductions have to be TVM's to be shared among threads, only the position -1 is corrected.
+    On GPUs, whose reductions have to be TVM's to be shared among threads, only the position -1 is corrected. Kernels of CPUs
+    that are scheduled for GPUs all the same, to know their launches, get one thread per result.
     """
     return {f"relax.{name}": _legalize for name in ("argmax", "argmin")}
 

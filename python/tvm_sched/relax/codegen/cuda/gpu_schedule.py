@@ -18,6 +18,7 @@ from ...ir.statements import intrinsic, map_statement, statements_in
 _WITHOUT_TENSOR_CORES = tvm.target.Target({"kind": "cuda", "arch": "sm_60"}, host="llvm")
 
 _FEW_TERMS, _MANY_RESULTS = 64, 2048
+_NOWHERE = 2**63 - 1
 _OF_HOST = ("tvm_call_packed", "tvm_call_cpacked", "call_extern", "call_packed")
 
 
@@ -61,14 +62,16 @@ class _Windows(dlight.gpu.Fallback):
     """One thread per result for windows (pooling, grouped convolutions) and for many results with few terms each.
 
     dlight's rules for reductions use one block per result, whose threads would mostly idle. If an operator is fused to a
-    grouped convolution, its threads also wrongly read each other's local memory.
+    grouped convolution, its threads also wrongly read each other's local memory. Threads cannot share the positions of
+    extrema as they are computed on CPUs, whose combiner TVM does not know.
     """
 
     def apply(self, func: tirx.PrimFunc, target: tvm.target.Target, _: bool) -> s_tir.Schedule | None:
         schedule = s_tir.Schedule(func)
         infos = normalize_prim_func(schedule)
         sums = [info for info in infos or () if info.is_reduction()]
-        if any(_is_window(schedule.get(info.block_rv)) for info in sums):
+        blocks = [schedule.get(info.block_rv) for info in sums]
+        if any(_is_window(block) or not _can_be_shared(block) for block in blocks):
             return super().apply(func, target, _)
         if len(sums) != 1 or not all(isinstance(axis.dom, (int, tirx.IntImm)) for axis in sums[0].iters):
             return None
@@ -89,6 +92,14 @@ def _is_window(block: s_tir.SBlock) -> bool:
             if used & summed and used & placed:
                 return True
     return False
+
+
+def _can_be_shared(block: s_tir.SBlock) -> bool:
+    """Whether it is no position of an extremum as computed on CPUs: that starts at the greatest int64, TVM's at -1."""
+    if len(block.writes) == 1 or not isinstance(block.init, tirx.SeqStmt):
+        return True
+    values = [part.value for part in block.init.seq if isinstance(part, tirx.BufferStore)]
+    return not any(isinstance(value, tirx.IntImm) and int(value) == _NOWHERE for value in values[:1])
 
 
 def schedule_for_gpu(module: tvm.IRModule, target: tvm.target.Target) -> tvm.IRModule:
