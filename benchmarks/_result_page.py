@@ -5,6 +5,7 @@ All benchmarks write their pages with `Page`. `report` prints rows of figures as
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import os
@@ -172,6 +173,26 @@ def report(
         page.rows(rows)
         markdown.parent.mkdir(parents=True, exist_ok=True)
         markdown.write_text(page.markdown)
+
+
+def add_portions(arguments: argparse.ArgumentParser, things: str) -> None:
+    """Add the options of a benchmark that can be run in portions, ``--only`` and ``--earlier``."""
+    arguments.add_argument(
+        "--only", default="", metavar="TEXT", help=f"{things} with this in their names: a portion of a run"
+    )
+    arguments.add_argument(
+        "--earlier",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help="JSON of earlier portions, to report with this",
+    )
+
+
+def earlier_rows(options: argparse.Namespace) -> list[Row]:
+    """Return the figures of earlier portions."""
+    return [Row(**row) for file in options.earlier for row in json.loads(file.read_text())]
 
 
 def write_json(file: Path | None, rows: Any) -> None:

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 from _common import parser
-from _result_page import Row, report
+from _result_page import Row, add_portions, earlier_rows, report
 
 CLIENTS, SIZE = 4, 8
 PATIENCE = 60.0
@@ -55,20 +55,10 @@ def main() -> None:
         metavar="N",
         help="to the server, before its memory is read again; or 0",
     )
-    arguments.add_argument(
-        "--only", default="", metavar="TEXT", help="faults of the pipeline with this in their names: a portion of a run"
-    )
-    arguments.add_argument(
-        "--earlier",
-        type=Path,
-        nargs="*",
-        default=[],
-        metavar="FILE",
-        help="JSON of earlier portions, to report with this",
-    )
+    add_portions(arguments, "faults of the pipeline")
     options = arguments.parse_args()
     rounds = 5 if options.quick else options.rounds
-    rows = [Row(**row) for file in options.earlier for row in json.loads(file.read_text())]
+    rows = earlier_rows(options)
     with tempfile.TemporaryDirectory() as folder:
         if rounds or options.server_requests:
             rows += _server_faults(Path(folder), rounds, options.server_requests)

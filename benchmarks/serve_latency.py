@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 from _common import parser
-from _result_page import Row, report
+from _result_page import Row, add_portions, earlier_rows, report
 
 PEER = """
 import sys, numpy as np, onnxruntime, uvicorn
@@ -74,22 +74,12 @@ def main() -> None:
         action="store_true",
         help="report processor time alone, on a machine with other work that slows the rest",
     )
-    arguments.add_argument(
-        "--only", default="", metavar="TEXT", help="models with this in their names: a portion of a run"
-    )
-    arguments.add_argument(
-        "--earlier",
-        type=Path,
-        nargs="*",
-        default=[],
-        metavar="FILE",
-        help="JSON of earlier portions, to report with this",
-    )
+    add_portions(arguments, "models")
     options = arguments.parse_args()
     requests, rounds = (40, 2) if options.quick else (150, 4)
     processor = _processor()
     with tempfile.TemporaryDirectory() as folder:
-        rows = [Row(**row) for file in options.earlier for row in json.loads(file.read_text())]
+        rows = earlier_rows(options)
         rows += _rows(Path(folder), requests, rounds, options)
     load = os.getloadavg()[0]
     print(f"{processor}, {len(os.sched_getaffinity(0))} cores, load {load:.1f} at the end")

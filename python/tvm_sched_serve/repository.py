@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +49,7 @@ class IndexEntry:
     reason: str = ""
 
 
-class Models:
+class Models(ABC):
     """The models that a server has, each with its versions; a subclass says where they come from.
 
     Parameters
@@ -67,14 +68,15 @@ class Models:
         self._locks: dict[str, asyncio.Lock] = {}
         self._drains: set[asyncio.Task[None]] = set()
 
+    @abstractmethod
     def names(self) -> list[str]:
         """Return the names of all models that there are, loaded or not."""
-        raise NotImplementedError
 
+    @abstractmethod
     def known_versions(self, name: str) -> Collection[str]:
         """Return the versions of a model that there are, loaded or not."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def open(self, name: str) -> dict[str, Queue]:
         """Return a queue for each version of a model.
 
@@ -83,7 +85,6 @@ class Models:
         TvmSchedError, OSError
             A version cannot be loaded.
         """
-        raise NotImplementedError
 
     def stamps(self, name: str) -> dict[str, Stamp]:
         """Return what tells whether the versions of a model that sleep have changed.
