@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class UnreachableError(TvmSchedError):
 
 @dataclass(frozen=True)
 class ModelState:
-    """What a version of a model did within some seconds; rates are a second, times milliseconds."""
+    """What a version of a model did within some seconds; rates are per second, times in milliseconds."""
 
     model: str
     version: str
@@ -158,10 +158,14 @@ def _states(before: Samples, now: Samples, elapsed: float) -> list[ModelState]:
 def _state(
     model: str, version: str, before: dict[str, dict[str, float]], now: dict[str, dict[str, float]], elapsed: float
 ) -> ModelState:
+    # Counters fall when the server or the model's version is started again: then all that they count is new.
+    again = any(
+        now.get("requests_total", {}).get(each, 0.0) < count for each, count in before.get("requests_total", {}).items()
+    )
+    earlier: Mapping[str, dict[str, float]] = {} if again else before
+
     def grown(name: str) -> dict[str, float]:
-        return {
-            label: value - before.get(name, {}).get(label, 0.0) for label, value in now.get(name, {}).items()
-        }  # fmt: skip
+        return {label: value - earlier.get(name, {}).get(label, 0.0) for label, value in now.get(name, {}).items()}
 
     def mean(part: str) -> float | None:
         count = grown(f"{part}_seconds_count").get("", 0.0)

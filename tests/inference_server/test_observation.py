@@ -17,7 +17,7 @@ from tvm_sched.errors import ExecutionError
 from tvm_sched_serve.execution_queue import ExecutionQueue, QueueOptions
 from tvm_sched_serve.failures import Failed
 from tvm_sched_serve.request_context import RequestContext
-from tvm_sched_serve.watch_command import _quantile, main
+from tvm_sched_serve.watch_command import _quantile, _samples, _states, main
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -224,3 +224,19 @@ def test_wrong_endpoints_are_told(artifacts, capsys):
 
     assert run(["serve", str(artifacts / "by1.so"), "--port", "0", "--no-grpc", "--otlp-endpoint", "collector"]) == 2
     assert "expected an address like" in capsys.readouterr().err
+
+
+def test_counters_that_fall_count_since_the_restart():
+    def look(requests, runs):
+        labels = 'model="m",version="1"'
+        return _samples(
+            f'tvm_sched_requests_total{{{labels},status="200"}} {requests}\ntvm_sched_executions_total{{{labels}}} {runs}\n'
+            f"tvm_sched_waiting{{{labels}}} 0\ntvm_sched_running{{{labels}}} 0\n"
+            f'tvm_sched_request_seconds_bucket{{{labels},le="1"}} {requests}\n'
+            f'tvm_sched_request_seconds_bucket{{{labels},le="+Inf"}} {requests}\n'
+        )
+
+    assert _states(look(100, 50), look(140, 60), 2.0)[0].requests == 20
+    (state,) = _states(look(100, 50), look(6, 3), 2.0)
+    assert state.requests == 3
+    assert 0 < state.p50 < state.p99 < 1000

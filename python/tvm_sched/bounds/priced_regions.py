@@ -1,4 +1,4 @@
-"""Weigh paths and buses against each other with whole regions of operators, each with the devices and modes that suit it.
+"""Bound the latency by a weighted sum of path length and bus time, minimised jointly over the options of each region.
 
 Proof: Theorem 2 of ``docs/proofs/path_and_bus.md``. The search is in ``cpp/search/region.cc``.
 """
@@ -19,13 +19,13 @@ from .region_placement import Copies, Region, least_cost, region_of
 Array = npt.NDArray[np.float64]
 
 LARGEST = 12
-"""Largest number of operators of a region; longer stretches count as the longest path through them."""
+"""Largest number of operators of a region, its last included; longer stretches count as the longest path through them."""
 
 NODES = 500_000
 """Largest number of options that the searches of all regions visit together for one division of the weight."""
 
 LOOKS = 10
-"""Number of divisions of the weight between paths and buses that are tried."""
+"""Number of weights of the paths that are tried; buses weigh what is left to 1."""
 
 SAFETY = 1e-10
 """Part by which the cost of a region is lowered for rounding."""
@@ -42,13 +42,14 @@ class PricedRegion(NamedTuple):
 
 @dataclass
 class RegionPrices:
-    """The bound for weights, by which paths, and buses, count.
+    """The lower bound for a weight of path length; bus time weighs what is left to 1.
 
     Parameters
     ----------
     time, carried : array, (operators, options)
         Time and weighted bus time; option ``i`` is of device ``i % devices``. Infinite where there is no such option.
     shortest : array, (operators,)
+        Least time over all options.
     least : float
         Time that follows the last byte.
     """
@@ -93,7 +94,7 @@ class RegionPrices:
         return steps
 
     def costs(self, paths: float) -> dict[tuple[int, int], float]:
-        """Return the least cost of each region if paths weigh this and the buses the rest of 1."""
+        """Return the least cost of each region if paths weigh ``paths`` and buses ``1 - paths``."""
         found, nodes = {}, NODES // max(len(self.regions), 1)
         for step, (members, region) in self.regions.items():
             price = (1 - paths) * self.carried[members]
@@ -104,7 +105,7 @@ class RegionPrices:
         return found
 
     def value(self, paths: float) -> float:
-        """Return the bound in nanoseconds for this weight of paths and the rest of 1 for the buses."""
+        """Return the bound in nanoseconds for weights ``paths`` and ``1 - paths`` of paths and buses."""
         outside = paths * self.on_path + (1 - paths) * self.carried[self.outside]
         return float(outside.min(axis=1).sum()) + sum(self.costs(paths).values()) + (1 - paths) * self.least
 

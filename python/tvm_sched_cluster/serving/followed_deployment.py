@@ -119,11 +119,12 @@ class FollowedDeployment:
                 try:
                     await self._follow(endpoint)
                     break
-                except (OSError, TvmSchedError):
+                except (OSError, TvmSchedError) as error:
+                    LOG.info("deployment %s: its ingress does not take the connection: %s", self.name, error)
                     await asyncio.sleep(pause)
                 try:
                     endpoint = await self._look_up()
-                except TvmSchedError as error:
+                except (OSError, TvmSchedError) as error:
                     LOG.warning("deployment %s: %s", self.name, error)
             LOG.info("deployment %s: connected to its ingress again", self.name)
 

@@ -6,6 +6,7 @@ A gateway does not join Ray itself: Ray ends a process that has joined it when t
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Sequence
 
@@ -15,6 +16,7 @@ from tvm_sched.errors import InputError, ServingError, TvmSchedError
 
 from .tensor_channel import Endpoint
 
+LOG = logging.getLogger("tvm_sched.serving")
 _SECONDS = 120.0
 
 
@@ -38,12 +40,15 @@ async def look_up(name: str, address: str | None) -> Endpoint:
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tvm_sched_cluster.serving.ingress_lookup", name, *([address] if address else []),
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), _SECONDS)
+        output, said = await asyncio.wait_for(process.communicate(), _SECONDS)
         found = msgspec.json.decode((output.splitlines() or [b""])[-1], type=Found)
-    except (asyncio.TimeoutError, msgspec.MsgspecError):
+    except asyncio.TimeoutError:
+        raise ServingError(f"deployment {name!r}: Ray does not tell within {_SECONDS:g} s where it is") from None
+    except msgspec.MsgspecError:
+        LOG.warning("the look-up of deployment %s failed:\n%s", name, said.decode(errors="replace"))
         raise ServingError(f"deployment {name!r}: Ray does not tell where it is") from None
     finally:
         if process.returncode is None:
