@@ -418,4 +418,10 @@ def _import(names: list[str]) -> None:
         for name in names:
             with suppress(Exception):
                 importlib.import_module(name)
+    from .._library import load_library
+    from ..registry import entry_points
+
+    entry_points("")  # reads and keeps those of all groups
+    if "tvm" in sys.modules:
+        load_library()
     gc.freeze()  # so that a fork's garbage collection does not copy it
