@@ -123,6 +123,11 @@ class ExecutionQueue:
         self._latencies: deque[float] = deque(maxlen=_LATENCIES)
 
     @property
+    def retried(self) -> int | None:
+        """Return how often a request was sent again to another process; None if requests run in this one."""
+        return None
+
+    @property
     def runs_at_once(self) -> bool:
         """Whether requests run in the event loop's thread: runs are so short that handing them to another costs more."""
         known = self._latencies
@@ -152,7 +157,8 @@ class ExecutionQueue:
             The shapes fit no plan, there is no place, the time is over, or the run failed.
         """
         rows = self.model.check(arrays, self.joins)
-        if self.waiting >= self.options.places:
+        starts = not self.waiting and self.running < self.options.instances
+        if self.waiting >= self.options.places and not starts:
             self.observe(Busy.status, 0.0, None)
             raise Busy(f"{self.waiting} requests wait for the model, as many as may", self.retry_after())
         loop = asyncio.get_running_loop()
