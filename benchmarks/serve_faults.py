@@ -88,7 +88,8 @@ class Load:
         ask = self._make()
         while not self._ends.is_set():
             x = np.full((1, SIZE), next(self._numbers) % 4096, np.float32)
-            end = time.monotonic() + PATIENCE
+            begin = time.monotonic()
+            end = begin + PATIENCE
             while True:
                 try:
                     answer = ask(x)
@@ -100,6 +101,7 @@ class Load:
                         self._count("sent again")
                     time.sleep(0.01)
                     if time.monotonic() > end:
+                        print(f"lost after {time.monotonic() - begin:.1f} s: {error}", flush=True)
                         self._count("lost")
                         break
                     ask = self._make()
