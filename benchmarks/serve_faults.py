@@ -46,6 +46,13 @@ def main() -> None:
         "--cluster-seconds", type=float, default=60.0, metavar="SECONDS", help="after which a fault has no more rounds"
     )
     arguments.add_argument(
+        "--total-seconds",
+        type=float,
+        default=float("inf"),
+        metavar="SECONDS",
+        help="after which no fault has more rounds",
+    )
+    arguments.add_argument(
         "--requests", type=int, default=100_000, metavar="N", help="to the pipeline, before memory is read again; or 0"
     )
     arguments.add_argument(
@@ -55,16 +62,17 @@ def main() -> None:
         metavar="N",
         help="to the server, before its memory is read again; or 0",
     )
-    add_portions(arguments, "faults of the pipeline")
+    add_portions(arguments, "faults")
     options = arguments.parse_args()
     rounds = 5 if options.quick else options.rounds
+    end = time.monotonic() + options.total_seconds
     rows = earlier_rows(options)
     with tempfile.TemporaryDirectory() as folder:
         if rounds or options.server_requests:
-            rows += _server_faults(Path(folder), rounds, options.server_requests)
+            rows += _server_faults(Path(folder), rounds, options.server_requests, options.only)
         if options.cluster_rounds:
             rows += _cluster_faults(
-                Path(folder), options.cluster_rounds, options.cluster_seconds, options.requests, options.only
+                Path(folder), options.cluster_rounds, options.cluster_seconds, end, options.requests, options.only
             )
     report("Faults under load, counted", rows, options.json, options.markdown, notes=" ".join(str(__doc__).split()))
 
@@ -200,7 +208,7 @@ def _http_client(port: int, counts: Callable[[str], None], seconds: float = PATI
     return ask
 
 
-def _server_faults(folder: Path, rounds: int, requests: int) -> Iterator[Row]:
+def _server_faults(folder: Path, rounds: int, requests: int, only: str) -> Iterator[Row]:
     versions = [_artifact(folder / f"by{factor}.so", factor) for factor in (1, 2)]
     repository = folder / "repository"
     repository.mkdir()
@@ -253,6 +261,8 @@ def _server_faults(folder: Path, rounds: int, requests: int) -> Iterator[Row]:
         if requests:
             yield from _memory({"server": server.process.pid}, [server.port], requests)
         for name, fault in faults.items() if rounds else ():
+            if only not in name:
+                continue
             few = rounds if fault in (reload, client_killed, stopped) else max(1, rounds // 10)
             yield from _under_load(
                 name, few, fault,
@@ -310,7 +320,7 @@ class Gateway:
         assert self.process.stdout.readline(), "the gateway did not start"
 
 
-def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int, only: str) -> list[Row]:
+def _cluster_faults(folder: Path, rounds: int, seconds: float, end: float, requests: int, only: str) -> list[Row]:
     """Faults of a pipeline on a Ray cluster of this machine's processes, which clients ask through two gateways."""
     from tvm_sched.relax import compile_pipeline
     from tvm_sched_cluster.serving import Deployment, connect, deploy
@@ -346,7 +356,8 @@ def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int, on
                     continue
                 rows += _under_load(
                     f"pipeline: {name}", 1 if name == _HEAD_KILLED else rounds, fault, client,
-                    lambda x: [x @ _square(factor) @ _weights(factor) for factor in (1, 2)], seconds,
+                    lambda x: [x @ _square(factor) @ _weights(factor) for factor in (1, 2)],
+                    min(seconds, end - time.monotonic()),
                 )  # fmt: skip
         finally:
             for gateway in gateways:
