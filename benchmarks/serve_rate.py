@@ -2,9 +2,9 @@
 
 One server has 64 small models. Each client asks for one of them, on a connection of its own, and sends its next request
 when the answer is there. Clients share one process, whose own work is small and which checks every answer's status and
-length, and a first answer's values. The processor time is that of all threads of the server, by the kernel's count; its
-inverse is how many requests a core answers in a second. Each figure is the median of the rounds, with the least in
-brackets: other work on the machine only adds to it.
+length, and each client's last values. The processor time is that of all threads of the server, by the kernel's count; its
+inverse is how many requests a core answers in a second. Each figure is the median of the rounds, with the best in
+brackets: other work on the machine only worsens it.
 """
 
 from __future__ import annotations
