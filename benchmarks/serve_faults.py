@@ -341,17 +341,18 @@ def _cluster_faults(folder: Path, rounds: int, seconds: float, end: float, reque
         gateways = [Gateway(cluster.address) for _ in range(2)]
         try:
             which = itertools.count()
+            through_ray = threading.Event()
 
             def client(count: Callable[[str], None]) -> Callable[[Any], Any]:
                 number = next(which)
                 if name != _HEAD_KILLED and number % CLIENTS == CLIENTS - 1:
-                    return _ray_client()
+                    return _ray_client(through_ray)
                 # A stopped gateway answers nothing, and keeps its connections.
                 return _http_client(gateways[number % len(gateways)].port, count, 10.0)
 
             if requests:
                 rows += _memory_of_cluster(gateways, requests)
-            for name, fault in _faults_of_cluster(cluster, gateways, paths).items():
+            for name, fault in _faults_of_cluster(cluster, gateways, paths, through_ray).items():
                 if only not in name:
                     continue
                 rows += _under_load(
@@ -366,7 +367,8 @@ def _cluster_faults(folder: Path, rounds: int, seconds: float, end: float, reque
     return rows
 
 
-def _ray_client() -> Callable[[Any], Any]:
+def _ray_client(answered: threading.Event) -> Callable[[Any], Any]:
+    """Return what asks through Ray, and sets the event at each answer."""
     from tvm_sched.errors import TvmSchedError
     from tvm_sched_cluster.serving import Client
 
@@ -375,7 +377,9 @@ def _ray_client() -> Callable[[Any], Any]:
     def ask(x: Any) -> Any:
         try:
             asked[:] = asked or [Client("m")]
-            return asked[0].run(x)[0]
+            answer = asked[0].run(x)[0]
+            answered.set()
+            return answer
         except TvmSchedError as error:
             raise OSError(str(error)) from None
 
@@ -385,7 +389,9 @@ def _ray_client() -> Callable[[Any], Any]:
 _HEAD_KILLED = "the head killed: 90 s without it"
 
 
-def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path]) -> dict[str, Callable[[int], None]]:
+def _faults_of_cluster(
+    cluster: Any, gateways: list[Gateway], paths: list[Path], through_ray: threading.Event
+) -> dict[str, Callable[[int], None]]:
     import ray
 
     from tvm_sched.errors import ServingError, TvmSchedError
@@ -405,7 +411,8 @@ def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path])
             time.sleep(0.05)
 
     def ingress_killed(number: int) -> None:
-        stage(number)  # it answers, so it has been started again
+        through_ray.clear()
+        assert through_ray.wait(2 * PATIENCE)  # so it has been started again, and had time for an answer
         ray.kill(ray.get_actor("m/ingress", "tvm_sched"), no_restart=False)
 
     def node_killed(number: int) -> None:
