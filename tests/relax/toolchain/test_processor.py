@@ -20,7 +20,6 @@ from tvm_sched.relax.toolchain import compile_target
 from tvm_sched.relax.toolchain.compile_target import LEVELS, CompileTarget, features_of
 from tvm_sched.runtime import load
 
-
 NATIVE = os.environ.get("TVM_SCHED_TEST_PROCESSOR") or tvm.target.codegen.llvm_get_system_cpu()
 """The processor that kernels are compiled for; `make test-processors` limits it (`tests/conftest.py`)."""
 
