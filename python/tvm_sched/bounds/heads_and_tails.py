@@ -51,7 +51,8 @@ def between_ends(work: Array, start: Side, after: Side, weights: Array) -> Devic
     """Bound the latency by operators that start late and are followed by much.
 
     Proof: Lemmas 2 and 4 of ``docs/proofs/device_work.md``. The sets tried are the operators of at least some head and some
-    tail: up to `THRESHOLDS` heads, and all tails. O(THRESHOLDS x operators x devices).
+    tail: up to `THRESHOLDS` heads, and all tails. O(THRESHOLDS x operators x devices). The search is in
+    ``cpp/search/work_between_ends.cc``.
 
     Parameters
     ----------
