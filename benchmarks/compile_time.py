@@ -346,10 +346,10 @@ def _conclusion(pairs: list[dict]) -> list[str]:
     said = f"{reached} of {len(times)} are at least {TIMES:.0f} times faster ({times[0]:.1f} to {times[-1]:.1f})."
     served = sorted(map(_served_times, pairs))
     reached_so = sum(value >= TIMES for value in served)
-    said += f" With `TVM_SCHED_STAY`, {reached_so} are ({served[0]:.1f} to {served[-1]:.1f})."
+    said += f" With `TVM_SCHED_STAY`, {reached_so} of them ({served[0]:.1f} to {served[-1]:.1f})."
     stays = sorted(map(_stay_times, pairs))
     reached_there = sum(value >= TIMES for value in stays)
-    said += f" In one process, {reached_there} are ({stays[0]:.1f} to {stays[-1]:.1f})."
+    said += f" In one process, {reached_there} of them ({stays[0]:.1f} to {stays[-1]:.1f})."
     if reached == len(times):
         return [said]
     least = sum(sum(row["parts"].values()) for row in pairs) / len(pairs)
