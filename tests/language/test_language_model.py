@@ -150,6 +150,7 @@ def test_kernels_are_measured_with_typical_positions(tmp_path, monkeypatch):
         return calibration.RunTimes(one, one[:, 0], one.sum(axis=1))
 
     monkeypatch.setattr(calibration, "kernel_times", times)
+    monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path / "cache"))  # the database of times is the test's own
     with warnings.catch_warnings():
         warnings.simplefilter("error", CostWarning)
         model = compiled(save_model("llama", tmp_path), "cpu2", pieces=(16,), cost_model="calibrated")
