@@ -213,7 +213,7 @@ test-aarch64: $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/aarch64 ## Compile the
 	  -DTVM_SCHED_TVM_FFI_LIBRARY=$(abspath $(AARCH64))/packages/tvm_ffi/lib/libtvm_ffi.so \
 	  -DTVM_SCHED_OUTPUT_DIRECTORY=$(abspath $(AARCH64))/lib >$(AARCH64)/configure.log || { cat $(AARCH64)/configure.log; exit 1; }
 	cmake --build $(AARCH64) --target tvm_sched tvm_sched_tests
-	ctest --test-dir $(AARCH64) --timeout 900 --output-on-failure
+	ctest --test-dir $(AARCH64) -R tvm_sched_tests --timeout 900 --output-on-failure
 
 clean: ## Remove what was built (not .venv)
 	rm -rf build dist out python/tvm_sched/_lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -23,6 +23,37 @@ def ours(model: Path, inputs: Any) -> tuple[Any, Any]:
     return module.run(*inputs().values()), module
 
 
+def text(model: Path, inputs: Any) -> tuple[Any, Any]:
+    """Load our language model and generate a token."""
+    from tvm_sched_language import Generator, Sampling
+
+    generator = Generator(model)
+    generator.module.configure(trace=True)
+    prompt = inputs()["tokens"].tolist()
+    (token,) = generator.stream(prompt, max_tokens=1, sampling=Sampling(), stop=())
+    return [[token.id]], generator.module
+
+
+def llama(model: Path, inputs: Any) -> tuple[Any, Any]:
+    """Load a GGUF file by llama.cpp, which maps it, and generate a token."""
+    import os
+
+    import xllamacpp
+
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what the library prints
+    given = xllamacpp.CommonParams()
+    given.model.path, given.n_ctx, given.n_parallel, given.warmup = str(model), 256, 1, False
+    given.cpuparams.n_threads = given.cpuparams_batch.n_threads = os.cpu_count()
+    asked = {"prompt": inputs()["tokens"].tolist(), "n_predict": 1, "temperature": 0}
+    answer = xllamacpp.Server(given).handle_completions(asked)
+    os.dup2(answers, 1)
+    answer = json.loads(answer) if isinstance(answer, str) else answer
+    if answer["usage"]["completion_tokens"] != 1:
+        raise SystemExit(f"not one token: {answer}")
+    return [[1]], None
+
+
 def onnxruntime(model: Path, inputs: Any) -> tuple[Any, Any]:
     """Load the ONNX file."""
     import onnxruntime as engine

@@ -29,10 +29,12 @@ from _common import parser
 from _result_page import Page, pyplot
 
 HERE = Path(__file__).parent
-ENGINES = ("ours", "onnxruntime", "openvino", "openvino, cache", "torch")
+ENGINES = ("ours", "onnxruntime", "openvino", "openvino, cache", "torch", "text", "llama")
+TEXT_ENGINES = ("text", "llama")
+"""Of language models, to the first token; the others are of ONNX files."""
 NAMES = {
     "ours": "ours", "onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", "openvino, cache": "OpenVINO, its cache",
-    "torch": "PyTorch + safetensors",
+    "torch": "PyTorch + safetensors", "text": "ours", "llama": "llama.cpp",
 }  # fmt: skip
 WIDTH = 2048
 """Of the products of a chain: 16 MiB of weights each."""
@@ -51,6 +53,8 @@ class Model:
     artifact: Path
     safetensors: Path | None = None
     """Of a chain of products, for PyTorch."""
+    gguf: Path | None = None
+    """Of a language model, for llama.cpp; ``onnx`` is then a folder of Hugging Face."""
     predicted_ns: int = 0
     bound_ns: int = 0
     reads_ns: int = 0
@@ -133,9 +137,32 @@ def compile_ours(model: Model, topology: Path) -> None:
     model.reads_ns = sum(step["duration_ns"] for step in plan["steps"] if step["kind"] in ("read", "host_read"))
 
 
+def language_model(folder: Path, source: Path, gguf: Path, topology: Path) -> Model:
+    """Compile a folder of Hugging Face with 8-bit weights; the prompt has 16 tokens."""
+    from tvm_sched.report.measurement import planned_timeline
+    from tvm_sched.runtime import load
+
+    inputs, artifact, copy = (folder / f"{source.name}{end}" for end in (".npz", ".so", ".gguf"))
+    copy.write_bytes(gguf.read_bytes())
+    np.savez(inputs, tokens=np.arange(100, 116))
+    command = [sys.executable, "-m", "tvm_sched.cli", "compile", str(source), "--generate", "--weights", "int8"]
+    command += ["--context", "256", "--pieces", "16", "--parameters", "external", "--costs", "roofline"]
+    subprocess.run([*command, "-t", str(topology), "-o", str(artifact)], check=True, stdout=subprocess.DEVNULL)
+    model = Model(source.name, source, inputs, artifact.with_suffix(".safetensors").stat().st_size, artifact, gguf=copy)
+    module = load(artifact)
+    number = next(k for k, plan in enumerate(module.plans()) if plan["arguments"][0]["shape"] == [16])
+    plan = module.plans()[number]
+    model.predicted_ns = planned_timeline(plan).latency_ns
+    model.bound_ns = module.info()["plans"][number]["lower_bound_ns"] or 0
+    model.reads_ns = sum(step["duration_ns"] for step in plan["steps"] if step["kind"] in ("read", "host_read"))
+    return model
+
+
 def files_of(engine: str, model: Model, cache: Path) -> list[Path]:
     """Return the model's files that an engine reads."""
-    if engine == "ours":
+    if engine == "llama":
+        return [model.gguf] if model.gguf else []
+    if engine in ("ours", "text"):
         return [model.artifact, model.artifact.with_suffix(".safetensors")]
     if engine == "torch":
         return [model.safetensors] if model.safetensors else []
@@ -179,7 +206,9 @@ def resident_pages(file: Path) -> int:
 
 def start(engine: str, model: Model, cache: Path, paths: str) -> dict[str, Any]:
     """Start an engine in a fresh process; return seconds to its first output, processor seconds, and what it tells."""
-    source = model.artifact if engine == "ours" else model.safetensors if engine == "torch" else model.onnx
+    source = {"ours": model.artifact, "text": model.artifact, "torch": model.safetensors, "llama": model.gguf}.get(
+        engine, model.onnx
+    )
     output = model.inputs.with_suffix(".out.npy")
     kind, *more = (engine.split(",")[0], str(cache)) if engine.endswith("cache") else (engine,)
     command = [
@@ -214,13 +243,15 @@ def measure(model: Model, engines: list[str], turns: int, caches: Path, paths: s
             for engine in engines:
                 if engine in model.failed or (engine == "torch" and model.safetensors is None):
                     continue
+                if (engine in TEXT_ENGINES) != (model.gguf is not None):
+                    continue
                 try:
                     for file in files_of(engine, model, cache):
                         (drop if state == "cold" else warm)(file)
                     answer = start(engine, model, cache, paths)
                     expected = answer["output"] if expected is None else expected
                     error = float(np.abs(answer["output"] - expected).max() / max(np.abs(expected).max(), 1e-30))
-                    if not error < 1e-3:
+                    if model.gguf is None and not error < 1e-3:  # engines round weights and rows of 8 bits differently
                         raise RuntimeError(f"its output differs by {error:.1g} of the largest number")
                 except (RuntimeError, OSError) as failure:
                     model.failed[engine] = str(failure)
@@ -230,9 +261,14 @@ def measure(model: Model, engines: list[str], turns: int, caches: Path, paths: s
                     model.starts.setdefault((engine, state), []).append(answer)
 
 
+def our_starts(model: Model, state: str) -> list[dict[str, Any]]:
+    """Return our starts of a model, cold or warm."""
+    return model.starts.get(("text" if model.gguf else "ours", state), [])
+
+
 def stage_rows(model: Model) -> list[list[str]]:
     """Return our stages: name, whether the model counts it, predicted and median measured milliseconds."""
-    cold, hot = (model.starts.get(("ours", state), []) for state in ("cold", "warm"))
+    cold, hot = (our_starts(model, state) for state in ("cold", "warm"))
     predicted = {"read parameters": model.reads_ns * 1e-6, "first run": model.predicted_ns * 1e-6}
     rows = []
     names = [stage["name"] for stage in cold[0]["stages"]] if cold else []
@@ -316,19 +352,15 @@ def page(models: list[Model], engines: list[str], turns: int, target: Path | Non
     )
     for state in ("cold", "warm"):
         made.text(f"## {state.capitalize()}, seconds to the first output")
-        rows = []
-        for model in models:
-            cells = [model.name, f"{model.size / 1e6:.0f}"]
-            for engine in engines:
-                starts = model.starts.get((engine, state), [])
-                text = (
-                    f"{median(s['seconds'] for s in starts):.2f} ({median(s['processor_s'] for s in starts):.2f})"
-                    if starts
-                    else "–"
-                )
-                cells.append(text)
-            rows.append(cells)
-        made.table(["model", "MB", *(NAMES[engine] for engine in engines)], rows)
+        for kind, title in ((False, "model"), (True, "language model, 8 bits")):
+            group = [model for model in models if (model.gguf is not None) == kind]
+            columns = [engine for engine in engines if (engine in TEXT_ENGINES) == kind]
+            rows = [
+                [model.name, f"{model.size / 1e6:.0f}", *(_times(model.starts.get((e, state), [])) for e in columns)]
+                for model in group
+            ]
+            if rows:
+                made.table([title, "MB", *(NAMES[engine] for engine in columns)], rows)
     failures = [f"- {model.name}, {NAMES[engine]}: {why}" for model in models for engine, why in model.failed.items()]
     if failures:
         made.text("Left out:", *failures)
@@ -341,7 +373,7 @@ def page(models: list[Model], engines: list[str], turns: int, target: Path | Non
     )
     rows = []
     for model in models:
-        starts = model.starts.get(("ours", "cold"), [])
+        starts = our_starts(model, "cold")
         if not starts:
             continue
         whole = median(_span(each) for each in starts)
@@ -359,6 +391,13 @@ def page(models: list[Model], engines: list[str], turns: int, target: Path | Non
             made.table(["stage", "in the model", "predicted, ms", "cold, ms", "warm, ms"], rows, left=2)
     drawings(made, models, disk.name)
     return made
+
+
+def _times(starts: list[dict[str, Any]]) -> str:
+    """Return the median seconds, and in brackets the median processor seconds."""
+    if not starts:
+        return "–"
+    return f"{median(s['seconds'] for s in starts):.2f} ({median(s['processor_s'] for s in starts):.2f})"
 
 
 def drawings(made: Page, models: list[Model], storage_name: str) -> None:
@@ -390,6 +429,9 @@ def main() -> None:
         "--model", type=Path, nargs="*", default=[], metavar="FILE.onnx", help="models with their weights"
     )
     options.add_argument("--shape", nargs="*", default=[], metavar="INPUT:1,2,3", help="shapes of their inputs")
+    options.add_argument(
+        "--text", type=Path, nargs=2, metavar=("FOLDER", "FILE.gguf"), help="a language model, also as GGUF with 8 bits"
+    )
     options.add_argument("--turns", type=int, default=5)
     options.add_argument(
         "--packages", default="", metavar="DIR", help="where packages of peers are, besides this Python's"
@@ -399,15 +441,19 @@ def main() -> None:
     shapes = {name: tuple(map(int, dims.split(","))) for name, dims in (shape.split(":") for shape in arguments.shape)}
     if arguments.packages:
         sys.path.append(arguments.packages)
-    engines = [each for each in ENGINES if each == "ours" or importlib.util.find_spec(each.split(",")[0])]
+    packages = {"ours": "tvm_sched", "text": "tvm_sched_language", "llama": "xllamacpp"}
+    engines = [e for e in ENGINES if importlib.util.find_spec(packages.get(e, e.split(",")[0]))]
     with tempfile.TemporaryDirectory(dir=arguments.folder, prefix="cold-start-") as made:
         folder = Path(made).resolve()
         topology = folder / "machine.toml"
         detect = [sys.executable, "-m", "tvm_sched.cli", "topology", "detect", "--storage", made, "-o", str(topology)]
         subprocess.run(detect, check=True, stdout=subprocess.DEVNULL)
         models = [*(given(folder, file, shapes) for file in arguments.model), *(chain(folder, size) for size in sizes)]
+        if arguments.text:
+            models.append(language_model(folder, *arguments.text, topology))
         for model in models:
-            compile_ours(model, topology)
+            if model.gguf is None:
+                compile_ours(model, topology)
             measure(model, engines, turns, folder / "caches", arguments.packages)
             seconds = {f"{e} {s}": [round(a["seconds"], 2) for a in each] for (e, s), each in model.starts.items()}
             print(model.name, seconds, model.failed, file=sys.stderr, flush=True)

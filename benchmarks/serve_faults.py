@@ -46,6 +46,13 @@ def main() -> None:
         "--cluster-seconds", type=float, default=60.0, metavar="SECONDS", help="after which a fault has no more rounds"
     )
     arguments.add_argument(
+        "--total-seconds",
+        type=float,
+        default=float("inf"),
+        metavar="SECONDS",
+        help="after which no fault has more rounds",
+    )
+    arguments.add_argument(
         "--requests", type=int, default=100_000, metavar="N", help="to the pipeline, before memory is read again; or 0"
     )
     arguments.add_argument(
@@ -55,16 +62,17 @@ def main() -> None:
         metavar="N",
         help="to the server, before its memory is read again; or 0",
     )
-    add_portions(arguments, "faults of the pipeline")
+    add_portions(arguments, "faults")
     options = arguments.parse_args()
     rounds = 5 if options.quick else options.rounds
+    end = time.monotonic() + options.total_seconds
     rows = earlier_rows(options)
     with tempfile.TemporaryDirectory() as folder:
         if rounds or options.server_requests:
-            rows += _server_faults(Path(folder), rounds, options.server_requests)
+            rows += _server_faults(Path(folder), rounds, options.server_requests, options.only)
         if options.cluster_rounds:
             rows += _cluster_faults(
-                Path(folder), options.cluster_rounds, options.cluster_seconds, options.requests, options.only
+                Path(folder), options.cluster_rounds, options.cluster_seconds, end, options.requests, options.only
             )
     report("Faults under load, counted", rows, options.json, options.markdown, notes=" ".join(str(__doc__).split()))
 
@@ -88,7 +96,8 @@ class Load:
         ask = self._make()
         while not self._ends.is_set():
             x = np.full((1, SIZE), next(self._numbers) % 4096, np.float32)
-            end = time.monotonic() + PATIENCE
+            begin = time.monotonic()
+            end = begin + PATIENCE
             while True:
                 try:
                     answer = ask(x)
@@ -100,6 +109,7 @@ class Load:
                         self._count("sent again")
                     time.sleep(0.01)
                     if time.monotonic() > end:
+                        print(f"lost after {time.monotonic() - begin:.1f} s: {error}", flush=True)
                         self._count("lost")
                         break
                     ask = self._make()
@@ -198,7 +208,7 @@ def _http_client(port: int, counts: Callable[[str], None], seconds: float = PATI
     return ask
 
 
-def _server_faults(folder: Path, rounds: int, requests: int) -> Iterator[Row]:
+def _server_faults(folder: Path, rounds: int, requests: int, only: str) -> Iterator[Row]:
     versions = [_artifact(folder / f"by{factor}.so", factor) for factor in (1, 2)]
     repository = folder / "repository"
     repository.mkdir()
@@ -251,6 +261,8 @@ def _server_faults(folder: Path, rounds: int, requests: int) -> Iterator[Row]:
         if requests:
             yield from _memory({"server": server.process.pid}, [server.port], requests)
         for name, fault in faults.items() if rounds else ():
+            if only not in name:
+                continue
             few = rounds if fault in (reload, client_killed, stopped) else max(1, rounds // 10)
             yield from _under_load(
                 name, few, fault,
@@ -308,7 +320,7 @@ class Gateway:
         assert self.process.stdout.readline(), "the gateway did not start"
 
 
-def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int, only: str) -> list[Row]:
+def _cluster_faults(folder: Path, rounds: int, seconds: float, end: float, requests: int, only: str) -> list[Row]:
     """Faults of a pipeline on a Ray cluster of this machine's processes, which clients ask through two gateways."""
     from tvm_sched.relax import compile_pipeline
     from tvm_sched_cluster.serving import Deployment, connect, deploy
@@ -329,22 +341,24 @@ def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int, on
         gateways = [Gateway(cluster.address) for _ in range(2)]
         try:
             which = itertools.count()
+            through_ray = threading.Event()
 
             def client(count: Callable[[str], None]) -> Callable[[Any], Any]:
                 number = next(which)
                 if name != _HEAD_KILLED and number % CLIENTS == CLIENTS - 1:
-                    return _ray_client()
+                    return _ray_client(through_ray)
                 # A stopped gateway answers nothing, and keeps its connections.
                 return _http_client(gateways[number % len(gateways)].port, count, 10.0)
 
             if requests:
                 rows += _memory_of_cluster(gateways, requests)
-            for name, fault in _faults_of_cluster(cluster, gateways, paths).items():
+            for name, fault in _faults_of_cluster(cluster, gateways, paths, through_ray).items():
                 if only not in name:
                     continue
                 rows += _under_load(
                     f"pipeline: {name}", 1 if name == _HEAD_KILLED else rounds, fault, client,
-                    lambda x: [x @ _square(factor) @ _weights(factor) for factor in (1, 2)], seconds,
+                    lambda x: [x @ _square(factor) @ _weights(factor) for factor in (1, 2)],
+                    min(seconds, end - time.monotonic()),
                 )  # fmt: skip
         finally:
             for gateway in gateways:
@@ -353,7 +367,8 @@ def _cluster_faults(folder: Path, rounds: int, seconds: float, requests: int, on
     return rows
 
 
-def _ray_client() -> Callable[[Any], Any]:
+def _ray_client(answered: threading.Event) -> Callable[[Any], Any]:
+    """Return what asks through Ray, and sets the event at each answer."""
     from tvm_sched.errors import TvmSchedError
     from tvm_sched_cluster.serving import Client
 
@@ -362,7 +377,9 @@ def _ray_client() -> Callable[[Any], Any]:
     def ask(x: Any) -> Any:
         try:
             asked[:] = asked or [Client("m")]
-            return asked[0].run(x)[0]
+            answer = asked[0].run(x)[0]
+            answered.set()
+            return answer
         except TvmSchedError as error:
             raise OSError(str(error)) from None
 
@@ -372,7 +389,9 @@ def _ray_client() -> Callable[[Any], Any]:
 _HEAD_KILLED = "the head killed: 90 s without it"
 
 
-def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path]) -> dict[str, Callable[[int], None]]:
+def _faults_of_cluster(
+    cluster: Any, gateways: list[Gateway], paths: list[Path], through_ray: threading.Event
+) -> dict[str, Callable[[int], None]]:
     import ray
 
     from tvm_sched.errors import ServingError, TvmSchedError
@@ -392,7 +411,8 @@ def _faults_of_cluster(cluster: Any, gateways: list[Gateway], paths: list[Path])
             time.sleep(0.05)
 
     def ingress_killed(number: int) -> None:
-        stage(number)  # it answers, so it has been started again
+        through_ray.clear()
+        assert through_ray.wait(2 * PATIENCE)  # so it has been started again, and had time for an answer
         ray.kill(ray.get_actor("m/ingress", "tvm_sched"), no_restart=False)
 
     def node_killed(number: int) -> None:

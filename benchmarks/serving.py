@@ -7,7 +7,6 @@ this size go there and back. All processes share this machine's cores, clients i
 
 from __future__ import annotations
 
-import asyncio
 import http.client
 import json
 import os
@@ -53,7 +52,7 @@ def _hops(requests: int) -> Iterator[Row]:
     import numpy as np
 
     from tvm_sched_cluster.serving.stage_link import StageLink, StageReplicas
-    from tvm_sched_cluster.serving.tensor_channel import Endpoint
+    from tvm_sched_cluster.serving.tensor_channel import Endpoint, new_event_loop
 
     echo = subprocess.Popen(
         [sys.executable, "-c", _ECHO], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -77,7 +76,9 @@ def _hops(requests: int) -> Iterator[Row]:
 
     for size, name in ((1000, "4 KB"), (3 * 224 * 224, "602 KB")):
         used = _seconds_of(echo.pid) + time.process_time()
-        times = asyncio.run(measure(size))
+        loop = new_event_loop()
+        times = loop.run_until_complete(measure(size))
+        loop.close()
         used = _seconds_of(echo.pid) + time.process_time() - used
         yield from _of_times(f"a hop alone, {name}", "Client", times)
         yield Row(f"a hop alone, {name}", "Client", used / requests * 1e3, "processor time a request, ms")

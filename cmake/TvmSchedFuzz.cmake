@@ -2,7 +2,7 @@
 # libFuzzer's; with other compilers programs that run the same code over the corpus and over mutations of it. Both run
 # under the sanitizers of TVM_SCHED_SANITIZE.
 if(TARGET tvm_sched_tests)
-  set(tvm_sched_readers tvm_sched_objects)
+  set(tvm_sched_readers tvm_sched_objects tvm_sched_bindings)
 else()
   # Of the library only what reads and runs artifacts: schedulers take most of the time to compile.
   set(tvm_sched_readers tvm_sched_readers)
@@ -15,7 +15,9 @@ else()
   target_link_options(tvm_sched_readers PUBLIC -fsanitize=${TVM_SCHED_SANITIZE})
 endif()
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
-  target_compile_options(${tvm_sched_readers} PUBLIC -fsanitize=fuzzer-no-link)
+  foreach(objects ${tvm_sched_readers})
+    target_compile_options(${objects} PUBLIC -fsanitize=fuzzer-no-link)
+  endforeach()
 endif()
 
 get_target_property(tvm_sched_ffi_library tvm_ffi::shared IMPORTED_LOCATION)

@@ -79,12 +79,15 @@ target_link_options(libimf PRIVATE -Wl,--no-as-needed)
 target_link_libraries(libimf PRIVATE m)
 set_target_properties(libintlc PROPERTIES SUFFIX ".so.5")
 
-file(GLOB TVM_SCHED_ONEDNN_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/onednn/*.cc
-  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/*.cc)
-add_library(tvm_sched_onednn SHARED ${TVM_SCHED_ONEDNN_SOURCES}
+file(GLOB TVM_SCHED_ONEDNN_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/onednn/*.cc)
+file(GLOB TVM_SCHED_INTEGER_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/*.cc)
+add_library(tvm_sched_onednn SHARED ${TVM_SCHED_ONEDNN_SOURCES} ${TVM_SCHED_INTEGER_SOURCES}
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/cores.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/json_cursor.cc)
 target_compile_options(tvm_sched_onednn PRIVATE -fopenmp-simd)
+target_precompile_headers(tvm_sched_onednn PRIVATE ${TVM_SCHED_HEADERS} <oneapi/dnnl/dnnl.hpp>)
+# GCC takes options such as -ffp-contract from the precompiled headers, not from a source file's own command.
+set_source_files_properties(${TVM_SCHED_INTEGER_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 # Each operation rounds, as the operators of a model do.
 set_source_files_properties(
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/avx2.cc ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/avx512vnni.cc

@@ -9,7 +9,7 @@ endif()
 
 file(GLOB TVM_SCHED_TEST_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/tests/cpp/*_test.cc)
 add_executable(tvm_sched_tests ${TVM_SCHED_TEST_SOURCES})
-target_link_libraries(tvm_sched_tests PRIVATE tvm_sched_objects GTest::gtest GTest::gtest_main)
+target_link_libraries(tvm_sched_tests PRIVATE tvm_sched_objects tvm_sched_bindings GTest::gtest GTest::gtest_main)
 if(TARGET tvm_sched_threads)
   target_sources(tvm_sched_tests PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/tests/cpp/threads/pool_test.cc)
   target_link_libraries(tvm_sched_tests PRIVATE tvm_sched_threads)

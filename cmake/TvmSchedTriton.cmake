@@ -4,6 +4,11 @@ add_library(triton_tvm_sched MODULE ${CMAKE_CURRENT_SOURCE_DIR}/cpp/triton/backe
 target_include_directories(triton_tvm_sched PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/cpp)
 target_link_libraries(triton_tvm_sched PRIVATE tvm_ffi::shared ${CMAKE_DL_LIBS})
 target_compile_options(triton_tvm_sched PRIVATE -Wall -Wextra)
+if(NOT TVM_SCHED_SANITIZE)
+  # It hands tensors over, as bindings do: compiled as they are, with their headers.
+  target_compile_options(triton_tvm_sched PRIVATE $<$<CONFIG:Release>:-O1>)
+  target_precompile_headers(triton_tvm_sched REUSE_FROM tvm_sched_bindings)
+endif()
 set_target_properties(triton_tvm_sched PROPERTIES
   LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_OUTPUT_DIRECTORY}"
   CXX_VISIBILITY_PRESET hidden

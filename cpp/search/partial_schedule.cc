@@ -47,10 +47,12 @@ void PartialSchedule::Clear() {
   latency_ = {};
   for (Lane& lane : device_) lane.Clear();
   for (Lane& lane : channel_) lane.Clear();
-  std::ranges::fill(at_.value, kNever);
+  for (size_t t = 0; t < held_.size(); ++t) {  // not all of `at_`: most devices hold few tensors
+    for (DeviceId d : Holders(static_cast<TensorId>(t))) at_(static_cast<TensorId>(t), d) = kNever;
+  }
+  std::ranges::fill(held_, 0);
   placed_.assign(instance_->operators(), kNone);
   if (growth_.plain) return;
-  std::ranges::fill(held_, 0);
   readers_left_.resize(instance_->tensors());
   for (size_t t = 0; t < readers_left_.size(); ++t) {
     readers_left_[t] =
@@ -158,7 +160,6 @@ Nanoseconds PartialSchedule::ReservedUntil(ChannelId channel) const {
 }
 
 void PartialSchedule::Hold(TensorId tensor, DeviceId device) {
-  holders_(tensor, held_[tensor]++) = device;
   const int64_t size = problem_->tensors[tensor].size.count;
   if (instance_->OnHost(tensor)) {
     parameters_[device] += size;
@@ -189,18 +190,16 @@ PartialSchedule::Path PartialSchedule::FindPlainPath(TensorId t, DeviceId device
     if (route == kNone) return;
     const Nanoseconds duration = problem.TransferTime(t, route);
     const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
+    // Of sources that are equally fast: host memory, else the first device.
+    if (arrival == best.arrival && best.source != kHost && s < best.source) best.arrival = kNever;
     best.Offer({arrival, start, route, s, 1});
   };
   const bool on_host = problem.tensors[t].in_host_memory();
   if (on_host) consider(kHost, {});
-  const Nanoseconds* at = &at_(t, 0);
-  for (DeviceId s = 0; s < static_cast<DeviceId>(at_.columns); ++s) {
-    Nanoseconds ready = at[s];
-    if (ready == kNever) {
-      if (!on_host || !problem.devices[s].shares_host_memory || s == device) continue;
-      ready = {};
-    }
-    consider(s, ready);
+  for (DeviceId s : Holders(t)) consider(s, at_(t, s));
+  if (!on_host) return best;
+  for (DeviceId s : instance_->sharing) {
+    if (s != device && at_(t, s) == kNever) consider(s, {});
   }
   return best;
 }

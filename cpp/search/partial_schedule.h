@@ -89,8 +89,7 @@ class PartialSchedule {
   DeviceId placed(OperatorId op) const { return placed_[op]; }
   Nanoseconds device_free(DeviceId device) const { return device_[device].free(); }
   Nanoseconds channel_free(ChannelId channel) const { return channel_[channel].free(); }
-  /*! \brief Devices to which a tensor was brought, in the order in which it got there; none is
-   * known of a plain schedule. */
+  /*! \brief Devices to which a tensor was brought, in the order in which it got there. */
   std::span<const DeviceId> Holders(TensorId tensor) const {
     return {&holders_(tensor, 0), static_cast<size_t>(held_[tensor])};
   }
@@ -174,6 +173,7 @@ class PartialSchedule {
     ends_.push_back(end);
   }
   void Arrive(TensorId tensor, DeviceId device, Nanoseconds when) {
+    if (!growth_.plain || at_(tensor, device) == kNever) holders_(tensor, held_[tensor]++) = device;
     at_(tensor, device) = when;
     if (!growth_.plain) Hold(tensor, device);
   }

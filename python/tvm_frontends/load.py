@@ -6,18 +6,34 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import tvm
 
 from .constants import Constants
-from .errors import ModelError
+from .errors import ModelError, first_line
 from .imported_model import ImportedModel
 from .shapes import InputShapes
 from .source import ModelSource
 
 ALLOWED = (
     ".onnx (ONNX), .pt2 (torch.export), .json (Relax module, tvm.ir.save_json), .py (TVMScript), or a folder of Hugging "
-    "Face (config.json and .safetensors)"
+    "Face (config.json and .safetensors) or of ONNX Runtime GenAI (genai_config.json)"
 )
+
+GENAI = "genai_config.json"
+"""File of an ONNX Runtime GenAI folder that names the decoder's ONNX file."""
+
+
+class _Decoder(msgspec.Struct):
+    filename: str = ""
+
+
+class _GenAiModel(msgspec.Struct):
+    decoder: _Decoder = msgspec.field(default_factory=_Decoder)
+
+
+class _GenAi(msgspec.Struct):
+    model: _GenAiModel = msgspec.field(default_factory=_GenAiModel)
 
 
 def load_model(
@@ -28,8 +44,8 @@ def load_model(
     Parameters
     ----------
     model : path, onnx.ModelProto, torch.export.ExportedProgram, tvm.IRModule or ImportedModel
-        Files: ``.onnx``, ``.pt2``, ``.json`` (of ``tvm.ir.save_json``), ``.py`` (TVMScript; the file is executed); or a
-        folder of Hugging Face.
+        Files: ``.onnx``, ``.pt2``, ``.json`` (of ``tvm.ir.save_json``), ``.py`` (TVMScript; the file is executed); a folder
+        of Hugging Face; or a folder of ONNX Runtime GenAI, of which the decoder is imported.
     shapes : mapping, optional
         Shapes of inputs and sizes of symbols, by name. They are required if the model leaves a dimension open. A symbol
         that the shape of one input binds is bound in all inputs. If two inputs of an ONNX model are given different sizes
@@ -112,6 +128,8 @@ def _open_file(path: Path, name: str | None) -> ModelSource:
     if not path.exists():
         raise ModelError(f"{where}: no such file; a model is {ALLOWED}")
     if path.is_dir():
+        if (path / GENAI).is_file() and not any(path.glob("*.safetensors")):
+            return _open_file(_genai_decoder(path), name or path.resolve().name)
         from .hugging_face import open_folder
 
         return open_folder(path, name or path.resolve().name, where)
@@ -137,3 +155,20 @@ def _open_file(path: Path, name: str | None) -> ModelSource:
 
         return _open_object(read_module(path), name, where)
     raise ModelError(f"{where}: files ending in {extension or 'nothing'!r} are not known; allowed are {ALLOWED}")
+
+
+def _genai_decoder(folder: Path) -> Path:
+    """Return the decoder's ONNX file of an ONNX Runtime GenAI folder."""
+    config = folder / GENAI
+    try:
+        name = msgspec.json.decode(config.read_bytes(), type=_GenAi).model.decoder.filename
+    except (OSError, UnicodeDecodeError, RecursionError, msgspec.MsgspecError) as error:
+        raise ModelError(f"{config}: not a configuration of ONNX Runtime GenAI ({first_line(error)})") from None
+    if not name:
+        raise ModelError(
+            f"{config}: model.decoder.filename names no ONNX file; a decoder in several files is not supported: name one "
+            "of its .onnx files in place of the folder"
+        )
+    if Path(name).name != name or not (folder / name).is_file():
+        raise ModelError(f"{config}: model.decoder.filename is {name!r}, and the folder has no such file")
+    return folder / name

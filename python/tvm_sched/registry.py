@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache
+from importlib import metadata
+from importlib.metadata import EntryPoint
 from threading import RLock
 from types import ModuleType
 from typing import Any, Generic, TypeVar
@@ -76,6 +79,17 @@ class Method(Generic[Function]):
             return msgspec.convert(named, self.options, strict=False)
         except msgspec.ValidationError as error:
             raise InputError(f"options of {self.what} {self.name!r}: {error}") from None
+
+
+@cache
+def _installed(path: tuple[str, ...]) -> Any:
+    """Return the entry points of all packages on a path; reading them takes 40 ms."""
+    return metadata.entry_points()
+
+
+def entry_points(group: str) -> Iterable[EntryPoint]:
+    """Return the entry points of a group."""
+    return _installed(tuple(sys.path)).select(group=group)
 
 
 @dataclass

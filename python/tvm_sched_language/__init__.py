@@ -13,7 +13,7 @@ from tvm_sched.lazy_names import lazy_names
 if TYPE_CHECKING:
     from .architecture import FAMILIES, Architecture, read_architecture
     from .generation_options import FORMATS, GenerationOptions
-    from .generator import GeneratedText, Generator, Sequence, Token
+    from .generator import GeneratedText, Generator, PlanTime, Sequence, Token
     from .language_model import LanguageModel, compile_language_model, open_language_model
     from .sampling import Sampling
     from .text import Text
@@ -26,6 +26,7 @@ __all__ = [
     "GenerationOptions",
     "Generator",
     "LanguageModel",
+    "PlanTime",
     "Sampling",
     "Sequence",
     "Text",
@@ -38,7 +39,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(("FAMILIES", "Architecture", "read_architecture"), "architecture"),
     **dict.fromkeys(("FORMATS", "GenerationOptions"), "generation_options"),
-    **dict.fromkeys(("GeneratedText", "Generator", "Sequence", "Token"), "generator"),
+    **dict.fromkeys(("GeneratedText", "Generator", "PlanTime", "Sequence", "Token"), "generator"),
     **dict.fromkeys(("LanguageModel", "compile_language_model", "open_language_model"), "language_model"),
     "Sampling": "sampling",
     "Text": "text",

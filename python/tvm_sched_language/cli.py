@@ -63,21 +63,44 @@ class TextOptions:
         ),
     ] = None
 
+    prefill_on: Annotated[
+        str | None,
+        typer.Option(
+            "--prefill-on",
+            metavar="DEVICES",
+            help="--generate: devices that may read prompts, with commas between. Default: all.",
+        ),
+    ] = None
+    decode_on: Annotated[
+        str | None,
+        typer.Option(
+            "--decode-on",
+            metavar="DEVICES",
+            help="--generate: devices that may compute the decode steps, with commas between. Default: all.",
+        ),
+    ] = None
+
     def options_for(self, model: Path) -> dict[str, Any] | None:
         """Return the fields of `GenerationOptions` that the user set; None without --generate."""
-        names = ("context", "sequences", "pieces", "weights")
+        names = ("context", "sequences", "pieces", "weights", "prefill_on", "decode_on")
         fields = {name: value for name in names if (value := getattr(self, name)) is not None}
         if not self.generate:
             if fields:
-                raise InputError(f"--{next(iter(fields))} is for language models: give --generate, too")
+                option = next(iter(fields)).replace("_", "-")
+                raise InputError(f"--{option} is for language models: give --generate, too")
             return None
         if not model.is_dir():
             raise InputError(f"{model}: --generate takes a folder of Hugging Face with config.json and weights")
+        from tvm_sched.problem_sources import device_names
+
         if self.pieces is not None:
             try:
                 fields["pieces"] = tuple(int(piece) for piece in self.pieces.split(","))
             except ValueError:
                 raise InputError(f"--pieces {self.pieces}: numbers with commas between are allowed: 16,128") from None
+        for phase in ("prefill", "decode"):
+            if (text := fields.pop(f"{phase}_on", None)) is not None:
+                fields[f"{phase}_devices"] = tuple(device_names(f"--{phase}-on", text))
         return fields
 
     def compile(self, model: Path, options: CompileOptions, progress: Any) -> CompiledModel:

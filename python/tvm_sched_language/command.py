@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm_sched.errors import InputError
 
-from .generator import MAX_TOKENS, GeneratedText, Generator, Prompt, Token
+from .generator import MAX_TOKENS, GeneratedText, Generator, PlanTime, Prompt, Token
 from .sampling import Sampling
 
 
@@ -60,6 +60,8 @@ class GenerationSummary:
 
     texts: list[GeneratedText]
     """In the order of the prompts."""
+    plans: list[PlanTime]
+    """Predicted and measured times of the plans that ran."""
 
 
 def generate_texts(generator: Generator, request: Request, write: Callable[[str], None] | None) -> GenerationSummary:
@@ -78,18 +80,25 @@ def generate_texts(generator: Generator, request: Request, write: Callable[[str]
             write("\n")
         for number, text in enumerate(texts if shown is None else []):
             write(f"{number + 1}: {' '.join(map(str, text.tokens)) if request.tokens else text.text}\n")
-    return GenerationSummary(texts)
+    return GenerationSummary(texts, generator.times())
 
 
 def speed(summary: GenerationSummary) -> str:
-    """Return a sentence with the speed of generation."""
+    """Return sentences with the speed of generation, and with predicted and measured times of the plans."""
     tokens = sum(len(text.tokens) for text in summary.texts)
     first, last = max(t.prompt_seconds for t in summary.texts), max(t.seconds for t in summary.texts)
     prompt = sum(text.prompt_tokens for text in summary.texts)
     further, seconds = tokens - len(summary.texts), last - min(t.prompt_seconds for t in summary.texts)
     rate = f", then {further / seconds:.1f} tokens a second" if further > 0 and seconds > 0 else ""
     ends = ", ".join(dict.fromkeys(text.finished for text in summary.texts))
-    return f"{prompt} tokens of prompt, first token after {first:.3f} s{rate}; {tokens} tokens ({ends})"
+    lines = [f"{prompt} tokens of prompt, first token after {first:.3f} s{rate}; {tokens} tokens ({ends})"]
+    for plan in summary.plans:
+        predicted = "" if plan.predicted_seconds is None else f" (predicted: {1e3 * plan.predicted_seconds:.3g} ms)"
+        rows = "1 row" if plan.rows == 1 else f"{plan.rows} rows"
+        lines.append(
+            f"{plan.phase}, {rows}: {1e3 * plan.seconds:.3g} ms{predicted}, median of the last {plan.runs} runs"
+        )
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str], program: str) -> int:

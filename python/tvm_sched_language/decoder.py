@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from tvm_frontends import ImportedModel
+from tvm_sched.relax.ir.attributes import SAMPLES
 from tvm_sched.relax.lower.kernel_libraries import KERNELS
 
 from .architecture import Architecture, Layer
@@ -141,13 +142,22 @@ class _Maker:
         arguments = [*inputs, *states.values(), *self.parameters.values()]
         with self.builder.function("main", arguments, {"num_input": len(inputs) + len(states)}):
             self.builder.emit_func_output(relax.Tuple(self._body(inputs, states)))
-        mod = self.builder.get().with_attr(KERNELS, self.documents)
+        mod = self.builder.get().with_attr(KERNELS, self.documents).with_attr(SAMPLES, json.dumps(self._samples()))
         values = {
             key: value
             for own, arrays in self.weights.arrays.items()
             for key, value in zip(self._operands(own), arrays, strict=True)
         }
         return ImportedModel(mod, values, self.name, ("logits", *(f"next_{state}" for state in states)))
+
+    def _samples(self) -> dict[str, list[int]]:
+        """Return the inputs of a typical run: the first piece of a prompt, or a token in the middle of each sequence."""
+        rows = range(self.rows)
+        if self.rows == self.outputs:
+            positions, sequences, outputs = [self.sizes.context // 2] * self.rows, list(rows), list(rows)
+        else:
+            positions, sequences, outputs = list(rows), [0] * self.rows, [self.rows - 1] * self.outputs
+        return dict(zip(INPUTS, ([0] * self.rows, positions, sequences, outputs), strict=True))
 
     def _operands(self, own: str) -> list[str]:
         return [own if part == 0 else f"{own}.{part}" for part in range(len(self.weights.arrays[own]))]

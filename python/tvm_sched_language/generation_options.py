@@ -38,6 +38,9 @@ class GenerationOptions:
     """Lengths of the plans for prompts. A prompt is read in pieces of these lengths."""
     weights: str = "float32"
     """Format of the weights of products, one of `FORMATS`."""
+    prefill_devices: tuple[str, ...] = ()
+    decode_devices: tuple[str, ...] = ()
+    """Names of the devices that may compute the plans for prompts, and those for decode steps; none: all."""
 
     def __post_init__(self) -> None:
         if self.context is not None and self.context < 2:

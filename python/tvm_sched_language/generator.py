@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,8 @@ from .text import Decoded, Text
 
 MAX_TOKENS = 256
 """Default of ``max_tokens``."""
+KEPT_TIMES = 1000
+"""Runs of each plan whose times `Generator.times` looks at."""
 Prompt = str | Several[int]
 
 
@@ -103,6 +107,30 @@ class GeneratedText:
     """From the call to the first token, and to the last."""
 
 
+@dataclass(frozen=True)
+class PlanTime:
+    """Times of a plan's runs, from their start to the end of their last step.
+
+    Examples
+    --------
+    >>> from tvm_sched_language import PlanTime
+    >>> PlanTime("decode", 1, runs=20, predicted_seconds=0.011, seconds=0.012, least_seconds=0.011).phase
+    'decode'
+    """
+
+    phase: str
+    """``"prompt"``: it reads a piece of a prompt; ``"decode"``: a row for each sequence."""
+    rows: int
+    runs: int
+    """At most `KEPT_TIMES`, the last ones."""
+    predicted_seconds: float | None
+    """The latency of the plan's schedule, for a run in which states and resident parameters are on the devices."""
+    seconds: float
+    """Median. For emulated devices, the plan's time without the emulation's scale."""
+    least_seconds: float
+    """The shortest of these runs. On GPUs the first run after one of another plan also loads the parameters."""
+
+
 class Generator:
     """A language model that generates text.
 
@@ -148,9 +176,12 @@ class Generator:
         self.about, self.where = about, where
         self.context, self.places = int(about["context"]), int(about["sequences"])
         self.text = Text(about, where)
-        rows = {plan["arguments"][0]["shape"][0]: plan["arguments"][3]["shape"][0] for plan in self.module.plans()}
-        self._pieces = sorted(count for count, outputs in rows.items() if outputs == 1)
-        self._steps = sorted(count for count, outputs in rows.items() if outputs == count)
+        entries = self.module.info()["plans"]
+        sizes = [(plan["arguments"][0]["shape"][0], plan["arguments"][3]["shape"][0]) for plan in self.module.plans()]
+        self._predicted = {size: entry.get("latency_ns") for size, entry in zip(sizes, entries, strict=True)}
+        self._measured: dict[tuple[int, int], deque[float]] = {size: deque(maxlen=KEPT_TIMES) for size in sizes}
+        self._pieces = sorted(rows for rows, outputs in sizes if outputs == 1)
+        self._steps = sorted(rows for rows, outputs in sizes if outputs == rows)
         self._free = list(range(self.places))
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
@@ -325,7 +356,23 @@ class Generator:
         wanted = np.zeros(1 if len(outputs) == 1 and size not in self._steps else size, np.int32)
         wanted[: len(outputs)] = outputs
         result: npt.NDArray[Any] = self.module.run(tokens, positions, places, wanted)[0]
+        self._measured[size, len(wanted)].append(self.module.latency())
         return result
+
+    def times(self) -> list[PlanTime]:
+        """Return for each plan that has run the predicted and the measured time of a run."""
+        return [
+            PlanTime(
+                "decode" if rows == outputs else "prompt",
+                rows,
+                len(seconds),
+                None if (predicted := self._predicted[rows, outputs]) is None else predicted * 1e-9,
+                median(seconds),
+                min(seconds),
+            )
+            for (rows, outputs), seconds in self._measured.items()
+            if seconds
+        ]
 
     def _accept(self, sequence: Sequence, logits: npt.NDArray[Any], count: int = 1) -> Token:
         sequence.read += count

@@ -34,6 +34,9 @@ class LanguageModel:
     packed: PackedWeights
     about: dict[str, Any]
     """What the artifact's metadata tells `tvm_sched_language` (``docs/formats/language_model.md``)."""
+    prefill_devices: tuple[str, ...] = ()
+    decode_devices: tuple[str, ...] = ()
+    """As in `GenerationOptions`."""
 
     def combinations(self, shapes: Any = None, constants: Any = None) -> list[tuple[dict[str, tuple[int, ...]], None]]:
         """Return rows and outputs of each plan, as shapes."""
@@ -44,6 +47,10 @@ class LanguageModel:
     def import_with(self, shapes: dict[str, tuple[int, ...]], constants: None = None) -> ImportedModel:
         """Make the module of one plan."""
         return decoder_module(self.packed, self.sizes, shapes["tokens"][0], shapes["outputs"][0], self.name)
+
+    def devices_of(self, shapes: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
+        """Return the devices that may compute a plan: a decode step returns the logits of each of its rows."""
+        return self.decode_devices if shapes["tokens"] == shapes["outputs"] else self.prefill_devices
 
 
 def open_language_model(folder: str | os.PathLike[str], options: GenerationOptions | None = None) -> LanguageModel:
@@ -82,7 +89,8 @@ def open_language_model(folder: str | os.PathLike[str], options: GenerationOptio
         "weights": chosen.weights,
         **_text_parts(path),
     }
-    return LanguageModel(path.resolve().name, path, architecture, sizes, packed, about)
+    devices = chosen.prefill_devices, chosen.decode_devices
+    return LanguageModel(path.resolve().name, path, architecture, sizes, packed, about, *devices)
 
 
 def compile_language_model(

@@ -111,13 +111,13 @@ def whole(least: int, largest: int) -> Callable[[str], int]:
     return number
 
 
-def seconds(least: float) -> Callable[[str], float]:
-    """Return a parser of finite numbers from ``least``."""
+def seconds(least: float, most: float = 1e6) -> Callable[[str], float]:
+    """Return a parser of numbers from ``least`` to ``most``."""
 
     def number(text: str) -> float:
         value = float(text)
-        if not (math.isfinite(value) and least <= value <= 1e6):
-            raise argparse.ArgumentTypeError(f"{text}: a number from {least:g} to 1000000 is allowed")
+        if not (math.isfinite(value) and least <= value <= most):
+            raise argparse.ArgumentTypeError(f"{text}: a number from {least:g} to {most:.7g} is allowed")
         return value
 
     return number

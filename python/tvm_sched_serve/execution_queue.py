@@ -9,7 +9,6 @@ import logging
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from tvm_sched.errors import InputError
 
 from .datatypes import Array
 from .failures import Busy, Failed, Late, RequestError
+from .recent_runs import RecentRuns
 from .request_context import Recorder, RequestContext, RunRecord
 from .served_model import ServedModel
 
@@ -77,9 +77,6 @@ class Timing:
 
 Observer = Callable[[int, float, "Timing | None"], None]
 """Called at the end of each request with its status, its seconds, and their parts if it was answered."""
-_SHORT_SECONDS = 2e-4
-"""Runs are short if all but `_OUTLIERS` of the last `_LATENCIES` took less, by the executor's clock."""
-_LATENCIES, _OUTLIERS = 16, 2
 CANCELLED = 499
 """Status of a request whose client went."""
 
@@ -120,13 +117,17 @@ class ExecutionQueue:
         self.observe: Observer = lambda status, seconds, timing: None
         self.recorder = Recorder()
         self.joins = options.batch_delay is not None and bool(model.batch_sizes)
-        self._latencies: deque[float] = deque(maxlen=_LATENCIES)
+        self._recent = RecentRuns()
+
+    @property
+    def retried(self) -> int | None:
+        """Return how often a request was sent again to another process; None if requests run in this one."""
+        return None
 
     @property
     def runs_at_once(self) -> bool:
         """Whether requests run in the event loop's thread: runs are so short that handing them to another costs more."""
-        known = self._latencies
-        return not self.joins and len(known) == _LATENCIES and sorted(known)[-1 - _OUTLIERS] < _SHORT_SECONDS
+        return not self.joins and self._recent.short
 
     async def submit(
         self,
@@ -152,7 +153,8 @@ class ExecutionQueue:
             The shapes fit no plan, there is no place, the time is over, or the run failed.
         """
         rows = self.model.check(arrays, self.joins)
-        if self.waiting >= self.options.places:
+        starts = not self.waiting and self.running < self.options.instances
+        if self.waiting >= self.options.places and not starts:
             self.observe(Busy.status, 0.0, None)
             raise Busy(f"{self.waiting} requests wait for the model, as many as may", self.retry_after())
         loop = asyncio.get_running_loop()
@@ -291,7 +293,7 @@ class ExecutionQueue:
             else:
                 outputs, timeline = self.model.run(inputs), None
             times.append(time.perf_counter_ns())
-            self._latencies.append(self.model.latency())
+            self._recent.note(self.model.latency())
             self._record(batch, times, timeline)
             if self.joins:
                 begin = 0

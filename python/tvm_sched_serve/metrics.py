@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from .execution_queue import Timing
+from .execution_queue import ExecutionQueue, Timing
 from .repository import Queue
 from .text_queue import TextQueue, TextTiming
 
@@ -91,9 +91,12 @@ class _Gauges(Collector):
         waiting = GaugeMetricFamily("tvm_sched_waiting", "Requests that wait", labels=_LABELS)
         running = GaugeMetricFamily("tvm_sched_running", "Runs under way", labels=_LABELS)
         executions = CounterMetricFamily("tvm_sched_executions", "Runs of the model", labels=_LABELS)
+        retried = CounterMetricFamily("tvm_sched_retried", "Requests sent again when a stage was lost", labels=_LABELS)
         for queue in self._queues:
             labels = (queue.model.name, queue.model.version)
             waiting.add_metric(labels, queue.waiting)
             running.add_metric(labels, queue.running)
             executions.add_metric(labels, queue.statistics.executions)
-        yield from (waiting, running, executions)
+            if isinstance(queue, ExecutionQueue) and queue.retried is not None:
+                retried.add_metric(labels, queue.retried)
+        yield from (waiting, running, executions, retried)

@@ -22,12 +22,26 @@ from tvm_sched.run_artifact import exit_status
 
 from .access import read_tokens
 from .command import seconds
+from .http_documents import MAX_TRACE_SECONDS
 
 _NAME = "tvm_sched_"
+_INTERVAL, _TRACE_SECONDS = 1.0, 1.0
+_NOT_ALLOWED, _NOT_READY = (401, 403), 503
 
 
 class UnreachableError(TvmSchedError):
-    """The server does not answer, or refuses to."""
+    """The server does not answer, or refuses to.
+
+    Parameters
+    ----------
+    message : str
+    status : int, optional
+        Of an answer that is an error.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,8 @@ class ModelState:
     compute: float | None
     batch: float | None
     """Requests of a run, in the mean."""
+    retried: float | None
+    """Requests that a gateway sent again because a stage was lost; None without a gateway."""
     tokens: float
     first_token: float | None
 
@@ -62,22 +78,26 @@ def main(arguments: Sequence[str], program: str = "tvm-sched watch") -> int:
 
 
 def _watch(options: argparse.Namespace) -> None:
+    for_table = {"--interval": options.interval, "--once": options.once, "--json": options.json}
+    useless = {"--seconds": options.seconds} if options.trace is None else for_table
+    for option in (option for option, given in useless.items() if given):
+        raise InputError(
+            f"{option} has no meaning {'without' if options.trace is None else 'with'} --trace; leave it out"
+        )
     url = options.url.rstrip("/")
     if not url.startswith(("http://", "https://")):
         url = f"http://{url}"
     tokens = read_tokens(options.token_file)
     server = _Server(url, next(iter(tokens)).decode() if tokens else "", options.ca)
     if options.trace is not None:
-        content = server.ask("/v2/trace", {"seconds": options.seconds})
-        write_atomically(options.trace, content)
-        told = json.loads(content)["otherData"]
-        print(f"{options.trace}: {told['requests']} requests, {told['runs']} runs in {options.seconds:g} s")
+        _record(server, options.trace, options.seconds or _TRACE_SECONDS)
         return
+    interval = options.interval or _INTERVAL
     before: Samples = {}
     begin = 0.0
     if not options.once:
         before, begin = _samples(server.ask("/metrics").decode()), time.monotonic()
-        time.sleep(options.interval)
+        time.sleep(interval)
     while True:
         now, end = _samples(server.ask("/metrics").decode()), time.monotonic()
         states = _states(before, now, end - begin if begin else math.inf)
@@ -90,7 +110,15 @@ def _watch(options: argparse.Namespace) -> None:
         if options.once:
             return
         before, begin = now, end
-        time.sleep(options.interval)
+        time.sleep(interval)
+
+
+def _record(server: _Server, file: Path, span: float) -> None:
+    """Write a trace of the next seconds."""
+    content = server.ask("/v2/trace", {"seconds": span})
+    write_atomically(file, content)
+    told = json.loads(content)["otherData"]
+    print(f"{file}: {told['requests']} requests, {told['runs']} runs in {span:g} s")
 
 
 class _Server:
@@ -116,16 +144,25 @@ class _Server:
                 message = json.loads(content)["error"]
             except (ValueError, KeyError, TypeError):
                 message = "is this a server of tvm-sched?"
-            raise UnreachableError(f"{self._url}{path}: status {error.code}, {message}") from None
+            text = f"{self._url}{path}: status {error.code}, {message}"
+            if error.code in _NOT_ALLOWED:
+                raise InputError(f"{text}; --token-file names the file of a token that lets in") from None
+            raise UnreachableError(text, error.code) from None
         except (OSError, ValueError) as error:
+            if isinstance(reason := getattr(error, "reason", error), ssl.SSLError):
+                raise InputError(
+                    f"{self._url}: no TLS connection ({reason}); --ca names the authority's file"
+                ) from None
             raise UnreachableError(f"{self._url}: does not answer ({getattr(error, 'reason', error)})") from None
 
     def is_ready(self) -> bool:
         """Return whether the server is ready."""
         try:
             self.ask("/v2/health/ready")
-        except UnreachableError:
-            return False
+        except UnreachableError as error:
+            if error.status == _NOT_READY:
+                return False
+            raise
         return True
 
 
@@ -187,6 +224,7 @@ def _state(
         p99=_quantile(grown("request_seconds_bucket"), 0.99),
         queue=mean("queue"),
         compute=mean("compute"),
+        retried=grown("retried_total")[""] / per if "retried_total" in now else None,
         batch=grown("request_seconds_count").get("", 0.0) / runs if runs else None,
         tokens=grown("tokens_total").get("generated", 0.0) / per,
         first_token=mean("first_token"),
@@ -214,11 +252,14 @@ def _table(states: Sequence[ModelState], counts: bool) -> str:
     heads = ["model", "version", f"requests{unit}", f"failures{unit}", "waiting", "running", "p50 ms", "p99 ms", "queue ms",
              "compute ms", "batch"]  # fmt: skip
     text = any(state.tokens for state in states)
+    stages = any(state.retried is not None for state in states)
+    heads += [f"retried{unit}"] if stages else []
     heads += [f"tokens{unit}", "first token ms"] if text else []
     rows = [heads]
     for state in states:
         values = [state.requests, state.failures, state.waiting, state.running, state.p50, state.p99, state.queue,
-                  state.compute, state.batch, *([state.tokens, state.first_token] if text else [])]  # fmt: skip
+                  state.compute, state.batch, *([state.retried] if stages else []),
+                  *([state.tokens, state.first_token] if text else [])]  # fmt: skip
         rows.append([state.model, state.version, *map(_number, values)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
@@ -242,15 +283,13 @@ def make_parser(program: str) -> argparse.ArgumentParser:
         description="""Show what a running server does, anew each interval: models, queues and latencies. Or record a
 trace that Perfetto opens: requests, runs, and the executor's kernels within them.""",
         epilog=f"Examples: {program} | {program} http://127.0.0.1:8002 --trace trace.json --seconds 2",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("url", metavar="URL", help="of `tvm-sched serve`: http://127.0.0.1:8000, or HOST:PORT")
     parser.add_argument(
         "--interval",
         type=seconds(0.05),
-        default=1.0,
         metavar="SECONDS",
-        help="between two looks; rates are of that time",
+        help=f"between two looks; rates are of that time (default: {_INTERVAL:g})",
     )
     parser.add_argument("--once", action="store_true", help="print the counts since the server's start, and end")
     parser.add_argument("--json", action="store_true", help="print a JSON line for each look")
@@ -259,8 +298,9 @@ trace that Perfetto opens: requests, runs, and the executor's kernels within the
         help="record a trace in place of the table; needs the server's administration port or token",
     )  # fmt: skip
     parser.add_argument(
-        "--seconds", type=seconds(1e-3), default=1.0, metavar="SECONDS", help="that a trace spans, at most 60"
-    )
+        "--seconds", type=seconds(1e-3, MAX_TRACE_SECONDS), metavar="SECONDS",
+        help=f"that a trace spans, at most {MAX_TRACE_SECONDS} (default: {_TRACE_SECONDS:g})",
+    )  # fmt: skip
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="bearer token, if the server asks for one")
     parser.add_argument("--ca", type=Path, metavar="FILE", help="PEM file of the authority that signed its certificate")
     return parser

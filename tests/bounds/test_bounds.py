@@ -1,5 +1,7 @@
 """No bound is above the latency of any feasible schedule; some are worked out by hand."""
 
+from random import Random
+
 import msgspec
 import numpy as np
 import pytest
@@ -270,3 +272,38 @@ def test_evidence_reports_its_parts():
         with report_to(lambda *heard: said.append(heard)):
             evidence(problem if seed else random_variants(problem, seed))
     assert said == [(what, done, 4) for done, what in enumerate(("bound", "variants", "arguments", "lemmas"))] * 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_work_between_ends_is_the_best_of_all_thresholds_and_prefixes(seed):
+    # In whole numbers: weights are parts of 8, so every sum is exact.
+    random = Random(seed)
+    operators, shares = random.randint(1, 7), [[8], [4, 4], [5, 3], [3, 3, 2]][seed % 4]
+    work = [random.randint(0, 40) * 8 for _ in range(operators)]
+    sides = []
+    for _ in range(2):
+        anywhere = [random.randint(0, 30) for _ in range(operators)]
+        seeds = random.randint(0, 1)
+        elsewhere = [np.inf if o < seeds else t + seeds * random.randint(0, 9) for o, t in enumerate(anywhere)]
+        sides.append((anywhere, elsewhere, seeds))
+
+    def least_sum(side, chosen):
+        """Return the least sum of shares times the times of different operators, and the largest time in it."""
+        anywhere, elsewhere, seeds = side
+        others = sorted(elsewhere[o] for o in chosen if elsewhere[o] < np.inf)
+        times = [min(anywhere[o] for o in chosen)] * seeds + others
+        times = (times or [min(anywhere[o] for o in chosen)])[: len(shares)]
+        times += [times[-1]] * (len(shares) - len(times))
+        return sum(share * t for share, t in zip(shares, times, strict=True)), times[-1]
+
+    best, (start, after) = 0, sides
+    order = sorted(range(operators), key=lambda o: -after[1][o])
+    for threshold in {t for t in start[1] if t < np.inf}:
+        late = [o for o in order if start[1][o] >= threshold]
+        for count in range(1, len(late) + 1):
+            (before, latest), (behind, longest) = (least_sum(side, late[:count]) for side in sides)
+            bound = before + sum(work[o] for o in late[:count]) + behind
+            if bound > 8 * (latest + longest):
+                best = max(best, bound)
+    start, after = (Side(np.array(a, float), np.array(e, float), seeds) for a, e, seeds in sides)
+    assert between_ends(np.array(work) / 8, start, after, np.array(shares) / 8).ns == best / 8

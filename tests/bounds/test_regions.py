@@ -99,6 +99,21 @@ def test_regions_that_are_too_wide_are_left_out():
     assert [members for _, _, members in regions_between(fans(3), 0, 4)] == [[1, 2, 3, 4]]
 
 
+def test_regions_end_once_all_together_are_too_long():
+    # Three joins behind one source, of which each reads the one before: regions of 2, 3 and 4 operators.
+    reads = {"s": (), "a": ("s",), "b": ("s", "a"), "c": ("s", "b"), "d": ("s", "c")}
+    operators = tuple(Operator(name, "", read, (name,)) for name, read in reads.items())
+    graph = OpGraph("joins", operators, tuple(Tensor(name, 0) for name in reads), ("d",))
+    problem = Problem(graph, fans(3).topology, Costs(np.full((5, 2), 100)))
+
+    def regions(*limits: float) -> list[list[int]]:
+        return [members for _, _, members in regions_between(problem, 0, *limits)]
+
+    assert regions(4) == [[1, 2], [1, 2, 3], [1, 2, 3, 4]]
+    assert regions(4, 5) == [[1, 2], [1, 2, 3], []]
+    assert regions(2) == [[1, 2], [], []]
+
+
 def test_on_many_devices_branches_elsewhere_run_concurrently():
     # With more devices than the enumeration of places takes, what is not on the source's device runs wherever it likes:
     # five branches on twenty devices take no longer than one.

@@ -61,6 +61,7 @@ def test_the_runtime_command_does_the_same(run, artifact, capsys):
     ("arguments", "message"),
     [
         (("--context", 64), "--context is for language models: give --generate, too"),
+        (("--decode-on", "cpu0"), "--decode-on is for language models: give --generate, too"),
         (("--generate", "--shape", "1x8"), "--generate gives the plans and states itself"),
         (("--generate", "--pieces", "a"), "--pieces a: numbers with commas between are allowed"),
         (("--generate", "--weights", "int3"), "weights is 'int3'; allowed are float32"),
@@ -84,3 +85,18 @@ def test_wrong_prompts_are_told(artifact, arguments, message):
     result = run_command("generate", artifact, *arguments)
     assert result.status == 2
     assert message in " ".join(result.stderr.split())
+
+
+def test_prompts_and_decode_steps_on_different_devices(run, fails, folder, artifact, tmp_path):
+    options = ("--generate", "-t", "cpu2", "--context", 96, "--pieces", "8,32", "--costs", "roofline", "--no-cache")
+    apart = tmp_path / "apart.so"
+    run("compile", folder, *options, "--prefill-on", "cpu0", "--decode-on", "cpu1", "-o", apart)
+    found = run("generate", apart, "Once upon", "--max-tokens", 6, "--temperature", 0, "--json").json
+    same = run("generate", artifact, "Once upon", "--max-tokens", 6, "--temperature", 0, "--json").json
+    assert found["texts"][0]["tokens"] == same["texts"][0]["tokens"]
+    times = {(plan["phase"], plan["rows"]): plan for plan in found["plans"]}
+    assert times.keys() == {("prompt", 8), ("decode", 1)}
+    assert all(
+        plan["predicted_seconds"] > 0 and plan["seconds"] >= plan["least_seconds"] > 0 for plan in times.values()
+    )
+    assert "'cpu2' has no device 'gpu0'" in fails(2, "compile", folder, *options, "--decode-on", "gpu0", "-o", apart)

@@ -34,6 +34,43 @@ def test_onnx_file(tmp_path):
     assert model.inputs == {"x": ((5, 4), "float32")}
 
 
+def test_a_folder_of_onnx_runtime_genai(tmp_path):
+    folder = tmp_path / "phi"
+    folder.mkdir()
+    onnx.save(small_model(batch=5), folder / "decoder.onnx")
+    (folder / "genai_config.json").write_text(
+        '{"model": {"decoder": {"filename": "decoder.onnx", "num_hidden_layers": 1}}}'
+    )
+    model = load_model(folder)
+    assert model.name == "phi"
+    assert model.inputs == {"x": ((5, 4), "float32")}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '{"model": {"decoder": {"filename": "other.onnx"}}}',
+            r"filename is 'other.onnx', and the folder has no such file",
+        ),
+        (
+            '{"model": {"decoder": {"filename": "../other.onnx"}}}',
+            r"filename is '../other.onnx', and the folder has no",
+        ),
+        (
+            '{"model": {"decoder": {"pipeline": []}}}',
+            r"names no ONNX file; a decoder in several files is not supported",
+        ),
+        ("{", r"genai_config.json: not a configuration of ONNX Runtime GenAI"),
+    ],
+)
+def test_wrong_folders_of_onnx_runtime_genai(tmp_path, text, message):
+    onnx.save(small_model(), tmp_path / "decoder.onnx")
+    (tmp_path / "genai_config.json").write_text(text)
+    with pytest.raises(ModelError, match=message):
+        load_model(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("shapes", "message"),
     [

@@ -216,7 +216,7 @@ def test_short_runs_need_no_other_thread(blocking):
         assert threads[-1] is not threading.current_thread()
         assert (queue.waiting, queue.running, queue.statistics.successes) == (0, 0, 25)
         made.module.run = lambda *arrays: (_ for _ in ()).throw(ExecutionError("no memory"))
-        queue._latencies.extend([1e-5] * 20)
+        queue._recent._seconds.extend([1e-5] * 20)
         with pytest.raises(Failed):
             await queue.submit([x])
         await queue.drain()

@@ -152,11 +152,50 @@ def test_watch_counts_what_was_asked(start, artifacts, rows, capsys):
 
 
 def test_watch_is_refused_what_needs_administration(server, tmp_path, capsys):
-    assert main([server.http, "--trace", str(tmp_path / "trace.json")]) == 1
+    trace = ["--trace", str(tmp_path / "trace.json")]
+    assert main([server.http, *trace]) == 2
     assert "status 403" in capsys.readouterr().err
-    assert main([server.administration, "--trace", str(tmp_path / "trace.json"), "--seconds", "61"]) == 1
-    assert "status 400" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["127.0.0.1:1", *trace, "--seconds", "61"])
+    assert ended.value.code == 2
+    assert "a number from 0.001 to 60 is allowed" in capsys.readouterr().err
+    for more in (["--json"], ["--once"], ["--interval", "2"]):
+        assert main(["127.0.0.1:1", *trace, *more]) == 2
+        assert f"error: {more[0]} has no meaning with --trace" in capsys.readouterr().err
+    assert main(["127.0.0.1:1", "--seconds", "2"]) == 2
+    assert "error: --seconds has no meaning without --trace" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+class Answers(http.server.BaseHTTPRequestHandler):
+    """Answers each path with the status that the server has for it."""
+
+    def do_GET(self):
+        self.send_response(self.server.statuses[self.path])
+        self.end_headers()
+
+    def log_message(self, *arguments):
+        pass
+
+
+def test_watch_tells_a_refusal_from_a_server_that_is_not_ready(capsys):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_address[1]}"
+        for metrics, ready, status, told in (
+            (200, 503, 0, "not ready"),
+            (200, 401, 2, "/v2/health/ready: status 401"),
+            (200, 500, 1, "/v2/health/ready: status 500"),
+            (401, 200, 2, "/metrics: status 401"),
+        ):
+            server.statuses = {"/metrics": metrics, "/v2/health/ready": ready}
+            assert main([address, "--once"]) == status
+            output, errors = capsys.readouterr()
+            assert told in (errors or output)
+            assert len(errors.splitlines()) == (status != 0)
+        assert main([f"https://{address}", "--once"]) == 2
+        assert "no TLS connection" in capsys.readouterr().err
+        server.shutdown()
 
 
 def test_quantiles_are_interpolated():

@@ -1,6 +1,7 @@
 """Greedy text of small random models of each family: token by token what transformers computes in float64."""
 
 import importlib.util
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,10 @@ import pytest
 
 from language_truth import check_greedy
 from thorough import THOROUGH
+from tvm_sched.cost_model import CostWarning, get_cost_model
 from tvm_sched.errors import InputError
-from tvm_sched.schedulers import register as register_scheduler
-from tvm_sched_bench.testing import random_schedule
+from tvm_sched.problem import FORBIDDEN, Costs
+from tvm_sched.relax.profiling import calibration
 from tvm_sched_bench.testing.language_models import VOCAB, configurations, save_model
 from tvm_sched_language import GenerationOptions, Generator, compile_language_model, open_language_model
 
@@ -22,10 +24,18 @@ QUICK = ("gpt2", "llama3", "gemma2", "mixtral", "qwen2_moe", "gpt_neox")
 """They run all lines: learned positions, scaled rotation, windows, caps, norms behind, experts, parallel layers."""
 
 
-def compiled(folder, topology="cpu1", scheduler=None, backend=None, **options):
+def compiled(folder, topology="cpu1", scheduler=None, backend=None, cost_model="roofline", **options):
+    resident = options.pop("resident", None)
     given = GenerationOptions(**{"context": 256, "pieces": (16, 64), **options})
-    settings = {"cost_model": "roofline", "scheduler": scheduler, "backend": backend}
+    settings = {"cost_model": cost_model, "scheduler": scheduler, "backend": backend, "resident": resident}
     return compile_language_model(folder, topology, given, **settings)
+
+
+def scattered_costs(graph, topology):
+    costs = get_cost_model("roofline")(graph, topology)
+    shape = costs.operator_ns.shape
+    only = np.random.default_rng(3).integers(0, shape[1], shape[0])[:, None] != np.arange(shape[1])
+    return Costs(*(np.where(only, FORBIDDEN, times) for times in (costs.operator_ns, costs.direct_ns)), costs.source)
 
 
 def prompt_of(length, seed=1):
@@ -80,16 +90,72 @@ def test_states_are_updated_in_place_and_stored_once(tmp_path):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("topology", "backend"), [("cpu2", None), ("v100-server", "emulated")])
 def test_several_devices_give_the_same_tokens(topology, backend, tmp_path):
-    """Operators in a random order of devices, so that states and rows are read from others."""
+    """Each operator can run on one device, drawn by chance, so that states and rows are read from others."""
     folder = save_model("llama", tmp_path)
-    register_scheduler("scattered")(lambda problem, workload, options: random_schedule(problem, 3))
-    model = compiled(folder, topology, pieces=(16,), scheduler="scattered", backend=backend)
+    model = compiled(folder, topology, pieces=(16,), scheduler="heft", backend=backend, cost_model=scattered_costs)
     plan = model.module.plans()[0]
     used = {plan["queues"][step["queue"]].get("device") for step in plan["steps"] if step["kind"] == "kernel"}
     assert len(used) > 1
     prompt = prompt_of(21)
     (text,) = Generator(model.module).generate([prompt], max_tokens=20, stop=())
     check_greedy(folder, prompt, text.tokens)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("topology", "reads", "writes"), [("cpu2", ("cpu0",), ("cpu1",)), ("v100-server", ("gpu1", "gpu2"), ("gpu3",))]
+)
+def test_prompts_and_decode_steps_keep_to_their_devices(topology, reads, writes, tmp_path):
+    folder = save_model("llama", tmp_path)
+    apart = {"prefill_devices": reads, "decode_devices": writes}
+    model = compiled(folder, topology, pieces=(16,), scheduler="heft", **apart)
+    for plan, allowed in zip(model.module.plans(), (writes, reads), strict=True):
+        used = {plan["queues"][step["queue"]]["device"] for step in plan["steps"] if step["kind"] == "kernel"}
+        assert {plan["devices"][number]["name"] for number in used} <= set(allowed)
+    prompt = prompt_of(21)
+    (text,) = Generator(model.module).generate([prompt], max_tokens=3, stop=())
+    check_greedy(folder, prompt, text.tokens)
+    with pytest.raises(InputError, match="has no device 'gpu9'"):
+        compiled(folder, topology, pieces=(16,), decode_devices=("gpu9",))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_further_run_is_predicted_with_states_and_resident_parameters_on_the_gpu(tmp_path):
+    """The emulator takes the times of the plan: a run that loads nothing takes the latency of the schedule."""
+    model = compiled(save_model("llama", tmp_path), "v100-server", pieces=(16,), scheduler="heft", resident=1.0)
+    generator = Generator(model.module)
+    generator.generate([[5]], max_tokens=3, stop=())
+    (decode,) = generator.times()
+    assert (decode.phase, decode.rows, decode.runs) == ("decode", 1, 3)
+    assert decode.seconds == decode.least_seconds == decode.predicted_seconds
+    assert decode.predicted_seconds == pytest.approx(model.schedules[0].certificate.latency, rel=1e-12)
+    states = {f"{kind}.{layer}" for kind in ("keys", "values") for layer in (0, 1)}
+    (request,) = model.schedules[0].certificate.requests
+    assert states < set(request.resident), "and all parameters that the decode step reads"
+    cold = compiled(tmp_path, "v100-server", pieces=(16,), scheduler="heft")
+    (run,) = cold.schedules[0].certificate.requests
+    assert set(run.resident) == states
+    assert cold.schedules[0].certificate.latency > decode.predicted_seconds
+
+
+def test_kernels_are_measured_with_typical_positions(tmp_path, monkeypatch):
+    """Measuring gives states to kernels that update them; positions and rows are those of a run."""
+    seen = []
+
+    def times(module, operators, seconds, samples=None):
+        seen.append(samples)
+        arguments = [samples[argument["name"]] for argument in module.plans()[0]["arguments"]]
+        module.run(*(np.array(values, np.int32) for values in arguments))
+        one = np.full((3, len(operators)), 1e-5)
+        return calibration.RunTimes(one, one[:, 0], one.sum(axis=1))
+
+    monkeypatch.setattr(calibration, "kernel_times", times)
+    monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path / "cache"))  # the database of times is the test's own
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CostWarning)
+        model = compiled(save_model("llama", tmp_path), "cpu2", pieces=(16,), cost_model="calibrated")
+    assert [samples["positions"] for samples in seen] == [[128], list(range(16))]
+    assert len(np.unique(model.problems[0].costs.operator_ns[1:])) == 1, "alike; the first has the call's time"
 
 
 def test_gpus_are_refused(tmp_path):

@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 
 from thorough import examples
 from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology, as_scenario
+from tvm_sched.problem import (
+    Bus,
+    Costs,
+    Device,
+    Link,
+    Operator,
+    OpGraph,
+    Problem,
+    Switch,
+    Tensor,
+    Topology,
+    as_scenario,
+)
 from tvm_sched.schedule import simulate, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.improvers import Annealing
@@ -291,6 +303,14 @@ def test_deepplan_is_left_out_where_it_would_take_the_searchs_time():
     assert "deepplan" not in quick_methods(direct, work=1.0)
     assert "deepplan" in quick_methods(direct, work=100.0)
     assert "deepplan" in quick_methods(Problem(graph, topology, Costs([[10]] * 600)), work=1.0)
+    # On 16 GPUs with a bus each there are up to 256 plans of 1,200 events.
+    names = tuple(f"gpu{d}" for d in range(16))
+    gpus = tuple(Device(name, 1 << 30, 1e12, {"float32": 1e12}, bus=f"pcie{d}") for d, name in enumerate(names))
+    buses = tuple(Bus(f"pcie{d}", 1e9) for d in range(16))
+    many = Topology("many", gpus, buses, switches=(Switch("switch", names, 1e10),))
+    wide = Problem(graph, many, Costs([[10] * 16] * 600))
+    assert "deepplan" not in quick_methods(wide, work=10.0)
+    assert "deepplan" in quick_methods(wide, work=100.0)
 
 
 def submodel_seconds(problem, work):

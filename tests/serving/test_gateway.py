@@ -1,6 +1,7 @@
 """Gateways over stages of this process, without a cluster: what they do when stages, the ingress or the generation go."""
 
 import asyncio
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,10 +11,12 @@ from small_pipeline import batches
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
 
 from tvm_sched.errors import InputError, ServingError
-from tvm_sched_cluster.serving import ingress
+from tvm_sched_cluster.serving import gateway_models, ingress
 from tvm_sched_cluster.serving.followed_deployment import FollowedDeployment
 from tvm_sched_cluster.serving.gateway_models import DeployedPipeline, GatewayModels
 from tvm_sched_serve.failures import Busy, Refused
+from tvm_sched_serve.metrics import Metrics
+from tvm_sched_serve.watch_command import _samples, _states, _table
 
 from .conftest import asked_over_http, gateway
 from .stages_here import POISON, cluster, generation, run, x  # noqa: F401 - a fixture
@@ -126,6 +129,111 @@ def test_a_gateway_switches_with_a_rollout_which_waits_for_its_requests(cluster)
         assert float((await old)[0][0]) == 3
         await switch
         assert entry.changes == [("1", True), ("2", True), ("1", False)]
+        await entry.close(models, pipeline)
+
+    run(act())
+
+
+def test_a_switch_that_fails_is_tried_again_while_the_old_generation_serves(cluster, monkeypatch, caplog):  # noqa: F811
+    monkeypatch.setattr(gateway_models, "PAUSES", (0.0,))
+    failures = iter([ServingError("no memory"), OSError("no descriptor")])
+    served = []
+
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        models, pipeline = await entry.gateway()
+        open_now = pipeline.open
+
+        async def fail_first(previous):
+            for failure in failures:
+                served.append(float((await ask(models, 1))[0][0]))
+                raise failure
+            return await open_now(previous)
+
+        pipeline.open = fail_first
+        second = generation(2)
+        cluster.start(second, addend=10)
+        await entry.ingress.switch(second)  # it waits for the gateway
+        assert models.index()[-1].state == "READY"
+        assert float((await ask(models, 1))[0][0]) == 21
+        await entry.close(models, pipeline)
+        assert all(task.done() for task in models._switches.values())
+
+    run(act())
+    assert served == [3, 3]
+    assert caplog.text.count("the switch to version 2 is tried again") == 2
+
+
+def test_a_switch_that_fails_gives_way_to_the_next_generation_and_to_the_end(cluster, monkeypatch):  # noqa: F811
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        models, pipeline = await entry.gateway()
+        open_now, asked = pipeline.open, []
+
+        async def refuse_the_second(previous):
+            asked.append(pipeline.version)
+            if pipeline.version != "3":
+                raise ServingError("no memory")
+            return await open_now(previous)
+
+        pipeline.open = refuse_the_second
+        for number in (2, 3):
+            cluster.start(generation(number), addend=10 * number)
+            switch = asyncio.ensure_future(entry.ingress.switch(generation(number)))
+            while len(asked) < number - 1:
+                await asyncio.sleep(0)
+        await switch
+        assert asked == ["2", "3"]  # the second is not tried again: its pause would be longer than this test
+        assert float((await ask(models, 1))[0][0]) == 61
+        pipeline.changed()
+        while len(asked) < 3:
+            await asyncio.sleep(0)
+        await entry.close(models, pipeline)
+
+    monkeypatch.setattr(gateway_models, "PAUSES", (1e6,))
+    run(act())
+
+
+def test_without_places_to_wait_a_request_is_answered_or_refused(cluster):  # noqa: F811
+    async def act():
+        entry = Entry(cluster, max_in_flight=1, max_waiting=0)
+        await entry.start()
+        models, pipeline = await entry.gateway()
+        for k in range(3):
+            assert float((await ask(models, k))[0][0]) == k + 2
+        entry.stages[0].go.clear()
+        first = asyncio.ensure_future(ask(models, 1))
+        await asyncio.to_thread(entry.stages[0].begun.acquire)
+        with pytest.raises(Busy, match="0 requests wait"):
+            await ask(models, 3)
+        entry.stages[0].go.set()
+        assert float((await first)[0][0]) == 3
+        await entry.close(models, pipeline)
+
+    run(act())
+
+
+def test_metrics_count_requests_that_were_sent_again(cluster, capsys):  # noqa: F811
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        metrics = Metrics()
+        pipeline = DeployedPipeline("d", None)
+        pipeline.followed = FollowedDeployment("d", entry.look_up)
+        models = GatewayModels([pipeline], metrics.change)
+        await models.load_all()
+        counts = []
+        for value in (1, POISON):
+            await asyncio.gather(ask(models, value), return_exceptions=True)
+            counts.append(models.find("d").retried)
+            assert f'tvm_sched_retried_total{{model="d",version="1"}} {counts[-1]:.1f}' in metrics.text().decode()
+        assert counts == [0, 1]
+        (state,) = _states({}, _samples(metrics.text().decode()), math.inf)
+        assert state.retried == 1
+        heads, line = _table([state], counts=True).splitlines()
+        assert dict(zip(heads.replace(" ms", "_ms").split(), line.split(), strict=True))["retried"] == "1"
         await entry.close(models, pipeline)
 
     run(act())

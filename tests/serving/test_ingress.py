@@ -57,20 +57,21 @@ def test_a_request_that_ends_its_stage_twice_is_refused_alone(entry):
     entry(act, retries=9)
 
 
-def test_the_requests_of_a_client_that_goes_are_cancelled(entry):
+@pytest.mark.parametrize("numbers", [range(4), [1] * 4], ids=["own-numbers", "one-number-for-all"])
+def test_the_requests_of_a_client_that_goes_are_cancelled(entry, numbers):
     async def act(made, stages):
         stages[0].go.clear()
         _, endpoint = await made.describe()
         gone = asyncio.Event()
         channel = await connect(endpoint, lambda *_: None, lambda _: gone.set(), 1 << 10)
-        for k in range(4):
-            channel.send(Message("run", k, names=("x",)), [x(k)["x"]])
+        for k, number in enumerate(numbers):
+            channel.send(Message("run", number, names=("x",)), [x(k)["x"]])
         await asyncio.to_thread(stages[0].begun.acquire)
         while made.entry.in_flight < 4:
             await asyncio.sleep(0)
         channel.abort()
         await gone.wait()
-        while made.requests:
+        while made.calls:
             await asyncio.sleep(0)
         (link,) = made.stages[0].links
         sign = link._sign
@@ -80,6 +81,33 @@ def test_the_requests_of_a_client_that_goes_are_cancelled(entry):
         stages[0].go.set()
         await made.entry.idle.wait()
         assert (stages[0].ran, stages[1].ran) == ([0], [])
+
+    entry(act)
+
+
+def test_requests_with_one_number_at_once_are_all_answered_and_all_cancelled(entry):
+    async def act(made, stages):
+        answers = asyncio.Queue()
+        _, endpoint = await made.describe()
+        channel = await connect(endpoint, lambda _, *answer: answers.put_nowait(answer), lambda _: None, 1 << 10)
+        for k in (1, 2, 3):
+            channel.send(Message("run", 7, names=("x",)), [x(k)["x"]])
+        got = [await answers.get() for _ in range(3)]
+        assert [(message.kind, message.request) for message, _ in got] == [("done", 7)] * 3
+        assert sorted(float(tensors[0][0]) for _, tensors in got) == [3, 4, 5]
+        stages[0].go.clear()
+        for k in (4, 5):
+            channel.send(Message("run", 7, names=("x",)), [x(k)["x"]])
+        channel.send(Message("cancel", 7))
+        channel.send(Message("run", 8, names=("x",)), [x(6)["x"]])
+        while made.entry.in_flight < 1 or not any(number == 8 for _, number in made.calls.values()):
+            await asyncio.sleep(0)
+        stages[0].go.set()
+        message, tensors = await answers.get()
+        assert (message.kind, message.request, float(tensors[0][0])) == ("done", 8, 8)
+        await made.entry.idle.wait()
+        assert not {5, 6} & set(stages[1].ran)  # what the cancelled ones would have given it
+        channel.abort()
 
     entry(act)
 

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -17,7 +18,7 @@ from tvm_sched_cluster.serving.stage_link import (
     StageRetiredError,
 )
 from tvm_sched_cluster.serving.stage_server import StageServer
-from tvm_sched_cluster.serving.tensor_channel import Message, connect
+from tvm_sched_cluster.serving.tensor_channel import Channel, Message, connect
 
 SECONDS = 60
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -27,7 +28,7 @@ class Stage:
     """A stage that doubles its input, when it is let."""
 
     def __init__(self, limit=1 << 20):
-        self.go, self.ran, self.begun = threading.Event(), [], threading.Semaphore(0)
+        self.go, self.ran, self.begun, self.threads = threading.Event(), [], threading.Semaphore(0), []
         self.go.set()
         self.limit = limit
         self.start()
@@ -36,6 +37,7 @@ class Stage:
         self.server = StageServer(self.run, "127.0.0.1", "secret", self.limit)
 
     def run(self, *tensors):
+        self.threads.append(threading.current_thread())
         self.begun.release()
         assert self.go.wait(SECONDS)
         self.ran.append(tensors)
@@ -121,6 +123,33 @@ def test_credits_limit_what_the_stage_has_and_cancelled_requests_are_not_compute
     run(act())
 
 
+def test_messages_come_through_in_any_pieces():
+    rng = np.random.default_rng(0)
+    sizes = [0, 1, 5, 40_000, 65_535, 65_536, 65_537, 200_000, 3]
+    sent = [
+        (Message("run", number), [rng.integers(0, 256, size).astype(np.uint8), X[:size]])
+        for number, size in enumerate(sizes)
+    ]
+    for largest in (50, 4096, 100_000, 1 << 20):
+        content, found = [], []
+        sender = Channel(None, None, 0)
+        sender._transport = SimpleNamespace(writelines=lambda parts, to=content: to.extend(map(bytes, parts)))
+        for message, tensors in sent:
+            sender.send(message, tensors)
+        content = memoryview(b"".join(content))
+        receiver = Channel(lambda _, message, tensors, to=found: to.append((message, tensors)), None, 1 << 20)
+        while len(content):
+            buffer = receiver.get_buffer(-1)
+            count = min(len(buffer), len(content), int(rng.integers(1, largest + 1)))
+            buffer[:count] = content[:count]
+            content = content[count:]
+            receiver.buffer_updated(count)
+        assert [message.request for message, _ in found] == list(range(len(sizes)))
+        for (_, given), (_, received) in zip(sent, found, strict=True):
+            for one, other in zip(given, received, strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
 def test_a_lost_stage_says_what_it_was_computing_and_the_link_finds_the_next(stage, run):
     async def act():
         link = stage.link()
@@ -143,7 +172,31 @@ def test_a_lost_stage_says_what_it_was_computing_and_the_link_finds_the_next(sta
     run(act())
 
 
-def test_a_stage_that_hangs_is_given_up(stage, run):
+def test_short_runs_need_no_other_thread_and_are_told_before_they_begin(stage, run):
+    async def act():
+        link = stage.link()
+        for k in range(20):
+            np.testing.assert_array_equal((await link.run([X + k]))[0][0], 2 * (X + k))
+        stage.server._recent._seconds.extend([1e-5] * 20)  # on a busy machine they may have taken longer
+        stage.go.clear()
+        call = asyncio.ensure_future(link.run([X]))
+        while not link.links[0]._begun:
+            await asyncio.sleep(0)
+        await asyncio.to_thread(lambda: [stage.begun.acquire() for _ in range(21)])
+        assert stage.threads[0] != stage.threads[-1] == stage.server._thread
+        link.links[0]._channel.abort()
+        with pytest.raises(StageLostError) as lost:
+            await call
+        assert lost.value.running
+        stage.go.set()
+        np.testing.assert_array_equal((await link.run([X]))[0][0], 2 * X)
+        await link.close()
+
+    run(act())
+
+
+@pytest.mark.parametrize("runs", [0, 20], ids=["in-its-thread", "in-the-thread-that-sends"])
+def test_a_stage_that_hangs_is_given_up(stage, run, runs):
     async def act():
         ended = asyncio.Event()
 
@@ -152,6 +205,7 @@ def test_a_stage_that_hangs_is_given_up(stage, run):
             ended.set()
 
         link = stage.link(hang=0.2, give_up=give_up)
+        stage.server._recent._seconds.extend([1e-5] * runs)
         stage.go.clear()
         with pytest.raises(StageLostError) as lost:
             await link.run([X])

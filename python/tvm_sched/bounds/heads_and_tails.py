@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .._library import function
+
 Array = npt.NDArray[np.float64]
 
 THRESHOLDS = 256
@@ -49,7 +51,8 @@ def between_ends(work: Array, start: Side, after: Side, weights: Array) -> Devic
     """Bound the latency by operators that start late and are followed by much.
 
     Proof: Lemmas 2 and 4 of ``docs/proofs/device_work.md``. The sets tried are the operators of at least some head and some
-    tail: up to `THRESHOLDS` heads, and all tails. O(THRESHOLDS x operators x devices).
+    tail: up to `THRESHOLDS` heads, and all tails. O(THRESHOLDS x operators x devices). The search is in
+    ``cpp/search/work_between_ends.cc``.
 
     Parameters
     ----------
@@ -63,35 +66,22 @@ def between_ends(work: Array, start: Side, after: Side, weights: Array) -> Devic
     order = np.argsort(-after.elsewhere, kind="stable")
     starts = np.unique(start.elsewhere[np.isfinite(start.elsewhere)])
     most = min(THRESHOLDS, max(8, MOST_WORK // (len(work) * len(weights))), len(starts))
-    best = _NOBODY
-    for s in _sample_values(starts, most):
-        late = order[start.elsewhere[order] >= s]
-        before_first, latest = _least_sum(start, late, weights)
-        after_last, longest = _least_sum(after, late, weights)
-        bound = before_first + np.cumsum(work[late]) + after_last
-        counted = np.where(bound > (latest + longest) * (1 + ROUNDING), bound, 0.0)
-        last = int(counted.argmax())
-        if counted[last] > best.ns:
-            best = DeviceTime(float(counted[last]), late[: last + 1])
-    return best
-
-
-def _least_sum(side: Side, chosen: npt.NDArray[np.int64], weights: Array) -> tuple[Array, Array]:
-    """Return, for each prefix of ``chosen``, the least weighted sum of one time for each device, and the largest time in it.
-
-    The heaviest devices count as those that run seeds; the others have different operators.
-    """
-    weights = np.sort(weights)[::-1]
-    largest = np.minimum.accumulate(side.anywhere[chosen])
-    total = weights[: side.seeds].sum() * largest
-    left = side.elsewhere[chosen]
-    for weight in weights[side.seeds :]:
-        least = np.minimum.accumulate(left)
-        # `least` is the next smallest value of each prefix; `left` becomes what remains of the prefix without it.
-        left = np.maximum(left, np.concatenate([[np.inf], least[:-1]]))
-        largest = np.where(np.isfinite(least), least, largest)
-        total = total + weight * largest
-    return total, largest
+    thresholds = _sample_values(starts, most)
+    strongest = function("tvm_sched.work_between_ends")(
+        np.ascontiguousarray(work, dtype=np.float64),
+        np.stack([start.anywhere, start.elsewhere]),
+        np.stack([after.anywhere, after.elsewhere]),
+        np.array([start.seeds, after.seeds], dtype=np.int64),
+        np.sort(weights)[::-1].copy(),
+        order,
+        thresholds,
+        ROUNDING,
+    )
+    ns, threshold, count = np.from_dlpack(strongest).tolist()
+    if not ns:
+        return _NOBODY
+    late = order[start.elsewhere[order] >= thresholds[int(threshold)]]
+    return DeviceTime(ns, late[: int(count)])
 
 
 def device_weights(best: Array, rounds: int = 60) -> Array:
@@ -141,10 +131,12 @@ def several_in_turn(busy: Array, start: Array, after: Array, devices: int) -> De
     best = _NOBODY
     if len(busy) <= devices:
         return best
+    order = np.argsort(-busy, kind="stable")
+    tails = after[order]
     for s in _sample_values(start, WINDOWS):
+        late = start[order] >= s
         for a in _sample_values(after, WINDOWS):
-            inside = np.flatnonzero((start >= s) & (after >= a))
-            longest = inside[np.argsort(-busy[inside], kind="stable")]
+            longest = order[late & (tails >= a)]
             rounds = np.arange(1, (len(longest) - 1) // devices + 1)
             if len(rounds):
                 total = np.concatenate([[0.0], np.cumsum(busy[longest])])

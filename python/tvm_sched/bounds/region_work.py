@@ -70,12 +70,10 @@ def work_delays(
     delays = Delays()
     for delay in extra:
         delays.add(delay)
-    left = EFFORT // len(problem.topology.devices) ** 2
     times: dict[bytes, float] = {}
-    for u, v, members in regions_between(problem, source, WIDEST):
-        left -= len(members)
+    for u, v, members in regions_between(problem, source, WIDEST, EFFORT // len(problem.topology.devices) ** 2):
         ns = best.get((u, v), 0.0)
-        if members and left >= 0:
+        if members:
             region = WorkRegion(problem, u, members, work, delays)
             if region.key not in times:
                 times[region.key] = region.least_time()

@@ -279,8 +279,9 @@ class _Recorder:
 
     @cached_property
     def _members(self) -> dict[tuple[int, int], list[int]]:
-        relaxation = self.relaxation
-        return {(u, v): between for u, v, between in regions_between(relaxation.problem, relaxation.source, WIDEST)}
+        relaxation, ends = self.relaxation, {(delay.first, delay.last) for delay in self.relaxation.delays}
+        regions = regions_between(relaxation.problem, relaxation.source, WIDEST)
+        return {(u, v): between for u, v, between in regions if (u, v) in ends}
 
     def _inside(self, i: int) -> list[int]:
         """Return the other delays within the region of the ``i``-th."""

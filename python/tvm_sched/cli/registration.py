@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import typer
 from rich.markup import escape
@@ -29,7 +29,9 @@ from .interrupt import watch
 from .option_groups import group_parameters, parameters_of
 from .output import BAD_INPUT, FAILURE, INTERRUPTED, Debug, Json, Output
 from .schema import RESULTS, ResultType
+from .staying_process import run_in_fork, seconds_to_stay
 
+T = TypeVar("T")
 _WRONG_NAMES = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
 """Errors of the system that mean a wrong file name from the user."""
 
@@ -55,10 +57,7 @@ class LateCommand(TyperCommand):
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         """Parse the arguments; a command that works apart does so in its child process."""
         _begin(self.apart)
-        try:
-            self._complete()
-        except TvmSchedError as error:
-            _end(Output(), error, debug=False)
+        _or_end(self._complete)
         return super().make_context(*args, **kwargs)
 
     @property
@@ -170,10 +169,21 @@ def _begin(apart: bool) -> None:
     if not _own_process:
         return
     if apart and can_fork():
-        status = fork_child()
+        seconds = _or_end(seconds_to_stay)
+        status = run_in_fork(seconds) if seconds else None
+        if status is None:
+            status = fork_child()
         if status is not None:
             _end_as_child(Output(), status)
     watch()
+
+
+def _or_end(work: Callable[[], T]) -> T:
+    """Return what the work returns, or end the process with its error's message."""
+    try:
+        return work()
+    except TvmSchedError as error:
+        _end(Output(), error, debug=False)
 
 
 def _end_as_child(out: Output, status: int) -> NoReturn:

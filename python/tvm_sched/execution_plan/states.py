@@ -46,7 +46,7 @@ class States:
 
     def place(self, steps: list[Step], kernels: list[Step]) -> list[Step]:
         """Return the steps, in which states are read from the devices that store them and not loaded from the host."""
-        moved = {id(step): step for step in steps if step.kind == "copy" and step.outputs[0].tensor in self.home}
+        moved = {id(step): step for step in steps if self._brings_state(step)}
         for step in steps:
             step.waits = [other for other in step.waits if id(other) not in moved]
             step.after = _without(step.after, moved)
@@ -55,6 +55,11 @@ class States:
                 if key.tensor in self.home and key.device != self.home[key.tensor]:
                     kernel.waits.append(self._copy(key))
         return [*(step for step in steps if id(step) not in moved), *self._copies.values()]
+
+    def _brings_state(self, step: Step) -> bool:
+        """Return whether a step brings a state from the host: a copy, or with storage a read of a file."""
+        brought = {"copy": step.outputs, "read": step.inputs}.get(step.kind, [])
+        return any(key.tensor in self.home for key in brought)
 
     def _copy(self, key: BufferKey) -> Step:
         if key not in self._copies:

@@ -5,7 +5,7 @@ from .costs import FORBIDDEN, Costs, Uncertainty
 from .cpu_presets import MEASURED, cpu_topology
 from .decoder_config import DecoderConfig
 from .demand import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, multiprocessors_of
-from .generation import generation_problem
+from .generation import generation_problem, restrict_to_devices
 from .graph import GraphIndex, Operator, OpGraph, Tensor
 from .merge import merge_graphs, merge_problems, merge_scenarios, problems_of_models
 from .problem import Problem, graph_on, problem_of
@@ -66,5 +66,6 @@ __all__ = [
     "problem_of",
     "problems_of_models",
     "read_topology",
+    "restrict_to_devices",
     "write_topology",
 ]

@@ -74,8 +74,8 @@ def generation_problem(
     pairs = _pairs(prefill.graph, decode.graph, carried, steps)
     carries = {pair.tensor for pair in pairs}
     inputs = [t for t in decode.graph.tensors if t.kind == "input" and t.name not in carries]
-    step = _restrict_to_devices(decode, decode_devices, carries, [tensor.name for tensor in inputs])
-    parts = _parts(_restrict_to_devices(prefill, prefill_devices), step, pairs, steps)
+    step = restrict_to_devices(decode, decode_devices, carries, [tensor.name for tensor in inputs])
+    parts = _parts(restrict_to_devices(prefill, prefill_devices), step, pairs, steps)
     operators: list[Operator] = []
     outputs: list[str] = []
     costs: list[Costs] = []
@@ -181,13 +181,26 @@ def _variants(parts: Sequence[_Part]) -> Variants | None:
     return Variants(groups, concatenate_costs([variants.costs for _, variants in known])) if groups else None
 
 
-def _restrict_to_devices(
+def restrict_to_devices(
     problem: Problem, devices: Collection[str], carried: Collection[str] = (), from_before: Collection[str] = ()
 ) -> Problem:
     """Restrict a problem to some devices, and to alternatives without parameters of their own.
 
     Tensors ``carried`` and ``from_before`` come from the part before. An operator may read host memory directly if it reads
     other host tensors, but none that is ``carried``: the latency of that is unknown.
+
+    Raises
+    ------
+    InputError
+        The topology has no device of such a name.
+    ProblemError
+        An operator can run on none of the devices.
+
+    Examples
+    --------
+    >>> from tvm_sched.problem import restrict_to_devices
+    >>> (restrict_to_devices(problem, ["gpu1"]).costs.operator_ns[0] < 2**62).tolist()
+    [False, True]
     """
     names = [device.name for device in problem.topology.devices]
     if unknown := sorted(set(devices) - set(names)):

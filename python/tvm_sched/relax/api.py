@@ -33,6 +33,7 @@ from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, ge
 from .model_loading import load_model, open_model
 from .options import CompileOptions
 from .passes import build_functions, compile_target, decision_passes, pass_list, problem_passes
+from .place.restrict_devices import RestrictDevices
 from .profiling.slow_kernels import slow_kernels
 from .toolchain.failures import explained
 from .toolchain.linking import load_executable
@@ -138,6 +139,10 @@ class ModelWithPlans(Protocol):
         """Make the module of a plan."""
         ...
 
+    def devices_of(self, shapes: Any) -> Sequence[str]:
+        """Return the names of the devices that may compute a plan; none: all."""
+        ...
+
 
 def compile(
     model: Any,
@@ -208,8 +213,9 @@ def compile(
             imported = source.import_with(static, frozen)
             report("lowering to kernels", 0, 0)
             fixed = schedule if len(combinations) == 1 else None
+            devices = source.devices_of(static) if isinstance(source, ModelWithPlans) else ()
             with report_to(report):
-                mods.append(values.share(decide(imported, chosen, report, schedule=fixed)))
+                mods.append(values.share(decide(imported, chosen, report, schedule=fixed, devices=devices)))
         if progress:
             progress("compiling kernels", 0, 0)
         embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
@@ -322,9 +328,17 @@ def decide(
     *,
     schedule: Schedule | None = None,
     plan: PipelinePlan | None = None,
+    devices: Sequence[str] = (),
 ) -> tvm.IRModule:
-    """Lower a model to kernels and schedule it; the module's attributes hold the problem and the schedule or plan."""
-    passes = [*problem_passes(options, progress), *decision_passes(options, progress, schedule=schedule, plan=plan)]
+    """Lower a model to kernels and schedule it; the module's attributes hold the problem and the schedule or plan.
+
+    ``devices`` are the only ones that may compute it; none: all.
+    """
+    passes = [
+        *problem_passes(options, progress),
+        *([RestrictDevices(devices)] if devices else []),
+        *decision_passes(options, progress, schedule=schedule, plan=plan),
+    ]
     return tvm.transform.Sequential(passes)(model_with_name(imported))
 
 

@@ -26,7 +26,7 @@ from ..runtime.artifact import move_artifact
 from ..schedule import Schedule
 
 _ARTIFACT, _PARAMETERS = "artifact.so", "artifact.safetensors"
-_OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE")
+_OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE", "TVM_SCHED_STAY")
 """Environment variables that do not change the result of a compilation."""
 
 

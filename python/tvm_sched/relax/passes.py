@@ -244,7 +244,7 @@ def decision_passes(
             last.append(OrderLaunches(order))
     if schedule is not None:
         return [Place(schedule=schedule), *last]
-    return [*_splitting(options), Place(options.scheduler, options.options, progress), *last]
+    return [*_splitting(options), Place(options.scheduler, options.options, progress, resident=options.resident), *last]
 
 
 def emit_passes(options: CompileOptions) -> list[tvm.transform.Pass]:

@@ -69,9 +69,9 @@ def deepplan(problem: Problem, workload: Workload, options: DeepPlanOptions) -> 
     plans = _plans_without_direct_reads(scenario, devices, options)
     best, status = plans[0][0], ENDED
     if options.direct_host_access:
-        for i, (_, plan) in enumerate(plans[:CANDIDATES]):
+        for i, (_, plan) in enumerate(plans):
             try:
-                priced = PricedSchedule.of(_choose_direct(plan, i, min(len(plans), CANDIDATES)).to_index())
+                priced = PricedSchedule.of(_choose_direct(plan, i, len(plans)).to_index())
             except KeyboardInterrupt:
                 status = INTERRUPTED
                 break
@@ -82,24 +82,29 @@ def deepplan(problem: Problem, workload: Workload, options: DeepPlanOptions) -> 
 def _plans_without_direct_reads(
     scenario: Scenario, devices: list[int], options: DeepPlanOptions
 ) -> list[tuple[PricedSchedule, _LoadingPlan]]:
-    """Return the plans without optional direct reads that fit into memory, the fastest first.
+    """Return the best `CANDIDATES` plans without optional direct reads that fit into memory, the fastest first.
 
     Raises
     ------
     InfeasibleError
         There is none.
     """
-    plans = [plan for d in devices for plan in _loading_plans(scenario, d, options)]
-    priced = [(PricedSchedule.of(plan.run().to_index()), plan) for plan in plans]
-    if not priced:
+    best: list[tuple[PricedSchedule, _LoadingPlan]] = []
+    misfit: PricedSchedule | None = None
+    for d in devices:
+        for plan in _loading_plans(scenario, d, options):
+            priced = PricedSchedule.of(plan.run().to_index())
+            if priced.fits:
+                best = sorted([*best, (priced, plan)], key=lambda entry: entry[0].latency_ns)[:CANDIDATES]
+            elif misfit is None or priced.shortfall < misfit.shortfall:
+                misfit = priced
+    if best:
+        return best
+    if misfit is None:
         raise InfeasibleError("no single device can run the model: each lacks a latency for some operator")
-    fitting = [entry for entry in priced if entry[0].fits]
-    if not fitting:
-        least = min((entry[0] for entry in priced), key=lambda p: p.shortfall)
-        raise InfeasibleError(
-            f"no single device can run the model: {least.device!r} is short of {least.shortfall} bytes of memory"
-        )
-    return sorted(fitting, key=lambda entry: entry[0].latency_ns)
+    raise InfeasibleError(
+        f"no single device can run the model: {misfit.device!r} is short of {misfit.shortfall} bytes of memory"
+    )
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def pipelined(problem: Problem, workload: Workload, options: PipelinedOptions) -
         No device can run all operators within its memory; the message gives the least shortfall.
     """
     scenario = workload.scenario(problem)
-    answers: list[tuple[int, int, ScheduleIndex]] = []
+    best: ScheduleIndex | None = None
     refusals: list[tuple[int, str]] = []
     for d, device in enumerate(scenario.topology.devices):
         if (scenario.costs.operator_ns[:, d] == FORBIDDEN).any():
@@ -49,11 +49,11 @@ def pipelined(problem: Problem, workload: Workload, options: PipelinedOptions) -
         short = shortfalls(index)[d]
         if short > 0:
             refusals.append((short, f"{device.name!r} is short of {short} bytes of memory"))
-        else:
-            answers.append((index.times.latency_ns, d, index))
-    if not answers:
+        elif best is None or index.times.latency_ns < best.times.latency_ns:
+            best = index
+    if best is None:
         raise InfeasibleError(f"no single device can run the model: {min(refusals)[1]}")
-    return min(answers, key=lambda answer: answer[:2])[2].to_schedule()
+    return best.to_schedule()
 
 
 def in_order_of_use(scenario: Scenario, device: int) -> ScheduleIndex:

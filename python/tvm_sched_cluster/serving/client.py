@@ -24,7 +24,7 @@ from .actor_names import NAMESPACE, ingress_name
 from .deployment import Generation, check_inputs
 from .deployment_lifecycle import unknown
 from .ray_connection import connect
-from .tensor_channel import Array, Channel, Endpoint, Message, error_of, tensor_bytes
+from .tensor_channel import Array, Channel, Endpoint, Message, error_of, new_event_loop, tensor_bytes
 from .tensor_channel import connect as open_channel
 
 _GRACE_SECONDS = 5.0
@@ -44,7 +44,7 @@ class _Connection:
         self._limit = tensor_bytes([(tensor.dtype, tensor.shape) for tensor in generation.manifest.outputs])
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Future[list[Array]]] = {}
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="tvm-sched-client", daemon=True)
         self._thread.start()
         self.closed = False

@@ -21,8 +21,8 @@ from .tensor_channel import Array, Channel, Endpoint, Message, connect, error_of
 LOG = logging.getLogger("tvm_sched.serve")
 _GENERATION_BYTES = 256 << 20
 _ANSWER_SECONDS = 10.0
-_PAUSES = (0.1, 0.5, 2.0, 10.0, 30.0)
-"""Seconds between looks for the ingress, which start a process each; the last from then on."""
+PAUSES = (0.1, 0.5, 2.0, 10.0, 30.0)
+"""Seconds between attempts to find the ingress (each starts a process), or to switch; the last from then on."""
 
 
 class FollowedDeployment:
@@ -115,7 +115,7 @@ class FollowedDeployment:
             assert self._channel is not None
             await self._channel.ended.wait()
             LOG.warning("deployment %s: the connection to its ingress broke", self.name)
-            for pause in itertools.chain(_PAUSES, itertools.repeat(_PAUSES[-1])):
+            for pause in itertools.chain(PAUSES, itertools.repeat(PAUSES[-1])):
                 try:
                     await self._follow(endpoint)
                     break

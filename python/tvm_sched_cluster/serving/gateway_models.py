@@ -6,17 +6,18 @@ The gateway is the server of `tvm_sched_serve`; here is what stands in for artif
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import logging
 import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from tvm_sched.errors import BusyError, FatalRequestError, InputError, TvmSchedError
+from tvm_sched.errors import BusyError, FatalRequestError, InputError
 from tvm_sched.pipeline import Manifest
-from tvm_sched.runtime import ScheduledModule
 from tvm_sched_serve.datatypes import DATATYPES, Array, TensorType
 from tvm_sched_serve.execution_queue import ExecutionQueue, QueueOptions, Waiting
 from tvm_sched_serve.failures import Busy, Failed, Refused, RequestError
@@ -24,7 +25,7 @@ from tvm_sched_serve.repository import Models, OnChange, Queue
 from tvm_sched_serve.served_model import ServedModel
 
 from .deployment import load_deployment
-from .followed_deployment import FollowedDeployment, FollowedDirectory
+from .followed_deployment import PAUSES, FollowedDeployment, FollowedDirectory
 from .ingress_lookup import look_up
 from .local_stage import LocalStage
 from .pipeline_entry import Deadline, PipelineEntry, remote_stages
@@ -38,9 +39,7 @@ class PipelineQueue(ExecutionQueue):
 
     def __init__(self, version: str, entry: PipelineEntry) -> None:
         deployment = entry.deployment
-        options = QueueOptions(
-            instances=deployment.places, places=max(deployment.max_waiting, 1), timeout=deployment.timeout
-        )
+        options = QueueOptions(instances=deployment.places, places=deployment.max_waiting, timeout=deployment.timeout)
         super().__init__(_model(deployment.name, version, entry.manifest), options)
         self.entry = entry
         self.successor: PipelineQueue | None = None
@@ -48,6 +47,11 @@ class PipelineQueue(ExecutionQueue):
         self.drained: Callable[[], None] = lambda: None
         """Called when the last request was answered."""
         self._runs: set[asyncio.Task[None]] = set()
+
+    @property
+    def retried(self) -> int | None:
+        """Return how often a request was sent again because its stage was lost."""
+        return self.entry.counts["retried"]
 
     def replaced_by(self, queue: PipelineQueue) -> None:
         """Send requests to the next generation if they lose their stage."""
@@ -191,7 +195,8 @@ class GatewayModels(Models):
     def __init__(self, pipelines: Sequence[Pipeline], on_change: OnChange) -> None:
         super().__init__(on_change)
         self._pipelines: dict[str, Pipeline] = {}
-        self._loads: set[asyncio.Task[None]] = set()
+        self._switches: dict[str, asyncio.Task[None]] = {}
+        """To another generation, by the pipeline's name; those that failed are tried again."""
         for pipeline in pipelines:
             if pipeline.name in self._pipelines:
                 raise InputError(f"two pipelines have the name {pipeline.name!r}")
@@ -212,16 +217,27 @@ class GatewayModels(Models):
         queue = await self._pipelines[name].open(previous if isinstance(previous, PipelineQueue) else None)
         return {queue.model.version: queue}
 
-    def _changed(self, name: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._reload(name))
-        self._loads.add(task)
-        task.add_done_callback(self._loads.discard)
+    async def drain(self) -> None:
+        """Switch no more, and wait until every request is answered."""
+        for switch in self._switches.values():
+            switch.cancel()
+        await super().drain()
 
-    async def _reload(self, name: str) -> None:
-        try:
-            await self.load(name)
-        except (RequestError, TvmSchedError) as error:
-            LOG.error("model %s: %s", name, error)
+    def _changed(self, name: str) -> None:
+        if name in self._switches:  # to a generation that is not served any more
+            self._switches[name].cancel()
+        self._switches[name] = asyncio.get_running_loop().create_task(self._switch(name))
+
+    async def _switch(self, name: str) -> None:
+        """Serve the pipeline's generation of now; try again until it succeeds. Until then the earlier one serves."""
+        for pause in itertools.chain(PAUSES, itertools.repeat(PAUSES[-1])):
+            with contextlib.suppress(RequestError):  # `load` logs why
+                await self.load(name)
+                return
+            LOG.warning(
+                "model %s: the switch to version %s is tried again in %g s", name, self._pipelines[name].version, pause
+            )
+            await asyncio.sleep(pause)
 
 
 def pipelines_of(sources: Sequence[str], address: str | None) -> list[Pipeline]:
@@ -255,4 +271,4 @@ def _model(name: str, version: str, manifest: Manifest) -> ServedModel:
     )
     shapes = frozenset({tuple(tensor.shape for tensor in inputs)})
     module: Any = None  # the queue takes requests to the stages
-    return ServedModel(name, version, cast(ScheduledModule, module), inputs, outputs, shapes)
+    return ServedModel(name, version, module, inputs, outputs, shapes)

@@ -9,7 +9,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import msgspec
@@ -51,7 +51,8 @@ class Ingress:
         self._serve(now, RayDirectory(now))
         self.endpoint: Endpoint | None = None
         self.opening = asyncio.Lock()
-        self.requests: dict[tuple[Channel, int], asyncio.Task[None]] = {}
+        self.calls: dict[asyncio.Task[None], tuple[Channel, int | None]] = {}
+        """What is done for clients and gateways: for whom, and the number of a request. Clients choose the numbers."""
         self.followers: dict[Channel, int] = {}
         """Generation that each gateway has switched to."""
         self.switched = asyncio.Condition()
@@ -114,22 +115,26 @@ class Ingress:
         return Channel(self._receive, self._gone, tensor_bytes(tensors), self.token)
 
     def _receive(self, channel: Channel, message: Message, tensors: list[Array]) -> None:
-        key = channel, message.request
         if message.kind == "run":
-            self._begin(key, self._run(channel, message, tensors))
-        elif message.kind == "cancel" and key in self.requests:
-            self.requests[key].cancel()
+            self._begin(channel, message.request, self._run(channel, message, tensors))
+        elif message.kind == "cancel":
+            self._cancel(lambda owner, number: (owner, number) == (channel, message.request))
         elif message.kind == "follow":
             self.followers[channel] = self.generation.number
             channel.send(*self._serves(message.request))
         elif message.kind == "switched":
-            self._begin(key, self._switched(channel, message.request))
+            self._begin(channel, None, self._switched(channel, message.request))
         elif message.kind in ("find", "end", "why"):
-            self._begin(key, self._tell(channel, message))
+            self._begin(channel, None, self._tell(channel, message))
 
-    def _begin(self, key: tuple[Channel, int], work: Any) -> None:
-        self.requests[key] = asyncio.ensure_future(work)
-        self.requests[key].add_done_callback(lambda _: self.requests.pop(key, None))
+    def _begin(self, channel: Channel, number: int | None, work: Coroutine[Any, Any, None]) -> None:
+        call = asyncio.get_running_loop().create_task(work)
+        self.calls[call] = channel, number
+        call.add_done_callback(self.calls.pop)
+
+    def _cancel(self, which: Callable[[Channel, int | None], bool]) -> None:
+        for call in [call for call, of in self.calls.items() if which(*of)]:
+            call.cancel()
 
     async def _switched(self, channel: Channel, generation: int | None) -> None:
         """Note that a gateway has switched; None: that it has gone."""
@@ -165,11 +170,9 @@ class Ingress:
 
     def _gone(self, channel: Channel) -> None:
         """Cancel the requests of a client that went."""
-        for (owner, _), task in list(self.requests.items()):
-            if owner is channel:
-                task.cancel()
+        self._cancel(lambda owner, _: owner is channel)
         if channel in self.followers:
-            self._begin((channel, -1), self._switched(channel, None))
+            self._begin(channel, None, self._switched(channel, None))
 
     async def _run(self, channel: Channel, message: Message, tensors: list[Array]) -> None:
         try:

@@ -7,6 +7,7 @@ other. Whoever connects sends the deployment's token first.
 from __future__ import annotations
 
 import asyncio
+import functools
 import hmac
 import math
 import socket
@@ -24,8 +25,8 @@ Array = np.ndarray[Any, Any]
 _LENGTH = struct.Struct("<I")
 _FIELD_BYTES, _HELLO_BYTES = 1 << 16, 1 << 10
 _SOCKET_BYTES = 4 << 20
-_JOINED_BYTES = 64 << 10
-"""Tensors of no more bytes are copied behind their fields: one call and one packet cost less than two."""
+_RECEIVE_BYTES = 64 << 10
+"""Messages that are smaller are received together, and their tensors copied."""
 _DEAD_MILLISECONDS = 3000
 """A machine that acknowledges nothing for so long is taken for dead; a stopped process is not, since its machine does."""
 _ERRORS = {error.__name__: error for error in (BusyError, FatalRequestError, InputError, ServingError)}
@@ -56,6 +57,14 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     seconds: float = 0.0
     names: tuple[str, ...] = ()
     tensors: tuple[TensorType, ...] = ()
+
+
+_ENCODER, _DECODER = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Message)
+
+
+@functools.cache
+def _name(dtype: np.dtype[Any]) -> str:
+    return dtype.name
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -91,6 +100,7 @@ class Channel(asyncio.BufferedProtocol):
         self._receive, self._lost, self._limit, self._token = receive, lost, limit, token
         self._buffers = self._read()
         self._view = next(self._buffers)
+        self._received = memoryview(bytearray(_RECEIVE_BYTES))
         self.ended = asyncio.Event()
         self._transport: asyncio.Transport | None = None
         self._aborted = False
@@ -103,6 +113,7 @@ class Channel(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is of another class
+        self._transport.set_write_buffer_limits(0)  # uvloop would send at the end of its turn, after a run here
         found = transport.get_extra_info("socket")
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             found.setsockopt(socket.SOL_SOCKET, option, _SOCKET_BYTES)
@@ -117,12 +128,24 @@ class Channel(asyncio.BufferedProtocol):
         self._lost(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return where the next bytes belong."""
-        return self._view
+        """Return where the next bytes belong: what remains of a large tensor is received in its place."""
+        return self._view if len(self._view) >= _RECEIVE_BYTES else self._received
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes."""
-        self._view = self._view[nbytes:]
+        if len(self._view) >= _RECEIVE_BYTES:
+            self._fill(nbytes)
+            return
+        content = self._received[:nbytes]
+        while len(content) and not self._aborted:
+            count = min(len(content), len(self._view))
+            self._view[:count] = content[:count]
+            content = content[count:]
+            self._fill(count)
+
+    def _fill(self, count: int) -> None:
+        """Note that bytes of the next buffer are there."""
+        self._view = self._view[count:]
         try:
             while not len(self._view):
                 self._view = next(self._buffers)
@@ -134,16 +157,15 @@ class Channel(asyncio.BufferedProtocol):
         if self.closed or self._transport is None:
             return
         arrays = [np.ascontiguousarray(tensor) for tensor in tensors]
-        types = tuple(TensorType(array.dtype.name, array.shape) for array in arrays)
-        fields = msgspec.msgpack.encode(msgspec.structs.replace(message, tensors=types))
+        if arrays:
+            types = tuple([TensorType(_name(array.dtype), array.shape) for array in arrays])
+            message = Message(
+                message.kind, message.request, message.text, message.seconds, message.names, types
+            )  # `structs.replace` takes five times as long
+        fields = _ENCODER.encode(message)
         head = _LENGTH.pack(len(fields)) + fields
         parts = [array.reshape(-1).view(np.uint8).data for array in arrays if array.nbytes]
-        if sum(part.nbytes for part in parts) <= _JOINED_BYTES:
-            self._transport.write(b"".join((head, *parts)))
-            return
-        self._transport.write(head)
-        for part in parts:
-            self._transport.write(part)
+        self._transport.writelines((head, *parts))
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -162,7 +184,7 @@ class Channel(asyncio.BufferedProtocol):
                 raise ValueError
             fields = bytearray(size)
             yield memoryview(fields)
-            message = msgspec.msgpack.decode(fields, type=Message)
+            message = _DECODER.decode(fields)
             if not allowed:
                 if (
                     message.kind != "hello"
@@ -213,6 +235,15 @@ async def connect(
         raise ConnectionError(f"{endpoint.host} does not answer") from None
     channel.send(Message("hello", text=endpoint.token))
     return channel
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop for connections: uvloop's if it is installed, which takes a third less time."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def failed(request: int, error: TvmSchedError) -> Message:

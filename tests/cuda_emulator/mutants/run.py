@@ -133,7 +133,8 @@ def build(mutant: Mutant, folder: Path) -> dict[str, str]:
         return {"PYTHONPATH": str(overlay)}
     source, made = folder / mutant.path.name, folder / f"{mutant.path.stem}.o"
     source.write_text(mutant.changed())
-    known = f"CMakeFiles/tvm_sched_objects.dir/{mutant.file}.o"
+    target = "bindings" if mutant.file.startswith(("cpp/ffi/", "cpp/kernels/cuda/")) else "objects"
+    known = f"CMakeFiles/tvm_sched_{target}.dir/{mutant.file}.o"
     compile_it = command_of(known).replace(str(mutant.path), str(source)).replace(known, str(made))
     library = folder / "libtvm_sched.so"
     link = command_of(str(LIBRARIES / "libtvm_sched.so")).replace(known, str(made))

@@ -138,14 +138,15 @@ def _qlinear_concat(values: list[Any], attributes: dict[str, Any]) -> Results:
 
 def _matmul_nbits(values: list[Any], attributes: dict[str, Any]) -> Results:
     """Weights (N, blocks, bytes), several to a byte, the lowest bits first; so are the zero points of a row's blocks."""
-    a, packed, scales, zeros = values
+    a, packed, scales, zeros, *order = values
     size, rows, block, bits = (attributes[name] for name in ("K", "N", "block_size", "bits"))
     count, mask = 8 // bits, (1 << bits) - 1
     k = np.arange(size)
     blocks, places = k // block, k % block
     whole = (packed[:, blocks, places // count] >> (bits * (places % count))) & mask
-    points = (zeros.reshape(rows, -1)[:, blocks // count] >> (bits * (blocks % count))) & mask
-    weights = _real(whole, scales.reshape(rows, -1)[:, blocks], points)
+    groups = order[0] if order else blocks
+    points = (zeros.reshape(rows, -1)[:, groups // count] >> (bits * (groups % count))) & mask
+    weights = _real(whole, scales.reshape(rows, -1)[:, groups], points)
     return [(a.astype(np.float64) @ weights.T).astype(np.float32)]
 
 

@@ -162,11 +162,25 @@ _TEN = [_u8(3, 40), _scale(0.02), _point(120)]
          {"K": 60, "N": 7, "bits": 4, "block_size": 32}),
         ("MatMulNBits", [_f(3, 60), _u8(7, 2, 8), _f(14), _u8(7)], [0], 1e-5,
          {"K": 60, "N": 7, "bits": 2, "block_size": 32}),
+        ("MatMulNBits", [_f(3, 60), _u8(7, 2, 16), _f(14), _u8(7), np.arange(60, dtype="int32") * 7 % 2], [0], 1e-5,
+         {"K": 60, "N": 7, "bits": 4, "block_size": 32}),
     ],
 )  # fmt: skip
 def test_contributed(operator: str, values: list[Any], inputs: list[int], tolerance: float, attributes: Any) -> None:
     """Results of float arithmetic in between may round to the next integer."""
     check_close(*run_both(operator, values, inputs, domain="com.microsoft", **attributes)[:2], tolerance)
+
+
+def test_groups_of_packed_weights_out_of_range_are_refused() -> None:
+    import onnx
+
+    values = [_f(3, 60), _u8(7, 2, 16), _f(14), _u8(7), np.full(60, 2, "int32")]
+    model = node_model("MatMulNBits", values, [0], 1, domain="com.microsoft", K=60, N=7, bits=4, block_size=32)
+    model.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("o0", onnx.TensorProto.FLOAT, [3, 7]))
+    with pytest.raises(
+        InputError, match=r"MatMulNBits.*g_idx does not name one of 2 groups for each of K = 60 weights"
+    ):
+        tvm_sched.relax.compile(model, "cpu1", "single")
 
 
 def test_reverse_sequence() -> None:

@@ -37,7 +37,7 @@ def timer(monkeypatch, tmp_path):
         call = 10e-6
         load = 0.0
 
-        def __call__(self, module, operators, seconds):
+        def __call__(self, module, operators, seconds, samples):
             self.asked += 1
             once = np.arange(1, len(operators) + 1) * 1e-6 * self.factor
             kernels, calls = once * np.array([[1.9], [2.0], [2.0], [9.0], [2.1]]), np.full(5, self.call)

@@ -177,20 +177,28 @@ def matmul_nbits(node: Node) -> relax.Expr:
     a, b, scales, zeros, groups, bias = (node.input(k) for k in range(6))
     bits, k, n, block = (int(node.attribute(name, 4)) for name in ("bits", "K", "N", "block_size"))
     packed, scale = constant_of(b), constant_of(scales)
-    point = constant_of(zeros)
-    if packed is None or scale is None or (zeros is not None and point is None) or groups is not None:
-        raise node.unsupported("its weights are known only when the model runs, or in another order (g_idx)")
+    point, order = constant_of(zeros), constant_of(groups)
+    if (
+        packed is None
+        or scale is None
+        or any(given is not None and known is None for given, known in ((zeros, point), (groups, order)))
+    ):
+        raise node.unsupported("its weights, or their groups (g_idx), are known only when the model runs")
     if bits not in (2, 4, 8):
         raise node.unsupported(f"its weights have {bits} bits; 2, 4 and 8 are allowed")
     blocks = -(-k // block)
-    whole = unpack(packed.reshape(n, blocks, -1), bits)[..., :block].astype("float32")
+    # The group, with one scale and zero point, of each of the k weights in a row.
+    group = np.arange(k) // block if order is None else order.reshape(-1)[:k].astype("int64")
+    if len(group) != k or group.min(initial=0) < 0 or group.max(initial=0) >= blocks:
+        raise node.unsupported(f"g_idx does not name one of {blocks} groups for each of K = {k} weights")
+    weights = unpack(packed.reshape(n, blocks, -1), bits)[..., :block].reshape(n, -1)[:, :k].astype("float32")
     if point is None:
-        whole -= float(1 << (bits - 1))
+        weights -= float(1 << (bits - 1))
     elif point.dtype.kind == "f":
-        whole -= point.reshape(n, blocks, 1).astype("float32")
+        weights -= point.reshape(n, blocks).astype("float32")[:, group]
     else:
-        whole -= unpack(point.reshape(n, -1), bits)[:, :blocks, None].astype("float32")
-    weights = (whole * scale.reshape(n, blocks, 1).astype("float32")).reshape(n, -1)[:, :k]
+        weights -= unpack(point.reshape(n, -1), bits)[:, :blocks].astype("float32")[:, group]
+    weights *= scale.reshape(n, blocks).astype("float32")[:, group]
     dtype = dtype_of(a)
     result = node.emit(relax.op.matmul(a, relax.const(np.ascontiguousarray(weights.T).astype(dtype))))
     return result if bias is None else node.emit(relax.op.add(result, bias))

@@ -56,6 +56,7 @@ def make_plan_module(
     suffix: str = "",
     about: Mapping[str, Any] | None = None,
     embed_limit: int | None = None,
+    states: Mapping[str, str] | None = None,
 ) -> tuple[tvm.runtime.Module, dict[str, Any]]:
     """Make the module that executes one schedule; return it with the values of parameters that it does not hold.
 
@@ -71,13 +72,24 @@ def make_plan_module(
         Metadata besides name and machine.
     embed_limit : int, optional
         Values of more bytes than this in all stay outside. Default: all are embedded.
+    states : mapping of str to str, optional
+        As for `lower`.
     """
     functions = kernel_names(calls.calls, claimed_functions(mod), suffix)
     values = dict(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else {}
     held = {name: values[name] for name in calls.parameters if name in values}
     name = problem.graph.name
     plan, libraries = lower(
-        mod, calls, problem, schedule, functions, name=name, backend=backend, values=tuple(held), cores=cores
+        mod,
+        calls,
+        problem,
+        schedule,
+        functions,
+        name=name,
+        backend=backend,
+        values=tuple(held),
+        cores=cores,
+        states=states,
     )
     used = {spec["name"]: held[spec["name"]] for spec in plan["parameters"] if spec["name"] in held}
     size = sum(tensor.size for tensor in problem.graph.tensors if tensor.name in used)
@@ -96,8 +108,12 @@ def make_runnable(
     kernels: Sequence[tvm.runtime.Module],
     cores: Shares | None = None,
 ) -> ScheduledModule:
-    """Make the module of one schedule for this machine's cores, with all values; ``kernels`` are linked (`link_calls`)."""
-    module = ScheduledModule(make_plan_module(mod, calls, problem, schedule, "cpu", kernels, cores)[0])
+    """Make the module of one schedule for this machine's cores, with all values; ``kernels`` are linked (`link_calls`).
+
+    Inputs that kernels update in place are states.
+    """
+    states = {call.inputs[k]: call.outputs[output] for call in calls.calls for output, k in call.in_place.items()}
+    module = ScheduledModule(make_plan_module(mod, calls, problem, schedule, "cpu", kernels, cores, states=states)[0])
     if (threads := get_compile_target(mod).threads) is not None:
         module.set_threads(threads)
     return module

@@ -25,6 +25,9 @@ LAUNCHES = "tvm_sched.launches"
 """GPU launches of each kernel, as JSON by kernel name; left by DescribeLaunches."""
 DEVICE_KIND = "tvm_sched.device_kind"
 """``"cuda"`` where LowerToKernels lowers for GPUs."""
+SAMPLES = "tvm_sched.samples"
+"""A JSON object of integers for inputs for which random numbers would be no typical run, such as positions; a model with
+such inputs has it when kernels are measured."""
 SCHEDULE = "tvm_sched.schedule"
 """The schedule (docs/formats/schedule.md), left by Place and changed by the passes after it."""
 PIPELINE = "tvm_sched.pipeline"
@@ -48,6 +51,7 @@ __all__ = [
     "PARAMETERS",
     "PIPELINE",
     "PROBLEM",
+    "SAMPLES",
     "SCHEDULE",
     "SUBMODELS",
     "TAIL",

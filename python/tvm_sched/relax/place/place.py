@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import tvm
 
 from ...errors import InputError
-from ...problem import Problem, Workload
+from ...problem import Problem, Request, Workload
 from ...progress import searching
-from ...schedule import Schedule, resolved
+from ...schedule import Schedule, requests_of, resolved
 from ...schedule.verifier import verify
 from ...schedulers import get, solve
 from ..ir.attributes import CHOICE, PARAMETERS, PROBLEM, SCHEDULE, SUBMODELS, get_problem, leave
-from ..problem.operator_graph import extract
+from ..problem.operator_graph import extract, extract_variants
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.Place")
@@ -37,6 +37,9 @@ class Place:
         Called with the current task, the number of finished parts, and the number of parts.
     schedule : Schedule, optional
         Schedule of the same problem to use instead of calling the scheduler.
+    resident : float or sequence of str, optional
+        Parameters that remain on the devices from run to run (`CompileOptions`). A model with states that kernels update in
+        place is scheduled for its further runs, in which these and the states are on the devices; others for a cold run.
 
     Examples
     --------
@@ -53,11 +56,13 @@ class Place:
         progress: Callable[[str, int, int], None] | None = None,
         *,
         schedule: Schedule | None = None,
+        resident: float | Sequence[str] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.options = dict(options or {})
         self.progress = progress
         self.schedule = schedule
+        self.resident = resident
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
@@ -65,10 +70,22 @@ class Place:
         if self.schedule is not None:
             return _with_schedule(mod, problem, _check_problem(self.schedule, problem))
         sizes, submodels = self._submodels(mod)
-        workload = Workload(submodels=None if submodels is None else tuple(map(tuple, submodels)))
+        workload = Workload(
+            requests=self._further_runs(mod, problem),
+            submodels=None if submodels is None else tuple(map(tuple, submodels)),
+        )
         with searching() if get(self.scheduler).answers_interrupt else nullcontext():
             schedule = solve(problem, workload, self.scheduler, {**sizes, **self.options}, progress=self.progress)
         return _with_schedule(mod, problem, schedule)
+
+    def _further_runs(self, mod: tvm.IRModule, problem: Problem) -> tuple[Request, ...]:
+        """Return the run after the first of a model with states that stay on a device; none for other models."""
+        kinds = {tensor.name: tensor.kind for tensor in problem.graph.tensors}
+        states = [name for name in extract_variants(mod).arguments if kinds.get(name) == "parameter"]
+        if not states:
+            return ()
+        kept = requests_of(problem, 0.0 if self.resident is None else self.resident)
+        return (Request(tuple({*states, *(name for request in kept for name in request.resident)})),)
 
     def _submodels(self, mod: tvm.IRModule) -> tuple[dict[str, Any], list[list[str]] | None]:
         """Return the sizes and submodels of `SplitByDominators`, if the scheduler's options do not set other sizes."""

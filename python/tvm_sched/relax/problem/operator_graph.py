@@ -154,6 +154,7 @@ class _Extractor:
             self.member, self.owner = self.members.get(binding.var), self.owned.get(binding.var)
             self.values[binding.var] = self._bind(binding)
         result = self._value(body.body, "the result of main")
+        self._keep_states()
         flat = tuple(dict.fromkeys(flatten(result)))
         if None in flat:
             raise InputError(
@@ -162,6 +163,14 @@ class _Extractor:
         graph = OpGraph(plain(model_name(self.mod)), tuple(self.operators), tuple(self.tensors.values()), flat)
         groups, calls = self.alternatives.finish()
         return Extraction(graph, self.calls, self.arguments, self.parameters, result, groups, calls, self.parts)
+
+    def _keep_states(self) -> None:
+        """Make inputs that kernels update in place parameters: they stay on a device from run to run."""
+        for call in self.calls:
+            for position in call.in_place.values():
+                tensor = self.tensors[call.inputs[position]]
+                if tensor.kind == "input":
+                    self.tensors[tensor.name] = msgspec.structs.replace(tensor, kind="parameter")
 
     def _argument(self, variable: relax.Var, ty: Any, name: str, parameter: bool, path: tuple[int, ...]) -> Any:
         if isinstance(ty, relax.TupleType):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ from ...runtime.tensors import random_value
 from ...schedulers import solve
 from ..codegen.cpu.kernel_objects import compiler_digest
 from ..emit.runnable import link_calls, make_runnable
-from ..ir.attributes import get_compile_target
+from ..ir.attributes import SAMPLES, get_compile_target
 from ..lower.kernel_libraries import claimed_functions, kernel_document
 from ..problem.operator_graph import Extraction, extract
 from .other_load import OtherLoad, undisturbed
@@ -158,7 +158,7 @@ def _measure(
     kernels = link_calls(mod, calls, topology)
     module = make_runnable(mod, calls, problem, solve(problem, method="single"), kernels, shares)
     others = OtherLoad()
-    runs = kernel_times(module, [operator.name for operator in graph.operators], seconds)
+    runs = kernel_times(module, [operator.name for operator in graph.operators], seconds, sample_arguments(mod))
     load = round(others.share(), 2)
     quiet = load <= QUIET_LOAD
     kept = runs.undisturbed(np.full(len(runs.calls), load)) if quiet else runs
@@ -266,8 +266,17 @@ def _untraced(
     return np.array(whole), np.array(busy_times)
 
 
-def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: float) -> RunTimes:
+def sample_arguments(mod: tvm.IRModule) -> dict[str, list[int]]:
+    """Return the integers that inputs have in a typical run, as far as the module tells them (`SAMPLES`)."""
+    return json.loads(str(mod.attrs[SAMPLES])) if mod.attrs and SAMPLES in mod.attrs else {}
+
+
+def kernel_times(
+    module: ScheduledModule, operators: Sequence[str], seconds: float, samples: Mapping[str, list[int]] | None = None
+) -> RunTimes:
     """Run a module of one stream repeatedly; return the seconds of each operator and of the call.
+
+    Arguments are random, but for those of ``samples``.
 
     An operator's time begins at the end of the operator before it, so the times of a run and its call add up to the
     latency that a caller sees. The runs are in a new thread; when it ends, the OpenMP threads that the kernels started end,
@@ -289,7 +298,12 @@ def kernel_times(module: ScheduledModule, operators: Sequence[str], seconds: flo
 
     def work() -> RunTimes:
         rng = np.random.default_rng(0)
-        arguments = [random_value(rng, argument) for argument in module.plans()[0]["arguments"]]
+        arguments = [
+            np.array(samples[argument["name"]], argument["dtype"])
+            if samples and argument["name"] in samples
+            else random_value(rng, argument)
+            for argument in module.plans()[0]["arguments"]
+        ]
         module.configure(trace=True)
         times, called, _ = one(arguments)
         runs: list[tuple[npt.NDArray[np.float64], float, float]] = []

@@ -10,7 +10,7 @@ import msgspec
 
 from ...bounds import lower_bound
 from ...errors import InfeasibleError
-from ...problem import FORBIDDEN, Scenario
+from ...problem import FORBIDDEN, HOST, Scenario
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule.schedule import weighted_mean
@@ -22,7 +22,7 @@ from ..common.submodels import submodels_of
 from ..scheduler_registry import get
 from ..sortinghat import SortingHatOptions, heuristic_schedule
 from .device_group_moves import RuleSchedule
-from .list_rules import MOST_PLACES, list_schedules
+from .list_rules import MOST_PLACES, device_groups, list_schedules
 from .search_state import ScheduleState
 
 BOLD_SCALES = (1.2, 1.6, 2.5)
@@ -37,9 +37,10 @@ QUICK = ("pipelined", "deepplan", "hios-lp", "hios-mr")
 QUICK_SECONDS, QUICK_SHARE = 0.2, 0.1
 """A method is left out if it would take more than these seconds and more than this fraction of the work."""
 
-HIOS_PLACES_SQUARED_PER_SECOND, DEEPPLAN_PAIRS_PER_SECOND = 1.6e10, 1.2e5
-"""Approximate speeds on one core of a server. HIOS considers all pairs of (operator, device); DeepPlan makes about one whole
-schedule for each operator that can read host memory."""
+HIOS_PLACES_SQUARED_PER_SECOND, DEEPPLAN_EVENTS_PER_SECOND = 1.6e10, 1.5e5
+"""Approximate speeds on one core of a server. HIOS considers all pairs of (operator, device). DeepPlan makes a whole
+schedule for each device and number of buses from which parameters come, and about one for each operator that can read host
+memory."""
 
 
 SUBMODEL_SHARE, SUBMODEL_PLACES_PER_SECOND = 0.3, 1e5
@@ -189,10 +190,18 @@ def quick_methods(scenario: Scenario, work: float) -> list[str]:
     """Return the methods of `QUICK` that take a small share of ``work`` seconds."""
     operators, devices = len(scenario.graph.operators), len(scenario.topology.devices)
     readers = int((scenario.costs.direct_ns != FORBIDDEN).any(axis=1).sum())
+    loads = len({t for read in scenario.graph.index.host_inputs for t in read})
+    plans = sum(len(group) * len(_buses_of(scenario, group)) for group in device_groups(scenario))
+    deepplan = (readers * operators + plans * (operators + loads)) / DEEPPLAN_EVENTS_PER_SECOND
     hios = (operators * devices) ** 2 / HIOS_PLACES_SQUARED_PER_SECOND
-    seconds = {"deepplan": readers * operators / DEEPPLAN_PAIRS_PER_SECOND, "hios-lp": hios, "hios-mr": hios}
+    seconds = {"deepplan": deepplan, "hios-lp": hios, "hios-mr": hios}
     most = max(QUICK_SECONDS, QUICK_SHARE * work)
     return [name for name in QUICK if seconds.get(name, 0.0) <= most]
+
+
+def _buses_of(scenario: Scenario, devices: Sequence[int]) -> set[tuple[int, ...]]:
+    """Return the channels by which each of the devices reaches host memory, without repetition."""
+    return {route.channels for d in devices if (route := scenario.topology.route(HOST, d))}
 
 
 def submodel_start(scenario: Scenario, work: float) -> SubmodelStart | None:

@@ -30,6 +30,10 @@ SCALES = (1.0, 0.9, 0.75, 0.6)
 """Fractions of the memory to try in a schedule or its repair: the memory over time is known only afterwards."""
 
 
+CACHED_PLACES = 128_000
+"""Tensors times devices of which a core's cache holds the times; annealing of more is slower in proportion."""
+
+
 class Speed(NamedTuple):
     """Operators that annealing prices in a second on one idle core of a server: without stages, and with them."""
 
@@ -41,9 +45,11 @@ class Speed(NamedTuple):
         """Return the usual speed for problems of this kind."""
         if is_contention_free(scenario):
             return Speed(40_000_000, 20_000_000)
-        if any(scenario.graph.index.host_inputs):
-            return Speed(12_000_000, 12_000_000)
-        return Speed(22_000_000, 15_000_000)
+        places = len(scenario.graph.tensors) * len(scenario.topology.devices)
+        cached = min(1.0, CACHED_PLACES / max(places, 1))
+        loads = any(scenario.graph.index.host_inputs)
+        alone, in_stages = (12_000_000, 12_000_000) if loads else (22_000_000, 15_000_000)
+        return Speed(int(cached * alone), int(cached * in_stages))
 
 
 class Effort(NamedTuple):
