@@ -86,7 +86,8 @@ def main() -> None:
         "tokens of transformers in float64. On CPUs, all kernels were measured in a run before the schedule was made. The "
         "machine had other work, so the shortest run is compared, and medians are longer. The first run of a plan on a GPU "
         "also loads the parameters, and where prompts are read elsewhere, the keys and values of a text are moved between "
-        "two plans: neither is in these figures."
+        "two plans: neither is in these figures. Emulated GPUs take the plan's own times: there the ratio is 1 by "
+        "construction, and a row checks tokens and bookkeeping alone."
     )
     page = Page("Text on several devices", options.markdown, notes=notes)
     rows = []

@@ -4,6 +4,7 @@ Each figure is of a process of its own, which makes a random network and its mac
 (list schedules, quick methods, the bound; no search) or more, and certifies the schedule. Times are processor time of one
 thread, so they depend little on what else runs on the machine; memory is the largest resident set. That includes some 60 MiB
 of the interpreter and its libraries, so exponents of memory are below those of the problem alone.
+An exponent is the slope of a straight line through the logarithms of size and figure (least squares).
 
 Networks have layers of 64 operators. Each operator reads a parameter of 1 to 16 MiB and one to three outputs of the layer
 before, of 1 to 8 MiB each, and takes 20 to 400 us. Machines are servers of eight equal GPUs: NVSwitch (405 GB/s) within a

@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -92,6 +93,15 @@ def serve_models(options: argparse.Namespace, models: Callable[[OnChange], Model
                 print(f"{name:15} {address}", flush=True)
 
     run(settings, started)
+    _forget_lost_log()
+
+
+def _forget_lost_log() -> None:
+    """Drop what a full disk did not take of the log: otherwise Python flushes it again at its end, and ends with status 120."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 def _text(address: tuple[str, int]) -> str:

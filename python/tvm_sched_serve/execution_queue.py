@@ -156,7 +156,11 @@ class ExecutionQueue:
         starts = not self.waiting and self.running < self.options.instances
         if self.waiting >= self.options.places and not starts:
             self.observe(Busy.status, 0.0, None)
-            raise Busy(f"{self.waiting} requests wait for the model, as many as may", self.retry_after())
+            if self.options.places:
+                text = f"{self.waiting} requests wait for the model, as many as may"
+            else:
+                text = f"all {self.options.instances} places are taken, and no request may wait"
+            raise Busy(text, self.retry_after())
         loop = asyncio.get_running_loop()
         now = time.perf_counter_ns()
         each = Waiting(arrays, rows, loop.create_future(), now, context=context)

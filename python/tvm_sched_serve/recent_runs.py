@@ -9,7 +9,7 @@ _RUNS, _OUTLIERS = 16, 2
 
 
 class RecentRuns:
-    """Seconds of the last runs."""
+    """Tells from the seconds of the last runs whether the thread that receives requests should run them itself."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=_RUNS)

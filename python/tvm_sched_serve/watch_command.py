@@ -150,9 +150,9 @@ class _Server:
             raise UnreachableError(text, error.code) from None
         except (OSError, ValueError) as error:
             if isinstance(reason := getattr(error, "reason", error), ssl.SSLError):
-                raise InputError(
-                    f"{self._url}: no TLS connection ({reason}); --ca names the authority's file"
-                ) from None
+                unknown = isinstance(reason, ssl.SSLCertVerificationError)
+                advice = "--ca names the authority's file" if unknown else "does the port speak HTTPS?"
+                raise InputError(f"{self._url}: no TLS connection ({reason}); {advice}") from None
             raise UnreachableError(f"{self._url}: does not answer ({getattr(error, 'reason', error)})") from None
 
     def is_ready(self) -> bool:

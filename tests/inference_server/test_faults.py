@@ -281,8 +281,9 @@ def test_a_killed_client_leaves_no_request_behind(start, artifacts):
     assert server.stop() == 0
 
 
-def test_a_full_disk_under_the_log_stops_nothing(start, artifacts, tmp_path):
+def test_a_full_disk_under_the_log_stops_nothing(monkeypatch, start, artifacts, tmp_path):
     """Every line of the log is lost; requests, a refused reload and the end are as always."""
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # what a buffer keeps, Python would write again at its end
     copy_artifact(artifacts / "by1.so", tmp_path / "m.so")
     with open("/dev/full", "wb") as full:
         server = start(tmp_path, "--admin-port", "0", "--no-grpc", stderr=full)
@@ -316,8 +317,10 @@ def test_no_room_for_an_output_in_shared_memory_is_told(monkeypatch, tmp_path):
     os.close(descriptor)
 
 
-def test_tls(start, artifacts, tmp_path):
+def test_tls(start, artifacts, tmp_path, capsys):
     import shutil
+
+    from tvm_sched_serve.watch_command import main
 
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate")
@@ -342,6 +345,9 @@ def test_tls(start, artifacts, tmp_path):
     context = ssl.create_default_context(cafile=certificate)
     with urllib.request.urlopen(f"https://{server.http}/v2", context=context, timeout=10) as answer:
         assert json.load(answer)["name"] == "tvm_sched"
+    assert main([f"https://{server.http}", "--once"]) == 2
+    assert "--ca names the authority's file" in capsys.readouterr().err
+    assert main([f"https://{server.http}", "--once", "--ca", str(certificate)]) == 0
     assert send(server, b"GET /v2 HTTP/1.1\r\n\r\n", finish=True)[:4] != b"HTTP"
     assert server.stop() == 0
 

@@ -194,7 +194,10 @@ def test_watch_tells_a_refusal_from_a_server_that_is_not_ready(capsys):
             assert told in (errors or output)
             assert len(errors.splitlines()) == (status != 0)
         assert main([f"https://{address}", "--once"]) == 2
-        assert "no TLS connection" in capsys.readouterr().err
+        told = capsys.readouterr().err
+        assert "no TLS connection" in told
+        assert "does the port speak HTTPS?" in told
+        assert "--ca" not in told
         server.shutdown()
 
 

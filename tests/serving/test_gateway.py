@@ -190,6 +190,10 @@ def test_a_switch_that_fails_gives_way_to_the_next_generation_and_to_the_end(clu
         pipeline.changed()
         while len(asked) < 3:
             await asyncio.sleep(0)
+        last = models._switches["d"]
+        await models.drain()
+        pipeline.changed()  # a gateway that drains switches no more
+        assert models._switches["d"] is last
         await entry.close(models, pipeline)
 
     monkeypatch.setattr(gateway_models, "PAUSES", (1e6,))
@@ -206,7 +210,7 @@ def test_without_places_to_wait_a_request_is_answered_or_refused(cluster):  # no
         entry.stages[0].go.clear()
         first = asyncio.ensure_future(ask(models, 1))
         await asyncio.to_thread(entry.stages[0].begun.acquire)
-        with pytest.raises(Busy, match="0 requests wait"):
+        with pytest.raises(Busy, match="all 1 places are taken, and no request may wait"):
             await ask(models, 3)
         entry.stages[0].go.set()
         assert float((await first)[0][0]) == 3

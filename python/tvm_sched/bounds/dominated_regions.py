@@ -42,7 +42,7 @@ def _between(
 ) -> set[int]:
     """Return the operators on paths from ``u`` to ``v``, with ``v``; an empty set if they are more than ``largest``.
 
-    Then the pair joins ``too_large``. A region that contains the end of one that is too large, and begins with it, is too.
+    Then the pair joins ``too_large``. A region with the same ``u`` that contains the ``v`` of a pair there is, too.
     """
     members, stack = {v}, [v]
     while stack:

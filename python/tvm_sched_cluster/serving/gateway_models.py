@@ -197,6 +197,7 @@ class GatewayModels(Models):
         self._pipelines: dict[str, Pipeline] = {}
         self._switches: dict[str, asyncio.Task[None]] = {}
         """To another generation, by the pipeline's name; those that failed are tried again."""
+        self._draining = False
         for pipeline in pipelines:
             if pipeline.name in self._pipelines:
                 raise InputError(f"two pipelines have the name {pipeline.name!r}")
@@ -219,11 +220,14 @@ class GatewayModels(Models):
 
     async def drain(self) -> None:
         """Switch no more, and wait until every request is answered."""
+        self._draining = True
         for switch in self._switches.values():
             switch.cancel()
         await super().drain()
 
     def _changed(self, name: str) -> None:
+        if self._draining:
+            return
         if name in self._switches:  # to a generation that is not served any more
             self._switches[name].cancel()
         self._switches[name] = asyncio.get_running_loop().create_task(self._switch(name))

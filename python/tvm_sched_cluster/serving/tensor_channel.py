@@ -26,7 +26,7 @@ _LENGTH = struct.Struct("<I")
 _FIELD_BYTES, _HELLO_BYTES = 1 << 16, 1 << 10
 _SOCKET_BYTES = 4 << 20
 _RECEIVE_BYTES = 64 << 10
-"""Messages that are smaller are received together, and their tensors copied."""
+"""Messages that are smaller are sent in one piece and received together, and their tensors copied."""
 _DEAD_MILLISECONDS = 3000
 """A machine that acknowledges nothing for so long is taken for dead; a stopped process is not, since its machine does."""
 _ERRORS = {error.__name__: error for error in (BusyError, FatalRequestError, InputError, ServingError)}
@@ -165,7 +165,12 @@ class Channel(asyncio.BufferedProtocol):
         fields = _ENCODER.encode(message)
         head = _LENGTH.pack(len(fields)) + fields
         parts = [array.reshape(-1).view(np.uint8).data for array in arrays if array.nbytes]
-        self._transport.writelines((head, *parts))
+        if len(head) + sum(part.nbytes for part in parts) < _RECEIVE_BYTES:
+            self._transport.write(b"".join((head, *parts)))
+            return
+        self._transport.write(head)
+        for part in parts:  # before Python 3.12, asyncio's `writelines` would join them
+            self._transport.write(part)
 
     def abort(self) -> None:
         """Close the connection at once."""
@@ -238,7 +243,7 @@ async def connect(
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop for connections: uvloop's if it is installed, which takes a third less time."""
+    """Return an event loop for connections: uvloop's if it is installed; a hop takes a sixth less processor time."""
     try:
         import uvloop
     except ImportError:

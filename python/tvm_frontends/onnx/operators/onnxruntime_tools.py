@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -187,18 +188,20 @@ def matmul_nbits(node: Node) -> relax.Expr:
     if bits not in (2, 4, 8):
         raise node.unsupported(f"its weights have {bits} bits; 2, 4 and 8 are allowed")
     blocks = -(-k // block)
-    # The group, with one scale and zero point, of each of the k weights in a row.
-    group = np.arange(k) // block if order is None else order.reshape(-1)[:k].astype("int64")
-    if len(group) != k or group.min(initial=0) < 0 or group.max(initial=0) >= blocks:
-        raise node.unsupported(f"g_idx does not name one of {blocks} groups for each of K = {k} weights")
-    weights = unpack(packed.reshape(n, blocks, -1), bits)[..., :block].reshape(n, -1)[:, :k].astype("float32")
+    weights = unpack(packed.reshape(n, blocks, -1), bits)[..., :block].astype("float32")
+    each: Any = (..., np.newaxis)  # a scale and a zero point for all weights of a block
+    if order is not None:  # or for those of a row that name it
+        group = order.reshape(-1)[:k].astype("int64")
+        if len(group) != k or group.min(initial=0) < 0 or group.max(initial=0) >= blocks:
+            raise node.unsupported(f"g_idx does not name one of {blocks} groups for each of K = {k} weights")
+        weights, each = weights.reshape(n, -1)[:, :k], (slice(None), group)
     if point is None:
         weights -= float(1 << (bits - 1))
     elif point.dtype.kind == "f":
-        weights -= point.reshape(n, blocks).astype("float32")[:, group]
+        weights -= point.reshape(n, blocks).astype("float32")[each]
     else:
-        weights -= unpack(point.reshape(n, -1), bits)[:, :blocks].astype("float32")[:, group]
-    weights *= scale.reshape(n, blocks).astype("float32")[:, group]
-    dtype = dtype_of(a)
+        weights -= unpack(point.reshape(n, -1), bits)[:, :blocks].astype("float32")[each]
+    weights *= scale.reshape(n, blocks).astype("float32")[each]
+    weights, dtype = weights.reshape(n, -1)[:, :k], dtype_of(a)
     result = node.emit(relax.op.matmul(a, relax.const(np.ascontiguousarray(weights.T).astype(dtype))))
     return result if bias is None else node.emit(relax.op.add(result, bias))

@@ -16,6 +16,7 @@ from ...schedule import Schedule, requests_of, resolved
 from ...schedule.verifier import verify
 from ...schedulers import get, solve
 from ..ir.attributes import CHOICE, PARAMETERS, PROBLEM, SCHEDULE, SUBMODELS, get_problem, leave
+from ..lower.kernel_libraries import claimed_functions, kernel_in_place
 from ..problem.operator_graph import extract, extract_variants
 
 
@@ -80,12 +81,14 @@ class Place:
 
     def _further_runs(self, mod: tvm.IRModule, problem: Problem) -> tuple[Request, ...]:
         """Return the run after the first of a model with states that stay on a device; none for other models."""
+        if not any(kernel_in_place(mod, function) for function in claimed_functions(mod)):
+            return ()
         kinds = {tensor.name: tensor.kind for tensor in problem.graph.tensors}
         states = [name for name in extract_variants(mod).arguments if kinds.get(name) == "parameter"]
         if not states:
             return ()
         kept = requests_of(problem, 0.0 if self.resident is None else self.resident)
-        return (Request(tuple({*states, *(name for request in kept for name in request.resident)})),)
+        return (Request(tuple(sorted({*states, *(name for request in kept for name in request.resident)}))),)
 
     def _submodels(self, mod: tvm.IRModule) -> tuple[dict[str, Any], list[list[str]] | None]:
         """Return the sizes and submodels of `SplitByDominators`, if the scheduler's options do not set other sizes."""
