@@ -97,7 +97,7 @@ def serve_models(options: argparse.Namespace, models: Callable[[OnChange], Model
 
 
 def _forget_lost_log() -> None:
-    """Drop what a full disk did not take of the log: otherwise Python flushes it again at its end, and ends with status 120."""
+    """Drop what a full disk did not take of the log: Python would flush it again at its end, and end with status 120."""
     try:
         sys.stderr.flush()
     except OSError:
