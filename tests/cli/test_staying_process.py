@@ -1,12 +1,16 @@
 """Commands as forks of a process that stays between them."""
 
+import contextlib
+import json
 import os
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,27 @@ from tvm_sched.cli import staying_process
 from tvm_sched.errors import InputError
 from tvm_sched_bench.testing import random_problem
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="processes stay on Linux only")
+
+def has_pidfd():
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(
+    not has_pidfd(), reason="processes stay only where Linux gives descriptors of processes"
+)
+
+
+@pytest.fixture(autouse=True)
+def handled_signals():
+    """Handle the signals that a shell lets a command in the background ignore."""
+    before = {number: signal.signal(number, signal.default_int_handler) for number in staying_process._PASSED_ON}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 class Commands:
@@ -175,3 +199,216 @@ def test_a_folder_that_others_can_enter_is_refused(tmp_path, monkeypatch):
     folder.chmod(0o755)
     assert staying_process.run_in_fork(60) is None
     assert not list(folder.iterdir())
+
+
+SERVER = """
+import os, signal, sys
+from tvm_sched import cli
+from tvm_sched.cli import staying_process
+
+def main():
+    kind = sys.argv[1]
+    if kind == "interrupted":
+        os._exit(signal.sigwait({signal.SIGINT}))
+    os._exit(int(kind))
+
+def fork(real=os.fork):
+    if os.path.exists("no-process"):
+        raise BlockingIOError
+    return real()
+
+cli.main, os.fork = main, fork
+staying_process.serve(int(sys.argv[1]), "address")
+"""
+STARTED = b"started\n"
+
+
+class Server:
+    """A staying process with commands that end with a given status, or with the number of Ctrl-C."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.address = str(folder / "address")
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(self.address)
+            listening.listen()
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", SERVER, str(listening.fileno())], cwd=folder, pass_fds=[listening.fileno()]
+            )
+
+    def connect(self):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(60)
+        connection.connect(self.address)
+        return connection
+
+    def ask(self, kind, signals=b""):
+        connection = self.connect()
+        asked = {"arguments": ["tvm-sched", kind], "folder": str(self.folder), "umask": 0o22, "seconds": 60}
+        with open(os.devnull) as nothing:
+            socket.send_fds(connection, [b"."], [nothing.fileno()] * 3)
+        connection.sendall(json.dumps({**asked, "environment": dict(os.environ)}).encode() + b"\n" + signals)
+        return connection
+
+    @contextlib.contextmanager
+    def stopped(self):
+        self.process.send_signal(signal.SIGSTOP)
+        os.waitpid(self.process.pid, os.WUNTRACED)
+        yield
+        self.process.send_signal(signal.SIGCONT)
+
+    def children(self):
+        return Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+
+
+@pytest.fixture
+def server(tmp_path):
+    made = Server(tmp_path)
+    yield made
+    made.process.kill()
+    made.process.wait()
+
+
+def answer(connection):
+    with connection:
+        return b"".join(iter(lambda: connection.recv(64), b""))
+
+
+def ended_with(status):
+    return STARTED + str(status << 8).encode()
+
+
+def test_ctrl_c_behind_the_request_reaches_the_command(server):
+    assert answer(server.ask("interrupted", bytes([signal.SIGINT]))) == ended_with(signal.SIGINT)
+
+
+def test_neither_a_lost_caller_nor_a_lack_of_processes_ends_the_commands_of_others(server):
+    others = server.ask("interrupted")
+    assert others.recv(64) == STARTED
+    with server.stopped():
+        server.ask("interrupted").close()
+    (server.folder / "no-process").touch()
+    assert answer(server.ask("3")) == b""  # so the caller runs it
+    (server.folder / "no-process").unlink()
+    assert answer(server.ask("3")) == ended_with(3)
+    with server.stopped(), server.connect() as connection:
+        connection.sendall(b'{"end": true}\n')
+    others.sendall(bytes([signal.SIGINT]))
+    assert STARTED + answer(others) == ended_with(signal.SIGINT)
+    assert server.process.wait(60) == 0
+
+
+def test_an_event_of_an_ended_command_is_not_taken_for_one_of_another(server):
+    first = server.ask("interrupted")
+    assert first.recv(64) == STARTED
+    assert answer(server.ask("3")) == ended_with(3)  # by now the process waits for the first one, too
+    (command,) = server.children()
+    with server.stopped():
+        os.kill(int(command), signal.SIGKILL)
+        assert ends(int(command))
+        second = server.ask("3")  # its connection gets the number of the first one's
+        first.sendall(bytes([signal.SIGINT]))
+    with first:
+        assert first.recv(64) == str(int(signal.SIGKILL)).encode()
+    assert answer(second) == ended_with(3)
+
+
+@pytest.fixture
+def asked_of(tmp_path, monkeypatch):
+    """The server's side of the connection on which `run_in_fork` asks."""
+    ours, theirs = socket.socketpair()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(staying_process, "_connect", lambda address: ours)
+    monkeypatch.setattr(sys, "argv", ["tvm-sched", "compile"])
+    with theirs:
+        yield theirs
+
+
+def interrupted(connection, answers):
+    """Answer a request, and close with a Ctrl-C unread."""
+    _, files, _, _ = socket.recv_fds(connection, 1 << 16, 3)
+    for each in files:
+        os.close(each)
+    while not connection.recv(1 << 16).endswith(b"\n"):
+        pass
+    connection.sendall(answers)
+    os.kill(os.getpid(), signal.SIGINT)
+    select.select([connection], [], [], 60)
+    connection.close()
+
+
+@pytest.mark.parametrize(("told", "status"), [(b"0", 0), (b"512", 512), (b"", signal.SIGKILL)])
+def test_a_command_that_was_started_is_not_run_again(asked_of, told, status):
+    other = threading.Thread(target=interrupted, args=(asked_of, STARTED + told))
+    other.start()
+    assert staying_process.run_in_fork(60) == status
+    other.join()
+
+
+def test_ctrl_c_ends_a_command_that_was_not_started(asked_of):
+    other = threading.Thread(target=interrupted, args=(asked_of, b""))
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        staying_process.run_in_fork(60)
+    other.join()
+
+
+def test_ignored_signals_stay_ignored():
+    before = staying_process._key()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with staying_process._signals():
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    assert staying_process._key() != before
+
+
+def test_blocked_signals_count():
+    before = staying_process._key()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+    assert staying_process._key() != before
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    assert staying_process._key() == before
+
+
+def test_only_modules_of_covered_folders_are_kept(tmp_path, monkeypatch):
+    (tmp_path / "of_the_user.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    import of_the_user
+
+    known = set(sys.modules) - {"of_the_user", "json", "pytest", "tvm_sched.errors"}
+    assert set(staying_process._imported(known)) == {"json", "pytest", "tvm_sched.errors"}
+    del sys.modules[of_the_user.__name__]
+
+
+def test_a_module_that_ends_its_process_at_import(tmp_path, monkeypatch):
+    (tmp_path / "script_that_ends.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    staying_process._import(["script_that_ends"])
+
+
+def test_a_system_without_descriptors_of_processes(monkeypatch):
+    def forbidden(process):
+        raise PermissionError
+
+    monkeypatch.setenv("TVM_SCHED_STAY", "60")
+    assert staying_process.seconds_to_stay() == 60
+    monkeypatch.setattr(os, "pidfd_open", forbidden)
+    assert staying_process.seconds_to_stay() == 0
+
+
+@pytest.mark.parametrize("name", ["/dev/fd/63", "--costs=/proc/self/fd/12"])
+def test_a_command_with_further_open_files_runs_alone(monkeypatch, name):
+    monkeypatch.setattr(sys, "argv", ["tvm-sched", "compile", name])
+    monkeypatch.setattr(staying_process, "_connect", lambda address: pytest.fail("it asked"))
+    assert staying_process.run_in_fork(60) is None
+
+
+def test_a_stopped_process_does_not_hold_the_others_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(staying_process, "_PATIENCE", 0.01)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(staying_process._folder() / "silent.socket"))
+        silent.listen()
+        assert staying_process.end_all() == 0

@@ -3,7 +3,7 @@
 Importing TVM takes more processor time than compiling a model whose kernels are in the cache. So the first command starts
 a process that stays, and every command is a fork of it. After a command the process imports the modules that the command
 imported; it keeps nothing else. A command uses the process only if its environment, interpreter, machine, limits and all
-files of these packages are the same.
+files of these packages are the same, and the installed packages have the same dates.
 """
 
 from __future__ import annotations
@@ -37,7 +37,11 @@ _LONGEST = 24 * 3600
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MAY_DIFFER = {VARIABLE, "_", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "TERM", "WINDOWID"}
 """Environment variables that no import reads; a command has its own values of them."""
+_OTHER_FILES = ("/dev/fd/", "/proc/self/fd/")
+"""Names of open files, of which only those of numbers 0 to 2 are handed over."""
 _STARTED = b"started\n"
+_PATIENCE = 10.0
+"""Seconds to wait for the other side of a connection."""
 _FOLDER = "tvm-sched-stay"
 _is_fork = False
 """Whether this process is a fork of the staying process."""
@@ -60,8 +64,13 @@ def seconds_to_stay() -> float:
         raise InputError(
             f"{VARIABLE} is {text!r}; a number of seconds from 0 (off) to {_LONGEST} is allowed, such as 600"
         )
-    usable = hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")  # Linux
-    return seconds if usable and not _is_fork else 0.0
+    if _is_fork or not (hasattr(os, "pidfd_open") and hasattr(os, "memfd_create")):  # Linux
+        return 0.0
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except OSError:  # an old kernel, or a container that forbids it
+        return 0.0
+    return seconds
 
 
 def run_in_fork(seconds: float) -> int | None:
@@ -72,13 +81,17 @@ def run_in_fork(seconds: float) -> int | None:
     int or None
         The command's wait status; None if there can be no such process, so that the command has to run here.
     """
-    with suppress(OSError):
+    if any(place in argument for argument in sys.argv for place in _OTHER_FILES):
+        return None
+    try:
         address = _folder() / f"{_key()}.socket"
         connection = _connect(address) or _start(address)
-        if connection is not None:
-            with connection:
-                return _hand_over(connection, seconds)
-    return None
+    except OSError:
+        return None
+    if connection is None:
+        return None
+    with connection:
+        return _hand_over(connection, seconds)
 
 
 def end_all() -> int:
@@ -87,7 +100,8 @@ def end_all() -> int:
     with suppress(OSError):
         for address in _folder().glob("*.socket"):
             if (connection := _connect(address)) is not None:
-                with connection:
+                with connection, suppress(OSError):
+                    connection.settimeout(_PATIENCE)  # it may be stopped
                     connection.sendall(json.dumps({"end": True}).encode() + b"\n")
                     ended += bool(connection.recv(1))
     return ended
@@ -119,6 +133,10 @@ def _in_common() -> dict[str, Any]:
         "user": [os.getuid(), os.geteuid(), os.getgid(), os.getegid(), sorted(os.getgroups())],
         "processors": [sorted(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, 0)],
         "limits": [resource.getrlimit(getattr(resource, name)) for name in limits],
+        "signals": [
+            [number for number in sorted(signal.valid_signals()) if signal.getsignal(number) is signal.SIG_IGN],
+            sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        ],
         "machine": [
             Path("/proc/sys/kernel/random/boot_id").read_text(),
             Path("/proc/self/cgroup").read_text(),
@@ -130,16 +148,24 @@ def _in_common() -> dict[str, Any]:
 def _sources() -> list[Any]:
     """Return time and size of each file of these packages, and the times of folders that packages are installed into."""
     found: list[Any] = []
-    ours = {Path(place) for place in importlib.import_module("tvm_sched").__path__}
-    for place in {folder.parent for folder in ours}:
-        for package in sorted(place.glob("tvm_*")):
-            for folder, _, names in sorted(os.walk(package)):
-                if not folder.endswith("__pycache__"):
-                    found += [(folder, name, *_version(Path(folder, name))) for name in sorted(names)]
+    for package in _packages():
+        for folder, _, names in sorted(os.walk(package)):
+            if not folder.endswith("__pycache__"):
+                found += [(folder, name, *_version(Path(folder, name))) for name in sorted(names)]
     # `pip install` over the same version leaves the folder's time, but not that of the distribution's metadata.
-    folders = [place for place in sys.path if os.path.basename(place) in ("site-packages", "dist-packages")]
-    metadata = (info for place in folders for info in (place, *sorted(map(str, Path(place).glob("*.dist-info")))))
+    metadata = (info for place in _installed() for info in (place, *sorted(map(str, Path(place).glob("*.dist-info")))))
     return found + [(place, *_version(Path(place))) for place in metadata]
+
+
+def _packages() -> list[str]:
+    """Return the folders of these packages, of which every file counts."""
+    places = {Path(place).parent for place in importlib.import_module("tvm_sched").__path__}
+    return sorted(str(package) for place in places for package in place.glob("tvm_*"))
+
+
+def _installed() -> list[str]:
+    """Return the folders that packages are installed into."""
+    return [place for place in sys.path if os.path.basename(place) in ("site-packages", "dist-packages")]
 
 
 def _version(path: Path) -> tuple[int, int]:
@@ -203,44 +229,55 @@ def _hand_over(connection: socket.socket, seconds: float) -> int | None:
         stream.flush()
     umask = os.umask(0o077)
     os.umask(umask)
-    asked = {
-        "arguments": sys.argv,
-        "environment": dict(os.environ),
-        "folder": os.getcwd(),
-        "umask": umask,
-        "seconds": seconds,
-    }
     with _signals() as received:
-        socket.send_fds(connection, [b"."], [0, 1, 2])
-        connection.sendall(json.dumps(asked).encode() + b"\n")
-        answers = b""
+        try:
+            asked = {
+                "arguments": sys.argv,
+                "environment": dict(os.environ),
+                "folder": os.getcwd(),
+                "umask": umask,
+                "seconds": seconds,
+            }
+            socket.send_fds(connection, [b"."], [0, 1, 2])
+            connection.sendall(json.dumps(asked).encode() + b"\n")
+        except OSError:
+            return None
+        answers, passed, is_open = b"", b"", True
         with selectors.DefaultSelector() as selector:
             selector.register(connection, selectors.EVENT_READ)
             selector.register(received, selectors.EVENT_READ)
-            while True:
+            while is_open:
                 for key, _ in selector.select():
                     if key.fileobj is received:
+                        passed += (numbers := received.recv(16))
                         with suppress(OSError):
-                            connection.sendall(received.recv(16))
-                    elif not (content := connection.recv(64)):
-                        return _status(answers)
+                            connection.sendall(numbers)
                     else:
-                        answers += content
-
-
-def _status(answers: bytes) -> int | None:
+                        answers += (content := _received(connection, 64))
+                        is_open = bool(content)
     if not answers.startswith(_STARTED):
+        for number in passed:
+            signal.raise_signal(number)  # nobody else has handled it
         return None
     told = answers[len(_STARTED) :].decode()
     return int(told) if told else int(signal.SIGKILL)  # the staying process itself was ended
 
 
+def _received(connection: socket.socket, most: int) -> bytes:
+    """Return what the other side sent; nothing if it closed, which is an error where it left something unread."""
+    try:
+        return connection.recv(most)
+    except OSError:
+        return b""
+
+
 @contextmanager
 def _signals() -> Iterator[socket.socket]:
-    """Give a socket with the numbers of the signals that arrive."""
+    """Give a socket with the numbers of the signals that arrive, without those that this process ignores."""
     reading, writing = socket.socketpair()
     writing.setblocking(False)
-    before = {number: signal.signal(number, lambda *_: None) for number in _PASSED_ON}
+    handled = [number for number in _PASSED_ON if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, lambda *_: None) for number in handled}
     wakeup = signal.set_wakeup_fd(writing.fileno())
     try:
         yield reading
@@ -260,9 +297,11 @@ class _Command:
         self.process = process
         self.end = os.pidfd_open(process)
         self.modules = modules
+        self.finished = False
 
     def finish(self) -> list[str]:
         """Tell the status of the ended fork; return the modules that it imported."""
+        self.finished = True
         _, status = os.waitpid(self.process, 0)
         with suppress(OSError):
             self.connection.sendall(str(status).encode())
@@ -275,13 +314,12 @@ class _Command:
 
 def serve(listening: int, address: str) -> None:
     """Fork for each command until none has come for some time; the loop of the staying process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.set_threshold(100_000, 50, 50)
     from . import main  # the light modules that every command imports
 
     server = socket.socket(fileno=listening)
     file = os.stat(address).st_ino
-    commands: dict[int, _Command] = {}
+    commands: list[_Command] = []
     seconds, idle_since, ends = 60.0, time.monotonic(), False
     with selectors.DefaultSelector() as selector:
         selector.register(server, selectors.EVENT_READ)
@@ -291,30 +329,34 @@ def serve(listening: int, address: str) -> None:
             if not events and not commands:
                 break
             for key, _ in events:
-                if key.fileobj is server:
+                command: _Command | None = key.data
+                if command is None:
                     connection, _ = server.accept()
-                    asked, files = _request(connection)
+                    asked, files, signals = _request(connection)
                     if asked.get("end"):
-                        connection.sendall(b".")
-                        connection.close()
+                        with suppress(OSError):
+                            connection.sendall(b".")
                         ends = True
                     elif asked:
                         seconds = asked["seconds"]
-                        command = _fork(main, connection, asked, files, [server, *_sockets(commands)])
-                        for place in (command.end, command.connection.fileno()):
-                            commands[place] = command
-                            selector.register(place, selectors.EVENT_READ)
-                    else:
+                        others = [server, *(each.connection for each in commands)]
+                        command = _fork(main, connection, asked, files, others)
+                    if command is None:
                         connection.close()
+                    else:
+                        _send(command, signals)
+                        commands.append(command)
+                        for place in (command.end, command.connection.fileno()):
+                            selector.register(place, selectors.EVENT_READ, command)
                     for each in files:
                         os.close(each)
-                elif (command := commands.get(key.fd)) is None:  # type: ignore[assignment]
-                    continue
+                elif command.finished:
+                    continue  # its descriptor may belong to another command by now
                 elif key.fd != command.end:
                     _pass_on(command, selector)
                 else:
+                    commands.remove(command)
                     for place in (command.end, command.connection.fileno()):
-                        commands.pop(place, None)
                         with suppress(KeyError):
                             selector.unregister(place)
                     _import(command.finish())
@@ -326,37 +368,34 @@ def serve(listening: int, address: str) -> None:
 
 def _pass_on(command: _Command, selector: selectors.BaseSelector) -> None:
     """Send the command the signals that its caller received; end it if its caller has ended."""
-    try:
-        numbers = command.connection.recv(16)
-    except OSError:
-        numbers = b""
+    numbers = _received(command.connection, 16)
     if not numbers:
         selector.unregister(command.connection.fileno())
-        numbers = bytes([signal.SIGKILL])
+    _send(command, numbers or bytes([signal.SIGKILL]))
+
+
+def _send(command: _Command, numbers: bytes) -> None:
     for number in numbers:
         os.kill(command.process, number)  # until `finish` waits for it, nobody else has its number
 
 
-def _sockets(commands: dict[int, _Command]) -> list[socket.socket]:
-    return [command.connection for command in commands.values()]
-
-
-def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Read what is asked, and the files that came with it; nothing if it is not whole."""
-    connection.settimeout(10.0)
+def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int], bytes]:
+    """Read what is asked, the files that came with it, and signals that follow; nothing if it is not whole."""
+    connection.settimeout(_PATIENCE)
     files: list[int] = []
     try:
         content, files, _, _ = socket.recv_fds(connection, 1 << 16, 3)
-        while content and not content.endswith(b"\n"):
+        while b"\n" not in content:
             more = connection.recv(1 << 16)
             if not more:
-                return {}, files
+                return {}, files, b""
             content += more
-        asked = json.loads(content.removeprefix(b"."))
+        line, _, signals = content.partition(b"\n")
+        asked = json.loads(line.removeprefix(b"."))
     except (OSError, ValueError):
-        return {}, files
+        return {}, files, b""
     connection.settimeout(None)
-    return (asked if asked.get("end") or len(files) == 3 else {}), files
+    return (asked if asked.get("end") or len(files) == 3 else {}), files, signals
 
 
 def _fork(
@@ -365,15 +404,29 @@ def _fork(
     asked: dict[str, Any],
     files: list[int],
     others: list[socket.socket],
-) -> _Command:
-    modules, parent = os.memfd_create("modules", 0), os.getpid()
-    process = os.fork()
+) -> _Command | None:
+    """Start the command; return None if the system has no room for a further process."""
+    parent = os.getpid()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)  # a signal that comes early waits for the command
+    try:
+        modules = os.memfd_create("modules", 0)
+        try:
+            process = os.fork()
+        except OSError:
+            os.close(modules)
+            raise
+    except OSError:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return None
     if process == 0:
         end_with(parent)
         for each in (connection, *others):
             each.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, {*before, signal.SIGINT})  # `interrupt.watch` waits for SIGINT
         _become(main, asked, files, modules)
-    connection.sendall(_STARTED)
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with suppress(OSError):  # the caller may have ended
+        connection.sendall(_STARTED)
     return _Command(connection, process, modules)
 
 
@@ -381,7 +434,6 @@ def _become(main: Callable[[], None], asked: dict[str, Any], files: list[int], m
     """Run the command as a process of its own would, and end as it does."""
     global _is_fork
     _is_fork = True
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -401,11 +453,16 @@ def _become(main: Callable[[], None], asked: dict[str, Any], files: list[int], m
 
 
 def _imported(known: set[str]) -> list[str]:
-    """Return the modules that this process imported; none if PyTorch is among them, which starts threads."""
+    """Return the modules that this process imported from folders that `_in_common` covers.
+
+    None if PyTorch is among them, which starts threads.
+    """
     if "torch" in sys.modules:
         return []
-    new = [(name, module) for name, module in list(sys.modules.items()) if name not in known]
-    return [name for name, module in new if getattr(module, "__spec__", None) is not None]
+    library = os.path.dirname(os.__file__)  # the interpreter's version stands for it
+    covered = tuple(os.path.join(place, "") for place in (library, *_installed(), *_packages()))
+    new = [(name, getattr(module, "__spec__", None)) for name, module in list(sys.modules.items()) if name not in known]
+    return [name for name, spec in new if spec is not None and (spec.origin or "").startswith(covered)]
 
 
 def _import(names: list[str]) -> None:
@@ -416,7 +473,7 @@ def _import(names: list[str]) -> None:
 
     with packages_for(Path("model.onnx")):
         for name in names:
-            with suppress(Exception):
+            with suppress(BaseException):  # a script may end its process at import
                 importlib.import_module(name)
     from .._library import load_library
     from ..registry import entry_points
