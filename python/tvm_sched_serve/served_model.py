@@ -104,10 +104,6 @@ class ServedModel:
         """Run the model once."""
         return self.module.run(*arrays)
 
-    def latency(self) -> float:
-        """Return the seconds of the last run, by the executor's clock."""
-        return self.module.latency()
-
     def run_recorded(self, arrays: Sequence[Array]) -> tuple[list[Array], dict[str, Any] | None]:
         """Run the model once; return the executor's timeline, too, if `record_timelines` was called.
 

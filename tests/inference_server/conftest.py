@@ -138,9 +138,6 @@ class BlockingModule:
         self.go = threading.Event()
         self.batches = []
 
-    def latency(self):
-        return 1.0
-
     def run(self, *arrays):
         self.batches.append(arrays[0].copy())
         assert self.go.wait(20)
