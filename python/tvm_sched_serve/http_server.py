@@ -163,14 +163,17 @@ class InferenceServer:
     ) -> None:
         self.access.check(headers.get(b"authorization", b""), administration=False)
         name, version = _model_of(path)
-        queue = self.repository.find(name, version)
-        if isinstance(queue, TextQueue):
-            raise RequestError(f"model {name!r} generates text: use generate, generate_stream or /v1/chat/completions")
+        self.repository.find(name, version)  # before the body is received
         split = _whole_header(headers, _LENGTH_HEADER)
         async with self._body(headers, split or 0, receive) as body:
             request = _parse(body, split, name, version)
             if request.id and _ID_HEADER not in headers:
                 context.rename(request.id)
+            queue = self.repository.find(name, version)  # which may have been loaded anew meanwhile
+            if isinstance(queue, TextQueue):
+                raise RequestError(
+                    f"model {name!r} generates text: use generate, generate_stream or /v1/chat/completions"
+                )
             work = infer(self.repository, self.memory, request, context)
             # A run that is over at once cannot be cancelled, so nobody needs to watch the client.
             result = await (work if queue.runs_at_once else self._watched(work, receive))
