@@ -25,8 +25,6 @@ class _BodyReceiver(asyncio.BufferedProtocol):
     def __init__(self, protocol: HttpToolsProtocol, cycle: Any, body: memoryview) -> None:
         self._protocol, self._cycle, self._left = protocol, cycle, body
         self.done: asyncio.Future[None] = protocol.loop.create_future()
-        # What the connection's protocol wants to know meanwhile.
-        self.pause_writing, self.resume_writing = protocol.pause_writing, protocol.resume_writing
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._left
@@ -42,6 +40,12 @@ class _BodyReceiver(asyncio.BufferedProtocol):
         self._protocol.transport.set_protocol(self._protocol)
         if not self.done.done():
             self.done.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._protocol.connection_lost(exc)
@@ -82,7 +86,8 @@ def limited_protocol(seconds: float) -> type[HttpToolsProtocol]:
         def on_headers_complete(self) -> None:
             self._stop()
             super().on_headers_complete()
-            self.scope["extensions"] = {RECEIVE_INTO: partial(self._receive_into, self.cycle)}
+            extensions: dict[str, Any] = {RECEIVE_INTO: partial(self._receive_into, self.cycle)}
+            self.scope["extensions"] = extensions
 
         async def _receive_into(self, cycle: Any, body: memoryview) -> None:
             """Receive a body of known length into memory of that length.
