@@ -305,7 +305,7 @@ def circumstances(predicted: bool = False) -> list[str]:
         ]
         cpu = names[0] if names else cpu
     script, repository = Path(sys.argv[0]).resolve(), Path(__file__).resolve().parents[1]
-    name = script.relative_to(repository) if script.is_relative_to(repository) else Path(script.name)
+    name = script.relative_to(repository) if script.is_relative_to(repository) else Path("benchmarks", script.name)
     command = " ".join(["python", name.as_posix(), *map(_elsewhere, sys.argv[1:])])
     packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "ortools", "numpy"))
     made = f"Made by `{command}` on {version_and_date()}, {os.cpu_count()} cores of {cpu}; {packages}."
