@@ -362,9 +362,11 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     @cached_property
     def shares_storage(self) -> bool:
         """Whether loads take turns on the storage: there is one, and it is slower than all buses together."""
+        if not self.storage:
+            return False
         used = {device.bus for device in self.devices}
         buses = sum(bus.bandwidth for bus in self.buses if bus.name in used)
-        return bool(self.storage) and (self.maps_storage or self.storage.bandwidth < buses)
+        return self.maps_storage or self.storage.bandwidth < buses
 
     @cached_property
     def without_storage(self) -> Topology:
