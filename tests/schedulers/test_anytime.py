@@ -3,7 +3,7 @@
 import math
 import time
 from contextlib import suppress
-from itertools import count
+from itertools import count, islice
 from random import Random
 
 import pytest
@@ -28,10 +28,13 @@ from tvm_sched.problem import (
 from tvm_sched.schedule import simulate, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.improvers import Annealing
+from tvm_sched.schedulers.anytime.list_rules import rules
 from tvm_sched.schedulers.anytime.search_state import ScheduleState
 from tvm_sched.schedulers.anytime.starts import SUBMODEL_SHARE, SubmodelStart, quick_methods, submodel_start
 from tvm_sched.schedulers.common.greedy import list_schedule, priorities
+from tvm_sched.schedulers.common.native_methods import Effort, anneal, list_order
 from tvm_sched.schedulers.common.partial import PartialSchedule
+from tvm_sched.schedulers.common.search import Searches
 from tvm_sched.schedulers.common.submodels import split
 from tvm_sched.schedulers.sortinghat import heuristic_schedule
 from tvm_sched.search_budget import Budget
@@ -59,11 +62,16 @@ def test_reaches_the_optimum_of_tiny_problems(seed, operators, devices):
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(seed=st.integers(0, 10_000), operators=st.integers(0, 14), devices=st.integers(1, 5))
-def test_answers_obey_the_rules_and_are_never_worse_than_a_quick_method(seed, operators, devices):
+@given(
+    seed=st.integers(0, 10_000),
+    operators=st.integers(0, 14),
+    devices=st.integers(1, 5),
+    work=st.sampled_from([0.0, 0.001, 0.05]),
+)
+def test_answers_obey_the_rules_and_are_never_worse_than_a_quick_method(seed, operators, devices, work):
     problem = random_problem(seed, operators, devices)
     try:
-        schedule = solve(problem, method="anytime", options={"work": 0.05})
+        schedule = solve(problem, method="anytime", options={"work": work})
     except InfeasibleError:
         return
     verify(problem, schedule)
@@ -72,6 +80,26 @@ def test_answers_obey_the_rules_and_are_never_worse_than_a_quick_method(seed, op
     for quick in ("single", "pipelined", "heft", "peft", "hios-lp", "hios-mr"):
         with suppress(InfeasibleError):
             assert schedule.certificate.latency_ns <= solve(problem, method=quick).certificate.latency_ns
+    searches = Searches(as_scenario(problem))
+    for rule in islice(rules(as_scenario(problem)), 4):
+        if (listed := searches.construct(rule.choices, rule.choice)) is not None:
+            assert schedule.certificate.latency_ns <= listed[1]
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    operators=st.integers(1, 60),
+    devices=st.integers(1, 12),
+    style=st.sampled_from(["bus", "shared", "mixed"]),
+    moves=st.sampled_from([0, 100, 5000]),
+)
+def test_annealing_never_ends_above_its_start(seed, operators, devices, style, moves):
+    scenario = as_scenario(random_problem(seed, operators, devices, memory="generous", style=style))
+    for method in ("heft", "peft"):
+        start = list_order(scenario, method)
+        annealed = anneal(scenario, start, Effort(moves, seed, 0, 1, math.inf))
+        assert annealed.objective_ns <= start.objective_ns
 
 
 @pytest.mark.parametrize("seed", [0, 3])
