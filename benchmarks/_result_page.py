@@ -304,7 +304,9 @@ def circumstances(predicted: bool = False) -> list[str]:
             line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
         ]
         cpu = names[0] if names else cpu
-    command = " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_elsewhere, sys.argv[1:])])
+    script, repository = Path(sys.argv[0]).resolve(), Path(__file__).resolve().parents[1]
+    name = script.relative_to(repository) if script.is_relative_to(repository) else Path("benchmarks", script.name)
+    command = " ".join(["python", name.as_posix(), *map(_elsewhere, sys.argv[1:])])
     packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "ortools", "numpy"))
     made = f"Made by `{command}` on {version_and_date()}, {os.cpu_count()} cores of {cpu}; {packages}."
     return [made, *([PREDICTED] if predicted else []), *([told] if (told := sentence()) else [])]

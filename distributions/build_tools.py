@@ -67,6 +67,7 @@ RUNTIME_MODULES = (
     "tvm_sched.pipeline.wiring",
     "tvm_sched.presets",
     "tvm_sched.run_artifact",
+    "tvm_sched.standard_output",
     "tvm_sched.toml_files",
 )
 """And single modules; of a package, its ``__init__`` alone."""

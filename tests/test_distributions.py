@@ -1,6 +1,8 @@
 """What the distributions of the tree hold; `make test-wheels` builds, installs and uses them."""
 
+import os
 import re
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -201,3 +203,42 @@ def test_a_wheel_of_other_sources_or_for_another_system_is_left_alone(tree, othe
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.writestr("tvm_sched/_lib/libtvm_sched.so", b"library")
     assert build_tools.built_wheel() is None
+
+
+def _commands():
+    """Each console script of the distributions, with arguments that print; and a command of ``tvm-sched`` that prints."""
+    projects = (_project(file.parent.name) for file in ROOT.glob("distributions/*/pyproject.toml"))
+    scripts = {
+        name: where for project in (_project("."), *projects) for name, where in project.get("scripts", {}).items()
+    }
+    return [
+        *((name, where, "--help") for name, where in scripts.items()),
+        ("tvm-sched", scripts["tvm-sched"], "schedulers"),
+    ]
+
+
+@pytest.mark.parametrize(("name", "where", "argument"), _commands())
+@pytest.mark.parametrize("output", ["closed pipe", "full disk"])
+def test_a_command_ends_well_where_standard_output_takes_no_more(name, where, argument, output):
+    if output == "closed pipe":
+        reader, file = os.pipe()
+        os.close(reader)
+    else:
+        file = os.open("/dev/full", os.O_WRONLY)
+    module, function = where.split(":")
+    code = f"import sys; sys.argv[0] = {name!r}; from {module} import {function}; sys.exit({function}())"
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONUNBUFFERED"}
+    with os.fdopen(file) as stdout:
+        done = subprocess.run(
+            [sys.executable, "-c", code, argument],
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+            check=False,
+        )
+    assert done.returncode == 1
+    if output == "closed pipe":
+        assert done.stderr == ""
+    else:
+        assert re.fullmatch(r"error: standard output.*: No space left on device\n", done.stderr)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 from .errors import InputError, TvmSchedError
+from .standard_output import discard_output, written_out
 
 if TYPE_CHECKING:
     from .runtime.values import Array
@@ -27,7 +27,11 @@ _BAD_INPUT, _FAILURE, _INTERRUPTED = 2, 1, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 0, 1 for a run that failed, 2 for wrong input."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    return written_out(lambda: _main(given))
+
+
+def _main(arguments: list[str]) -> int:
     if arguments[:1] in (["serve"], ["watch"], ["export-triton"]):
         return _attached(arguments[0], arguments[1:])
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
@@ -50,8 +54,8 @@ def exit_status(run: Callable[[], None]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return _INTERRUPTED
-    except BrokenPipeError:  # as by `| head`; Python could not flush its buffer either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # as by `| head`
+        discard_output()
         return _FAILURE
     return 0
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from . import check, clusters, partitions, pipelines, vipr
-from .command import run
+from .command import end, run
 
 _CHECKS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "pipelines": (pipelines.check, (3,)),
@@ -31,7 +31,7 @@ _CHECKS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
 def main() -> NoReturn:
     """Run the check that the first word of the command line names; without such a word, that of a schedule."""
     if sys.argv[1:2] in (["-h"], ["--help"]):
-        sys.exit(print(__doc__))
+        end(__doc__, 0)
     function, files = _CHECKS.get(sys.argv[1] if len(sys.argv) > 1 else "", (check, (3,)))
     if function is not check:
         del sys.argv[1]

@@ -1,5 +1,6 @@
 """Run a checker as a command: take files, print the lines of the verdict, and exit with a status."""
 
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
@@ -18,5 +19,20 @@ def run(usage: str | None, check: Callable[..., Any], *files: int) -> NoReturn:
         verdict = check(*sys.argv[1:])
     except Refused as error:
         sys.exit(print(f"refused: {error}", file=sys.stderr) or 2)
-    print(*verdict.lines, sep="\n")
-    sys.exit(0 if verdict.all_proved else 1)
+    end("\n".join(verdict.lines), 0 if verdict.all_proved else 1)
+
+
+def end(text: str | None, status: int) -> NoReturn:
+    """Print ``text`` and exit with ``status``; with 1 if standard output does not take the text.
+
+    Standard error then says why, unless the reader closed the pipe, as ``head`` does.
+    """
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            print(f"error: standard output: {error.strerror or error}", file=sys.stderr)
+        # Python writes once more what could not be written when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 1
+    sys.exit(status)

@@ -138,13 +138,34 @@ def _text_parts(folder: Path) -> dict[str, Any]:
         found["defaults"] = {}
     tokenizer = folder / "tokenizer.json"
     if tokenizer.is_file():
-        found["tokenizer"] = base64.b64encode(zlib.compress(read_bytes(str(tokenizer)), 9)).decode()
+        found["tokenizer"] = base64.b64encode(zlib.compress(compact_tokenizer(_json(tokenizer)), 9)).decode()
     template = _template(folder, tokens)
     if template:
         found["chat_template"] = template
         special = {key: tokens.get(key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
         found["special"] = {k: v["content"] if isinstance(v, dict) else v for k, v in special.items() if v}
     return found
+
+
+def compact_tokenizer(document: dict[str, Any]) -> bytes:
+    """Return a ``tokenizer.json`` that the tokenizers library reads faster: without white space, merges as strings.
+
+    A pair of strings takes the library longer to read than one string with a space between. It splits that at the space, and
+    takes ``#version ...`` for a comment; so merges stay pairs if one of them has either.
+    """
+    model = document.get("model")
+    if isinstance(model, dict) and isinstance(merges := model.get("merges"), list) and all(map(_is_plain_pair, merges)):
+        document = document | {"model": model | {"merges": [" ".join(pair) for pair in merges]}}
+    return msgspec.json.encode(document)
+
+
+def _is_plain_pair(merge: Any) -> bool:
+    return (
+        isinstance(merge, list)
+        and len(merge) == 2
+        and all(isinstance(part, str) and part and " " not in part for part in merge)
+        and not merge[0].startswith("#version")
+    )
 
 
 def _template(folder: Path, tokens: dict[str, Any]) -> str | None:

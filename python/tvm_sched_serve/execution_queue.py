@@ -161,7 +161,7 @@ class ExecutionQueue:
         if self.waiting >= self.options.places and not starts:
             self.observe(Busy.status, 0.0, None)
             if self.options.places:
-                text = f"{self.waiting} requests wait for the model, as many as may"
+                text = f"the model's queue is full: {self.waiting} requests wait"
             else:
                 text = f"all {self.options.instances} places are taken, and no request may wait"
             raise Busy(text, self.retry_after())
@@ -246,6 +246,7 @@ class ExecutionQueue:
             if batch:
                 self.running += 1
                 self._start(batch)
+        self._settle()  # all that waited may have been late or cancelled
 
     def _should_wait(self) -> bool:
         """Return whether the batch may still grow; if so, set a timer."""
@@ -348,7 +349,6 @@ class ExecutionQueue:
                 each.result.set_exception(failure)
             else:
                 each.result.set_result((results[position], Timing(times[0] - each.since_ns, *spans)))
-        self._settle()
         self._dispatch()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from tvm_frontends.kernels.trees import Forest, forest_kernel
 from tvm_sched.relax import compile
 from tvm_sched.relax.autoload import register
 
@@ -74,3 +75,31 @@ def test_like_the_cpus_float32(family, dtype):
         if not far <= TYPES[dtype]:
             wrong[name] = far
     assert not wrong
+
+
+def test_trees_have_a_thread_for_each_row():
+    """Three blocks, of which the last is not full; a forest of two trees of depth two and one, with exact sums."""
+    register()
+    rows = 300
+    ints, floats = partial(np.array, dtype="int32"), partial(np.array, dtype="float32")
+    forest = Forest(
+        ints([0, 3]), ints([0, 1, 1, 2]), ints([0] * 4), ints([0] * 4), floats([0, 4, -3, 2]),
+        ints([[1, 2], [4, 5], [6, 7], [8, 9]]), ints([[0], [1]] * 3), floats([[1], [2], [4], [8], [16], [32]]), 2,
+    )  # fmt: skip
+    x = np.random.default_rng(1).integers(-9, 9, (rows, 3)).astype("float32")
+    right = np.zeros((rows, 2), "float32")
+    for row, (a, b, c) in enumerate(x):
+        for leaf in (2 * (a <= 0) + (b <= (-3 if a <= 0 else 4)), 4 + (c <= 2)):
+            right[row, leaf % 2] += 2**leaf
+    builder = relax.BlockBuilder()
+    features = relax.Var("x", relax.TensorType(x.shape, "float32"))
+    with builder.function("main", [features]):
+        with builder.dataflow():
+            kernel = builder.add_func(forest_kernel(forest, *x.shape), "trees")
+            tables = [relax.const(table, str(table.dtype)) for table in forest.tables()]
+            call = relax.call_tir(kernel, [features, *tables], relax.TensorType(right.shape, "float32"))
+            result = builder.emit_output(call)
+        builder.emit_func_output(result)
+    made = compile(builder.get(), "v100-server", "single", backend="cuda", cost_model="roofline", variants=False).module
+    made.configure(devices=[0, 0, 0, 0])
+    np.testing.assert_array_equal(made.run(x)[0], right)

@@ -1,12 +1,15 @@
 """Which kernels GPUs have none for, and which run on one thread there."""
 
+import numpy as np
 import pytest
+import tvm
 from tvm import relax
 
 from tvm_frontends.kernels.recurrent import Cell, Weights, emit_direction, gpu_recurrent_kernel, make_activation
+from tvm_frontends.kernels.trees import Forest, forest_kernel
 from tvm_sched.errors import InputError
 from tvm_sched.relax import inspect_model
-from tvm_sched.relax.codegen.cuda.gpu_schedule import has_one_thread
+from tvm_sched.relax.codegen.cuda.gpu_schedule import has_one_thread, schedule_for_gpu
 from tvm_sched.relax.gpu_support import check_for_gpus
 
 GATES = tuple(map(make_activation, ("Sigmoid", "Tanh", "Tanh")))
@@ -70,3 +73,17 @@ def test_sizes_that_depend_on_data_are_refused():
 def test_a_backend_that_there_is_not():
     with pytest.raises(InputError, match="backend is 'rocm', expected 'cpu' or 'cuda'"):
         inspect_model(module(lambda builder, x: relax.op.abs(x), (4,)), backend="rocm")
+
+
+def test_one_parallel_loop_has_a_thread_for_each_iteration():
+    forest = Forest(
+        np.array([0], "int32"), np.array([1], "int32"), np.zeros(1, "int32"), np.zeros(1, "int32"),
+        np.array([0.5], "float32"), np.array([[1, 2]], "int32"), np.zeros((2, 1), "int32"), np.ones((2, 1), "float32"), 1,
+    )  # fmt: skip
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_80"}, host="llvm")
+    for rows, blocks, threads in ((1, 1, 1), (6, 1, 6), (128, 1, 128), (300, 3, 128)):
+        kernel = forest_kernel(forest, rows, 2)
+        script = schedule_for_gpu(tvm.IRModule({"trees": kernel}), target)["trees"].script()
+        assert f'T.thread_binding({blocks}, thread="blockIdx.x")' in script
+        assert f'T.thread_binding({threads}, thread="threadIdx.x")' in script
+        assert (f"< T.int64({rows})" in script) == (rows == 300), "only a block that is not full needs a guard"

@@ -22,24 +22,25 @@ Loaded = TypeVar("Loaded", "Schedule", "Timeline")
 Model = Annotated[
     Path,
     typer.Argument(
-        metavar="MODEL", help="Model: .onnx, .pt2 (torch.export), .json or .py (Relax), or a folder of Hugging Face."
+        metavar="MODEL",
+        help="Model: .onnx, .pt2 (torch.export), .json or .py (Relax), or a folder of Hugging Face or ONNX Runtime GenAI.",
     ),
 ]
 Models = Annotated[
     list[Path],
     typer.Argument(
         metavar="MODEL...",
-        help="Models: .onnx, .pt2, .json or .py; a folder of Hugging Face, or a config.json alone; or one of gpt2-large, "
-        "gpt2-xl, openllama-3b, openllama-7b, llama-2-7b, llama-2-13b, llama-2-70b, llama-3-8b, llama-3-70b, mistral-7b. "
-        "Several run at once.",
+        help="Models: .onnx, .pt2, .json or .py; a folder of Hugging Face or ONNX Runtime GenAI, or a config.json alone; or "
+        "one of gpt2-large, gpt2-xl, openllama-3b, openllama-7b, llama-2-7b, llama-2-13b, llama-2-70b, llama-3-8b, "
+        "llama-3-70b, mistral-7b. Several run at once.",
     ),
 ]
 ModelsOrProblems = Annotated[
     list[Path],
     typer.Argument(
         metavar="MODEL|PROBLEM...",
-        help="Models (.onnx, .pt2, .json or .py; a folder of Hugging Face, or a config.json alone; a name such as "
-        "gpt2-large or llama-3-8b) or problem files (.json). Several run at once.",
+        help="Models (.onnx, .pt2, .json or .py; a folder of Hugging Face or ONNX Runtime GenAI, or a config.json alone; a "
+        "name such as gpt2-large or llama-3-8b) or problem files (.json). Several run at once.",
     ),
 ]
 ProblemFile = Annotated[Path, typer.Argument(metavar="PROBLEM", help="Problem file (.json).")]

@@ -24,7 +24,8 @@ def inspect(
         Path,
         typer.Argument(
             metavar="MODEL|PROBLEM|ARTIFACT",
-            help="Model: .onnx, .pt2, .json or .py, a Hugging Face folder; a problem file (.json); or an artifact (.so).",
+            help="Model: .onnx, .pt2, .json or .py, a folder of Hugging Face or ONNX Runtime GenAI; a problem file (.json); "
+            "or an artifact (.so).",
         ),
     ],
     shapes: ShapeOptions,

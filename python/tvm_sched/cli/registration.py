@@ -22,6 +22,7 @@ from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
 from ..errors import InputError, TvmSchedError
+from ..standard_output import discard_output
 from .attached_commands import AttachedCommands
 from .child_process import CRASHES, can_fork, fork_child
 from .inputs import check_files
@@ -34,6 +35,7 @@ from .staying_process import run_in_fork, seconds_to_stay
 T = TypeVar("T")
 _WRONG_NAMES = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
 """Errors of the system that mean a wrong file name from the user."""
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 @dataclass(frozen=True)
@@ -217,7 +219,7 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
     if type(error).__module__.startswith(("click.", "typer.")) and hasattr(error, "exit_code"):
         raise error  # a usage error: typer shows it with the command's usage
     if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader closed the pipe
+        discard_output()  # the reader closed the pipe
         raise typer.Exit(FAILURE)
     if debug:
         traceback.print_exception(error)
@@ -225,6 +227,8 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
         out.interrupted()
         raise typer.Exit(INTERRUPTED)
     out.say(f"error: {_message(error, debug)}")
+    if isinstance(error, OSError):
+        discard_output()
     if not debug:
         _silence_stderr()
     named_wrongly = isinstance(error, OSError) and error.filename is not None and error.errno in _WRONG_NAMES
@@ -238,6 +242,8 @@ def _message(error: BaseException, debug: bool) -> str:
         return "out of memory"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror or error}"
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return f"standard output, or a file that was being written: {error.strerror}"
     text = " ".join(str(error).split()) or "no message"
     text = text if len(text) <= 400 else text[:400] + " ..."
     return f"{type(error).__name__}: {text}{'' if debug else ' (--debug shows the traceback)'}"

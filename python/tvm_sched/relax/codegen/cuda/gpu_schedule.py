@@ -18,6 +18,8 @@ from ...ir.statements import intrinsic, map_statement, statements_in
 _WITHOUT_TENSOR_CORES = tvm.target.Target({"kind": "cuda", "arch": "sm_60"}, host="llvm")
 
 _FEW_TERMS, _MANY_RESULTS = 64, 2048
+_THREADS = 128
+"""Of a block, where iterations of a hand-written loop get one each."""
 _NOWHERE = 2**63 - 1
 _OF_HOST = ("tvm_call_packed", "tvm_call_cpacked", "call_extern", "call_packed")
 
@@ -147,14 +149,19 @@ def _refuse_calls(name: str, function: tirx.PrimFunc) -> None:
 
 
 def _on_one_thread(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Bind a kernel to one thread, with its own loop order; unchanged if its loops are already bound."""
+    """Bind a kernel to one thread, with its own loop order; unchanged if its loops are already bound.
+
+    If a kernel is one parallel loop, each iteration gets a thread.
+    """
     if any(map(_is_bound, statements_in(function.body))):
         return function
     if not _is_block(function):
         parts = list(function.body.seq) if isinstance(function.body, tirx.SeqStmt) else [function.body]
         memory = [part for part in parts if isinstance(part, tirx.AllocBuffer) and part.buffer.scope() == "global"]
         others = [part for part in parts if not any(part.same_as(each) for each in memory)]
-        return function.with_body(tirx.SeqStmt([*memory, _bound_once(tirx.SeqStmt(others))]))
+        rest = _sequence(others)
+        bound = _one_thread_each(rest) if _is_parallel(rest) else _bound_once(rest)
+        return function.with_body(_sequence([*memory, bound]))
     realize = function.body
     root = realize.block
     block = s_tir.SBlock(
@@ -162,6 +169,38 @@ def _on_one_thread(function: tirx.PrimFunc) -> tirx.PrimFunc:
         root.match_buffers, root.annotations, root.span,
     )  # fmt: skip
     return function.with_body(s_tir.SBlockRealize(realize.iter_values, realize.predicate, block, realize.span))
+
+
+def _sequence(parts: list[Any]) -> Any:
+    """Return statements as one; TVM has no sequence of a single one."""
+    return parts[0] if len(parts) == 1 else tirx.SeqStmt(parts)
+
+
+def _is_parallel(statement: Any) -> bool:
+    """Whether a statement is a loop whose iterations are independent and all known, and take no memory of their own."""
+    return (
+        isinstance(statement, tirx.For)
+        and statement.kind == tirx.ForKind.PARALLEL
+        and isinstance(statement.min, tirx.IntImm)
+        and isinstance(statement.extent, tirx.IntImm)
+        and int(statement.min) == 0
+        and not any(isinstance(part, tirx.AllocBuffer) for part in statements_in(statement.body))
+    )
+
+
+def _one_thread_each(loop: tirx.For) -> Any:
+    """Give each iteration of a parallel loop a thread."""
+    extent = int(loop.extent)
+    threads = min(extent, _THREADS)
+    blocks = -(-extent // threads)
+    thread, block = (tirx.Var(axis.replace(".", "_"), "int32") for axis in ("threadIdx.x", "blockIdx.x"))
+    place = block.astype(loop.loop_var.ty.dtype) * threads + thread.astype(loop.loop_var.ty.dtype)
+    body = tirx.SeqStmt([tirx.Bind(loop.loop_var, place), map_statement(loop.body, kinds=_serial)])
+    body = body if blocks * threads == extent else tirx.IfThenElse(place < extent, body, None)
+    for axis, variable, count in (("threadIdx.x", thread, threads), ("blockIdx.x", block, blocks)):
+        bound = tirx.IterVar((0, count), variable, tirx.IterVar.ThreadIndex, axis)
+        body = tirx.For(variable, 0, count, tirx.ForKind.THREAD_BINDING, body, bound)
+    return body
 
 
 def _bound_once(body: Any) -> Any:
