@@ -92,7 +92,8 @@ class Problem:
         self.mapped = bool(self.storage) and not any(
             d.get("bus") for d in self.devices
         )  # graph inputs are in place then
-        self.bus = [self.storage["name"] if self.storage else d.get("bus") for d in self.devices]
+        turns = _takes_turns(document["topology"])
+        self.bus = [self.storage["name"] if turns else d.get("bus") for d in self.devices]
         self.shares = [not bus for bus in self.bus]
         self.size = [count(t["size"]) for t in tensors]
         self.kind = [t.get("kind", "activation") for t in tensors]
@@ -165,8 +166,8 @@ def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
     if "storage" in topology:
         if on and len(on) < len(number):
             raise Refused("a topology has storage, a device on a bus and one without; one of the last two is allowed")
-        disk = _route(topology["storage"], "storage")
-        routes = {(HOST, d): _on_from(disk, down[d]) if on else disk for d in number.values()}
+        disk, turns = _route(topology["storage"], "storage"), _takes_turns(topology)
+        routes = {(HOST, d): _on_from(disk, down[d], turns) if on else disk for d in number.values()}
     for a, b in ((a, b) for a in number.values() for b in number.values() if a != b):
         if a in up and b in down:
             routes[a, b] = _through_host(up[a], down[b], topology.get("peer_access", True))
@@ -187,9 +188,16 @@ def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
     return routes
 
 
-def _on_from(disk: Route, down: Route) -> Route:
+def _takes_turns(topology: dict[str, Any]) -> bool:
+    """Return whether loads take turns on the storage: there is one, and it is slower than all buses together."""
+    used = {device["bus"] for device in topology["devices"] if device.get("bus")}
+    buses = sum(bus["bandwidth"] for bus in topology.get("buses", []) if bus["name"] in used)
+    return "storage" in topology and (not used or topology["storage"]["bandwidth"] < buses)
+
+
+def _on_from(disk: Route, down: Route, turns: bool) -> Route:
     """Return the route from storage over a bus: bytes go on while others are read."""
-    channels = disk.channels + down.channels
+    channels = disk.channels + down.channels if turns else down.channels
     return Route(channels, min(disk.bandwidth, down.bandwidth), disk.latency + down.latency)
 
 

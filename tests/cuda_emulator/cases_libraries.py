@@ -51,8 +51,8 @@ def whole(random: np.random.Generator, *shape: int) -> Any:
 @pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
 @pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
 def test_a_product(transposed: str, bias: bool) -> None:
-    """Rows, columns and terms differ, and rows begin at odd multiples of four bytes."""
-    gpu, random, (m, k, n) = Gpu(), np.random.default_rng(1), (5, 7, 3)
+    """Rows, columns and terms differ, rows begin at odd multiples of four bytes, and so many terms take a workspace."""
+    gpu, random, (m, k, n) = Gpu(), np.random.default_rng(1), (5, 67, 3)
     a, b, shift = whole(random, m, k), whole(random, k, n), whole(random, n)
     kernel = {
         "kind": "matmul", "dtype": "float32", "tf32": False, "result_dtype": "float32", "batch": 1, "m": m, "n": n, "k": k,
@@ -77,6 +77,31 @@ def test_a_convolution(padding: list[int], groups: int) -> None:
         "dilation": [1, 1], "groups": groups, "layout": "NCHW", "residual": False, "bias": False, "activation": "",
     }  # fmt: skip
     np.testing.assert_array_equal(call(gpu, kernel, [x, w], right.shape), right)
+
+
+def test_a_product_waits_for_a_convolution_on_its_stream() -> None:
+    """The stream does not wait for the default one, so what is launched there by mistake has no order with the product."""
+    gpu, random = Gpu(), np.random.default_rng(1)
+    x, w, b = whole(random, 1, 4, 5, 6), whole(random, 3, 4, 1, 1), whole(random, 30, 2)
+    convolution = {
+        "kind": "conv2d", "dtype": "float32", "tf32": False, "input": [1, 4, 5, 6], "weights": [3, 4, 1, 1],
+        "output": [1, 3, 5, 6], "padding": [0, 0], "strides": [1, 1], "dilation": [1, 1], "groups": 1, "layout": "NCHW",
+        "residual": False, "bias": False, "activation": "",
+    }  # fmt: skip
+    product = {
+        "kind": "matmul", "dtype": "float32", "tf32": False, "result_dtype": "float32", "batch": 1, "m": 3, "n": 2, "k": 30,
+        "a": dense(3, 30), "b": dense(30, 2), "bias": False, "activation": "",
+    }  # fmt: skip
+    module = get_library("nvidia").make_module({"convolution": convolution, "product": product}, None, None)
+    empty = [np.zeros((1, 3, 5, 6), "float32"), np.zeros((3, 2), "float32")]
+    image, weights, factor, middle, result = (OnGpu(gpu, value) for value in (x, w, b, *empty))
+    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), gpu.stream.value or 0):
+        module["convolution"](*map(tvm_ffi.from_dlpack, (image, weights, middle)))
+        module["product"](*map(tvm_ffi.from_dlpack, (middle, factor, result)))
+    gpu.call("cuStreamSynchronize", gpu.stream)
+    told = ctypes.create_string_buffer(1000)
+    assert gpu.driver.fake_cuda_conflicts(told, len(told)) == 0, told.value.decode()
+    np.testing.assert_array_equal(result.array, np.einsum("oc,cyx->oyx", w[:, :, 0, 0], x[0]).reshape(3, 30) @ b)
 
 
 def test_a_convolution_on_the_default_stream() -> None:

@@ -213,9 +213,9 @@ class Route:
         return np.minimum(exact, 2.0**62).astype(np.int64)
 
 
-def _on_from(disk: Route, down: Route) -> Route:
-    """Return the route from storage to a device on a bus; the storage's channel is the first."""
-    channels = disk.channels + down.channels
+def _on_from(disk: Route, down: Route, turns: bool) -> Route:
+    """Return the route from storage to a device on a bus; the storage's channel is the first, if loads take turns on it."""
+    channels = disk.channels + down.channels if turns else down.channels
     return Route(channels, min(disk.bandwidth, down.bandwidth), disk.latency + down.latency)
 
 
@@ -325,7 +325,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             if self.storage:
                 channel = self._channel_id[f"storage {self.storage.name}"]
                 disk = Route((channel,), self.storage.bandwidth, self.storage.latency)
-                routes[HOST, d] = _on_from(disk, down[d]) if d in down else disk
+                routes[HOST, d] = _on_from(disk, down[d], self.shares_storage) if d in down else disk
         for a in range(len(self.devices)):
             for b in range(len(self.devices)):
                 if a != b and (a in up or b in down):
@@ -360,6 +360,15 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         return bool(self.storage) and self.devices[0].shares_host_memory
 
     @cached_property
+    def shares_storage(self) -> bool:
+        """Whether loads take turns on the storage: there is one, and it is slower than all buses together."""
+        if not self.storage:
+            return False
+        used = {device.bus for device in self.devices}
+        buses = sum(bus.bandwidth for bus in self.buses if bus.name in used)
+        return self.maps_storage or self.storage.bandwidth < buses
+
+    @cached_property
     def without_storage(self) -> Topology:
         """The machine with all parameters in host memory when a run begins."""
         return msgspec.structs.replace(self, storage=msgspec.UNSET) if self.storage else self
@@ -373,6 +382,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
         A device that shares host memory reads host tensors in place: it has no route from `HOST` and needs none. With
         storage, `HOST` stands for the storage as a source. Its route to a device on a bus occupies the storage and the bus,
-        because bytes go on while others are read; to a device that shares host memory, graph inputs need none.
+        because bytes go on while others are read, or the bus alone, if the storage feeds all buses at once. To a device that
+        shares host memory, graph inputs need none.
         """
         return self._routes.get((source, target))
