@@ -1,4 +1,4 @@
-# Sources of one folder are compiled together, which saves a fifth of the processor time: what they include, and the templates that
+# Sources of one folder are compiled together, which saves a fifth of the compiler's time: what they include, and the templates that
 # they share, are compiled once. A file that is edited after the first configuration is compiled on its own from then on.
 if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT TVM_SCHED_SANITIZE)
   set(tvm_sched_join ON)

@@ -87,7 +87,7 @@ ffi::Module LoadImage(const ffi::Bytes& bytes) {
   }
   const char* json = bytes.data() + kPrefix;
   return MakeImage(ffi::String(json, length),
-              ffi::Bytes(json + length, bytes.size() - kPrefix - length));
+                   ffi::Bytes(json + length, bytes.size() - kPrefix - length));
 }
 
 }  // namespace
