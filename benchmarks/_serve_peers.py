@@ -162,7 +162,8 @@ def _ray_serve(port: int) -> None:
         async def __call__(self, request: Request) -> Response:
             return Response(self.run(await request.body()))
 
-    ray.init(address="local")  # not one that happens to run here
+    os.environ.update(RAY_worker_niceness="0")  # Ray's default is 15, behind everything else on the machine
+    ray.init(address="local", include_dashboard=False)  # not one that happens to run here
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     serve.run(serve.deployment(Deployed).bind(), route_prefix="/")
     signal.pause()

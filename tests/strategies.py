@@ -28,7 +28,7 @@ def problems(
 @st.composite
 def scheduled_problems(draw, **limits):
     """A problem with a schedule that obeys all rules but perhaps that of memory."""
-    problem = draw(problems(**{"styles": ("bus", "shared", "mixed", "storage"), **limits}))
+    problem = draw(problems(**{"styles": ("bus", "shared", "mixed", "storage", "disk"), **limits}))
     return problem, random_schedule(problem, draw(SEEDS))
 
 

@@ -11,17 +11,19 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from .checks import require_positive
 from .cost_model import default_cost_model
 from .errors import InputError, TvmSchedError
 from .problem import Problem, Topology, Workload, load_topology
-from .problem.topology_changes import LINKS, with_bandwidth, with_devices, with_link
+from .problem.quantity import parse_quantity
+from .problem.topology_changes import LINKS, with_bandwidth, with_devices, with_disk, with_link
 from .problem_sources import SourceOptions, decoder_config, is_problem, load_problem, on_machine
 from .progress import Progress
 from .schedule import Schedule, Timeline, resolved
 from .schedule.simulator import simulate
 from .schedulers.solver import solve_or_error
 
-KEYS = ("topology", "gpus", "link", "bandwidth", "batch")
+KEYS = ("topology", "gpus", "link", "bandwidth", "disk", "batch")
 """Properties that may vary, in the order of their application."""
 MOST_ROWS = 2000
 WORTH = 0.05
@@ -36,7 +38,7 @@ Point: TypeAlias = "dict[str, Value]"
 
 
 def parse_vary(texts: Sequence[str]) -> dict[str, tuple[Value, ...]]:
-    """Read ``gpus=1..8``, ``link=pcie3,nvlink``, ``bandwidth=0.5,1,2``, ``batch=1,8`` and ``topology=a,b``.
+    """Read ``gpus=1..8``, ``link=pcie3,nvlink``, ``bandwidth=0.5,1,2``, ``disk=3.5GB/s``, ``batch=1,8``, ``topology=a,b``.
 
     Raises
     ------
@@ -72,6 +74,10 @@ def _values(text: str, key: str, piece: str) -> list[Value]:
         if not 0 < factor < float("inf"):
             raise InputError(f"--vary {text}: {piece!r} is no factor above 0 of the bandwidths, such as 0.5 or 2")
         return [factor]
+    if key == "disk":
+        if piece != "none":
+            require_positive(f"--vary {text}", parse_quantity(piece, "bandwidth", f"--vary {text}"), InputError)
+        return [piece]
     if key == "link" and piece not in LINKS:
         raise InputError(f"--vary {text}: {piece!r} is no link; {', '.join(LINKS)} are allowed")
     if not piece:
@@ -229,6 +235,8 @@ class Grid:
             machine = with_link(machine, str(point["link"]))
         if "bandwidth" in point:
             machine = with_bandwidth(machine, float(point["bandwidth"]))
+        if "disk" in point:
+            machine = with_disk(machine, str(point["disk"]))
         changed = [f"{key}={value}" for key, value in point.items() if key not in ("topology", "batch")]
         return msgspec.structs.replace(machine, name=" ".join([machine.name, *changed]))
 

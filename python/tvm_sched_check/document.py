@@ -88,12 +88,16 @@ class Problem:
         self.tensor_names, self.t = _numbered(tensors)
         self.device_names, self.d = _numbered(self.devices)
         self.memory = [count(d["memory"]) for d in self.devices]
-        self.storage = document["topology"].get("storage")  # of parameters; graph inputs are in place then
-        self.bus = [self.storage["name"] if self.storage else d.get("bus") for d in self.devices]
+        self.storage = document["topology"].get("storage")  # of parameters
+        self.mapped = bool(self.storage) and not any(
+            d.get("bus") for d in self.devices
+        )  # graph inputs are in place then
+        turns = _takes_turns(document["topology"])
+        self.bus = [self.storage["name"] if turns else d.get("bus") for d in self.devices]
         self.shares = [not bus for bus in self.bus]
         self.size = [count(t["size"]) for t in tensors]
         self.kind = [t.get("kind", "activation") for t in tensors]
-        in_place = {t["name"] for t in tensors if self.storage and t.get("kind") == "input"}
+        in_place = {t["name"] for t in tensors if self.mapped and t.get("kind") == "input"}
         read = [[n for n in o.get("inputs", []) if n not in in_place] for o in operators]
         self.inputs = [list(dict.fromkeys(self.t[n] for n in names)) for names in read]
         self.outputs = [[self.t[n] for n in o.get("outputs", [])] for o in operators]
@@ -128,7 +132,7 @@ class Problem:
 
     def in_place(self, t: int, d: int) -> bool:
         """Return whether a tensor of `is_host` is on a device at the start."""
-        return self.shares[d] or (bool(self.storage) and self.kind[t] == "input")
+        return self.shares[d] or (self.mapped and self.kind[t] == "input")
 
     def times(self, o: int, d: int) -> list[int]:
         """Return the times of an operator on a device, in the modes in which it can run there."""
@@ -160,9 +164,10 @@ def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
     )
     routes = {(HOST, d): route for d, route in down.items()}
     if "storage" in topology:
-        if on:
-            raise Refused("a topology has storage and a device on a bus; one of them is allowed")
-        routes = {(HOST, d): _route(topology["storage"], "storage") for d in number.values()}
+        if on and len(on) < len(number):
+            raise Refused("a topology has storage, a device on a bus and one without; one of the last two is allowed")
+        disk, turns = _route(topology["storage"], "storage"), _takes_turns(topology)
+        routes = {(HOST, d): _on_from(disk, down[d], turns) if on else disk for d in number.values()}
     for a, b in ((a, b) for a in number.values() for b in number.values() if a != b):
         if a in up and b in down:
             routes[a, b] = _through_host(up[a], down[b], topology.get("peer_access", True))
@@ -181,6 +186,19 @@ def _routes(topology: dict[str, Any]) -> dict[tuple[int, int], Route]:
         for a, b in (link["devices"], link["devices"][::-1]):
             routes[number[a], number[b]] = _channel(link, f"link {sorted(pair)}", f"to {b}")
     return routes
+
+
+def _takes_turns(topology: dict[str, Any]) -> bool:
+    """Return whether loads take turns on the storage: there is one, and it is slower than all buses together."""
+    used = {device["bus"] for device in topology["devices"] if device.get("bus")}
+    buses = sum(bus["bandwidth"] for bus in topology.get("buses", []) if bus["name"] in used)
+    return "storage" in topology and (not used or topology["storage"]["bandwidth"] < buses)
+
+
+def _on_from(disk: Route, down: Route, turns: bool) -> Route:
+    """Return the route from storage over a bus: bytes go on while others are read."""
+    channels = disk.channels + down.channels if turns else down.channels
+    return Route(channels, min(disk.bandwidth, down.bandwidth), disk.latency + down.latency)
 
 
 def _channel(joint: dict[str, Any], name: str, direction: str) -> Route:

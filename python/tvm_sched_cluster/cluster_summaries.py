@@ -162,6 +162,8 @@ class DeploymentStatus(msgspec.Struct, frozen=True, kw_only=True):
     retried: int
     gateways: int
     """Gateways that follow it; they count their own requests (``/metrics``)."""
+    switching: list[str]
+    """Gateways that still use stages from before the last rollout, which stay until then: host and process."""
     stages: list[dict[str, Any]]
 
 
@@ -224,5 +226,7 @@ def deployment_table(deployment: dict[str, Any]) -> Table:
         number = str(stage["stage"]) + (f".{stage['replica']}" if stage["replica"] else "")
         rows.append((number, stage["device"], needs, state, where, str(stage.get("runs", "-")), mean))
     gateways = f", {deployment['gateways']} gateways" if deployment["gateways"] else ""
+    if deployment["switching"]:
+        gateways += f" ({len(deployment['switching'])} with old stages)"
     title = f"{deployment['name']}: {deployment['model']}, {deployment['places']} places; {counts}{gateways}"
     return table(("stage", "device", "needs", "state", "node", "runs", "mean time"), rows, title)

@@ -154,8 +154,7 @@ def compact_tokenizer(document: dict[str, Any]) -> bytes:
     takes ``#version ...`` for a comment; so merges stay pairs if one of them has either.
     """
     model = document.get("model")
-    merges = model.get("merges") if isinstance(model, dict) else None
-    if isinstance(merges, list) and all(map(_is_plain_pair, merges)):
+    if isinstance(model, dict) and isinstance(merges := model.get("merges"), list) and all(map(_is_plain_pair, merges)):
         document = document | {"model": model | {"merges": [" ".join(pair) for pair in merges]}}
     return msgspec.json.encode(document)
 

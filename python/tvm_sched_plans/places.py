@@ -209,4 +209,4 @@ def _host_route(topology: Topology, place: Place) -> Route | None:
     """Return the route from host memory; None if the place shares host memory."""
     if not place.members or place.device.kind == "cpu":
         return None
-    return topology.route(HOST, topology.device_id[place.members[0]])
+    return topology.without_storage.route(HOST, topology.device_id[place.members[0]])

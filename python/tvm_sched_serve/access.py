@@ -40,7 +40,7 @@ def quota_place() -> Iterator[None]:
         yield
         return
     if quota.running >= quota.limit:
-        raise OverQuota(f"{quota.running} requests with this token are under way, as many as may")
+        raise OverQuota(f"{quota.running} requests with this token are under way, and no more are allowed at once")
     quota.running += 1
     try:
         yield

@@ -96,9 +96,8 @@ class Waiting:
 class ExecutionQueue:
     """Requests to one version of a model.
 
-    All methods are called in the event loop's thread; only `_execute` and, if runs take long, `_compute` are called in
-    others. A subclass may run requests elsewhere:
-    it has `_start` and calls `_finish`.
+    All methods are called in the event loop's thread; only `_execute` and, if runs take long, `_compute` and `_take` are
+    called in others. A subclass may run requests elsewhere: it has `_start` and calls `_finish`.
     """
 
     def __init__(self, model: ServedModel, options: QueueOptions) -> None:
@@ -108,6 +107,8 @@ class ExecutionQueue:
         self.waiting = 0
         self.running = 0
         self._heap: list[tuple[int, int, Waiting]] = []
+        self._lock = threading.Lock()
+        """Of the heap and `waiting`, which threads that run take from."""
         self._numbers = itertools.count()
         self._threads = ThreadPoolExecutor(options.instances, f"tvm-sched-{model.name}")
         self._timer: asyncio.TimerHandle | None = None
@@ -161,7 +162,7 @@ class ExecutionQueue:
         if self.waiting >= self.options.places and not starts:
             self.observe(Busy.status, 0.0, None)
             if self.options.places:
-                text = f"{self.waiting} requests wait for the model, as many as may"
+                text = f"the model's queue is full: {self.waiting} requests wait"
             else:
                 text = f"all {self.options.instances} places are taken, and no request may wait"
             raise Busy(text, self.retry_after())
@@ -178,8 +179,9 @@ class ExecutionQueue:
             self._finish([each], rows, *self._compute([each], now))
         else:
             timer = loop.call_later(seconds, _expire, each, seconds)
-            heapq.heappush(self._heap, (priority, next(self._numbers), each))
-            self.waiting += 1
+            with self._lock:
+                heapq.heappush(self._heap, (priority, next(self._numbers), each))
+                self.waiting += 1
             self._idle.clear()
             self._dispatch()
         total = self.statistics
@@ -226,12 +228,13 @@ class ExecutionQueue:
 
     def _leave(self, each: Waiting) -> None:
         """Give back the place of a request that waits no more."""
-        if each.queued:
-            each.queued = False
-            self.waiting -= 1
-            self._heap = [entry for entry in self._heap if entry[2].queued]
-            heapq.heapify(self._heap)
-            self._settle()
+        with self._lock:
+            if each.queued:
+                each.queued = False
+                self.waiting -= 1
+                self._heap = [entry for entry in self._heap if entry[2].queued]
+                heapq.heapify(self._heap)
+        self._settle()
 
     def _settle(self) -> None:
         if not self.waiting and not self.running:
@@ -246,6 +249,7 @@ class ExecutionQueue:
             if batch:
                 self.running += 1
                 self._start(batch)
+        self._settle()  # all that waited may have been late or cancelled
 
     def _should_wait(self) -> bool:
         """Return whether the batch may still grow; if so, set a timer."""
@@ -266,16 +270,17 @@ class ExecutionQueue:
         """Take the first request, and those after it that fit into its batch."""
         batch: list[Waiting] = []
         rows = 0
-        while self._heap:
-            each = self._heap[0][2]
-            if batch and (not self.joins or rows + each.rows > self.model.batch_sizes[-1]):
-                break
-            heapq.heappop(self._heap)
-            each.queued = False
-            self.waiting -= 1
-            if not each.result.done():
-                batch.append(each)
-                rows += each.rows
+        with self._lock:
+            while self._heap:
+                each = self._heap[0][2]
+                if batch and (not self.joins or rows + each.rows > self.model.batch_sizes[-1]):
+                    break
+                heapq.heappop(self._heap)
+                each.queued = False
+                self.waiting -= 1
+                if not each.result.done():
+                    batch.append(each)
+                    rows += each.rows
         return batch
 
     def _start(self, batch: list[Waiting]) -> None:
@@ -283,9 +288,13 @@ class ExecutionQueue:
         self._threads.submit(self._execute, batch, time.perf_counter_ns(), asyncio.get_running_loop())
 
     def _execute(self, batch: list[Waiting], begun_ns: int, loop: asyncio.AbstractEventLoop) -> None:
-        """Run a batch in a thread of ours."""
-        rows = sum(each.rows for each in batch)
-        loop.call_soon_threadsafe(self._finish, batch, rows, *self._compute(batch, begun_ns))
+        """Run a batch in a thread of ours, and go on with what waits: the event loop need not hand it over."""
+        while batch:
+            found = self._compute(batch, begun_ns)
+            following = [] if self.joins else self._take()  # the event loop knows how long a batch may grow
+            rows = sum(each.rows for each in batch)
+            loop.call_soon_threadsafe(self._finish, batch, rows, *found, bool(following))
+            batch, begun_ns = following, time.perf_counter_ns()
 
     def _compute(self, batch: list[Waiting], begun_ns: int) -> tuple[list[list[Array]], list[int], RequestError | None]:
         """Run a batch here; return outputs, when each part of the run ended, and why it failed."""
@@ -332,8 +341,10 @@ class ExecutionQueue:
         results: list[list[Array]],
         times: list[int],
         failure: RequestError | None,
+        goes_on: bool = False,
     ) -> None:
-        self.running -= 1
+        """Answer the requests of a run; the thread that ran it may go on with another one."""
+        self.running -= not goes_on
         if failure is None:
             spans = [after - before for before, after in itertools.pairwise(times)]
             self._seconds = 0.9 * self._seconds + 0.1e-9 * sum(spans) if self._seconds else 1e-9 * sum(spans)
@@ -348,7 +359,6 @@ class ExecutionQueue:
                 each.result.set_exception(failure)
             else:
                 each.result.set_result((results[position], Timing(times[0] - each.since_ns, *spans)))
-        self._settle()
         self._dispatch()
 
 

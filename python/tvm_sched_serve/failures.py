@@ -66,4 +66,4 @@ class Busy(RequestError, status=503):
 
 
 class OverQuota(Busy, status=429):
-    """As many requests with the client's token are under way as may be."""
+    """The requests with the client's token that are under way have reached its limit."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,94 @@ def messages() -> dict[str, Any]:
     return {name.removeprefix("inference."): kind for name, kind in classes.items()}
 
 
+@dataclass(frozen=True)
+class InferCall:
+    """A ``ModelInferRequest`` as it was read.
+
+    The raw contents are apart from the message, in which they would be copied twice.
+    """
+
+    message: Any
+    contents: Sequence[memoryview | bytes]
+
+    @classmethod
+    def of(cls, content: bytes) -> InferCall:
+        """Read a request.
+
+        Raises
+        ------
+        google.protobuf.message.DecodeError
+        """
+        kind = messages()["ModelInferRequest"]
+        parts, contents = [], []
+        view, begin, at = memoryview(content), 0, 0
+        try:
+            while at < len(content):
+                field, (end, size) = at, _length(content, at + 1)
+                at = end + size
+                if content[field] == _RAW_INPUTS:
+                    parts.append(view[begin:field])
+                    contents.append(view[end:at])
+                    begin = at
+                elif content[field] & 0x87 != _OF_LENGTH:  # not a field of this message
+                    raise IndexError
+            if at > len(content):
+                raise IndexError
+        except IndexError:
+            message = kind.FromString(content)
+            return cls(message, message.raw_input_contents)
+        parts.append(view[begin:])
+        return cls(kind.FromString(b"".join(parts)), contents)
+
+
+@dataclass(frozen=True)
+class InferAnswer:
+    """A ``ModelInferResponse``, whose raw contents are apart from the message."""
+
+    message: Any
+    contents: Sequence[memoryview] = ()
+
+    def serialize(self) -> bytes:
+        """Return the whole message as bytes."""
+        parts = [self.message.SerializeToString()]
+        for content in self.contents:
+            parts += [bytes([_RAW_OUTPUTS]), _encoded(content.nbytes), content]
+        return b"".join(parts)
+
+    def whole(self) -> Any:
+        """Return the whole message."""
+        self.message.raw_output_contents.extend(map(bytes, self.contents))
+        return self.message
+
+
+_OF_LENGTH = 2
+"""Protobuf's type of fields that begin with their length."""
+_RAW_INPUTS, _RAW_OUTPUTS = 7 << 3 | _OF_LENGTH, 6 << 3 | _OF_LENGTH
+"""First bytes of the fields ``raw_input_contents`` of a request and ``raw_output_contents`` of a response."""
+
+
+def _length(content: bytes, at: int) -> tuple[int, int]:
+    """Read a length in Protobuf's form; return the position behind it, and the length."""
+    size = shift = 0
+    while True:
+        byte = content[at]
+        at += 1
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return at, size
+        shift += 7
+
+
+def _encoded(length: int) -> bytes:
+    """Return a length in Protobuf's form."""
+    found = bytearray()
+    while length >= 0x80:
+        found.append(length & 0x7F | 0x80)
+        length >>= 7
+    found.append(length)
+    return bytes(found)
+
+
 class GrpcService:
     """The methods of the service.
 
@@ -94,14 +183,16 @@ class GrpcService:
         methods = {
             name: grpc.unary_unary_rpc_method_handler(
                 self._guarded(act, administration, known[f"{name}Response"]),
-                request_deserializer=known[f"{name}Request"].FromString,
-                response_serializer=known[f"{name}Response"].SerializeToString,
+                request_deserializer=InferCall.of if name == "ModelInfer" else known[f"{name}Request"].FromString,
+                response_serializer=(
+                    InferAnswer.serialize if name == "ModelInfer" else known[f"{name}Response"].SerializeToString
+                ),
             )
             for name, (act, administration) in unary.items()
         }
         methods["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
             self._stream,
-            request_deserializer=known["ModelInferRequest"].FromString,
+            request_deserializer=InferCall.of,
             response_serializer=known["ModelStreamInferResponse"].SerializeToString,
         )
         return grpc.method_handlers_generic_handler(SERVICE, methods)
@@ -177,18 +268,19 @@ class GrpcService:
         self.memory.unregister(request.name)
         return {}
 
-    async def _answer(self, request: Any, context: Any) -> Any:
+    async def _answer(self, call: InferCall, context: Any) -> InferAnswer:
         """Answer a request with one response."""
+        request = call.message
         found = self._begin(request, context)
         context.set_trailing_metadata(((_ID, found.id),))
         status = 200
         try:
             queue = self.repository.find(request.model_name, request.model_version)
             if not isinstance(queue, TextQueue):
-                return await self._infer(request, context, found)
-            async with aclosing(self._generate(request, queue, found)) as pieces:
+                return await self._infer(call, context, found)
+            async with aclosing(self._generate(call, queue, found)) as pieces:
                 text = "".join([text async for text, _ in pieces])
-            return self._text_response(request, queue, text)
+            return InferAnswer(self._text_response(request, queue, text))
         except RequestError as error:
             status = error.status
             raise
@@ -207,14 +299,15 @@ class GrpcService:
         return found
 
     async def _generate(
-        self, request: Any, queue: TextQueue, found: RequestContext
+        self, call: InferCall, queue: TextQueue, found: RequestContext
     ) -> AsyncGenerator[tuple[str, bool], None]:
         """Yield the pieces of a text, and whether each is the last."""
         model = queue.model
         found.model, found.version = model.name, model.version
-        call = GenerateCall.of_parameters(_text_of(request), _plain(request.parameters), model.name, model.version)
+        parameters = _plain(call.message.parameters)
+        asked = GenerateCall.of_parameters(_text_of(call), parameters, model.name, model.version)
         with quota_place():
-            texts = await queue.start(call.prompts, call.options(queue), found)
+            texts = await queue.start(asked.prompts, asked.options(queue), found)
             failure: BaseException | None = None
             try:
                 async for _, piece in queue.pieces(texts):
@@ -234,14 +327,14 @@ class GrpcService:
         answer.raw_output_contents.append(len(content).to_bytes(4, "little") + content)
         return answer
 
-    async def _infer(self, request: Any, context: Any, found: RequestContext) -> Any:
+    async def _infer(self, call: InferCall, context: Any, found: RequestContext) -> InferAnswer:
+        request, contents = call.message, call.contents
         parameters = _plain(request.parameters)
         left = context.time_remaining()
         if left is not None and 0 < left < 1e9:  # of the client's deadline
             limit = max(1, int(1e6 * left))
             asked = parameters.get("timeout")
             parameters["timeout"] = min(asked, limit) if isinstance(asked, int) and asked > 0 else limit
-        contents = request.raw_input_contents
         raw = iter(contents)
         inputs = []
         used = 0
@@ -273,6 +366,7 @@ class GrpcService:
         )
         model = result.queue.model
         answer = messages()["ModelInferResponse"](model_name=model.name, model_version=model.version, id=result.id)
+        values: list[memoryview] = []
         for output in result.outputs:
             described = answer.outputs.add(
                 name=output.type.name, datatype=output.type.datatype, shape=output.value.shape
@@ -280,10 +374,10 @@ class GrpcService:
             if output.region is not None:
                 described.parameters["shared_memory_region"].string_param = output.region.name
                 described.parameters["shared_memory_byte_size"].int64_param = output.value.nbytes
-                answer.raw_output_contents.append(b"")  # clients count the outputs
+                values.append(memoryview(b""))  # clients count the outputs
             else:
-                answer.raw_output_contents.append(bytes(raw_bytes(output.value)))
-        return answer
+                values.append(raw_bytes(output.value))
+        return InferAnswer(answer, values)
 
     async def _stream(self, requests: AsyncIterator[Any], context: Any) -> None:
         """Answer the requests of a stream as they end, and texts as they come; an error ends only its request."""
@@ -300,17 +394,18 @@ class GrpcService:
             async with writing:
                 await context.write(kind(**fields))
 
-        async def answer(request: Any) -> None:
+        async def answer(call: InferCall) -> None:
+            request = call.message
             found, status = self._begin(request, context), 200
             try:
                 queue = self.repository.find(request.model_name, request.model_version)
                 if isinstance(queue, TextQueue):
-                    async with aclosing(self._generate(request, queue, found)) as pieces:
+                    async with aclosing(self._generate(call, queue, found)) as pieces:
                         async for text, last in pieces:
                             if text or last:
                                 await write(infer_response=self._text_response(request, queue, text, last))
                 else:
-                    await write(infer_response=await self._infer(request, context, found))
+                    await write(infer_response=(await self._infer(call, context, found)).whole())
             except RequestError as error:
                 status = error.status
                 await write(error_message=str(error), infer_response=messages()["ModelInferResponse"](id=request.id))
@@ -333,8 +428,9 @@ class GrpcService:
                 task.cancel()
 
 
-def _text_of(request: Any) -> str:
+def _text_of(call: InferCall) -> str:
     """Return the text of the input ``text_input``: one element of type BYTES."""
+    request = call.message
     if [each.name for each in request.inputs] != ["text_input"]:
         names = ", ".join(each.name[:32] for each in request.inputs[:16])
         raise RequestError(f"the inputs are {names or 'none'}; expected text_input, once; options are parameters")
@@ -342,8 +438,8 @@ def _text_of(request: Any) -> str:
     if entry.datatype != "BYTES" or math.prod(entry.shape) != 1:
         raise RequestError(f"text_input is {entry.datatype[:32]} {list(entry.shape)[:16]}; expected BYTES [1]")
     contents = list(entry.contents.bytes_contents)
-    if not contents and len(request.raw_input_contents) == 1:
-        (raw,) = request.raw_input_contents
+    if not contents and len(call.contents) == 1:
+        raw = bytes(call.contents[0])
         if int.from_bytes(raw[:4], "little") == len(raw) - 4:
             contents = [raw[4:]]
     if len(contents) != 1:

@@ -31,6 +31,7 @@ from .http_documents import (
     TraceRequest,
     UnloadRequest,
 )
+from .http_protocol import RECEIVE_INTO
 from .inference import EXTENSIONS, SERVER, GivenInput, GivenRequest, Result, WantedOutput, infer, metadata, statistics
 from .metrics import CONTENT_TYPE, Metrics
 from .openapi import openapi_document
@@ -45,9 +46,12 @@ T = TypeVar("T")
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+ReceiveInto = Callable[[memoryview], Awaitable[None]]
 _LENGTH_HEADER = b"inference-header-content-length"
 _ID_HEADER = b"x-request-id"
 _JSON = b"application/json"
+_LARGE_BYTES = 64 << 10
+"""Bodies of at least so many bytes are received in place, if the server in front of the application offers it."""
 
 
 _DECODER = msgspec.json.Decoder(InferRequest)
@@ -148,8 +152,11 @@ class InferenceServer:
             return
         status = 200
         try:
-            work = self._infer if path.endswith("/infer") else self._generate
-            await work(path, headers, receive, answer, context)
+            if path.endswith("/infer"):
+                receive_into = scope.get("extensions", {}).get(RECEIVE_INTO)
+                await self._infer(path, headers, receive, answer, context, receive_into)
+            else:
+                await self._generate(path, headers, receive, answer, context)
         except RequestError as error:
             status = error.status
             await _send_error(answer, error, openai=path.startswith("/v1/"))
@@ -159,18 +166,27 @@ class InferenceServer:
             self.recorder.request(context, status)
 
     async def _infer(
-        self, path: str, headers: dict[bytes, bytes], receive: Receive, send: Send, context: RequestContext
+        self,
+        path: str,
+        headers: dict[bytes, bytes],
+        receive: Receive,
+        send: Send,
+        context: RequestContext,
+        receive_into: ReceiveInto | None = None,
     ) -> None:
         self.access.check(headers.get(b"authorization", b""), administration=False)
         name, version = _model_of(path)
-        queue = self.repository.find(name, version)
-        if isinstance(queue, TextQueue):
-            raise RequestError(f"model {name!r} generates text: use generate, generate_stream or /v1/chat/completions")
+        self.repository.find(name, version)  # before the body is received
         split = _whole_header(headers, _LENGTH_HEADER)
-        async with self._body(headers, split or 0, receive) as body:
+        async with self._body(headers, split or 0, receive, receive_into) as body:
             request = _parse(body, split, name, version)
             if request.id and _ID_HEADER not in headers:
                 context.rename(request.id)
+            queue = self.repository.find(name, version)  # which may have been loaded anew meanwhile
+            if isinstance(queue, TextQueue):
+                raise RequestError(
+                    f"model {name!r} generates text: use generate, generate_stream or /v1/chat/completions"
+                )
             work = infer(self.repository, self.memory, request, context)
             # A run that is over at once cannot be cancelled, so nobody needs to watch the client.
             result = await (work if queue.runs_at_once else self._watched(work, receive))
@@ -242,7 +258,9 @@ class InferenceServer:
         await write(call.last_event, more=False)
 
     @asynccontextmanager
-    async def _body(self, headers: dict[bytes, bytes], aligned: int, receive: Receive) -> AsyncIterator[memoryview]:
+    async def _body(
+        self, headers: dict[bytes, bytes], aligned: int, receive: Receive, receive_into: ReceiveInto | None = None
+    ) -> AsyncIterator[memoryview]:
         """Receive a body, whose bytes count until the request is answered; byte ``aligned`` is at an aligned address."""
         length = _whole_header(headers, b"content-length")
         if headers.get(b"content-encoding", b"identity") != b"identity":
@@ -257,16 +275,19 @@ class InferenceServer:
             raise Busy("the running requests use all the memory that requests may use")
         self._held_bytes += length
         try:
-            yield await self._receive(length, aligned, receive)
+            yield await self._receive(length, aligned, receive, receive_into)
         finally:
             self._held_bytes -= length
 
-    async def _receive(self, length: int, split: int, receive: Receive) -> memoryview:
+    async def _receive(self, length: int, split: int, receive: Receive, receive_into: ReceiveInto | None) -> memoryview:
         """Read a body into memory in which the binary tensors begin at an aligned address."""
         body = aligned_bytes(length, split).data
         done = 0
         try:
             with TimeLimit(self.limits.seconds):
+                if receive_into is not None and length >= _LARGE_BYTES:
+                    await receive_into(body)
+                    return body
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -280,6 +301,8 @@ class InferenceServer:
                         break
         except TimeoutError:
             raise TooSlow(f"the body did not come within {self.limits.seconds:g} s") from None
+        except ConnectionError:
+            raise _ClientGone from None
         if done != length:
             raise RequestError("the body is shorter than its Content-Length")
         return body

@@ -92,11 +92,18 @@ class _Gauges(Collector):
         running = GaugeMetricFamily("tvm_sched_running", "Runs under way", labels=_LABELS)
         executions = CounterMetricFamily("tvm_sched_executions", "Runs of the model", labels=_LABELS)
         retried = CounterMetricFamily("tvm_sched_retried", "Requests sent again when a stage was lost", labels=_LABELS)
-        for queue in self._queues:
-            labels = (queue.model.name, queue.model.version)
-            waiting.add_metric(labels, queue.waiting)
-            running.add_metric(labels, queue.running)
-            executions.add_metric(labels, queue.statistics.executions)
-            if isinstance(queue, ExecutionQueue) and queue.retried is not None:
-                retried.add_metric(labels, queue.retried)
+        for labels, queues in self._by_version().items():
+            waiting.add_metric(labels, sum(queue.waiting for queue in queues))
+            running.add_metric(labels, sum(queue.running for queue in queues))
+            executions.add_metric(labels, sum(queue.statistics.executions for queue in queues))
+            again = [queue.retried for queue in queues if isinstance(queue, ExecutionQueue)]
+            if any(count is not None for count in again):
+                retried.add_metric(labels, sum(count or 0 for count in again))
         yield from (waiting, running, executions, retried)
+
+    def _by_version(self) -> dict[tuple[str, str], list[Queue]]:
+        """Return the queues of each version: two while one that was loaded anew still answers its last requests."""
+        found: dict[tuple[str, str], list[Queue]] = {}
+        for queue in self._queues:
+            found.setdefault((queue.model.name, queue.model.version), []).append(queue)
+        return found

@@ -6,9 +6,10 @@ import asyncio
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tvm_sched.errors import InputError, TvmSchedError
 
@@ -188,6 +189,48 @@ class Models(ABC):
         NotFound, RequestError
             There is no such model, or it cannot sleep.
         """
+        # Who asked may go: gRPC then cancels the call.
+        await asyncio.shield(self._in_background(self._unload(name, sleep)))
+
+    def record_timelines(self, wanted: bool) -> None:
+        """Let the executor record the timelines of all models' further runs, or no more."""
+        for queue in self.queues():
+            queue.record_timelines(wanted)
+
+    async def drain(self) -> None:
+        """Refuse readiness, and wait until every request is answered."""
+        self.ready = False
+        closing = asyncio.gather(*self._drains, return_exceptions=True)
+        await asyncio.gather(*(queue.drain() for queue in self.queues()), closing)
+
+    async def _load(self, name: str) -> None:
+        if not self.known_versions(name):
+            raise NotFound(f"there is no model {name[:128]!r} in the repository")
+        async with self._lock(name):
+            loaded = await self.open(name)
+            for queue in loaded.values():
+                self.on_change(queue, True)
+                queue.record_timelines(queue.recorder.timelines)  # a trace may have begun, or ended while it slept
+            old = self._served.get(name, {})
+            self._served[name] = loaded
+            self._latest[name] = loaded[max(loaded, key=int)]
+            self._failed.pop(name, None)
+            self._asleep.pop(name, None)
+            for queue in old.values():
+                self._in_background(self._close(queue))
+            LOG.info("model %s: serving versions %s", name, ", ".join(loaded))
+
+    def _lock(self, name: str) -> asyncio.Lock:
+        return self._locks.setdefault(name, asyncio.Lock())
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do what must go on when nobody waits for it."""
+        task = asyncio.create_task(work)
+        self._drains.add(task)
+        task.add_done_callback(self._drains.discard)
+        return task
+
+    async def _unload(self, name: str, sleep: bool) -> None:
         async with self._lock(name):
             self.find(name)
             stamps = self.stamps(name) if sleep else {}
@@ -198,37 +241,6 @@ class Models(ABC):
                 if version in queues:
                     await asyncio.to_thread(queues[version].model.module.sleep)
                     self._asleep.setdefault(name, {})[version] = stamp, queues[version].model
-
-    def record_timelines(self, wanted: bool) -> None:
-        """Let the executor record the timelines of all models' further runs, or no more."""
-        for queue in self.queues():
-            queue.record_timelines(wanted)
-
-    async def drain(self) -> None:
-        """Refuse readiness, and wait until every request is answered."""
-        self.ready = False
-        await asyncio.gather(*(queue.drain() for queue in self.queues()), *self._drains)
-
-    async def _load(self, name: str) -> None:
-        if not self.known_versions(name):
-            raise NotFound(f"there is no model {name[:128]!r} in the repository")
-        async with self._lock(name):
-            loaded = await self.open(name)
-            for queue in loaded.values():
-                self.on_change(queue, True)
-            old = self._served.get(name, {})
-            self._served[name] = loaded
-            self._latest[name] = loaded[max(loaded, key=int)]
-            self._failed.pop(name, None)
-            self._asleep.pop(name, None)
-            for queue in old.values():
-                task = asyncio.create_task(self._close(queue))
-                self._drains.add(task)
-                task.add_done_callback(self._drains.discard)
-            LOG.info("model %s: serving versions %s", name, ", ".join(loaded))
-
-    def _lock(self, name: str) -> asyncio.Lock:
-        return self._locks.setdefault(name, asyncio.Lock())
 
     async def _close(self, queue: Queue) -> None:
         await queue.drain()
@@ -266,6 +278,8 @@ class Repository(Models):
         self.root = root
         self.queue_options = queue or QueueOptions()
         self.load_options = load or LoadOptions()
+        self._stamps: dict[str, dict[str, Stamp]] = {}
+        """Of the files of each version, before they were loaded."""
         if not root.exists():
             raise InputError(f"{root}: there is no such artifact or folder")
         if not self.names():
@@ -309,17 +323,20 @@ class Repository(Models):
     async def open(self, name: str) -> dict[str, Queue]:
         """Load all versions of a model."""
         loaded: dict[str, Queue] = {}
+        stamps = {}
         for version, file in self.files(name).items():
+            stamps[version] = _stamp(file)  # a file that is replaced from now on has changed
             model = await asyncio.to_thread(self._open_version, name, version, file)
             if isinstance(model, ServedModel):
                 loaded[version] = ExecutionQueue(model, self.queue_options)
             else:
                 loaded[version] = TextQueue(model, self.queue_options)
+        self._stamps[name] = stamps
         return loaded
 
     def stamps(self, name: str) -> dict[str, Stamp]:
-        """Return what tells whether the files of a model's versions have changed."""
-        return {version: _stamp(file) for version, file in self.files(name).items()}
+        """Return what tells whether the files of a model's versions have changed since they were loaded."""
+        return self._stamps[name]
 
     def _open_version(self, name: str, version: str, file: Path) -> ServedModel | ServedText:
         """Wake a version that sleeps and has not changed, or load it."""

@@ -21,6 +21,7 @@ import uvloop
 from tvm_sched.errors import InputError
 
 from .access import Access, read_tokens
+from .freed_memory import keep_freed_memory
 from .grpc_server import GrpcService
 from .http_protocol import limited_protocol
 from .http_server import HttpLimits, InferenceServer
@@ -101,6 +102,7 @@ def run(settings: Settings, started: Callable[[Addresses, Models], None]) -> Non
     InputError
         A file cannot be read, an artifact not be loaded, or a port not be opened.
     """
+    keep_freed_memory()
     loop = uvloop.new_event_loop()
     asyncio.set_event_loop(loop)
     try:

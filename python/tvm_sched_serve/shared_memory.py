@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import weakref
 from dataclasses import dataclass
 
 from .datatypes import aligned_bytes
@@ -20,7 +21,11 @@ _REGIONS = 1024
 
 @dataclass(frozen=True)
 class Region:
-    """A part of a segment that requests refer to by name."""
+    """A part of a segment that requests refer to by name.
+
+    The segment stays open while a request uses the region, also if a client unregisters it meanwhile: the number of a
+    closed descriptor may soon be that of another client's segment.
+    """
 
     name: str
     key: str
@@ -103,7 +108,7 @@ class SharedMemory:
         if not name or len(name) > 256 or name in self.regions:
             raise RequestError(f"shared memory region {name[:64]!r}: a new name of 1 to 256 characters is needed")
         if len(self.regions) >= _REGIONS:
-            raise RequestError(f"{_REGIONS} shared memory regions are registered, as many as may be")
+            raise RequestError(f"{_REGIONS} shared memory regions are registered, and no more are allowed")
         if not _KEY.fullmatch(key) or offset < 0 or byte_size <= 0:
             raise RequestError(f"shared memory region {name!r}: the key, offset or size is not allowed")
         try:
@@ -115,14 +120,13 @@ class SharedMemory:
         if os.fstat(descriptor).st_size < offset + byte_size:
             os.close(descriptor)
             raise RequestError(f"shared memory region {name!r}: the segment is shorter than offset and size")
-        self.regions[name] = Region(name, key, offset, byte_size, descriptor)
+        region = self.regions[name] = Region(name, key, offset, byte_size, descriptor)
+        weakref.finalize(region, os.close, descriptor)
 
     def unregister(self, name: str = "") -> None:
-        """Close a region, or all of them; a name that is not known is ignored, as the protocol wants it."""
+        """Forget a region, or all of them; a name that is not known is ignored, as the protocol wants it."""
         for each in [name] if name else list(self.regions):
-            region = self.regions.pop(each, None)
-            if region is not None:
-                os.close(region.descriptor)
+            self.regions.pop(each, None)
 
     def find(self, name: object) -> Region:
         """Return a region.

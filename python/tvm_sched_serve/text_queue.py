@@ -161,9 +161,15 @@ class TextQueue:
         RequestError
             There is no place, or a prompt is refused; then none is begun.
         """
-        if len(self._live) + len(prompts) > self.model.generator.places + self.options.places:
+        most = self.model.generator.places + self.options.places
+        if len(prompts) > most:
+            raise RequestError(f"the request is for {len(prompts)} texts; the model takes at most {most} at once")
+        if len(self._live) + len(prompts) > most:
             self.observe(Busy.status, 0.0, None)
-            raise Busy(f"{self.waiting} texts wait for the model, as many as may", self.retry_after())
+            raise Busy(
+                f"the model has {len(self._live)} of the {most} texts that it takes at once, {self.waiting} of them wait",
+                self.retry_after(),
+            )
         pieces: asyncio.Queue[tuple[int, TextPiece | RequestError]] = asyncio.Queue()
         pairs = enumerate(zip(prompts, options, strict=True))
         texts = [GeneratingText(number, prompt, each, pieces, context=context) for number, (prompt, each) in pairs]
@@ -273,8 +279,18 @@ class TextQueue:
                 self._started[id(text.sequence)] = text
         loop.call_soon_threadsafe(_begin, new)
         begin_ns = time.perf_counter_ns()
+        tokens: Sequence[Token] = ()
         try:
             tokens = generator.step()
+            if self.recorder.watched and self._started:
+                self._record(begin_ns)
+            for token in tokens:
+                text = self._started[id(token.sequence)]
+                piece = self._piece(text, token)
+                pieces.append((text, piece))
+                if piece.finished:
+                    generator.cancel(token.sequence)
+                    del self._started[id(token.sequence)]
         except Exception as error:
             ids = _ids(list(self._started.values()))
             LOG.error("model %s version %s: %s%s", self.model.name, self.model.version, error, ids)
@@ -283,16 +299,6 @@ class TextQueue:
                     generator.cancel(text.sequence)
                 pieces.append((text, Failed("a step failed; the server's log says why")))
             self._started.clear()
-            tokens = []
-        if self.recorder.watched and self._started:
-            self._record(begin_ns)
-        for token in tokens:
-            text = self._started[id(token.sequence)]
-            piece = self._piece(text, token)
-            pieces.append((text, piece))
-            if piece.finished:
-                generator.cancel(token.sequence)
-                del self._started[id(token.sequence)]
         loop.call_soon_threadsafe(self._stepped, pieces, bool(tokens))
 
     def _record(self, begin_ns: int) -> None:

@@ -21,7 +21,7 @@ from tvm_sched_check.document import HOST, Problem
 from tvm_sched_check.replay import Replay
 from tvm_sched_check.vipr.schedule_program import ScheduleProgram
 
-STYLES = ("bus", "shared", "mixed", "storage")
+STYLES = ("bus", "shared", "mixed", "storage", "disk")
 VIPRCHK = os.environ.get("VIPRCHK") or shutil.which("viprchk")
 CASES = {
     "path": (fan(10), 300),  # the evidence proves 310 by trying placements, which has no translation

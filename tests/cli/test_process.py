@@ -136,3 +136,17 @@ def test_nothing_follows_the_line_of_an_error(tmp_path):
     result = call("schedule", path, "-t", "cpu1", "-s", "single", "--costs", "roofline")
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1].startswith("error: ")
+
+
+def test_an_ignored_ctrl_c_stays_ignored():
+    """A script's background job ignores it, because it is meant for what runs in front."""
+    script = """
+import os, signal, threading
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from tvm_sched.cli import interrupt
+interrupt.watch()
+os.kill(os.getpid(), signal.SIGINT)
+print(signal.sigpending(), len(threading.enumerate()))
+"""
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "set() 1\n")

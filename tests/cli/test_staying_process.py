@@ -202,7 +202,7 @@ def test_a_folder_that_others_can_enter_is_refused(tmp_path, monkeypatch):
 
 
 SERVER = """
-import os, signal, sys
+import os, resource, signal, sys
 from tvm_sched import cli
 from tvm_sched.cli import staying_process
 
@@ -218,6 +218,9 @@ def fork(real=os.fork):
     return real()
 
 cli.main, os.fork = main, fork
+if os.path.exists("open-files"):
+    limit = int(open("open-files").read())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 staying_process.serve(int(sys.argv[1]), "address")
 """
 STARTED = b"started\n"
@@ -296,6 +299,34 @@ def test_neither_a_lost_caller_nor_a_lack_of_processes_ends_the_commands_of_othe
     others.sendall(bytes([signal.SIGINT]))
     assert STARTED + answer(others) == ended_with(signal.SIGINT)
     assert server.process.wait(60) == 0
+
+
+def test_callers_wait_where_open_files_are_scarce(tmp_path):
+    (tmp_path / "open-files").write_text(str(staying_process._OTHER_USES + 2 * staying_process._FILES))
+    made = Server(tmp_path)
+    try:
+        two = [made.ask("interrupted") for _ in range(2)]
+        assert [each.recv(64) for each in two] == [STARTED] * 2
+        further = [made.ask("3") for _ in range(40)]
+        assert len(made.children()) == 2
+        for each in two:
+            each.sendall(bytes([signal.SIGINT]))
+            assert STARTED + answer(each) == ended_with(signal.SIGINT)
+        assert [answer(each) for each in further] == [ended_with(3)] * 40
+    finally:
+        made.process.kill()
+        made.process.wait()
+
+
+def test_a_command_that_a_stopped_process_does_not_begin_runs_by_itself(server, monkeypatch, tmp_path):
+    monkeypatch.setattr(staying_process, "_START_PATIENCE", 0.05)
+    monkeypatch.setattr(staying_process, "_connect", lambda address: server.connect())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["tvm-sched", "interrupted"])
+    with server.stopped():
+        assert staying_process.run_in_fork(60) is None
+    assert answer(server.ask("3")) == ended_with(3)
+    assert server.children() == [], "it is not begun later"
 
 
 def test_an_event_of_an_ended_command_is_not_taken_for_one_of_another(server):

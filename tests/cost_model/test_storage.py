@@ -10,7 +10,7 @@ from tvm_sched.cost_model.detect import describe
 from tvm_sched.cost_model.recording import Gpu, Recording
 from tvm_sched.cost_model.storage import DEPTHS, MeasuredDepth, MeasuredStorage, measure_storage
 from tvm_sched.errors import InputError
-from tvm_sched.problem import Storage, load_topology
+from tvm_sched.problem import HOST, Storage, load_topology
 
 MEASURED = MeasuredStorage(
     (MeasuredDepth(1, 1e9, 1e4), MeasuredDepth(2, 1.94e9, 2e4), MeasuredDepth(4, 2e9, 4e4)), size=1 << 26
@@ -33,8 +33,10 @@ def test_a_detected_machine_has_storage():
     }
     assert not describe(recording())[0].storage
     gpu = Gpu("Tesla V100", "0000:17:00.0", ("0000:00:00.0",), 1 << 34, 3, 16)
-    with pytest.raises(InputError, match="leave --storage out"):
-        describe(recording(storage=MEASURED, gpus=(gpu,)))
+    server, sources = describe(recording(storage=MEASURED, gpus=(gpu,)), "server")
+    assert server.storage == machine.storage
+    assert sources["disk"] == comments["disk"]
+    assert [server.channels[c] for c in server.route(HOST, 0).channels] == ["storage disk", "pcie0 down"]
 
 
 def test_every_byte_of_a_file_is_read_once_at_each_depth(tmp_path, monkeypatch):

@@ -27,6 +27,83 @@ class OnGpu(GpuTensor):
         super().__init__(address, 0, FLOAT32, value.shape)
 
 
+def dense(rows: int, columns: int, transposed: bool = False) -> dict[str, Any]:
+    """The layout of one matrix; if it is transposed it lies in memory as (columns, rows)."""
+    return {"transposed": transposed, "stride": rows if transposed else columns, "batch_stride": 0}
+
+
+def call(gpu: Gpu, kernel: dict[str, Any], values: list[Any], shape: tuple[int, ...], default: bool = False) -> Any:
+    """Run a kernel of NVIDIA's libraries on the GPU's stream, or the default one, and return its result."""
+    stream = 0 if default else gpu.stream.value or 0
+    module = get_library("nvidia").make_module({"k": kernel}, None, None)
+    tensors = [OnGpu(gpu, value) for value in (*values, np.zeros(shape, "float32"))]
+    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), stream):
+        module["k"](*(tvm_ffi.from_dlpack(tensor) for tensor in tensors))
+    gpu.call("cuStreamSynchronize", ctypes.c_void_p(stream))
+    return tensors[-1].array
+
+
+def whole(random: np.random.Generator, *shape: int) -> Any:
+    """Small whole numbers, whose products and sums are exact in float32."""
+    return random.integers(-4, 5, shape).astype("float32")
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
+@pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
+def test_a_product(transposed: str, bias: bool) -> None:
+    """Rows, columns and terms differ, rows begin at odd multiples of four bytes, and so many terms take a workspace."""
+    gpu, random, (m, k, n) = Gpu(), np.random.default_rng(1), (5, 67, 3)
+    a, b, shift = whole(random, m, k), whole(random, k, n), whole(random, n)
+    kernel = {
+        "kind": "matmul", "dtype": "float32", "tf32": False, "result_dtype": "float32", "batch": 1, "m": m, "n": n, "k": k,
+        "a": dense(m, k, "a" in transposed), "b": dense(k, n, "b" in transposed), "bias": bias, "activation": "",
+    }  # fmt: skip
+    given = [a.T.copy() if "a" in transposed else a, b.T.copy() if "b" in transposed else b]
+    found = call(gpu, kernel, given + [shift] * bias, (m, n))
+    np.testing.assert_array_equal(found, a @ b + shift * bias)
+
+
+@pytest.mark.parametrize(("padding", "groups"), [([2, 1], 1), ([0, 0], 2)], ids=["paddings differ", "groups"])
+def test_a_convolution(padding: list[int], groups: int) -> None:
+    gpu, random = Gpu(), np.random.default_rng(1)
+    x, w = whole(random, 1, 4, 7, 6), whole(random, 6, 4 // groups, 3, 3)
+    padded = np.pad(x[0], [(0, 0), *((each, each) for each in padding)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    parts = zip(np.split(windows, groups), np.split(w, groups), strict=True)
+    right = np.concatenate([np.einsum("cijkl,ockl->oij", part, filters) for part, filters in parts])[None]
+    extents = {"input": list(x.shape), "weights": list(w.shape), "output": list(right.shape)}
+    kernel = {
+        "kind": "conv2d", "dtype": "float32", "tf32": False, **extents, "padding": padding, "strides": [1, 1],
+        "dilation": [1, 1], "groups": groups, "layout": "NCHW", "residual": False, "bias": False, "activation": "",
+    }  # fmt: skip
+    np.testing.assert_array_equal(call(gpu, kernel, [x, w], right.shape), right)
+
+
+def test_a_product_waits_for_a_convolution_on_its_stream() -> None:
+    """The stream does not wait for the default one, so what is launched there by mistake has no order with the product."""
+    gpu, random = Gpu(), np.random.default_rng(1)
+    x, w, b = whole(random, 1, 4, 5, 6), whole(random, 3, 4, 1, 1), whole(random, 30, 2)
+    convolution = {
+        "kind": "conv2d", "dtype": "float32", "tf32": False, "input": [1, 4, 5, 6], "weights": [3, 4, 1, 1],
+        "output": [1, 3, 5, 6], "padding": [0, 0], "strides": [1, 1], "dilation": [1, 1], "groups": 1, "layout": "NCHW",
+        "residual": False, "bias": False, "activation": "",
+    }  # fmt: skip
+    product = {
+        "kind": "matmul", "dtype": "float32", "tf32": False, "result_dtype": "float32", "batch": 1, "m": 3, "n": 2, "k": 30,
+        "a": dense(3, 30), "b": dense(30, 2), "bias": False, "activation": "",
+    }  # fmt: skip
+    module = get_library("nvidia").make_module({"convolution": convolution, "product": product}, None, None)
+    empty = [np.zeros((1, 3, 5, 6), "float32"), np.zeros((3, 2), "float32")]
+    image, weights, factor, middle, result = (OnGpu(gpu, value) for value in (x, w, b, *empty))
+    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), gpu.stream.value or 0):
+        module["convolution"](*map(tvm_ffi.from_dlpack, (image, weights, middle)))
+        module["product"](*map(tvm_ffi.from_dlpack, (middle, factor, result)))
+    gpu.call("cuStreamSynchronize", gpu.stream)
+    told = ctypes.create_string_buffer(1000)
+    assert gpu.driver.fake_cuda_conflicts(told, len(told)) == 0, told.value.decode()
+    np.testing.assert_array_equal(result.array, np.einsum("oc,cyx->oyx", w[:, :, 0, 0], x[0]).reshape(3, 30) @ b)
+
+
 def test_a_convolution_on_the_default_stream() -> None:
     """The driver refuses to capture the legacy one: algorithms are timed without graphs."""
     gpu, random = Gpu(), np.random.default_rng(1)
@@ -35,11 +112,7 @@ def test_a_convolution_on_the_default_stream() -> None:
         "kind": "conv2d", "dtype": "float32", "tf32": False, **extents, "padding": [0, 0], "strides": [1, 1],
         "dilation": [1, 1], "groups": 1, "layout": "NCHW", "residual": False, "bias": False, "activation": "",
     }  # fmt: skip
-    module = get_library("nvidia").make_module({"k": kernel}, None, None)
     x, w = (random.standard_normal(extents[name]).astype("float32") for name in ("input", "weights"))
-    on_gpu = [OnGpu(gpu, value) for value in (x, w, np.zeros(extents["output"], "float32"))]
-    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), 0):
-        module["k"](*(tvm_ffi.from_dlpack(tensor) for tensor in on_gpu))
-    gpu.call("cuStreamSynchronize", None)
+    found = call(gpu, kernel, [x, w], tuple(extents["output"]), default=True)
     windows = np.lib.stride_tricks.sliding_window_view(x[0], (3, 3), axis=(1, 2))
-    np.testing.assert_allclose(on_gpu[2].array[0], np.einsum("cijkl,ockl->oij", windows, w), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found[0], np.einsum("cijkl,ockl->oij", windows, w), rtol=1e-4, atol=1e-4)

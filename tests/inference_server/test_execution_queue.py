@@ -227,6 +227,24 @@ def test_short_runs_need_no_other_thread(blocking):
     asyncio.run(work())
 
 
+def test_a_thread_goes_on_with_what_waits_without_the_event_loop(blocking):
+    made = blocking()
+
+    async def work():
+        queue, first = await busy_queue(made)
+        tasks = [asyncio.create_task(queue.submit(row(n))) for n in (1, 2)]
+        await until(lambda: queue.waiting == 2)
+        made.module.go.set()
+        queue._threads.submit(int).result()  # the event loop is held up until all runs have ended
+        assert [int(batch[0, 0]) for batch in made.module.batches] == [0, 1, 2]
+        assert (queue.waiting, queue.running) == (0, 1)
+        await asyncio.gather(first, *tasks)
+        assert (queue.waiting, queue.running, queue.statistics.successes) == (0, 0, 3)
+        await queue.drain()
+
+    asyncio.run(work())
+
+
 def test_a_short_run_waits_for_the_one_under_way(blocking):
     """One instance makes one run at a time, in whichever thread; and requests are not overtaken."""
     made = blocking()

@@ -243,6 +243,11 @@ def test_a_sleeping_model_wakes_at_its_load(start, artifacts, tmp_path):
     copy_artifact(artifacts / "by2.so", tmp_path / "resting.so")
     assert post(server.administration, f"{model}/load")[0] == 200
     np.testing.assert_array_equal(answer(), expected(x, 2))
+    # Also if it was changed before the model was put to sleep, but not loaded.
+    copy_artifact(artifacts / "by1.so", tmp_path / "resting.so")
+    assert post(server.administration, f"{model}/unload", body)[0] == 200
+    assert post(server.administration, f"{model}/load")[0] == 200
+    np.testing.assert_array_equal(answer(), expected(x, 1))
     assert server.stop() == 0
 
 

@@ -309,9 +309,12 @@ def test_a_full_queue_refuses_and_a_text_that_leaves_gives_back_its_place():
     async def act(queue, generator):
         texts = await begin(queue, "a", "b", "c", count=900)
         assert (queue.running, queue.waiting) == (2, 1)
-        with pytest.raises(Busy) as refused:
+        with pytest.raises(Busy, match="has 3 of the 3 texts that it takes at once, 1 of them wait") as refused:
             await begin(queue, "d")
         assert refused.value.retry_after >= 1
+        with pytest.raises(RequestError, match="is for 4 texts; the model takes at most 3 at once") as never:
+            await begin(queue, "d", "e", "f", "g")
+        assert never.value.status == 400
         queue.finish(texts, RequestError("the client went"))
         assert await collect(queue, await begin(queue, "d", count=1)) == [(0, 1)]
         assert queue.statistics.failures == 1
@@ -335,6 +338,18 @@ def test_a_failed_step_fails_its_texts_and_the_next_ones_are_generated():
             await collect(queue, await begin(queue, "a"))
         assert "secret" not in str(told.value)
         generator.failing = False
+        assert len(await collect(queue, await begin(queue, "a"))) == 3
+
+    texts_of(act)
+
+
+def test_a_token_that_cannot_be_read_fails_its_texts_and_the_next_ones_are_generated():
+    async def act(queue, generator):
+        step = generator.step
+        generator.step = lambda: [SimpleNamespace(sequence=each.sequence, text=None, finished="") for each in step()]
+        with pytest.raises(Failed, match="a step failed"):
+            await collect(queue, await begin(queue, "a"))
+        generator.step = step
         assert len(await collect(queue, await begin(queue, "a"))) == 3
 
     texts_of(act)

@@ -4,7 +4,7 @@ import pytest
 
 from tvm_sched.errors import InputError
 from tvm_sched.problem import HOST, load_topology
-from tvm_sched.problem.topology_changes import with_bandwidth, with_devices, with_link
+from tvm_sched.problem.topology_changes import with_bandwidth, with_devices, with_disk, with_link
 
 
 def test_fewer_devices_are_the_first_ones_with_their_buses_and_links():
@@ -68,3 +68,12 @@ def test_wrong_changes_are_refused():
         with_devices(base, 0)
     with pytest.raises(InputError, match="pcie3, pcie4"):
         with_link(base, "token-ring")
+
+
+def test_a_disk_before_host_memory():
+    base = load_topology("v100-server")
+    cold = with_disk(with_devices(base, 2), "3.5GB/s")
+    assert (cold.storage.name, cold.storage.bandwidth) == ("disk", 3.5e9)
+    assert cold.route(HOST, 1).bandwidth == 3.5e9, "the disk is slower than the bus"
+    assert with_disk(cold, "100 GB/s").route(HOST, 1).bandwidth == base.route(HOST, 1).bandwidth, "the bus is slower"
+    assert with_disk(cold, "none") == with_devices(base, 2)

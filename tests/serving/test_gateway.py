@@ -2,6 +2,8 @@
 
 import asyncio
 import math
+import os
+import socket
 from types import SimpleNamespace
 
 import numpy as np
@@ -46,6 +48,8 @@ class Entry:
         """As the end of its process does."""
         self.endpoint = None
         self.ingress.server.close()
+        if self.ingress.retiring is not None:
+            self.ingress.retiring.cancel()
         for channel in self.channels:
             channel.abort()
 
@@ -163,6 +167,53 @@ def test_a_switch_that_fails_is_tried_again_while_the_old_generation_serves(clus
     run(act())
     assert served == [3, 3]
     assert caplog.text.count("the switch to version 2 is tried again") == 2
+
+
+def test_old_stages_stay_until_the_gateway_that_needs_them_has_switched(cluster):  # noqa: F811
+    """Also after the time limit of who rolled out, who is told which gateway it is, and with another ingress."""
+
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        models, pipeline = await entry.gateway()
+        entry.stages[1].go.clear()
+        old = asyncio.ensure_future(ask(models, 1))
+        await asyncio.to_thread(entry.stages[1].begun.acquire)
+        second = generation(2)
+        cluster.start(second, addend=10)
+        me = [f"the gateway on {socket.gethostname()}, process {os.getpid()}"]
+        assert await entry.ingress.switch(second, 0.01) == me
+        assert float((await ask(models, 1))[0][0]) == 21
+        entry.end()
+        await pipeline.followed._channel.ended.wait()
+        entry.first = second  # what the next ingress finds stored
+        await entry.start()
+        while not entry.ingress.followers:
+            await asyncio.sleep(0.001)
+        assert await entry.ingress.switch(second, 0.01) == me
+        assert cluster.ended == []
+        entry.stages[1].go.set()
+        assert float((await old)[0][0]) == 3
+        assert await entry.ingress.switch(second) == []
+        assert cluster.ended[-1] == 2
+        await entry.close(models, pipeline)
+
+    run(act())
+
+
+def test_what_a_gateway_says_of_an_earlier_switch_takes_nothing_back(cluster):  # noqa: F811
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        models, pipeline = await entry.gateway()
+        cluster.start(generation(2))
+        assert await entry.ingress.switch(generation(2)) == []
+        (follower,) = entry.ingress.followers.values()
+        await entry.ingress._switched(entry.channels[-1], 1)
+        assert follower.generation == 2
+        await entry.close(models, pipeline)
+
+    run(act())
 
 
 def test_a_switch_that_fails_gives_way_to_the_next_generation_and_to_the_end(cluster, monkeypatch):  # noqa: F811

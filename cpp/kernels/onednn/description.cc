@@ -10,8 +10,9 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 7;
+constexpr std::int64_t kVersion = 8;
 constexpr std::int64_t kLargest = std::int64_t{1} << 48;
+constexpr std::int64_t kMostValues = std::int64_t{1} << 20;
 
 std::vector<std::int64_t> Integers(const JsonCursor& list) {
   std::vector<std::int64_t> result;
@@ -30,8 +31,7 @@ DataType ReadType(const JsonCursor& item) {
 }
 
 Operand ReadOperand(const JsonCursor& item) {
-  item.AllowFields(
-      {"dims", "strides", "parameter", "offset", "within", "type", "bounded", "layout"});
+  item.AllowFields({"dims", "strides", "parameter", "offset", "within", "type", "value", "layout"});
   Operand operand{Integers(item.Field("dims")), Integers(item.Field("strides"))};
   if (operand.dims.empty() || operand.dims.size() != operand.strides.size()) {
     item.Fail("dims and strides must be of one length, at least 1");
@@ -39,7 +39,9 @@ Operand ReadOperand(const JsonCursor& item) {
   if (auto field = item.OptionalField("parameter")) operand.parameter = field->Bool();
   if (auto field = item.OptionalField("offset")) operand.offset = field->Int(0, kLargest);
   if (auto field = item.OptionalField("within")) operand.within = field->Int(1, kLargest);
-  if (auto field = item.OptionalField("bounded")) operand.bounded = field->Bool();
+  if (auto field = item.OptionalField("value")) {
+    operand.value = static_cast<int>(field->Int(0, kMostValues - 1));
+  }
   if (auto field = item.OptionalField("type")) operand.type = ReadType(*field);
   if (auto field = item.OptionalField("layout")) operand.layout = field->Name();
   if (!operand.Fits()) item.Fail("the elements lie outside of the tensor");

@@ -31,8 +31,9 @@ struct Operand {
   /// oneDNN's name of the layout in which it comes, of a parameter that was laid out when the model
   /// was compiled; empty: as the strides say.
   std::string layout{};
-  /// Another kernel of the document keeps it within finite bounds, unless that one meets a NaN.
-  bool bounded = false;
+  /// Number of the value that the tensor holds, if kernels of the document hand it to each other:
+  /// one computes it, and all others that have this number read it after that. -1: it has none.
+  int value = -1;
 
   /// Of the tensor.
   std::int64_t elements() const;

@@ -88,12 +88,15 @@ std::string ImplementationOf(const Description& description, int cores) {
   return found;
 }
 
-Kernel::Kernel(std::string name, Description description, int cores, std::shared_ptr<Shared> shared)
+Kernel::Kernel(std::string name, Description description, int cores, std::shared_ptr<Shared> shared,
+               bool bounds_result)
     : name_(std::move(name)),
       description_(std::move(description)),
       cores_(cores),
       threads_(description_.cores.Of(cores)),
-      shared_(std::move(shared)) {
+      shared_(std::move(shared)),
+      bounds_result_(bounds_result),
+      looked_(description_.operands.size()) {
   try {
     // oneDNN cuts the work for as many threads as there are when a primitive is made.
     threads::Enter(threads_, [&] { Build(); });
@@ -146,12 +149,16 @@ void Kernel::ReleaseParameters() {
 
 void Kernel::Execute(const std::vector<void*>& data) {
   LayOutParameters(data);
-  if (own_ != nullptr) return own_->Run(data);
+  if (own_ != nullptr) {
+    own_->Run(data);
+    if (bounds_result_) RaiseResult(BoundsOf(description_, InputBounds(data)).result);
+    return;
+  }
   if (row_) {
     std::vector<void*> laid_out = data;
     for (const Copy& copy : copies_) laid_out[copy.operand] = copy.memory.get_data_handle();
-    row_->Run(laid_out);  // which keeps NaN, but others need to know
-    if (loses_nan_ && !IsFinite(description_.result(), data.back(), 1)) shared_->met_nan = true;
+    row_->Run(laid_out);  // which keeps NaN
+    if (bounds_result_) RaiseResult(BoundsOf(description_, InputBounds(data)).result);
     return;
   }
   for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
@@ -176,29 +183,73 @@ void Kernel::Execute(const std::vector<void*>& data) {
 
 void Kernel::ExecutePrimitive(const std::vector<void*>& data) {
   // A single thread sees in its flags whether there was a NaN. The flags of TBB's workers cannot be
-  // read from here, but a product of finite numbers is no NaN.
+  // read from here, but a sum of products of finite numbers is no NaN unless it is too large.
   const bool alone = threads_ == 1;
   if (loses_nan_ && alone) InvalidFlag::Clear();
   primitive_.execute(Stream(), arguments_);
   Stream().wait();
-  if (loses_nan_ && (alone ? InvalidFlag::Raised() : !AreFinite(data))) FindLostNan(data);
+  const bool raised = loses_nan_ && alone && InvalidFlag::Raised();
+  const bool looks = loses_nan_ && !alone;
+  if (!raised && !looks && !bounds_result_) return;
+  std::vector<double> inputs = InputBounds(data);
+  Bounds bounds = BoundsOf(description_, inputs);
+  if (looks && !bounds.sure) bounds = LookAtInputs(data, std::move(inputs));
+  if (raised || (looks && !bounds.sure)) {
+    FindLostNan(data);
+    bounds.result = kUnbounded;
+  }
+  if (bounds_result_) RaiseResult(bounds.result);
 }
 
-bool Kernel::AreFinite(const std::vector<void*>& data) {
-  const std::uint64_t generation = shared_->generation.load(std::memory_order_acquire);
+std::vector<double> Kernel::InputBounds(const std::vector<void*>& data) {
+  std::vector<double> bounds;
   for (std::size_t k = 0; k + 1 < data.size(); ++k) {
     const Operand& operand = description_.operands[k];
-    if (operand.bounded && !shared_->met_nan) continue;
-    Checked& last = checked_[k];
-    const bool same = operand.parameter && last.generation == generation && last.source == data[k];
-    if (!same) last = {generation, data[k], IsFinite(operand, data[k], threads_)};
-    if (!last.finite) return false;
+    bounds.push_back(operand.parameter ? ParameterBound(static_cast<int>(k), data[k])
+                                       : shared_->bounds.Of(operand.value));
   }
-  return true;
+  return bounds;
+}
+
+double Kernel::ParameterBound(int operand, const void* data) {
+  const std::uint64_t generation = shared_->generation.load(std::memory_order_acquire);
+  Looked& last = looked_[operand];
+  if (last.generation == generation && last.source == data) return last.magnitude;
+  Operand looked_at = description_.operands[operand];
+  const void* values = data;
+  for (const Copy& copy : copies_) {
+    if (copy.operand != operand || !copy.packed) continue;
+    // The numbers and zeros; the parameter itself need not be in memory any more.
+    looked_at.dims = {static_cast<std::int64_t>(copy.memory.get_desc().get_size()) /
+                      BytesOf(looked_at.type)};
+    looked_at.within = 0;
+    values = copy.memory.get_data_handle();
+  }
+  last = {generation, data, Magnitude(looked_at, values, threads_)};
+  return last.magnitude;
+}
+
+Bounds Kernel::LookAtInputs(const std::vector<void*>& data, std::vector<double> inputs) {
+  Bounds bounds;
+  // First the inputs of which nothing is known.
+  for (const bool known : {false, true}) {
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      const Operand& operand = description_.operands[k];
+      const bool has_bound = shared_->bounds.Of(operand.value) < kUnbounded;
+      if (operand.parameter || has_bound != known) continue;
+      inputs[k] = Magnitude(operand, data[k], threads_);
+    }
+    bounds = BoundsOf(description_, inputs);
+    if (bounds.sure) break;
+  }
+  return bounds;
+}
+
+void Kernel::RaiseResult(double bound) {
+  shared_->bounds.Raise(description_.result().value, bound);
 }
 
 void Kernel::FindLostNan(const std::vector<void*>& data) {
-  shared_->met_nan = true;
   if (sums_ == nullptr) {
     Description plain = description_;
     plain.post.clear();
@@ -248,7 +299,6 @@ void Kernel::Build() {
     ComesAs(row_->weights(), 1);
     return;
   }
-  checked_.resize(description_.operands.size());
   const Prepared prepared = onednn::Prepare(description_, Engine());
   CheckExact(description_, prepared.implementation);
   windows_ = prepared.windows;

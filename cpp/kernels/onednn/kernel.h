@@ -19,6 +19,7 @@
 #include "kernels/onednn/matrix_vector.h"
 #include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/packed.h"
+#include "kernels/onednn/value_bounds.h"
 #include "kernels/onednn/windows.h"
 
 namespace tvm_sched::onednn {
@@ -60,15 +61,19 @@ class Kernel {
  public:
   /// What the kernels of a module share.
   struct Shared {
+    /// Of a module whose values have this many numbers.
+    explicit Shared(std::size_t values) : bounds(values) {}
+
     /// Counted up when the values of parameters change: they are laid out anew at the next call.
     std::atomic<std::uint64_t> generation{1};
     PackedParameters packed;
-    /// A fused operation met a NaN, or something that makes one, in this module at some time.
-    std::atomic<bool> met_nan{false};
+    ValueBounds bounds;
   };
 
-  /// Makes the primitive, for its share of this many cores.
-  Kernel(std::string name, Description description, int cores, std::shared_ptr<Shared> shared);
+  /// Makes the primitive, for its share of this many cores. `bounds_result`: another kernel needs a
+  /// bound of the result.
+  Kernel(std::string name, Description description, int cores, std::shared_ptr<Shared> shared,
+         bool bounds_result = false);
 
   /// Inputs, then the result: compact tensors in CPU memory, of the types described. Callers take
   /// turns.
@@ -95,8 +100,13 @@ class Kernel {
   void CheckCount(std::size_t given, std::size_t wanted) const;
   /// Compute the result, and see whether operations fused to it may have met a NaN.
   void ExecutePrimitive(const std::vector<void*>& data);
-  /// Whether all inputs are finite, so that the result has no NaN.
-  bool AreFinite(const std::vector<void*>& data);
+  /// Bounds of the inputs by what is known of other kernels' results.
+  std::vector<double> InputBounds(const std::vector<void*>& data);
+  /// The largest magnitude of a parameter; it is looked for once.
+  double ParameterBound(int operand, const void* data);
+  /// The bounds by the inputs' values, which are looked at until it is sure that no NaN was lost.
+  Bounds LookAtInputs(const std::vector<void*>& data, std::vector<double> inputs);
+  void RaiseResult(double bound);
   /// Compute once more without the fused operations, and see what they do to NaN.
   void FindLostNan(const std::vector<void*>& data);
 
@@ -133,12 +143,13 @@ class Kernel {
 
   bool loses_nan_ = false;
   std::unique_ptr<Kernel> sums_;  // without the fused operations; made once it is needed
-  struct Checked {
+  bool bounds_result_;
+  struct Looked {
     std::uint64_t generation = 0;
     const void* source = nullptr;
-    bool finite = false;
+    double magnitude = kUnbounded;
   };
-  std::vector<Checked> checked_;  // the operands that are parameters
+  std::vector<Looked> looked_;  // the operands that are parameters
 };
 
 }  // namespace tvm_sched::onednn

@@ -1,10 +1,8 @@
 #include "kernels/onednn/lost_nan.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cfenv>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <map>
 #include <string>
@@ -13,39 +11,9 @@
 #include <xmmintrin.h>
 #endif
 
-#include "kernels/onednn/vector_math.h"
-#include "threads/pool.h"
-
 namespace tvm_sched::onednn {
 
 namespace {
-
-constexpr std::int64_t kTaskElements = 32 << 10;  // fewer are not worth another thread
-constexpr int kLanes = 16, kUnrolled = 4;
-using Floats = VectorOf<float, kLanes>::Type;
-
-/// A number times 0 is 0, and NaN or an infinity times 0 is NaN.
-TVM_SCHED_VERSIONS bool AreFinite(const float* values, std::int64_t count) {
-  Floats sums[kUnrolled] = {}, x;
-  std::int64_t k = 0;
-  for (; k + kUnrolled * kLanes <= count; k += kUnrolled * kLanes) {
-#pragma GCC unroll 4
-    for (int u = 0; u < kUnrolled; ++u) {
-      std::memcpy(&x, values + k + u * kLanes, sizeof x);
-      sums[u] += x * 0.0f;
-    }
-  }
-  float sum = 0;
-  for (; k < count; ++k) sum += values[k] * 0.0f;
-  const Floats all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
-  for (int lane = 0; lane < kLanes; ++lane) sum += all[lane];
-  return sum == 0;
-}
-
-/// The exponent of NaN and infinities has all bits set.
-bool AreFinite(const std::uint16_t* halves, std::int64_t count) {
-  return std::none_of(halves, halves + count, [](std::uint16_t x) { return (~x & 0x7f80) == 0; });
-}
 
 float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
@@ -126,22 +94,6 @@ bool InvalidFlag::Raised() { return (_MM_GET_EXCEPTION_STATE() & _MM_EXCEPT_INVA
 void InvalidFlag::Clear() { std::feclearexcept(FE_INVALID); }
 bool InvalidFlag::Raised() { return std::fetestexcept(FE_INVALID) != 0; }
 #endif
-
-bool IsFinite(const Operand& operand, const void* data, int threads) {
-  const std::int64_t count = operand.elements();
-  if (operand.type == DataType::kBfloat16) {
-    return AreFinite(static_cast<const std::uint16_t*>(data), count);
-  }
-  if (operand.type != DataType::kFloat32) return true;
-  const auto* values = static_cast<const float*>(data);
-  std::atomic<bool> finite{true};
-  const std::int64_t tasks = (count + kTaskElements - 1) / kTaskElements;
-  threads::Loop(threads, static_cast<int>(tasks), [&](int task) {
-    const std::int64_t first = task * kTaskElements;
-    if (!AreFinite(values + first, std::min(kTaskElements, count - first))) finite = false;
-  });
-  return finite;
-}
 
 void RestoreNan(const Description& description, const float* sums, const std::vector<void*>& data) {
   const Operand& result = description.result();

@@ -20,9 +20,6 @@ class InvalidFlag {
   static bool Raised();
 };
 
-/// Whether an operand is neither NaN nor infinite anywhere. Integers never are.
-bool IsFinite(const Operand& operand, const void* data, int threads);
-
 /// Make NaN of the elements of the result that are NaN by the description's post-operations, the
 /// others stay. `sums` are the results before these operations, `data` the addresses of all
 /// operands.

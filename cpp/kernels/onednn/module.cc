@@ -29,6 +29,15 @@ int Cores(int wanted, int compiled) {
   return ffi::Function::GetGlobalRequired("tvm_sched.cores")(wanted, compiled).cast<int>();
 }
 
+/// One more than the largest number of a value.
+std::size_t CountValues(const Document& document) {
+  int largest = -1;
+  for (const auto& [unused, description] : document.kernels) {
+    for (const Operand& operand : description.operands) largest = std::max(largest, operand.value);
+  }
+  return static_cast<std::size_t>(largest + 1);
+}
+
 class KernelModule final : public ffi::ModuleObj {
  public:
   explicit KernelModule(std::string json) : json_(std::move(json)) { Build(/*threads=*/0); }
@@ -75,10 +84,14 @@ class KernelModule final : public ffi::ModuleObj {
     Document document = ReadDocument(json_);
     const int cores = Cores(threads, document.threads);
     if (cores == cores_) return;
+    if (shared_ == nullptr) shared_ = std::make_shared<Kernel::Shared>(CountValues(document));
+    const std::vector<bool> needed = BoundsNeeded(document.kernels, cores);
     std::vector<std::shared_ptr<Kernel>> made(document.kernels.size());
     threads::LoopOnNewThreads(cores, static_cast<int>(made.size()), [&](int k) {
       auto& [name, description] = document.kernels[k];
-      made[k] = std::make_shared<Kernel>(name, std::move(description), cores, shared_);
+      const auto value = static_cast<std::size_t>(description.result().value);
+      const bool bounds = value < needed.size() && needed[value];
+      made[k] = std::make_shared<Kernel>(name, std::move(description), cores, shared_, bounds);
     });
     kernels_.clear();
     for (std::size_t k = 0; k < made.size(); ++k) {
@@ -113,7 +126,7 @@ class KernelModule final : public ffi::ModuleObj {
 
   std::string json_;
   int cores_ = 0;
-  std::shared_ptr<Kernel::Shared> shared_ = std::make_shared<Kernel::Shared>();
+  std::shared_ptr<Kernel::Shared> shared_;
   std::map<std::string, std::shared_ptr<Kernel>> kernels_;
 };
 

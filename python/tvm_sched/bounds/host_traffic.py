@@ -58,11 +58,9 @@ class HostTraffic:
     @cached_property
     def crossing(self) -> Array:
         """(tensors,): bus time of each host tensor if all buses carry it together: bytes over the sum of bandwidths."""
-        down = {route.channels: route.bandwidth for route in self._host_routes}
-        total = sum(down.values())
-        if not total:
+        if not self._bandwidth:
             return np.zeros(len(self.problem.graph.index.size))
-        return np.array(self.problem.graph.index.size, dtype=np.float64) * 1e9 / total
+        return np.array(self.problem.graph.index.size, dtype=np.float64) * 1e9 / self._bandwidth
 
     @cached_property
     def direct(self) -> list[bool]:
@@ -94,8 +92,9 @@ class HostTraffic:
     @cached_property
     def transfer_latency(self) -> float:
         """Least nanoseconds that the latency of one transfer adds to the weighted mean of the buses' busy times."""
-        total = sum({route.channels: route.bandwidth for route in self._host_routes}.values())
-        return min((route.bandwidth / total * route.latency * 1e9 for route in self._host_routes), default=0.0)
+        return min(
+            (route.bandwidth / self._bandwidth * route.latency * 1e9 for route in self._host_routes), default=0.0
+        )
 
     @cached_property
     def turns(self) -> Array:
@@ -118,8 +117,7 @@ class HostTraffic:
         """(devices,): weight of each device's bus, its part of all bandwidth; 0 without a bus."""
         topology = self.problem.topology
         routes = [topology.route(HOST, d) for d in range(len(topology.devices))]
-        total = sum({route.channels: route.bandwidth for route in routes if route}.values())
-        return np.array([route.bandwidth / total if route else 0.0 for route in routes])
+        return np.array([route.bandwidth / self._bandwidth if route else 0.0 for route in routes])
 
     @cached_property
     def loading(self) -> Array:
@@ -141,6 +139,14 @@ class HostTraffic:
     def least_read(self) -> Array:
         """(operators,): the least of `reading` over the devices."""
         return self.reading.min(axis=1)
+
+    @cached_property
+    def _bandwidth(self) -> float:
+        """Of all buses together, or of the storage, through which all loads go: the fastest of its routes."""
+        fastest: dict[int, float] = {}
+        for route in self._host_routes:
+            fastest[route.channels[0]] = max(route.bandwidth, fastest.get(route.channels[0], 0.0))
+        return sum(fastest.values())
 
     @cached_property
     def _host_routes(self) -> list[Route]:

@@ -180,7 +180,7 @@ class _Recorder:
         topology = self.relaxation.problem.topology
         used = {device.bus for device in topology.devices}
         bandwidth = {bus.name: bus.bandwidth for bus in topology.buses if bus.name in used}
-        if topology.storage:
+        if topology.storage and topology.shares_storage:
             bandwidth = {topology.storage.name: topology.storage.bandwidth}
         return {
             "rule": "bus",

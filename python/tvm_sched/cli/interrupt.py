@@ -25,9 +25,9 @@ def watch() -> None:
     """Handle Ctrl-C; call this once, before anything heavy is imported.
 
     The first Ctrl-C raises ``KeyboardInterrupt`` in the main thread; inside `interruptible` it ends the process. The
-    second one always ends it.
+    second one always ends it. Where the signal is ignored, as by what a script runs behind itself, it stays ignored.
     """
-    if not hasattr(signal, "sigwait"):
+    if not hasattr(signal, "sigwait") or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a script's job
         return
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     threading.Thread(target=_wait, name="ctrl-c", daemon=True).start()

@@ -101,7 +101,7 @@ def detect_topology(
             "--storage",
             metavar="FILE|DIR",
             help="Measure the disk: read this file (16 MiB at least) past the page cache, at most 960 MiB in all; in a "
-            "folder, write a file of 64 MiB, read it and remove it. For machines without GPUs.",
+            "folder, write a file of 64 MiB, read it and remove it.",
         ),
     ] = None,
 ) -> None:

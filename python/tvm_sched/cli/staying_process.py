@@ -16,6 +16,7 @@ import importlib
 import json
 import os
 import resource
+import select
 import selectors
 import signal
 import socket
@@ -42,6 +43,10 @@ _OTHER_FILES = ("/dev/fd/", "/proc/self/fd/")
 _STARTED = b"started\n"
 _PATIENCE = 10.0
 """Seconds to wait for the other side of a connection."""
+_START_PATIENCE = 60.0
+"""Seconds until a command that was not started runs by itself: the process is stopped, or has no room for it."""
+_FILES, _OTHER_USES = 8, 64
+"""Most open files for a command that runs or begins, and for all else."""
 _FOLDER = "tvm-sched-stay"
 _is_fork = False
 """Whether this process is a fork of the staying process."""
@@ -242,12 +247,16 @@ def _hand_over(connection: socket.socket, seconds: float) -> int | None:
             connection.sendall(json.dumps(asked).encode() + b"\n")
         except OSError:
             return None
-        answers, passed, is_open = b"", b"", True
+        answers, passed, is_open, asked_at = b"", b"", True, time.monotonic()
         with selectors.DefaultSelector() as selector:
             selector.register(connection, selectors.EVENT_READ)
             selector.register(received, selectors.EVENT_READ)
             while is_open:
-                for key, _ in selector.select():
+                started = answers.startswith(_STARTED)
+                events = selector.select(None if started else max(0.0, asked_at + _START_PATIENCE - time.monotonic()))
+                if not events:  # closed, so that the process does not start the command later
+                    break
+                for key, _ in events:
                     if key.fileobj is received:
                         passed += (numbers := received.recv(16))
                         with suppress(OSError):
@@ -256,6 +265,7 @@ def _hand_over(connection: socket.socket, seconds: float) -> int | None:
                         answers += (content := _received(connection, 64))
                         is_open = bool(content)
     if not answers.startswith(_STARTED):
+        connection.close()
         for number in passed:
             signal.raise_signal(number)  # nobody else has handled it
         return None
@@ -320,11 +330,18 @@ def serve(listening: int, address: str) -> None:
     server = socket.socket(fileno=listening)
     file = os.stat(address).st_ino
     commands: list[_Command] = []
+    most, listens = _most_commands(), True
     seconds, idle_since, ends = 60.0, time.monotonic(), False
     with selectors.DefaultSelector() as selector:
         selector.register(server, selectors.EVENT_READ)
         while commands or not ends:
             left = None if commands else max(0.0, idle_since + seconds - time.monotonic())
+            if listens != (len(commands) < most):  # further callers wait until a command ends
+                listens = not listens
+                if listens:
+                    selector.register(server, selectors.EVENT_READ)
+                else:
+                    selector.unregister(server)
             events = selector.select(left)
             if not events and not commands:
                 break
@@ -337,7 +354,7 @@ def serve(listening: int, address: str) -> None:
                         with suppress(OSError):
                             connection.sendall(b".")
                         ends = True
-                    elif asked:
+                    elif asked and not _has_gone(connection):
                         seconds = asked["seconds"]
                         others = [server, *(each.connection for each in commands)]
                         command = _fork(main, connection, asked, files, others)
@@ -364,6 +381,19 @@ def serve(listening: int, address: str) -> None:
         with suppress(OSError):
             if os.stat(address).st_ino == file:
                 os.unlink(address)
+
+
+def _most_commands() -> int:
+    """Return how many commands the limit of open files allows at once."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 1 << 16 if limit == resource.RLIM_INFINITY else max(1, (limit - _OTHER_USES) // _FILES)
+
+
+def _has_gone(connection: socket.socket) -> bool:
+    """Return whether the other side has closed, also if there is more to read."""
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 def _pass_on(command: _Command, selector: selectors.BaseSelector) -> None:

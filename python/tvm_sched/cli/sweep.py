@@ -32,8 +32,9 @@ class SweepOptions:
         typer.Option(
             "--vary",
             metavar="KEY=VALUES",
-            help="gpus=1..8, link=pcie3,pcie4,nvlink, bandwidth=0.5,1,2 (factors of all buses and links), batch=1,8,32, or "
-            "topology=v100-server,p4d. May be repeated: every combination is a variant.",
+            help="gpus=1..8, link=pcie3,pcie4,nvlink, bandwidth=0.5,1,2 (factors of all buses and links), disk=none,3.5GB/s "
+            "(parameters lie there when a run begins), batch=1,8,32, or topology=v100-server,p4d. May be repeated: every "
+            "combination is a variant.",
         ),
     ]
     price: Annotated[

@@ -69,19 +69,21 @@ def describe(recording: Recording, name: str = "this-machine") -> tuple[Topology
     InputError
         A GPU has an unknown name, and the recording has too little on it.
     """
-    if not recording.gpus:
-        cpus = load_topology(f"cpu{max(len(recording.numa_cores), 1)}")
-        machine = msgspec.structs.replace(cpus, name=name, source=f"{recording.processor}; {cpus.source}")
-        if recording.storage is None:
-            return machine, {}
-        disk = recording.storage.to_storage()
-        reads = ", ".join(f"{each.bandwidth / 1e9:.3g} GB/s at depth {each.depth}" for each in recording.storage.depths)
-        return msgspec.structs.replace(machine, storage=disk), {disk.name: f"measured past the page cache: {reads}"}
-    if recording.storage is not None:
-        raise InputError(
-            "this machine has GPUs, and storage was measured; a topology has storage only if all devices share host memory: "
-            "leave --storage out"
-        )
+    machine, comments = _of_gpus(recording, name) if recording.gpus else _of_cpus(recording, name)
+    if recording.storage is None:
+        return machine, comments
+    disk = recording.storage.to_storage()
+    reads = ", ".join(f"{each.bandwidth / 1e9:.3g} GB/s at depth {each.depth}" for each in recording.storage.depths)
+    comments[disk.name] = f"measured past the page cache: {reads}"
+    return msgspec.structs.replace(machine, storage=disk), comments
+
+
+def _of_cpus(recording: Recording, name: str) -> tuple[Topology, dict[str, str]]:
+    cpus = load_topology(f"cpu{max(len(recording.numa_cores), 1)}")
+    return msgspec.structs.replace(cpus, name=name, source=f"{recording.processor}; {cpus.source}"), {}
+
+
+def _of_gpus(recording: Recording, name: str) -> tuple[Topology, dict[str, str]]:
     names = {gpu.address: f"gpu{n}" for n, gpu in enumerate(recording.gpus)}
     comments: dict[str, str] = {}
     buses, bus_of = _buses(recording, comments)

@@ -186,11 +186,12 @@ def costs_of(
         if route is not None:
             reads = np.array([route.nanoseconds(int(size)) for size in host], dtype=np.int64)
             least = reads + int(launch * 1e9)
-            # A CPU's kernel waits while a page is read from storage; a GPU computes what has arrived meanwhile.
+            # A CPU's kernel waits while a page is read from storage; a GPU computes what has arrived meanwhile, and cannot
+            # read pages that are not in memory.
             fastest = operator_ns[:, d] + reads if topology.storage else np.maximum(operator_ns[:, d], least)
             if exact and device.name in exact:
                 fastest = np.maximum(fastest, _measured_direct(*exact[device.name]))
-            reads_directly = (host > 0) & (in_part if topology.storage else True)
+            reads_directly = (host > 0) & (in_part & topology.maps_storage if topology.storage else True)
             direct_ns[:, d] = np.where(reads_directly, fastest, FORBIDDEN)
     return Costs(operator_ns, direct_ns, source, uncertainty=Uncertainty(low, high, shared, far))
 

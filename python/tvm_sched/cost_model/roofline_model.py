@@ -41,7 +41,8 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
         launch_overhead + max(flops / peak_flops, other bytes / memory_bandwidth, host_read)
 
     With storage the kernel waits while a page is read, so the two times add up: ``host_read + operator``. That gains
-    nothing over a load unless the operator reads a part of a tensor only, so it is `FORBIDDEN` for other operators.
+    nothing over a load unless the operator reads a part of a tensor only, so it is `FORBIDDEN` for other operators; and for
+    all on a device with a bus, which cannot read pages of a file that are not in memory.
 
     Times are rounded up to nanoseconds, so this time is never below ``host_read``. Direct host access is `FORBIDDEN`
     for operators that read no input or parameter, and on devices that share host memory and do not need it.
@@ -83,7 +84,7 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
             direct = np.maximum(_up(device.launch_overhead + on_device), _up(device.launch_overhead + least / 1e9))
             if topology.storage:
                 direct = operator_ns[:, d] + least
-            reads_directly = reads_host & (in_part if topology.storage else True)
+            reads_directly = reads_host & (in_part & topology.maps_storage if topology.storage else True)
             direct_ns[:, d] = np.where(reads_directly, np.maximum(direct, least), FORBIDDEN)
     return Costs(operator_ns, direct_ns, source="roofline")
 

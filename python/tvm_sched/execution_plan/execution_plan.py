@@ -110,7 +110,7 @@ class _Emitter:
             "version": 1,
             "name": name,
             "backend": self.backend,
-            **({"queue_depth": storage.queue_depth} if (storage := self.problem.topology.storage) else {}),
+            **self._queue_depth(),
             "devices": devices,
             "queues": self._queues(queues),
             "arguments": [self._spec(t) for t in self.arguments],
@@ -187,6 +187,10 @@ class _Emitter:
             step.waits = [] if writer is None else [writer]
             copies.append(step)
         return copies
+
+    def _queue_depth(self) -> dict[str, int]:
+        storage = self.problem.topology.storage
+        return {"queue_depth": storage.queue_depth} if storage and self.problem.topology.maps_storage else {}
 
     def _lay_out(self, steps: list[Step]) -> list[int]:
         """Lay out the buffers of each arena by their lifetimes; return the bytes of each arena."""

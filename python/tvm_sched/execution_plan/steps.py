@@ -145,13 +145,13 @@ class StepMaker:
                     step.waits.append(self._arrival(BufferKey(item, source), step))
 
     def in_file(self, tensor: int) -> bool:
-        """Return whether a tensor is read from storage."""
-        return bool(self.problem.topology.storage) and self.problem.graph.tensors[tensor].kind == "parameter"
+        """Return whether a tensor is read from storage into the memory where kernels use it."""
+        return self.problem.topology.maps_storage and self.problem.graph.tensors[tensor].kind == "parameter"
 
     def location(self, tensor: int, device: int, direct: bool = False) -> BufferKey:
         """Return where a reader on ``device`` finds a tensor."""
-        host, storage = self.problem.graph.index.producer[tensor] < 0, self.problem.topology.storage
-        if host and (device == HOST or direct or storage or self.problem.reads_host_in_place(device)):
+        host, mapped = self.problem.graph.index.producer[tensor] < 0, self.problem.topology.maps_storage
+        if host and (device == HOST or direct or mapped or self.problem.reads_host_in_place(device)):
             return BufferKey(tensor, HOST)
         return BufferKey(tensor, device)
 

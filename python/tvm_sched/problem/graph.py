@@ -204,14 +204,17 @@ class OpGraph(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True
         """The graph in integers, computed once."""
         return GraphIndex.of(self)
 
-    def with_inputs_in_place(self) -> OpGraph:
-        """The same graph with an index in which operators do not read graph inputs.
+    def with_inputs_in_place(self, in_place: bool = True) -> OpGraph:
+        """The same graph with an index in which operators do not read graph inputs, or do.
 
-        On machines with storage these are in memory when a run begins, and nothing has to bring them (``docs/model.md``,
-        "Storage").
+        On machines that map storage these are in memory when a run begins, and nothing has to bring them
+        (``docs/model.md``, "Storage").
         """
+        if (self.index.inputs_in_place if "index" in self.__dict__ else False) == in_place:
+            return self
         copy = msgspec.structs.replace(self)
-        copy.__dict__["index"] = GraphIndex.of(self, inputs_in_place=True)
+        if in_place:
+            copy.__dict__["index"] = GraphIndex.of(self, inputs_in_place=True)
         return copy
 
 
@@ -249,6 +252,8 @@ class GraphIndex:
     """A topological order; among free operators the one listed first comes first."""
     graph_outputs: tuple[int, ...]
     """Distinct tensors that the model returns."""
+    inputs_in_place: bool = False
+    """Whether graph inputs are left out of ``inputs``."""
 
     @staticmethod
     def of(graph: OpGraph, inputs_in_place: bool = False) -> GraphIndex:
@@ -299,6 +304,7 @@ class GraphIndex:
             successors=successors,
             order=_topological_order(graph, predecessors, successors),
             graph_outputs=tuple(dict.fromkeys(tensor_id[n] for n in graph.outputs)),
+            inputs_in_place=inputs_in_place,
         )
 
 

@@ -72,9 +72,10 @@ class Problem(Document):
         self._check_total()
         if self.variants is not None and not self.variants.groups:
             object.__setattr__(self, "variants", None)
-        if self.variants is not None and self.topology.storage:
+        if self.variants is not None and self.topology.maps_storage:
             raise ProblemError(
-                f"the problem has variants, and topology {self.topology.name!r} has storage; one of them is allowed"
+                f"the problem has variants, and topology {self.topology.name!r} maps storage into memory that its "
+                "devices share; one of them is allowed"
             )
         if self.variants is not None:
             self.variants.check(graph, costs)
@@ -199,7 +200,7 @@ class Problem(Document):
     def host_bytes(self, o: int) -> int:
         """Return the bytes of graph inputs and parameters that operator ``o`` reads; of a table, only the rows read.
 
-        With storage they are of parameters alone.
+        With storage that kernels read in place (`Topology.maps_storage`) they are of parameters alone.
         """
         return sum(self.graph.index.host_bytes[o])
 
@@ -287,7 +288,7 @@ def problem_of(
 ) -> Problem:
     """Make the problem of a graph and its groups, with latencies by a cost model.
 
-    Drop the groups if the costs have concurrency or the topology has storage. Drop alternatives with an operator that no
+    Drop the groups if the costs have concurrency or the topology maps storage. Drop alternatives with an operator that no
     device can run or hold.
 
     Raises
@@ -302,7 +303,7 @@ def problem_of(
     >>> problem_of(graph, (), topology, roofline).costs.operator_ns.tolist()
     [[2000, 2000], [1000, 1000], [1000, 1000]]
     """
-    if topology.storage or not groups:
+    if topology.maps_storage or not groups:
         return Problem(graph, topology, cost_model(graph, topology))
     every = all_alternatives(graph, groups)
     both = cost_model(every, topology)
@@ -315,7 +316,7 @@ def problem_of(
 
 
 def graph_on(graph: OpGraph, topology: Topology) -> OpGraph:
-    """Return the graph as a problem on a topology holds it: with storage, inputs are in place.
+    """Return the graph as a problem on a topology holds it: inputs are in place if it maps storage.
 
     Examples
     --------
@@ -323,7 +324,7 @@ def graph_on(graph: OpGraph, topology: Topology) -> OpGraph:
     >>> graph_on(graph, topology) is graph
     True
     """
-    return graph.with_inputs_in_place() if topology.storage else graph
+    return graph.with_inputs_in_place(topology.maps_storage)
 
 
 class _ConcurrencyBody(msgspec.Struct, forbid_unknown_fields=True):

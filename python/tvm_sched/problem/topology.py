@@ -213,6 +213,12 @@ class Route:
         return np.minimum(exact, 2.0**62).astype(np.int64)
 
 
+def _on_from(disk: Route, down: Route, turns: bool) -> Route:
+    """Return the route from storage to a device on a bus; the storage's channel is the first, if loads take turns on it."""
+    channels = disk.channels + down.channels if turns else down.channels
+    return Route(channels, min(disk.bandwidth, down.bandwidth), disk.latency + down.latency)
+
+
 class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     """Devices and their connections.
 
@@ -245,7 +251,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     source: str = ""
     """Where the numbers come from."""
     storage: Storage | msgspec.UnsetType = msgspec.UNSET
-    """Where parameters lie when a run begins; without it they lie in host memory. All devices share host memory then."""
+    """Where parameters lie when a run begins; without it they lie in host memory. With it either all devices share host
+    memory, or all are on buses."""
 
     def __post_init__(self) -> None:
         require_name("a topology", self.name, TopologyError)
@@ -258,12 +265,13 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         for device in self.devices:
             if device.bus and device.bus not in buses:
                 raise TopologyError(f"device {device.name!r} is on bus {device.bus!r}; the buses are {sorted(buses)}")
-        for device in self.devices if self.storage else ():
-            if not device.shares_host_memory:
-                raise TopologyError(
-                    f"topology {self.name!r} has storage, and device {device.name!r} is on bus {device.bus!r}; storage is "
-                    "allowed where all devices share host memory: leave one of the two out"
-                )
+        on_bus = [device.name for device in self.devices if device.bus]
+        if self.storage and on_bus and len(on_bus) < len(self.devices):
+            sharing = next(device.name for device in self.devices if not device.bus)
+            raise TopologyError(
+                f"topology {self.name!r} has storage, device {on_bus[0]!r} is on a bus, and device {sharing!r} shares host "
+                "memory; storage is allowed where all devices are of one of these kinds: leave the others out"
+            )
         joined: list[tuple[str, tuple[str, ...]]]
         joined = [(f"link {link.devices[0]!r}-{link.devices[1]!r}", link.devices) for link in self.links]
         joined += [(f"switch {switch.name!r}", switch.devices) for switch in self.switches]
@@ -316,7 +324,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
                 routes[HOST, d], routes[d, HOST] = down[d], up[d]
             if self.storage:
                 channel = self._channel_id[f"storage {self.storage.name}"]
-                routes[HOST, d] = Route((channel,), self.storage.bandwidth, self.storage.latency)
+                disk = Route((channel,), self.storage.bandwidth, self.storage.latency)
+                routes[HOST, d] = _on_from(disk, down[d], self.shares_storage) if d in down else disk
         for a in range(len(self.devices)):
             for b in range(len(self.devices)):
                 if a != b and (a in up or b in down):
@@ -345,6 +354,25 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
             return Route(channels, min(up.bandwidth, down.bandwidth), max(up.latency, down.latency))
         return Route(channels, 1 / (1 / up.bandwidth + 1 / down.bandwidth), up.latency + down.latency)
 
+    @cached_property
+    def maps_storage(self) -> bool:
+        """Whether kernels use parameters in the memory into which they are read: there is storage, and no bus."""
+        return bool(self.storage) and self.devices[0].shares_host_memory
+
+    @cached_property
+    def shares_storage(self) -> bool:
+        """Whether loads take turns on the storage: there is one, and it is slower than all buses together."""
+        if not self.storage:
+            return False
+        used = {device.bus for device in self.devices}
+        buses = sum(bus.bandwidth for bus in self.buses if bus.name in used)
+        return self.maps_storage or self.storage.bandwidth < buses
+
+    @cached_property
+    def without_storage(self) -> Topology:
+        """The machine with all parameters in host memory when a run begins."""
+        return msgspec.structs.replace(self, storage=msgspec.UNSET) if self.storage else self
+
     def reads_host_in_place(self, d: int) -> bool:
         """Return whether device ``d`` has all inputs and parameters in its memory when a run begins."""
         return self.devices[d].shares_host_memory and not self.storage
@@ -353,6 +381,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         """Return the route from device (or `HOST`) ``source`` to ``target``; None if nothing joins them.
 
         A device that shares host memory reads host tensors in place: it has no route from `HOST` and needs none. With
-        storage, `HOST` stands for the storage, and the route is that of parameters; graph inputs need none.
+        storage, `HOST` stands for the storage as a source. Its route to a device on a bus occupies the storage and the bus,
+        because bytes go on while others are read, or the bus alone, if the storage feeds all buses at once. To a device that
+        shares host memory, graph inputs need none.
         """
         return self._routes.get((source, target))

@@ -1,4 +1,4 @@
-"""Variants of a machine: another number of GPUs, other links, other bandwidths."""
+"""Variants of a machine: another number of GPUs, other links, other bandwidths, a disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import msgspec
 
 from ..errors import InputError
-from .topology import Bus, Device, Link, Switch, Topology
+from .quantity import parse_quantity
+from .topology import Bus, Device, Link, Storage, Switch, Topology
 
 _COPIED = 0.79
 """Share of PCIe's bandwidth after line coding that copies from pinned memory get, as in the presets."""
@@ -101,6 +102,18 @@ def with_link(base: Topology, kind: str) -> Topology:
     names = tuple(device.name for device in base.devices)
     switches = (Switch("nvlink", names, rate, _LINK_LATENCY),) if len(names) > 1 else ()
     return msgspec.structs.replace(base, links=(), switches=switches)
+
+
+def with_disk(base: Topology, bandwidth: str) -> Topology:
+    """Return a machine on whose disk of that bandwidth, such as ``"3.5GB/s"``, parameters lie when a run begins.
+
+    Latency and queue depth are those of the machine's storage if it has some. ``"none"``: parameters lie in host memory.
+    """
+    if bandwidth == "none":
+        return base.without_storage
+    known = base.storage or Storage("disk", 1.0)
+    rate = parse_quantity(bandwidth, "bandwidth", f"disk={bandwidth}")
+    return msgspec.structs.replace(base, storage=msgspec.structs.replace(known, bandwidth=rate))
 
 
 def with_bandwidth(base: Topology, factor: float) -> Topology:

@@ -44,6 +44,7 @@ def connection(topology: Topology, source: int, target: int) -> Connection:
     """Return the connection from device (or `HOST`) ``source`` to ``target``."""
     if source == target:
         return Connection("X")
+    topology = topology if topology.maps_storage else topology.without_storage
     route = topology.route(source, target)
     if HOST in (source, target):
         device = topology.devices[target if source == HOST else source]

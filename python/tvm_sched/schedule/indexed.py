@@ -212,8 +212,8 @@ class ScheduleIndex:
         return [*violations, *islice(self._loads_in_place(), max(limit - len(violations), 0))]
 
     def _loads_in_place(self) -> Iterator[Violation]:
-        """Yield a violation for each load or copy of a graph input on a machine with storage; C++ does not check them."""
-        if not self.problem.topology.storage:
+        """Yield a violation for each load or copy of a graph input where none is needed; C++ does not check them."""
+        if not self.problem.topology.maps_storage:
             return
         tensors, devices = self.problem.graph.tensors, self.problem.topology.devices
         for kind, t, device in zip(self.transfer_kind, self.transfer_item, self.transfer_device, strict=True):

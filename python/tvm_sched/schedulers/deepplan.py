@@ -183,9 +183,9 @@ def _loading_plans(scenario: Scenario, d: int, options: DeepPlanOptions) -> Iter
 def _neighbours(scenario: Scenario, d: int) -> list[int]:
     """Return the neighbour with the fastest link on each other bus, fastest first."""
     transits = PartialSchedule(scenario).transits(d)
-    on_bus: dict[tuple[int, ...], int] = {}
+    on_bus: dict[int, int] = {}
     for s in sorted(transits, key=lambda s: (-scenario.route(s, d).bandwidth, s)):
-        on_bus.setdefault(scenario.route(HOST, s).channels, s)
+        on_bus.setdefault(scenario.route(HOST, s).channels[0], s)
     return list(on_bus.values())
 
 

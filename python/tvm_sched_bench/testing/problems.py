@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tvm_sched.problem import FORBIDDEN, HOST, Costs, OpGraph, Problem, Topology
+from tvm_sched.problem import FORBIDDEN, HOST, Costs, OpGraph, Problem, Topology, graph_on
 from tvm_sched.schedule.indexed import ScheduleIndex
 
 from .graphs import random_graph
@@ -72,7 +72,7 @@ def _random_costs(random: Random, graph: OpGraph, topology: Topology, longest_ns
     direct_ns = np.full(shape, FORBIDDEN, dtype=np.int64)
     slowness = [random.choice([1.0, 1.0, 1.5, 4.0]) for _ in topology.devices]
     strict = random.random() < 0.4  # whether operators are forbidden on some devices
-    index = (graph.with_inputs_in_place() if topology.storage else graph).index
+    index = graph_on(graph, topology).index
     for o in range(shape[0]):
         work = 1 if random.random() < 0.05 else random.randint(1, longest_ns)
         host_bytes = sum(index.host_bytes[o])

@@ -10,7 +10,7 @@ import msgspec
 
 from tvm_sched.problem import Bus, Device, Link, Storage, Switch, Topology
 
-Style = Literal["bus", "shared", "mixed", "storage"]
+Style = Literal["bus", "shared", "mixed", "storage", "disk"]
 
 STYLES: tuple[Style, ...] = ("bus", "bus", "shared", "mixed")
 """Styles from which `random_topology` draws."""
@@ -26,9 +26,9 @@ def random_topology(
 
     Parameters
     ----------
-    style : {"bus", "shared", "mixed", "storage"}, optional
-        Devices on PCIe buses, devices that share host memory, or some of each; drawn where not given. Or devices that
-        share host memory with storage in front of it.
+    style : {"bus", "shared", "mixed", "storage", "disk"}, optional
+        Devices on PCIe buses, devices that share host memory, or some of each; drawn where not given. Or with storage in
+        front of host memory: devices that share it, or devices on buses.
     memory : int
         Bytes of each device.
     all_joined : bool
@@ -51,7 +51,7 @@ def random_topology(
             memory_bandwidth=random.uniform(1e9, 1e10),
             peak_flops={"float32": random.uniform(1e11, 1e12)},
             launch_overhead=random.choice([0.0, 1e-8]),
-            bus=random.choice(buses).name if buses and (chosen == "bus" or random.random() < 0.5) else "",
+            bus=random.choice(buses).name if buses and (chosen in ("bus", "disk") or random.random() < 0.5) else "",
         )
         for d in range(devices)
     ]
@@ -64,7 +64,7 @@ def random_topology(
         links,
         switches,
         peer_access=random.random() < 0.6,
-        storage=Storage("disk", *_speed(random)) if chosen == "storage" else msgspec.UNSET,
+        storage=Storage("disk", *_speed(random)) if chosen in ("storage", "disk") else msgspec.UNSET,
     )
 
 

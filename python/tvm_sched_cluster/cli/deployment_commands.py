@@ -75,7 +75,8 @@ def rollout(
     """Serve another artifact under a deployment's name, without a lost request.
 
     The new stages start beside the old ones. When they are ready, new requests go to them, and the old stages end after
-    their last request. If the new ones fail, the old ones go on.
+    their last request. If the new ones fail, the old ones go on. If a gateway still uses the old stages when the time is
+    over, the command names it and ends with status 1; the old stages end when the gateway has switched or is gone.
 
     $ tvm-sched rollout googlenet --artifact googlenet-2.pipeline
     """

@@ -23,6 +23,7 @@ from . import stage_nodes
 from .actor_names import NAMESPACE, generation_of, ingress_name, stage_name, store_name
 from .artifact_store import PART_BYTES, ArtifactStore
 from .deployment import Deployment, Generation
+from .deployment_actors import all_actors, end_generation, kill, parts
 from .ingress import Ingress
 from .ray_connection import connect
 from .served_generation import current_generation, forget_generation
@@ -31,6 +32,8 @@ from .stage_worker import STATUS, StageWorker
 _HEAD = "node:__internal_head__"
 """A resource that only the head node has, one unit of it."""
 _PAUSE_SECONDS = 0.05
+_ANSWER_SECONDS = 10.0
+"""For the ingress to answer when its time limit is over."""
 
 
 def deploy(
@@ -87,8 +90,8 @@ def rollout(
     """Serve another artifact under a deployment's name, without a request lost.
 
     Its stages are started beside the old ones, so the cluster needs room for both. When they are ready, new requests go to
-    them; the old stages answer the requests that they have, and then end. If anything fails before that, the old stages go
-    on serving and the new ones end.
+    them; the old stages answer the requests that they have, and then end. If anything fails before new requests go to the
+    new stages, the old ones go on serving and the new ones end.
 
     Parameters
     ----------
@@ -97,7 +100,8 @@ def rollout(
     artifact : path
         A pipeline with the same inputs and outputs, and as many stages.
     seconds : float
-        Time limit for reserving devices, for starting, and for the old requests.
+        Time limit for reserving devices, for starting, and for the old requests. If a gateway or client still has some
+        then, the old stages end when it has none any more or is gone.
 
     Returns
     -------
@@ -109,7 +113,7 @@ def rollout(
     InputError
         There is no such deployment, or the artifact does not fit.
     ServingError
-        The new stages did not start.
+        The new stages did not start; or the old ones did not end in time.
     """
     connect(address)
     report = progress or (lambda what, done, total: None)
@@ -131,25 +135,41 @@ def rollout(
     try:
         _start_stages(new, seconds, report)
         report("switching", len(deployment.processes) + 2, len(deployment.processes) + 3)
-        switched = ingress.switch.remote(new)
+        _switch(ingress, new, seconds)
+    except BaseException as error:
+        if not _serves(new):
+            end_generation(name, number)
+            if isinstance(error, ServingError):
+                raise ServingError(f"{error}; the old artifact is still served") from None
+        raise
+    return status(name)
+
+
+def _switch(ingress: Any, new: Generation, seconds: float) -> None:
+    """Let the ingress send requests to the new stages, and wait until it has ended the old ones."""
+    name, end = new.deployment.name, time.monotonic() + seconds
+    while True:
+        left = max(end - time.monotonic(), 0.1)
         try:
-            ray.get(switched, timeout=seconds)
+            late = ray.get(ingress.switch.remote(new, left), timeout=left + _ANSWER_SECONDS)
+            break
         except (GetTimeoutError, RayActorError) as error:
-            served = current_generation(name)
-            if served is None or served.number != number:
+            if not _serves(new) or time.monotonic() > end:
                 raise ServingError(f"deployment {name!r} did not switch ({type(error).__name__})") from None
+            time.sleep(_PAUSE_SECONDS)  # the ingress is being started again
         except RayError as error:
             raise ServingError(f"deployment {name!r} did not switch: {_cause(str(error).splitlines())}") from None
-    except BaseException as error:
-        served = current_generation(name)
-        if served is None or served.number != number:
-            _end_generation(name, number)
-        if isinstance(error, ServingError):
-            raise ServingError(f"{error}; the old artifact is still served") from None
-        raise
-    for earlier in {generation_of(part) for part in parts(name)} - {number}:
-        _end_generation(name, earlier)
-    return status(name)
+    if late:
+        raise ServingError(
+            f"deployment {name!r} serves the new artifact, but after {seconds:g} s the old stages may still have requests "
+            f"of {', '.join(late)}; they end when these are answered, or when who sent them is gone"
+        )
+
+
+def _serves(generation: Generation) -> bool:
+    """Return whether a generation is the one that is served."""
+    served = current_generation(generation.deployment.name)
+    return served is not None and served.number == generation.number
 
 
 def _described(manifest: Manifest, what: str, named: bool) -> str:
@@ -190,7 +210,7 @@ def _start_stages(generation: Generation, seconds: float, report: Progress) -> f
             report(f"loading stage {stage}", 2 + n, total)
             _started(worker, f"deployment {deployment.name!r}, stage {stage}", end)
     except BaseException:
-        _end_generation(deployment.name, generation.number)
+        end_generation(deployment.name, generation.number)
         raise
     return end
 
@@ -252,12 +272,7 @@ def status(name: str, address: str | None = None, seconds: float = 10.0) -> dict
 def deployments(address: str | None = None) -> list[str]:
     """Return the names of all deployments, whole or in parts."""
     connect(address)
-    return sorted({name.rpartition("/")[0] for name in _actors()})
-
-
-def parts(name: str) -> list[str]:
-    """Return the names of a deployment's actors."""
-    return sorted(actor for actor in _actors() if actor.rpartition("/")[0] == name)
+    return sorted({name.rpartition("/")[0] for name in all_actors()})
 
 
 def unknown(name: str) -> InputError:
@@ -265,17 +280,11 @@ def unknown(name: str) -> InputError:
     return InputError(f"there is no deployment {name!r}; there are {', '.join(deployments()) or 'none'}")
 
 
-def _actors() -> list[str]:
-    return [
-        actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True) if actor["namespace"] == NAMESPACE
-    ]
-
-
 def _withdraw(name: str, seconds: float) -> tuple[list[str], bool]:
     """End the actors of a deployment and release its reservation; return the actors, and whether there was a reservation."""
     actors = parts(name)
     for part in sorted(actors):  # the ingress comes first: no new requests
-        _kill(part)
+        kill(part)
     released = [stage_nodes.remove(name, number) for number in {1, *map(generation_of, actors)}]
     reserved = any(released)
     forget_generation(name)
@@ -285,14 +294,6 @@ def _withdraw(name: str, seconds: float) -> tuple[list[str], bool]:
             raise ServingError(f"deployment {name!r}: after {seconds:g} s Ray still lists {', '.join(left)}; try again")
         time.sleep(_PAUSE_SECONDS)
     return actors, reserved
-
-
-def _end_generation(name: str, number: int) -> None:
-    """End the stages and the store of a generation, and release its reservation."""
-    for part in parts(name):
-        if part != ingress_name(name) and generation_of(part) == number:
-            _kill(part)
-    stage_nodes.remove(name, number)
 
 
 def _start_stage(generation: Generation, process: int, group: PlacementGroup) -> Any:
@@ -368,10 +369,3 @@ def _cause(lines: Sequence[str]) -> str:
     stripped = [line.strip() for line in lines if line.strip()]
     errors = [line for line in stripped if ".errors." in line.partition(":")[0]]
     return errors[-1].partition(": ")[2] if errors else stripped[0]
-
-
-def _kill(name: str) -> None:
-    try:
-        ray.kill(ray.get_actor(name, NAMESPACE), no_restart=True)
-    except ValueError:
-        return  # it has gone by itself

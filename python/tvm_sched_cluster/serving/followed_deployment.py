@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
+import socket
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -40,6 +42,8 @@ class FollowedDeployment:
         self.generation: Generation | None = None
         self.changed: Callable[[], None] = lambda: None
         """Called when another generation is served."""
+        self._switched = 0
+        """The earliest generation of which there may be requests here; 0: none was followed yet."""
         self._channel: Channel | None = None
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Message]] = {}
@@ -65,6 +69,7 @@ class FollowedDeployment:
 
     def switched(self, generation: int) -> None:
         """Tell the ingress that no request is left of generations before this one."""
+        self._switched = max(self._switched, generation)
         if self._channel is not None:
             self._channel.send(Message("switched", generation))
 
@@ -107,7 +112,9 @@ class FollowedDeployment:
 
     async def _follow(self, endpoint: Endpoint) -> None:
         self._channel = await connect(endpoint, self._receive, self._lost, _GENERATION_BYTES)
-        await self.ask("follow")
+        await self.ask("follow", f"{self._switched} {socket.gethostname()}, process {os.getpid()}")
+        assert self.generation is not None
+        self._switched = self._switched or self.generation.number
 
     async def _keep(self, endpoint: Endpoint) -> None:
         """Look for the ingress whenever the connection breaks."""

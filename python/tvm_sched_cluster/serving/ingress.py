@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from tvm_sched.errors import BusyError, InputError, ServingError, TvmSchedError
 
 from .actor_names import NAMESPACE, stage_name
 from .deployment import Generation, check_inputs
+from .deployment_actors import end_generations_before
 from .pipeline_entry import Deadline, PipelineEntry, remote_stages
 from .served_generation import current_generation, store_generation
 from .stage_link import StageGoneError
@@ -30,6 +32,16 @@ from .stage_worker import STATUS
 from .tensor_channel import Array, Channel, Endpoint, Message, failed, tensor_bytes
 
 _PING_SECONDS = 2.0
+
+
+@dataclass
+class Gateway:
+    """A gateway that follows the deployment."""
+
+    name: str
+    """Its host and process."""
+    generation: int
+    """The earliest of which it may have requests."""
 
 
 class Ingress:
@@ -53,8 +65,9 @@ class Ingress:
         self.opening = asyncio.Lock()
         self.calls: dict[asyncio.Task[None], tuple[Channel, int | None]] = {}
         """What is done for clients and gateways: for whom, and the number of a request. Clients choose the numbers."""
-        self.followers: dict[Channel, int] = {}
-        """Generation that each gateway has switched to."""
+        self.followers: dict[Channel, Gateway] = {}
+        self.retiring: asyncio.Task[None] | None = None
+        """Ends the generations before this one."""
         self.switched = asyncio.Condition()
 
     def _serve(self, generation: Generation, directory: RayDirectory) -> None:
@@ -78,6 +91,7 @@ class Ingress:
             "waiting": entry.waiting,
             **self.counts,
             "gateways": len(self.followers),
+            "switching": [each.name for each in self.followers.values() if each.generation < self.generation.number],
             "process": os.getpid(),
             "stages": [{**told, "hangs": link.hangs} for told, link in zip(processes, links, strict=True)],
         }
@@ -93,19 +107,51 @@ class Ingress:
         return self.generation, self.endpoint
 
     @ray.method(concurrency_group=STATUS)
-    async def switch(self, generation: Generation) -> None:
-        """Send requests to another generation, whose stages are ready, and wait until the old one has none anywhere."""
-        old = self.entry
-        directory = RayDirectory(generation)
-        await asyncio.gather(*(directory.ping(*each) for each in generation.deployment.processes))
-        store_generation(generation)
-        self._serve(generation, directory)
-        for gateway in self.followers:
-            gateway.send(*self._serves(0))
-        await old.end()
+    async def switch(self, generation: Generation, seconds: float | None = None) -> list[str]:
+        """Send requests to another generation, whose stages are ready; end the earlier ones when they have no request.
+
+        Wait for their end, at most some seconds; it comes also if nobody waits. Called again for the same generation, this
+        only waits.
+
+        Returns
+        -------
+        list of str
+            Who may still have requests of the earlier generations; empty if they have ended.
+        """
+        if generation.number > self.generation.number:
+            directory = RayDirectory(generation)
+            await asyncio.gather(*(directory.ping(*each) for each in generation.deployment.processes))
+            store_generation(generation)
+            old, before = self.entry, self.retiring
+            self._serve(generation, directory)
+            for gateway in self.followers:
+                gateway.send(*self._serves(0))
+            self.retiring = asyncio.create_task(self._retire(generation, old, before))
+        elif self.retiring is None:  # the ingress was started again meanwhile
+            self.retiring = asyncio.create_task(self._retire(generation, None, None))
+        retiring = self.retiring
+        await asyncio.wait([retiring], timeout=seconds)
+        if retiring.done():
+            retiring.result()
+            return []
+        late = [
+            f"the gateway on {each.name}" for each in self.followers.values() if each.generation < generation.number
+        ]
+        return late or ["a client of Python"]
+
+    async def _retire(
+        self, generation: Generation, old: PipelineEntry | None, before: asyncio.Task[None] | None
+    ) -> None:
+        """End the generations before this one when nobody has requests of them."""
+        if before is not None:
+            await asyncio.wait([before])
+        if old is not None:
+            await old.end()
+        number = generation.number
         async with self.switched:
-            await self.switched.wait_for(lambda: all(each >= generation.number for each in self.followers.values()))
-        self.directories = {generation.number: directory}
+            await self.switched.wait_for(lambda: all(each.generation >= number for each in self.followers.values()))
+        self.directories = {key: directory for key, directory in self.directories.items() if key >= number}
+        await asyncio.to_thread(end_generations_before, generation.deployment.name, number)
 
     def _serves(self, request: int) -> tuple[Message, list[Array]]:
         return Message("serves", request), [np.frombuffer(msgspec.msgpack.encode(self.generation), np.uint8)]
@@ -120,7 +166,9 @@ class Ingress:
         elif message.kind == "cancel":
             self._cancel(lambda owner, number: (owner, number) == (channel, message.request))
         elif message.kind == "follow":
-            self.followers[channel] = self.generation.number
+            # A gateway that lost an earlier ingress may still have requests of an earlier generation.
+            number, _, name = message.text.partition(" ")
+            self.followers[channel] = Gateway(name, int(number) or self.generation.number)
             channel.send(*self._serves(message.request))
         elif message.kind == "switched":
             self._begin(channel, None, self._switched(channel, message.request))
@@ -142,7 +190,8 @@ class Ingress:
             if generation is None:
                 self.followers.pop(channel, None)
             elif channel in self.followers:
-                self.followers[channel] = generation
+                found = self.followers[channel]
+                found.generation = max(found.generation, generation)
             self.switched.notify_all()
 
     async def _tell(self, channel: Channel, message: Message) -> None:

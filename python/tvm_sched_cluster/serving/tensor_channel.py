@@ -46,8 +46,9 @@ class Message(msgspec.Struct, array_like=True, frozen=True):
     it may take), ``cancel``, ``beat``. Answers are ``begun``, ``done`` (``seconds`` of computing), ``failed`` (``text``:
     class and message of the error), ``cancelled``, ``alive`` (``seconds`` of the run that is under way).
 
-    Gateways ask the entry: ``follow``, which it answers with ``serves`` (a tensor of bytes: the generation), then and at
-    each rollout, until they say ``switched`` (``request``: generation); ``find``, ``end`` and ``why`` (``text``:
+    Gateways ask the entry: ``follow`` (``text``: the earliest generation of which the gateway may have requests, or 0, and
+    its name), which it answers with ``serves`` (a tensor of bytes: the generation), then and at each rollout, until they say
+    ``switched`` (``request``: generation); ``find``, ``end`` and ``why`` (``text``:
     generation, stage and replica; for ``end`` also address and port), answered with ``told`` or ``gone``.
     """
 

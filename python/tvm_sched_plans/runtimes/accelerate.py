@@ -91,7 +91,7 @@ class Accelerate(Runtime):
     def _with_offload(self, request: PlanRequest, plain: Case, devices: Sequence[Device]) -> Case:
         """GPUs, and weights in host memory and on the disk that are brought to the first of them."""
         topology, main = request.topology, devices[0]
-        bus = topology.route(HOST, topology.device_id[main.name])
+        bus = topology.without_storage.route(HOST, topology.device_id[main.name])
         speed = bus.bandwidth if bus else main.memory_bandwidth
         places = [
             *self._machine(request, devices).places,

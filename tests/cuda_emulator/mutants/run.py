@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+import tomllib
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
@@ -164,7 +165,7 @@ def run_tests(mutant: Mutant, variables: dict[str, str], seconds: float, chosen:
     """Run some of the mutant's tests until one fails."""
     paths = [variables.get("PYTHONPATH", ""), str(ROOT / "python"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    command = [sys.executable, *SUITES[mutant.tests], *chosen]
+    command = [sys.executable, *SUITES[mutant.tests], *chosen, *_python_path(variables)]
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -184,6 +185,15 @@ def run_tests(mutant: Mutant, variables: dict[str, str], seconds: float, chosen:
         return Outcome("", "")
     failed = re.search(r"^FAILED \S+::(\S+)", said, re.MULTILINE)
     return Outcome(_case(failed[1]) if failed else "", _reason(said))
+
+
+def _python_path(variables: dict[str, str]) -> list[str]:
+    """Options of pytest with which a mutant's Python package stands before the repository's, which pytest puts first."""
+    if "PYTHONPATH" not in variables:
+        return []
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    places = [variables["PYTHONPATH"], *(place for place in settings["pythonpath"] if place != "python")]
+    return ["-o", f"pythonpath={' '.join(places)}"]
 
 
 def _case(name: str) -> str:

@@ -16,6 +16,7 @@ from ...streams import core_shares
 from ..ir.attributes import get_compile_target
 from ..lower.kernel_libraries import KERNELS, kernel_document, make_modules
 from ..lower.kernel_libraries.nvidia.library import LIBRARY as NVIDIA
+from .number_values import number_values
 
 Shares = Mapping[str, tuple[int, int]]
 """Share of the machine's cores by function, or by operator."""
@@ -82,6 +83,8 @@ def lower(
     shares = core_shares(problem, schedule)
     if cores:
         shares = {call.operator: cores.get(call.function, (1, 1)) for call in calls.calls}
+    if backend == "cpu":
+        mod = number_values(mod, calls)
     libraries = make_modules(mod, functions, {call.function: shares[call.operator] for call in calls.calls})
     plan = emit_plan(
         problem,

@@ -199,9 +199,9 @@ def quick_methods(scenario: Scenario, work: float) -> list[str]:
     return [name for name in QUICK if seconds.get(name, 0.0) <= most]
 
 
-def _buses_of(scenario: Scenario, devices: Sequence[int]) -> set[tuple[int, ...]]:
-    """Return the channels by which each of the devices reaches host memory, without repetition."""
-    return {route.channels for d in devices if (route := scenario.topology.route(HOST, d))}
+def _buses_of(scenario: Scenario, devices: Sequence[int]) -> set[int]:
+    """Return the first channels by which the devices get parameters: buses, or the storage before them."""
+    return {route.channels[0] for d in devices if (route := scenario.topology.route(HOST, d))}
 
 
 def submodel_start(scenario: Scenario, work: float) -> SubmodelStart | None:

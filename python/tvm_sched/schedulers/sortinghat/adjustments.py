@@ -107,7 +107,7 @@ class Latencies:
         groups: dict[object, list[int]] = {}
         for d in self._devices:
             route = self.scenario.topology.route(HOST, d)
-            key = route.channels if route is not None and self.adjustments.contention else ("own", d)
+            key = route.channels[0] if route is not None and self.adjustments.contention else ("own", d)
             groups.setdefault(key, []).append(d)
         return list(groups.values())
 
@@ -117,13 +117,13 @@ class Latencies:
         routes = [self.scenario.topology.route(HOST, d) for d in self._devices]
         for route in routes:
             if route is not None:
-                sharing[route.channels] = sharing.get(route.channels, 0) + 1
+                sharing[route.channels[0]] = sharing.get(route.channels[0], 0) + 1
         for o, row in enumerate(self.direct):
             for d, route in enumerate(routes):
                 if not self.scenario.graph.index.host_inputs[o]:
                     row[d] = self.kernel[o][d]
                 elif route is not None and self.adjustments.direct_contention:
-                    row[d] *= 2 * sharing[route.channels]
+                    row[d] *= 2 * sharing[route.channels[0]]
 
 
 def _time(ns: int) -> float:

@@ -18,7 +18,6 @@ from ..kernel_library import KernelSet, Names
 from ..rewrite import Rewriter, constant_value, is_float32, operation
 from .describe import channels_last, dense, window
 from .exact_products import EpilogueFinder, ExactProduct, emit_exact, exact_product
-from .fused_activations import LARGEST_FLOAT32
 from .integer_products import emit_product, find_integers, integer_product
 from .operator_chain import Chain, ChainFinder
 from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED, Product, in_bfloat16, is_fast, product_of
@@ -40,7 +39,6 @@ class Claimer(Rewriter):
         super().__init__(mod)
         self.kernels, self.names = kernels, names
         self.inside: set[Any] = set()  # intermediate values of kernels
-        self.bounded: set[Any] = set()  # results of kernels that are within finite bounds, unless they are NaN
         self.rounded: dict[int, Any] = {}  # bfloat16 constants, by the address of the float32 constant
         self.ends: dict[Any, Callable[[], Any]] = {}  # emits the call of a chain, by its last value
         self.rules: dict[str, Callable[[Any], Any]] = {
@@ -114,11 +112,6 @@ class Claimer(Rewriter):
         half = in_bfloat16(kernel, product.flops) if self._rounds(weights) else None
         if half is not None:
             kernel, kind, weights = half, f"{kind}_{BFLOAT16}", self._rounded(weights)
-        if self.resolve(call.args[0]) in self.bounded:
-            source_operand, *others = kernel["operands"]
-            kernel = {**kernel, "operands": [{**source_operand, "bounded": True}, *others]}
-        if _is_bounded(chain):
-            self.bounded.add(chain.end)
         arguments = [self.value(call.args[0]), self.value(weights)]
         if chain.bias is not None:
             arguments.append(self.folded(chain.bias, source))
@@ -246,14 +239,6 @@ class Claimer(Rewriter):
 
     def _plain(self, kind: str, kernel: dict[str, Any], call: Any, flops: int) -> Any:
         return self.kernels.call(kind, kernel, [self.value(a) for a in call.args], call.ty, flops)
-
-
-def _is_bounded(chain: Chain) -> bool:
-    """Whether the last operation of a chain is a clip with two bounds."""
-    last: dict[str, Any] = chain.post[-1].description if chain.post else {"name": ""}
-    if last["name"] == "hard_sigmoid":
-        return True
-    return bool(last["name"] == "clip" and max(abs(last["alpha"]), abs(last["beta"])) < LARGEST_FLOAT32)
 
 
 def _layout(call: Any, rank: int) -> tuple[Describe | None, slice]:
