@@ -21,7 +21,7 @@ list(FILTER TVM_SCHED_BINDING_SOURCES INCLUDE REGEX "/cpp/(ffi|kernels/cuda)/")
 set(TVM_SCHED_OBJECT_SOURCES ${TVM_SCHED_SOURCES})
 list(REMOVE_ITEM TVM_SCHED_OBJECT_SOURCES ${TVM_SCHED_BINDING_SOURCES})
 
-# The headers that most files include: compiled once for each target, unless its sources are joined.
+# The headers that most files include, compiled once for each target; where sources are joined, that would gain nothing.
 set(TVM_SCHED_HEADERS
   <tvm/ffi/tvm_ffi.h> <tvm/ffi/extra/module.h> <tvm/ffi/reflection/registry.h> <algorithm> <functional> <map> <memory> <mutex>
   <optional> <queue> <set> <span> <string> <unordered_map> <vector>)

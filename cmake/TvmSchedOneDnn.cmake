@@ -85,7 +85,7 @@ add_library(tvm_sched_onednn SHARED ${TVM_SCHED_ONEDNN_SOURCES} ${TVM_SCHED_INTE
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/cores.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/json_cursor.cc)
 target_compile_options(tvm_sched_onednn PRIVATE -fopenmp-simd)
-tvm_sched_join_sources(tvm_sched_onednn ${TVM_SCHED_HEADERS} <oneapi/dnnl/dnnl.hpp>)
+target_precompile_headers(tvm_sched_onednn PRIVATE ${TVM_SCHED_HEADERS} <oneapi/dnnl/dnnl.hpp>)
 # GCC takes options such as -ffp-contract from the precompiled headers, not from a source file's own command.
 set_source_files_properties(${TVM_SCHED_INTEGER_SOURCES} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
 # Each operation rounds, as the operators of a model do.
