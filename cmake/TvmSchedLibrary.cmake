@@ -72,3 +72,11 @@ set_target_properties(tvm_sched PROPERTIES
   INSTALL_RPATH "$ORIGIN/../../tvm_ffi/lib"
   BUILD_WITH_INSTALL_RPATH ON)
 install(TARGETS tvm_sched LIBRARY DESTINATION . COMPONENT tvm_sched)
+
+# Loaded before tvm_ffi by the command line. It defines a function of tvm_ffi, so it is not linked to it.
+add_library(tvm_sched_no_backtrace SHARED ${CMAKE_CURRENT_SOURCE_DIR}/cpp/no_backtrace/no_backtrace.cc)
+target_include_directories(tvm_sched_no_backtrace SYSTEM PRIVATE
+  $<TARGET_PROPERTY:tvm_ffi::shared,INTERFACE_INCLUDE_DIRECTORIES>)
+set_target_properties(tvm_sched_no_backtrace PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_OUTPUT_DIRECTORY}")
+install(TARGETS tvm_sched_no_backtrace LIBRARY DESTINATION . COMPONENT tvm_sched)
+add_dependencies(tvm_sched tvm_sched_no_backtrace)

@@ -57,7 +57,7 @@ class Derivation:
         links = [(a, b) for a in self.devices for b in self.on_bus if p.shares[a] and (a, b) in p.routes]
         self.bypass = any(p.routes[a, b].channels != p.routes[HOST, b].channels for a, b in links)
         self.load = [[p.routes[HOST, d].ns(size) for d in self.on_bus] for size in p.size]
-        self.copy_routes = {route for (a, _), route in p.routes.items() if a != HOST}
+        self.copy_routes = {route._replace(channels=()) for (a, _), route in p.routes.items() if a != HOST}
 
     def proved(self, rule: str, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
         """Return the nanoseconds that a rule proves."""
