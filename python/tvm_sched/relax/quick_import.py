@@ -8,6 +8,9 @@ from typing import Any
 
 from .._library import ffi
 
+LISTING = "list_global_func_names"
+"""Name of tvm_ffi's function."""
+
 
 def import_tvm() -> Any:
     """Import TVM, fifty modules of which ask for the list of global functions: it is made anew only if it has grown."""
@@ -16,7 +19,7 @@ def import_tvm() -> Any:
     ffi()
     registry = import_module("tvm_ffi.registry")
     make_functor = registry.get_global_func("ffi.FunctionListGlobalNamesFunctor", allow_missing=True)
-    original = getattr(registry, "list_global_func_names", None)
+    original = getattr(registry, LISTING, None)
     if make_functor is None or original is None:  # of another version
         return import_module("tvm")
     kept: list[str] = []
@@ -28,8 +31,8 @@ def import_tvm() -> Any:
             kept[:] = [functor(k) for k in range(count)]
         return list(kept)
 
-    registry.list_global_func_names = names
+    setattr(registry, LISTING, names)
     try:
         return import_module("tvm")
     finally:
-        registry.list_global_func_names = original
+        setattr(registry, LISTING, original)
