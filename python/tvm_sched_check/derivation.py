@@ -141,8 +141,7 @@ class Derivation:
     def between(self, a: int, b: int) -> Any:
         """Return the least time of a copy between two neighbours on different devices, in either direction."""
         size = self.problem.before[a].get(b, self.problem.before[b].get(a, 0))
-        copies: Any = [route.ns(size) for route in self.copy_routes]
-        return min(copies, default=inf)
+        return min((route.ns(size) for route in self.copy_routes), default=inf)
 
     def ramp(self, order: list[int], beside: list[dict[int, int]], reached: Times, passed: Times) -> Side:
         """Return heads, or tails, on devices that run no seed, an operator without neighbours ``beside`` it.
