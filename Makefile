@@ -269,8 +269,8 @@ $(STAMPS)/library: $(SOURCES) $(STAMPS)/package
 export UV_SYSTEM_CERTS ?= 1
 $(STAMPS)/demo: pyproject.toml setup.py | $(STAMPS)/venv
 	@echo "== tvm_sched, its C++ library and what they and the demo need"
-	$(PIP) install $(PIP_ARGS) "tomli; python_version < '3.11'" wheel
 	@$(PIP) install $(PIP_ARGS) --quiet uv || true
+	$(call fast,"tomli; python_version < '3.11'" wheel)
 	@$(PY) -c "$$BUILD_REQUIREMENTS" > $(STAMPS)/build-requirements.txt
 	$(call fast,-r $(STAMPS)/build-requirements.txt)
 	$(call fast,--no-deps $(firstword $(REAL_MODELS)))

@@ -32,7 +32,7 @@ REASONS = {
   % or less to the linear program for GoogLeNet and ResNet-50, 4 % for SqueezeNet on v100-server (measured in a
   prototype before).""",
     "networks, warm": """copies of about the length of the kernels, as for moirai.""",
-    "regal, 32 stages": """graphs s0, s3, s4 and s7. The semidefinite bound stalls (10.5 % of s0 after 800 iterations).
+    "regal, 32 stages": """graphs s0 and s3. The semidefinite bound stalls (10.5 % of s0 after 800 iterations).
   Prices of nodes left 7.4 % of s6 open, where it left 11.5 %; for s0 they were not found: the linear program stood at
   32.67 stages after 200 s of a core, where more than 32 means that there may be such prices, and less than 32 that
   there are none. Long annealing, three runs of 32 million moves, made the best known partitions of this group up to 5 %
@@ -40,7 +40,7 @@ REASONS = {
     "placement": """layer graphs (Inception-v3, ResNet-50): branches beside a path take their accelerators' time and copies,
   and the bound follows one path at a time.""",
     "moirai": """copies. With free ones the best schedules found of Inception-v4 and GoogLeNet are 6.3 % and 0.1 % above the
-  bound (6,803,090 and 928,021 ns); with true ones 18.0 % and 8.2 %. Bounds see copies inside of regions of at most 64
+  bound (6,803,090 and 928,021 ns); with true ones 18.0 % and 7.8 %. Bounds see copies inside of regions of at most 64
   operators, of which 10, 18 or all have places, and between neighbours.""",
 }
 

@@ -51,12 +51,15 @@ LOADS, MORE_THREADS = 8, 24
 def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--seconds", type=float, default=20.0, metavar="SECONDS", help="of each part")
+    arguments.add_argument("--only", default="", metavar="TEXT", help="parts with this in their names")
     arguments.add_argument("--seed", type=int, default=0, metavar="N")
     options = arguments.parse_args()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         versions = {(name, factor): _artifact(Path(folder), name, factor) for name in MODELS for factor in (1, 2)}
         for number, (part, flags) in enumerate(PARTS.items()):
+            if options.only not in part:
+                continue
             repository = Path(folder) / f"repository{number}"
             repository.mkdir()
             rows += asyncio.run(

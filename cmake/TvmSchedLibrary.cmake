@@ -21,7 +21,7 @@ list(FILTER TVM_SCHED_BINDING_SOURCES INCLUDE REGEX "/cpp/(ffi|kernels/cuda)/")
 set(TVM_SCHED_OBJECT_SOURCES ${TVM_SCHED_SOURCES})
 list(REMOVE_ITEM TVM_SCHED_OBJECT_SOURCES ${TVM_SCHED_BINDING_SOURCES})
 
-# The headers that most files include, compiled once for each target.
+# The headers that most files include, compiled once for each target; where sources are joined, that would gain nothing.
 set(TVM_SCHED_HEADERS
   <tvm/ffi/tvm_ffi.h> <tvm/ffi/extra/module.h> <tvm/ffi/reflection/registry.h> <algorithm> <functional> <map> <memory> <mutex>
   <optional> <queue> <set> <span> <string> <unordered_map> <vector>)
@@ -36,7 +36,7 @@ foreach(objects tvm_sched_objects tvm_sched_bindings)
     POSITION_INDEPENDENT_CODE ON
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON)
-  target_precompile_headers(${objects} PRIVATE ${TVM_SCHED_HEADERS})
+  tvm_sched_join_sources(${objects} ${TVM_SCHED_HEADERS})
   if(TVM_SCHED_SANITIZE)
     target_compile_options(${objects} PUBLIC -fsanitize=${TVM_SCHED_SANITIZE})
     target_link_options(${objects} PUBLIC -fsanitize=${TVM_SCHED_SANITIZE})
@@ -51,6 +51,9 @@ if(TVM_SCHED_SANITIZE)
   target_compile_options(tvm_sched_bindings PRIVATE -O0)
 else()
   target_compile_options(tvm_sched_bindings PRIVATE $<$<CONFIG:Release>:-O1>)
+  # tvm_ffi has its functions inlined always, with the messages of their errors: a quarter of the compiler's time. Where this word
+  # is another one, GCC decides. Headers of the system write it with underscores.
+  target_compile_definitions(tvm_sched_bindings PRIVATE $<$<CONFIG:Release>:always_inline=unused>)
 endif()
 
 add_library(tvm_sched SHARED)
@@ -69,3 +72,11 @@ set_target_properties(tvm_sched PROPERTIES
   INSTALL_RPATH "$ORIGIN/../../tvm_ffi/lib"
   BUILD_WITH_INSTALL_RPATH ON)
 install(TARGETS tvm_sched LIBRARY DESTINATION . COMPONENT tvm_sched)
+
+# Loaded before tvm_ffi by the command line. It defines a function of tvm_ffi, so it is not linked to it.
+add_library(tvm_sched_no_backtrace SHARED ${CMAKE_CURRENT_SOURCE_DIR}/cpp/no_backtrace/no_backtrace.cc)
+target_include_directories(tvm_sched_no_backtrace SYSTEM PRIVATE
+  $<TARGET_PROPERTY:tvm_ffi::shared,INTERFACE_INCLUDE_DIRECTORIES>)
+set_target_properties(tvm_sched_no_backtrace PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_OUTPUT_DIRECTORY}")
+install(TARGETS tvm_sched_no_backtrace LIBRARY DESTINATION . COMPONENT tvm_sched)
+add_dependencies(tvm_sched tvm_sched_no_backtrace)

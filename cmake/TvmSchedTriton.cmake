@@ -7,7 +7,9 @@ target_compile_options(triton_tvm_sched PRIVATE -Wall -Wextra)
 if(NOT TVM_SCHED_SANITIZE)
   # It hands tensors over, as bindings do: compiled as they are, with their headers.
   target_compile_options(triton_tvm_sched PRIVATE $<$<CONFIG:Release>:-O1>)
-  target_precompile_headers(triton_tvm_sched REUSE_FROM tvm_sched_bindings)
+  if(NOT TVM_SCHED_JOIN_SOURCES)
+    target_precompile_headers(triton_tvm_sched REUSE_FROM tvm_sched_bindings)
+  endif()
 endif()
 set_target_properties(triton_tvm_sched PROPERTIES
   LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_OUTPUT_DIRECTORY}"

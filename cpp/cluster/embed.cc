@@ -7,7 +7,7 @@
 namespace tvm_sched::cluster {
 namespace {
 
-constexpr double kFar = std::numeric_limits<double>::infinity();
+constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 /*! \brief Of many, a number below one that is nearly as large as its share among both. */
 double Share(int64_t part, int64_t other) {
@@ -16,7 +16,7 @@ double Share(int64_t part, int64_t other) {
 
 /*! \brief The cheapest way to have stage `s` as the `run`-th in a row of one pool. */
 struct State {
-  double cost = kFar;
+  double cost = kInfinite;
   int32_t from_pool = -1, from_run = 0;
 };
 
@@ -87,8 +87,8 @@ std::optional<std::vector<PoolId>> Embedder::ChoosePools(std::span<const KindId>
     for (PoolId p = 0; p < std::ssize(cluster_.pools); ++p) {
       size_t run = 0;
       for (size_t r = 1; r <= s; ++r) {
-        if (at(s - 1, p, r).cost < (run == 0 ? kFar : at(s - 1, p, run).cost)) run = r;
-        if (at(s - 1, p, r).cost == kFar || !usable(p, s)) continue;
+        if (at(s - 1, p, r).cost < (run == 0 ? kInfinite : at(s - 1, p, run).cost)) run = r;
+        if (at(s - 1, p, r).cost == kInfinite || !usable(p, s)) continue;
         if (static_cast<int64_t>(r) < residual_.gpus[p]) {
           at(s, p, r + 1) = {at(s - 1, p, r).cost, p, static_cast<int32_t>(r)};
         }
@@ -107,7 +107,7 @@ std::optional<std::vector<PoolId>> Embedder::ChoosePools(std::span<const KindId>
   }
   PoolId pool = -1;
   size_t run = 0;
-  double best = kFar;
+  double best = kInfinite;
   for (PoolId p = 0; p < std::ssize(cluster_.pools); ++p) {
     for (size_t r = 1; r <= stages; ++r) {
       if (at(stages - 1, p, r).cost < best) best = at(stages - 1, pool = p, run = r).cost;

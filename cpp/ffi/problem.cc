@@ -183,9 +183,7 @@ ffi::Optional<ffi::Arc<ScheduleObj>> ProblemObj::Anneal(Integers operators, Inte
       {effort->operators, static_cast<uint64_t>(effort->seed), effort->goal_ns,
        static_cast<int>(effort->stage_operators)},
       [&](int64_t done, int64_t total) { return progress(done, total).cast<double>(); });
-  search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
-  if (!search::Append(best, &placed)) return std::nullopt;
-  return Complete(placed.Schedule());
+  return Complete(search::PlaceBest(EventInstance(), best).ScheduleByStart());
 }
 
 ffi::Tensor ProblemObj::AllocateStreams(const String& method, Integers operators,

@@ -183,7 +183,7 @@ void CompareGpus(const JsonCursor& metadata, const Gpus& gpus, std::vector<std::
   if (topology) ComparePeers(*topology, devices, chosen, gpus, found);
 }
 
-std::string Backend(const JsonCursor& metadata) {
+std::string BackendOf(const JsonCursor& metadata) {
   const auto needs = metadata.OptionalField("needs");
   const auto backend = needs ? needs->OptionalField("backend") : std::nullopt;
   return backend ? backend->String() : "";
@@ -204,7 +204,7 @@ Machine ThisMachine(bool with_gpus) {
   return machine;
 }
 
-bool NeedsGpus(const JsonCursor& metadata) { return Backend(metadata) == "cuda"; }
+bool NeedsGpus(const JsonCursor& metadata) { return BackendOf(metadata) == "cuda"; }
 
 std::vector<int> GpusFor(const JsonCursor& metadata, const Gpus& gpus) {
   if (!NeedsGpus(metadata)) return {};
@@ -221,7 +221,7 @@ std::vector<std::string> Differences(const JsonCursor& metadata, const Machine& 
     found.push_back("it was compiled on " + architecture->String() + ", this machine is " +
                     machine.architecture + ": compile it here, or with this machine's target");
   }
-  const std::string backend = Backend(metadata);
+  const std::string backend = BackendOf(metadata);
   if (backend.empty()) return found;
   if (backend == "cpu") CompareCores(ReadNeeded(metadata.Field("needs")), machine, &found);
   if (backend == "cuda") CompareGpus(metadata, machine.gpus, &found);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "random.h"
 #include "sequence_timer.h"
@@ -272,8 +273,14 @@ class Movable {
 std::vector<OperatorId> CriticalOperators(const TaskGraph& graph, const StageSequence& sequence,
                                           const SequenceTimer& timer) {
   std::vector<OperatorId> last(graph.devices(), simulate::kNone), before(graph.size());
+  std::vector<size_t> positions(sequence.order.size());
+  std::iota(positions.begin(), positions.end(), size_t{0});
+  if (timer.inserts()) {  // the order on a device is that of time, not of the sequence
+    std::ranges::stable_sort(positions, {},
+                             [&](size_t i) { return timer.Start(sequence.order[i]); });
+  }
   OperatorId at = sequence.order[0];
-  for (size_t i = 0; i < sequence.order.size(); ++i) {
+  for (size_t i : positions) {
     const OperatorId o = sequence.order[i];
     OperatorId& on_device = last[sequence.device[o]];
     before[o] = sequence.SameStage(i) ? before[sequence.order[i - 1]] : on_device;
@@ -304,10 +311,10 @@ int64_t LatencyOf(const Instance& instance, const TaskGraph& graph, const StageS
   return MakeTimer(instance, graph)->TimeAll(sequence);
 }
 
-StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const StageSequence& start,
+StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const StageSequence& given,
                      const Effort& effort, const Clock& clock) {
-  if (start.order.empty()) return start;
-  const std::unique_ptr<SequenceTimer> timer = MakeTimer(instance, graph);
+  if (given.order.empty()) return given;
+  auto [timer, start] = MakeTimerFor(instance, graph, given);
   MersenneTwister random(effort.seed);
   StageSequence best = start;
   int64_t least = kFar, moves = 0;

@@ -54,7 +54,7 @@ int64_t LatencyOf(const Instance& instance, const TaskGraph& graph, const StageS
  * in it is near in time. Temperature falls with the effort spent, or with the clock where that is
  * ahead. Where copies do not contend and nothing is loaded, a move that is refused costs no more
  * than the operators that it changed and their successors; otherwise the whole sequence is
- * placed anew.
+ * placed anew, into gaps if that makes the start shorter. See `PlaceBest` for the best sequence.
  */
 StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const StageSequence& start,
                      const Effort& effort, const Clock& clock);

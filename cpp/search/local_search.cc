@@ -17,9 +17,9 @@ constexpr int kGiveUp = 5;
 /*! \brief How much worse schedules may be then, as a share of the best latency. */
 constexpr double kHeat = 0.02;
 /*! \brief Tries after which the critical events of the present schedule are looked up again. */
-constexpr int64_t kRefresh = 20;
+constexpr int64_t kRefreshSearch = 20;
 /*! \brief Share of tries that change something that the latency waits for. */
-constexpr double kCritical = 0.8;
+constexpr double kCriticalMove = 0.8;
 
 }  // namespace
 
@@ -73,7 +73,7 @@ bool LocalSearch::Play(const Sequence& sequence, Nanoseconds limit) {
 }
 
 void LocalSearch::Try() {
-  if (tries_ % kRefresh == 0) critical_ = CriticalEvents(now_);
+  if (tries_ % kRefreshSearch == 0) critical_ = CriticalEvents(now_);
   Nanoseconds& late = history_[tries_ % kHistory];
   sequence_ = now_.events();
   dispatch_ = false;
@@ -122,7 +122,7 @@ void LocalSearch::Reheat() {
 
 size_t LocalSearch::Position() {
   const size_t events = now_.events().size();
-  if (!critical_.empty() && random_.Chance(kCritical)) {
+  if (!critical_.empty() && random_.Chance(kCriticalMove)) {
     const size_t position = critical_[random_.Below(critical_.size())];
     if (position < events) return position;
   }

@@ -210,18 +210,26 @@ class FreeTimer : public SequenceTimer {
   std::vector<simulate::Member> members_;
 };
 
+/*! \brief Operators that insertion places in the time in which others are appended. */
+constexpr int64_t kWorkInGaps = 3;
+
 /*! \brief Any problem: the whole sequence is placed anew each time. */
 class WholeTimer : public SequenceTimer {
  public:
-  explicit WholeTimer(const Instance& instance)
-      : schedule_(instance, Growth::Plain()),
+  explicit WholeTimer(const Instance& instance, bool inserts = false)
+      : schedule_(instance, GrowthOf(inserts)),
         start_(instance.operators()),
         end_(instance.operators()),
-        ends_by_tails_(!instance.problem.concurrency.known()) {}
+        ends_by_tails_(!instance.problem.concurrency.known()),
+        inserts_(inserts) {}
+
+  static Growth GrowthOf(bool inserts) {
+    return Growth::Plain(inserts ? Growth::Insertion::kAll : Growth::Insertion::kNone);
+  }
 
   int64_t Time(const StageSequence& sequence, size_t, size_t, int64_t limit) override {
     schedule_.Clear();
-    work_ += std::ssize(sequence.order);
+    work_ += std::ssize(sequence.order) * (inserts_ ? kWorkInGaps : 1);
     if (!Append(sequence, &schedule_, ends_by_tails_ ? limit : kFar)) return kFar;
     const int64_t latency = schedule_.latency().count;
     return latency <= limit ? latency : kFar;
@@ -237,6 +245,7 @@ class WholeTimer : public SequenceTimer {
   }
 
   bool SortsFreely() const override { return false; }
+  bool inserts() const override { return inserts_; }
   int64_t Start(OperatorId op) const override { return start_[op]; }
   int64_t End(OperatorId op) const override { return end_[op]; }
 
@@ -246,6 +255,7 @@ class WholeTimer : public SequenceTimer {
   /*! \brief Whether an operator's longest path to the end says when the run ends at the earliest:
    * operators that overlap may take less together than one of them alone. */
   bool ends_by_tails_;
+  bool inserts_;
 };
 
 bool NothingContends(const simulate::Problem& problem) {
@@ -286,6 +296,31 @@ std::unique_ptr<SequenceTimer> MakeTimer(const Instance& instance, const TaskGra
   if (NothingContends(instance.problem))
     return std::make_unique<FreeTimer>(instance.problem, graph);
   return std::make_unique<WholeTimer>(instance);
+}
+
+std::pair<std::unique_ptr<SequenceTimer>, StageSequence> MakeTimerFor(
+    const Instance& instance, const TaskGraph& graph, const StageSequence& sequence) {
+  std::unique_ptr<SequenceTimer> timer = MakeTimer(instance, graph);
+  if (timer->SortsFreely() || instance.problem.concurrency.known())
+    return {std::move(timer), sequence};
+  auto inserting = std::make_unique<WholeTimer>(instance, true);
+  const StageSequence ranked{graph.PriorityOrder(), sequence.device, sequence.joins};
+  const int64_t appended = timer->TimeAll(sequence), inserted = inserting->TimeAll(sequence),
+                in_turn = inserting->TimeAll(ranked);
+  if (appended <= std::min(inserted, in_turn)) return {std::move(timer), sequence};
+  return {std::move(inserting), in_turn < inserted ? ranked : sequence};
+}
+
+PartialSchedule PlaceBest(const Instance& instance, const StageSequence& sequence) {
+  PartialSchedule appended(instance, WholeTimer::GrowthOf(false));
+  const bool can_run = Append(sequence, &appended);
+  if (!instance.problem.concurrency.known()) {
+    PartialSchedule inserted(instance, WholeTimer::GrowthOf(true));
+    if (Append(sequence, &inserted) && (!can_run || inserted.latency() < appended.latency()))
+      return inserted;
+  }
+  if (!can_run) appended.Clear();
+  return appended;
 }
 
 }  // namespace tvm_sched::search

@@ -3,14 +3,14 @@
 #define TVM_SCHED_SEARCH_SEQUENCE_TIMER_H_
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "annealing.h"
+#include "partial_schedule.h"
 #include "task_graph.h"
 
 namespace tvm_sched::search {
-
-class PartialSchedule;
 
 /*! \brief Times a sequence that changes bit by bit. */
 class SequenceTimer {
@@ -38,7 +38,11 @@ class SequenceTimer {
   virtual int64_t Start(OperatorId op) const = 0;
   virtual int64_t End(OperatorId op) const = 0;
 
-  /*! \brief Operators timed so far. */
+  /*! \brief Whether operators and transfers may stand in gaps before what precedes them in the
+   * sequence. */
+  virtual bool inserts() const { return false; }
+
+  /*! \brief Operators timed so far; one that looks for gaps counts as `kWorkInGaps`. */
   int64_t work() const { return work_; }
 
  protected:
@@ -47,6 +51,20 @@ class SequenceTimer {
 
 /*! \brief The fastest timer that is exact for a problem. */
 std::unique_ptr<SequenceTimer> MakeTimer(const Instance& instance, const TaskGraph& graph);
+
+/*!
+ * \brief The timer under which a sequence ends first, and the sequence in the order that does.
+ *
+ * Between devices that share buses with their loads a load would wait for copies that stand before
+ * it in the sequence and run later. List schedulers put it into the gap. So with insertion the
+ * order of their ranks is tried, too. Insertion takes longer, so it is used only where it helps.
+ */
+std::pair<std::unique_ptr<SequenceTimer>, StageSequence> MakeTimerFor(
+    const Instance& instance, const TaskGraph& graph, const StageSequence& sequence);
+
+/*! \brief The schedule of a sequence with or without insertion, whichever ends first; without
+ * events where it cannot run. */
+PartialSchedule PlaceBest(const Instance& instance, const StageSequence& sequence);
 
 /*! \brief Appends the stages of a sequence to an empty schedule; false where one cannot run, or as
  * soon as the run must end after `limit`. */

@@ -13,7 +13,7 @@ namespace tvm_sched::simulate {
 namespace {
 
 /*! \brief Part of a block's work that counts as done: what floating-point sums can leave. */
-constexpr double kRest = 1e-9;
+constexpr double kBlockRest = 1e-9;
 
 /*! \brief Blocks of one kernel that started together on one multiprocessor. */
 struct Cohort {
@@ -219,7 +219,7 @@ class Gpu {
       const auto erased = std::erase_if(processors_[p].cohorts, [&](Cohort& cohort) {
         const BlockKernel& kernel = kernels_[cohort.kernel];
         cohort.rest -= passed * cohort.speed / kernel.block_ns;
-        if (cohort.rest > kRest) return false;
+        if (cohort.rest > kBlockRest) return false;
         Take(kernel.room, -cohort.count, &processors_[p].room);
         running_[cohort.kernel] -= cohort.count;
         if (running_[cohort.kernel] == 0 && blocks_left_[cohort.kernel] == 0) {

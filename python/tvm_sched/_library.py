@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import importlib
 import importlib.abc
@@ -66,6 +67,16 @@ def ffi() -> Any:
     """
     with without_torch():
         return importlib.import_module("tvm_ffi")
+
+
+def without_backtraces() -> None:
+    """Make errors of TVM from now on without the backtrace of C++, of which the first one takes half a second.
+
+    TVM raises and catches errors while it is imported. A process that has loaded tvm_ffi keeps them.
+    """
+    path = Path(__file__).parent / "_lib" / "libtvm_sched_no_backtrace.so"
+    if "tvm_ffi" not in sys.modules and path.is_file():
+        ctypes.CDLL(str(path), mode=os.RTLD_GLOBAL | os.RTLD_NOW)
 
 
 @contextlib.contextmanager

@@ -57,7 +57,7 @@ class Derivation:
         links = [(a, b) for a in self.devices for b in self.on_bus if p.shares[a] and (a, b) in p.routes]
         self.bypass = any(p.routes[a, b].channels != p.routes[HOST, b].channels for a, b in links)
         self.load = [[p.routes[HOST, d].ns(size) for d in self.on_bus] for size in p.size]
-        self.copy_routes = {route for (a, _), route in p.routes.items() if a != HOST}
+        self.copy_routes = {route._replace(channels=()) for (a, _), route in p.routes.items() if a != HOST}
 
     def proved(self, rule: str, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
         """Return the nanoseconds that a rule proves."""
@@ -141,8 +141,7 @@ class Derivation:
     def between(self, a: int, b: int) -> Any:
         """Return the least time of a copy between two neighbours on different devices, in either direction."""
         size = self.problem.before[a].get(b, self.problem.before[b].get(a, 0))
-        copies: Any = [route.ns(size) for route in self.copy_routes]
-        return min(copies, default=inf)
+        return min((route.ns(size) for route in self.copy_routes), default=inf)
 
     def ramp(self, order: list[int], beside: list[dict[int, int]], reached: Times, passed: Times) -> Side:
         """Return heads, or tails, on devices that run no seed, an operator without neighbours ``beside`` it.

@@ -39,7 +39,8 @@ class Replay:
         self.arrival = dict(brings)  # of a tensor on a device: the event that brings it there
         if len(self.arrival) < len(brings):
             raise Refused("rule 3: some tensor gets to some device twice")
-        reads = [(placed.index(o), d, x) for x, (kind, o, _, d, _) in self.transfers if kind == "host_read"]
+        position = {o: p for p, o in enumerate(placed)}
+        reads = [(position[o], d, x) for x, (kind, o, _, d, _) in self.transfers if kind == "host_read"]
         self.read_by = {x: p for p, _, x in reads}
         if sorted((p, d) for p, d, _ in reads) != [
             (p, d) for p, (_, d, direct) in enumerate(self.placements) if direct
@@ -106,12 +107,12 @@ class Replay:
             durations.append(0 if kind == "host_read" else route.ns(problem.size[t]))
         for at, event in self.reads:
             waits[event] |= {(self.arrival[at], False)} - {(IN_PLACE, False)}
-        self.start, self.end = dict[int, int](), dict[int, int]()
+        self.start, self.end, reading = dict[int, int](), dict[int, int](), {*self.read_by.values()}
         try:
             for e in TopologicalSorter({e: [w for w, _ in before] for e, before in enumerate(waits)}).static_order():
                 self.start[e] = max((bus_free[w] if bus else self.end[w] for w, bus in waits[e]), default=0)
                 self.end[e] = self.start[e] + durations[e]
-                if e in self.read_by.values():
+                if e in reading:
                     bus_free[e] = self.start[e] + problem.host_read(*self.placements[e][:2])
         except CycleError as error:
             raise Refused(f"rule 4: {len(error.args[1]) - 1} events wait for each other: a deadlock") from None

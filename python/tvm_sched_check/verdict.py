@@ -67,10 +67,9 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
             document = without(document, resident)
             chosen = resolved(document, schedule.get("choice") or {})
         relaxed = Relaxed(document, evidence["relaxed"]) if "variants" in document else None
-        lemmas = evidence["lemmas"]
-        bound = (
-            bound_of(chosen, lemmas) if relaxed is None else bound_of(relaxed.problem, lemmas, Groups(relaxed).least)
-        )
+        basis = chosen if relaxed is None else relaxed.problem
+        through = None if relaxed is None else Groups(relaxed).least
+        bound = bound_of(basis, evidence["lemmas"], through)
         claimed = count(certificate["latency_ns"]) if certificate else latency
         certified = count(certificate["lower_bound_ns"]) if certificate else None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:

@@ -49,9 +49,10 @@ _STREAM_REQUESTS = 64
 
 @cache
 def messages() -> dict[str, Any]:
-    """Return the protocol's messages by name.
+    """Return the protocol's messages by name, those within other messages, too.
 
-    They are in a pool of their own: a client in the same process describes messages of the same names.
+    They are in a pool of their own: a client in the same process describes messages of the same names. All classes stay:
+    Protobuf refers to them weakly, and a message whose class the garbage collector was about to free ended the process.
     """
     description = descriptor_pb2.FileDescriptorSet.FromString(
         Path(__file__).with_name("open_inference.binpb").read_bytes()
@@ -59,8 +60,14 @@ def messages() -> dict[str, Any]:
     pool = descriptor_pool.DescriptorPool()
     for file in description.file:
         pool.Add(file)
-    classes = message_factory.GetMessageClassesForFiles([file.name for file in description.file], pool)
-    return {name.removeprefix("inference."): kind for name, kind in classes.items()}
+    found = {}
+    for file in description.file:
+        left = list(pool.FindFileByName(file.name).message_types_by_name.values())
+        while left:
+            each = left.pop()
+            found[each.full_name.removeprefix("inference.")] = message_factory.GetMessageClass(each)
+            left += each.nested_types
+    return found
 
 
 @dataclass(frozen=True)

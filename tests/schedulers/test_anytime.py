@@ -3,9 +3,10 @@
 import math
 import time
 from contextlib import suppress
-from itertools import count
+from itertools import count, islice
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,13 +26,18 @@ from tvm_sched.problem import (
     Topology,
     as_scenario,
 )
-from tvm_sched.schedule import simulate, verify
+from tvm_sched.schedule import ScheduleIndex, simulate, verify
+from tvm_sched.schedule.native_objects import native_problem
+from tvm_sched.schedule.native_problem import AnnealingEffort
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.improvers import Annealing
+from tvm_sched.schedulers.anytime.list_rules import rules
 from tvm_sched.schedulers.anytime.search_state import ScheduleState
 from tvm_sched.schedulers.anytime.starts import SUBMODEL_SHARE, SubmodelStart, quick_methods, submodel_start
 from tvm_sched.schedulers.common.greedy import list_schedule, priorities
+from tvm_sched.schedulers.common.native_methods import Effort, anneal, list_order
 from tvm_sched.schedulers.common.partial import PartialSchedule
+from tvm_sched.schedulers.common.search import Searches
 from tvm_sched.schedulers.common.submodels import split
 from tvm_sched.schedulers.sortinghat import heuristic_schedule
 from tvm_sched.search_budget import Budget
@@ -59,11 +65,16 @@ def test_reaches_the_optimum_of_tiny_problems(seed, operators, devices):
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(seed=st.integers(0, 10_000), operators=st.integers(0, 14), devices=st.integers(1, 5))
-def test_answers_obey_the_rules_and_are_never_worse_than_a_quick_method(seed, operators, devices):
+@given(
+    seed=st.integers(0, 10_000),
+    operators=st.integers(0, 14),
+    devices=st.integers(1, 5),
+    work=st.sampled_from([0.0, 0.001, 0.05]),
+)
+def test_answers_obey_the_rules_and_are_never_worse_than_a_quick_method(seed, operators, devices, work):
     problem = random_problem(seed, operators, devices)
     try:
-        schedule = solve(problem, method="anytime", options={"work": 0.05})
+        schedule = solve(problem, method="anytime", options={"work": work})
     except InfeasibleError:
         return
     verify(problem, schedule)
@@ -72,6 +83,67 @@ def test_answers_obey_the_rules_and_are_never_worse_than_a_quick_method(seed, op
     for quick in ("single", "pipelined", "heft", "peft", "hios-lp", "hios-mr"):
         with suppress(InfeasibleError):
             assert schedule.certificate.latency_ns <= solve(problem, method=quick).certificate.latency_ns
+    searches = Searches(as_scenario(problem))
+    for rule in islice(rules(as_scenario(problem)), 4):
+        if (listed := searches.construct(rule.choices, rule.choice)) is not None:
+            assert schedule.certificate.latency_ns <= listed[1]
+
+
+def two_servers() -> Topology:
+    """Two servers of two GPUs on a switch each, and a PCIe bus for each GPU: copies between servers occupy the buses."""
+    devices = tuple(Device(f"gpu{d}", 10**9, 1e12, {"float32": 1e12}, bus=f"pcie{d}") for d in range(4))
+    switches = tuple(Switch(f"switch{n}", (f"gpu{2 * n}", f"gpu{2 * n + 1}"), 1e9) for n in range(2))
+    return Topology("servers", devices, tuple(Bus(f"pcie{d}", 1e9) for d in range(4)), switches=switches)
+
+
+def two_chains(length: int) -> OpGraph:
+    """Two chains without a common tensor; their operators alternate."""
+    tensors = [Tensor(f"{c}{i}", 1000) for i in range(length) for c in "ab"]
+    operators = [
+        Operator(f"{c}{i}", "", (f"{c}{i - 1}",) if i else (), (f"{c}{i}",)) for i in range(length) for c in "ab"
+    ]
+    return OpGraph("chains", tuple(operators), tuple(tensors))
+
+
+def test_a_rule_keeps_each_chain_in_one_group_of_devices():
+    scenario = as_scenario(Problem(two_chains(6), two_servers(), Costs([[10] * 4] * 12)))
+    parted = [rule.choice for rule in rules(scenario) if len(rule.choices) == 2][:3]
+    assert parted == [[0, 1] * 6] * 3
+
+
+def test_annealing_between_servers_begins_with_the_start_that_it_is_given():
+    """Loads of later operators belong before copies of earlier ones: appended in turn they would wait for them."""
+    random = Random(2)
+    tensors, operators = [], []
+    for o in range(60):
+        before = range(max(0, o // 8 - 1) * 8, o // 8 * 8)
+        read = tuple(f"a{r}" for r in sorted(random.sample(before, 2))) if before else ()
+        tensors += [Tensor(f"w{o}", 20_000, "parameter"), Tensor(f"a{o}", 30_000)]
+        operators.append(Operator(f"o{o}", "", (f"w{o}", *read), (f"a{o}",)))
+    costs = Costs([[50_000 + 1000 * (o % 7)] * 4 for o in range(60)])
+    scenario = as_scenario(Problem(OpGraph("layers", tuple(operators), tuple(tensors)), two_servers(), costs))
+    start = list_order(scenario, "heft")
+    operators_of, devices = np.array(start.operator), np.array(start.device)
+    effort = AnnealingEffort(operators=1, seed=0, goal_ns=0, stage_operators=1)
+    joins, idle = np.zeros(60, dtype=np.int64), lambda done, total: 0.0
+    annealed = native_problem(scenario).anneal(operators_of, devices, joins, effort, idle)
+    assert ScheduleIndex.of_native(scenario, annealed).objective_ns == start.objective_ns
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    operators=st.integers(1, 60),
+    devices=st.integers(1, 12),
+    style=st.sampled_from(["bus", "shared", "mixed"]),
+    moves=st.sampled_from([0, 100, 5000]),
+)
+def test_annealing_never_ends_above_its_start(seed, operators, devices, style, moves):
+    scenario = as_scenario(random_problem(seed, operators, devices, memory="generous", style=style))
+    for method in ("heft", "peft"):
+        start = list_order(scenario, method)
+        annealed = anneal(scenario, start, Effort(moves, seed, 0, 1, math.inf))
+        assert annealed.objective_ns <= start.objective_ns
 
 
 @pytest.mark.parametrize("seed", [0, 3])

@@ -24,7 +24,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 3;
+constexpr std::int64_t kCallVersion = 3;
 
 Activation ReadActivation(const JsonCursor& item) {
   return static_cast<Activation>(item.Field("activation").Word({"", "relu", "gelu_tanh"}));
@@ -129,12 +129,12 @@ class LibraryModule final : public ffi::ModuleObj {
     const JsonCursor document = JsonCursor::Parse(json_, "NVIDIA kernels");
     document.AllowFields({"version", "kernels"});
     const JsonCursor version = document.Field("version");
-    if (version.NonNegative() > kVersion) {
-      version.Unexpected("at most " + std::to_string(kVersion) +
+    if (version.NonNegative() > kCallVersion) {
+      version.Unexpected("at most " + std::to_string(kCallVersion) +
                          ": the artifact was written by a newer tvm_sched than this library");
     }
-    if (version.NonNegative() < kVersion) {
-      version.Unexpected(std::to_string(kVersion) +
+    if (version.NonNegative() < kCallVersion) {
+      version.Unexpected(std::to_string(kCallVersion) +
                          ": the artifact was written by an older tvm_sched; compile it again");
     }
     for (const auto& [name, item] : document.Field("kernels").Fields()) {

@@ -20,7 +20,7 @@ using Object = std::unique_ptr<void, int (*)(void*)>;
 
 Object Own(void* made, int (*destroy)(void*)) { return Object(made, destroy); }
 
-int DataType(const std::string& dtype) {
+int BlasTypeOf(const std::string& dtype) {
   static const std::map<std::string, int> types{{"float32", kReal32},
                                                 {"float16", kReal16},
                                                 {"bfloat16", kBfloat16},
@@ -105,7 +105,7 @@ class Product {
   Object Layout(const std::string& dtype, std::int64_t rows, std::int64_t columns,
                 std::int64_t leading, std::int64_t stride) const {
     void* made = nullptr;
-    CheckStatus(CublasLt().LayoutCreate(&made, DataType(dtype), rows, columns, leading),
+    CheckStatus(CublasLt().LayoutCreate(&made, BlasTypeOf(dtype), rows, columns, leading),
                 "a layout of cuBLASLt");
     Object layout = Own(made, CublasLt().LayoutDestroy);
     const auto count = static_cast<std::int32_t>(description_.batch);
@@ -149,9 +149,9 @@ class Product {
   Object first_, second_, result_, operation_;
 };
 
-class Algorithm final : public Candidate {
+class ProductAlgorithm final : public Candidate {
  public:
-  Algorithm(std::shared_ptr<Product> product, const MatmulHeuristic& chosen)
+  ProductAlgorithm(std::shared_ptr<Product> product, const MatmulHeuristic& chosen)
       : product_(std::move(product)), chosen_(chosen) {}
 
   std::string label() const override {
@@ -205,7 +205,7 @@ class Matmul final : public Prepared {
     if (!chosen) {
       std::vector<std::unique_ptr<Candidate>> candidates;
       for (const MatmulHeuristic& each : product_->Algorithms(alignment)) {
-        candidates.push_back(std::make_unique<Algorithm>(product_, each));
+        candidates.push_back(std::make_unique<ProductAlgorithm>(product_, each));
       }
       chosen = std::make_unique<FastestCandidate>(KeyOf(description_, alignment), name_,
                                                   std::move(candidates));

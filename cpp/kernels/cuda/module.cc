@@ -68,14 +68,14 @@ class ImageModule final : public ffi::ModuleObj {
   std::map<std::string, std::shared_ptr<ImageFunction>> functions_;
 };
 
-ffi::Module Make(const ffi::String& json, const ffi::Bytes& binary) {
+ffi::Module MakeImage(const ffi::String& json, const ffi::Bytes& binary) {
   return runtime::TranslateErrors([&] {
     return ffi::Module(
         ffi::make_object<ImageModule>(json, std::string(binary.data(), binary.size())));
   });
 }
 
-ffi::Module Load(const ffi::Bytes& bytes) {
+ffi::Module LoadImage(const ffi::Bytes& bytes) {
   std::uint64_t length = 0;
   constexpr std::size_t kPrefix = sizeof(length);
   const bool whole = bytes.size() >= kPrefix;
@@ -86,8 +86,8 @@ ffi::Module Load(const ffi::Bytes& bytes) {
     TVM_FFI_THROW(ValueError) << "the artifact's CUDA kernels were cut off; copy it again";
   }
   const char* json = bytes.data() + kPrefix;
-  return Make(ffi::String(json, length),
-              ffi::Bytes(json + length, bytes.size() - kPrefix - length));
+  return MakeImage(ffi::String(json, length),
+                   ffi::Bytes(json + length, bytes.size() - kPrefix - length));
 }
 
 }  // namespace
@@ -95,8 +95,8 @@ ffi::Module Load(const ffi::Bytes& bytes) {
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
-      .def("tvm_sched.make_cuda_module", Make)
-      .def("ffi.Module.load_from_bytes.tvm_sched_cuda", Load);
+      .def("tvm_sched.make_cuda_module", MakeImage)
+      .def("ffi.Module.load_from_bytes.tvm_sched_cuda", LoadImage);
 }
 
 }  // namespace tvm_sched::cuda_kernels

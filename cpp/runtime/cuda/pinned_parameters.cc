@@ -20,7 +20,7 @@ namespace tvm_sched::runtime::cuda {
 
 namespace {
 
-constexpr const char* kVariable = "TVM_SCHED_PINNING";
+constexpr const char* kPinningVariable = "TVM_SCHED_PINNING";
 constexpr std::int64_t kHugePage = 2 << 20;
 // Sources in the slab start at multiples of it, as buffers in arenas do, so that several in a row
 // can be one copy.
@@ -49,7 +49,7 @@ void Populate(std::byte* begin, std::int64_t size) {
 
 [[noreturn]] void RefuseVariable(const std::string& text) {
   throw std::invalid_argument(
-      std::string(kVariable) + " is \"" + text +
+      std::string(kPinningVariable) + " is \"" + text +
       "\", expected \"map\", \"slab\" or \"allocate\", and after commas MiB of a piece (an even "
       "number up to 1024), readers and pinners (1 to 256)");
 }
@@ -58,7 +58,7 @@ void Populate(std::byte* begin, std::int64_t size) {
 
 Pinning Pinning::FromEnvironment() {
   Pinning result;
-  const char* given = std::getenv(kVariable);
+  const char* given = std::getenv(kPinningVariable);
   if (given == nullptr || *given == '\0') return result;
   const std::string text = given;
   std::istringstream parts(text);

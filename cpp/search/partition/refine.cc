@@ -11,7 +11,7 @@ namespace tvm_sched::partition {
 
 namespace {
 
-constexpr int64_t kLookAtClock = 4096;
+constexpr int64_t kMovesBetweenLooks = 4096;
 constexpr int64_t kCool = 64;      // moves at the same temperature
 constexpr double kColdest = 5e-3;  // last temperature relative to the first one
 constexpr double kExchange = 0.5;  // part of the refused moves that get a second one in exchange
@@ -197,7 +197,7 @@ Stages Refine(const Graph& graph, Stages start, const RefineSettings& settings,
     return rise < kNeverAccepted * temperature && random.Unit() < std::exp(-rise / temperature);
   };
   for (int64_t count = 0; count < settings.moves; ++count) {
-    if (count % kLookAtClock == 0) {
+    if (count % kMovesBetweenLooks == 0) {
       if (stop()) break;
       state.Scale(best_cost);  // so that energies stay near 1 for the bottleneck
     }

@@ -9,9 +9,9 @@ namespace tvm_sched::partition {
 namespace {
 
 /*! \brief Least bottleneck of the first r nodes in exactly j segments, for all r and j. */
-class Table {
+class SliceTable {
  public:
-  Table(size_t nodes, size_t stages)
+  SliceTable(size_t nodes, size_t stages)
       : columns_(nodes + 1), best_((stages + 1) * columns_, kNever), from_(best_.size(), 0) {
     best_[0] = 0;
   }
@@ -54,7 +54,7 @@ Slicing Slice(const Graph& graph, std::span<const NodeId> order, size_t stages, 
   const size_t n = order.size();
   if (n == 0) return {0, {}};
   stages = std::min(stages, n);
-  Table table(n, stages);
+  SliceTable table(n, stages);
   SegmentCosts costs(graph, order);
   double work_left = 0;
   for (double work : graph.work) work_left += work;

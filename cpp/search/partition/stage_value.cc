@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kScale = int64_t{1} << 20;      // prices of cost are multiples of one over it
 constexpr int64_t kMostPrice = int64_t{1} << 24;  // costs times prices stay below 2^60
 constexpr int kCostBits = 32;                     // of all costs together
-constexpr size_t kLookAtClock = 64;               // steps between looks
+constexpr size_t kStepsBetweenLooks = 64;         // steps between looks
 constexpr int kMostPrices = 8;                    // tried at a step
 
 /*! \brief The graph in whole numbers, with who reaches whom. */
@@ -276,7 +276,7 @@ class Search {
 
   void Branch(Choice choice) {
     if (found_ || ended_) return;
-    if (result_.steps >= settings_.most || (++result_.steps % kLookAtClock == 0 && stop_())) {
+    if (result_.steps >= settings_.most || (++result_.steps % kStepsBetweenLooks == 0 && stop_())) {
       ended_ = true;
       return;
     }

@@ -46,6 +46,10 @@ _RANDOM = (
 )
 _TRAINING = "belongs to training, and models are compiled for inference: export the model without it"
 _TEXT = "works on text or encoded pictures, not on tensors of numbers: do that before, and cut the model behind it"
+_SPARSE = (
+    "attends to the blocks of keys that its tables name, for which there is no kernel: export the model with "
+    "GroupQueryAttention, which attends to all keys before a token or to a window of them"
+)
 _OUTSIDE = {
     **dict.fromkeys(
         ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"), _RANDOM
@@ -54,6 +58,7 @@ _OUTSIDE = {
     **dict.fromkeys(
         ("ImageDecoder", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), _TEXT
     ),
+    "SparseAttention": _SPARSE,
 }
 """Operators and domains that are refused on principle, and the reason."""
 
@@ -76,7 +81,7 @@ def check_operators(model: onnx.ModelProto, where: str) -> None:
             )
     unknown = unknown_nodes(model)
     for node in unknown:
-        if node.domain in _OUTSIDE or (node.domain in STANDARD and node.op_type in _OUTSIDE):
+        if node.domain in _OUTSIDE or (node.domain in (*STANDARD, "com.microsoft") and node.op_type in _OUTSIDE):
             why = _OUTSIDE.get(node.op_type) or _OUTSIDE[node.domain]
             raise ModelError(f"{where}: {node_text(node)} {why}")
     if any(node.domain == LAYOUT for node in unknown):

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
+from .._library import without_backtraces
 from ..standard_output import written_out
 from . import (  # noqa: F401 - each registers its commands
     auto,
@@ -93,4 +94,6 @@ def main() -> None:
         if getattr(sys, name) is None:  # closed by the caller, as `>&-` does
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open as long as the process
     own_process()
+    if "--debug" not in sys.argv:
+        without_backtraces()
     sys.exit(written_out(lambda: app(prog_name="tvm-sched")))

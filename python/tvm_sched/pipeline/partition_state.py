@@ -28,8 +28,8 @@ MOVES_PER_SECOND = 7_000_000
 MOST_MOVES = 16_000_000
 """Largest number of moves of an annealing run."""
 
-TURNS, RUNS = 2, 4
-"""Number of annealing turns, each from the best partition, and of runs in a turn, each with its own seed."""
+MOST_RUNS = 8
+"""Largest number of annealing runs, each with its own seed. One long run is better than several that share its moves."""
 
 
 class Cut(NamedTuple):
@@ -99,33 +99,33 @@ class Ideals:
 
 
 class Annealing:
-    """Annealing from the best partition, in several runs a turn."""
+    """Annealing from the best partition: one run, or several if the work allows more moves than a run may have."""
 
     name = "annealing"
 
     def __init__(self, most_moves: int = MOST_MOVES) -> None:
-        self._turn, self._most_moves = 0, most_moves
+        self._most_moves = most_moves
 
     def step(self, state: PartitionState, budget: Budget) -> bool:
-        """Run a turn. The number of moves is fixed before: annealing that ends while it is hot is worth nothing."""
+        """Run all. The number of moves is fixed before: annealing that ends while it is hot is worth nothing."""
         report_progress("annealing", 2, 4)
-        start, turn = state.stage_of, self._turn
-        moves = min(self._most_moves, int(budget.left * MOVES_PER_SECOND / (RUNS * (TURNS - turn))))
-        budget.too_small |= moves < self._most_moves
+        start, total = state.stage_of, int(budget.left * MOVES_PER_SECOND)
+        runs = min(MOST_RUNS, max(1, round(total / max(self._most_moves, 1))))
+        moves = min(self._most_moves, total // runs)
+        budget.too_small |= runs * moves < MOST_RUNS * self._most_moves
         if moves < 1:
             return False
 
         def anneal(run: int) -> Integers:
-            seed = state.seed * 1000 + turn * 100 + run
+            seed = state.seed * 1000 + run
             return state.problem.refine(start, state.stages, seed=seed, moves=moves, seconds=_until(budget))
 
         with ThreadPoolExecutor(max(state.threads - 1, 1)) as pool:
-            for stage_of in pool.map(anneal, range(RUNS)):
+            for stage_of in pool.map(anneal, range(runs)):
                 state.offer_partition(stage_of)
-        budget.spend(RUNS * moves / MOVES_PER_SECOND)
+        budget.spend(runs * moves / MOVES_PER_SECOND)
         budget.too_small |= budget.late
-        self._turn += 1
-        return self._turn < TURNS
+        return False
 
 
 class Neighbours:

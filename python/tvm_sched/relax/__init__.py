@@ -79,9 +79,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    import tvm
+    from .quick_import import import_tvm
 
-    if tvm._RUNTIME_ONLY:
+    if import_tvm()._RUNTIME_ONLY:
         from ..errors import InputError
 
         raise InputError(

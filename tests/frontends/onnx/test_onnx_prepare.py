@@ -249,6 +249,10 @@ def test_symbols_that_say_nothing_are_sizes_of_their_own():
         ("{ z = Relu(x) }", "output 'y' of the graph is written by no node"),
         ("{ y = my.Frobnicate(x) }", r"does not know the operators my\.Frobnicate \(node '"),
         ("{ y = my.Relu(x) }", r"does not know the operators my\.Relu"),
+        (
+            "{ y = com.microsoft.SparseAttention(x) }",
+            r"SparseAttention \(node '.*export the model with GroupQueryAttention",
+        ),
         ("<float[2] w = {1, 2}> { y = Add(x, w) }", r"Add \(node '.*'\): TVM's ONNX frontend failed: .*broadcast"),
     ],
 )

@@ -6,6 +6,7 @@ import tvm
 from tvm import relax
 
 from relax import cases
+from relax.codegen.random_moves import random_moves
 from relax.compare import assert_same, run
 from tvm_sched.errors import ExecutionError
 from tvm_sched.relax import compile as compile_model
@@ -136,42 +137,27 @@ def test_no_parallel_loops():
                 assert "T.parallel" not in function.script()
 
 
-def pads_and_concatenations(rng, shape):
-    """A model of pads, concatenations and a gather; what it computes, of its input."""
-    pads = [0, 0, *(int(width) for width in rng.integers(0, 4, 2 * len(shape) - 2))]
-    axis = int(rng.integers(len(shape)))
-    rows = rng.integers(0, shape[axis], 5)
+@pytest.mark.parametrize("seed", [14, 56, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(40))])
+def test_random_moves_equal_numpy(seed):
+    """Large enough for several threads: no parallel loop may be in another, which TVM would refuse."""
+    rng = np.random.default_rng(seed)
+    model, shape, right = random_moves(rng, 4)
+    x = rng.integers(-1, 2, shape).astype("float32")
+    for found, expected in zip(compile_model(model, "cpu2", "single").run(x), right(x), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_no_parallel_loop_is_in_another():
+    """torchcrepe's pads of several axes had such loops."""
+    shape, pads = (8, 32, 128, 128), (0, 0, 1, 2, 3, 0, 1, 1)
     x, builder = relax.Var("x", relax.TensorType(shape, "float32")), relax.BlockBuilder()
     with builder.function("main", [x]):
         with builder.dataflow():
-            padded = builder.emit(relax.op.nn.pad(x, pads, pad_value=1.0))
-            joined = builder.emit(relax.op.concat([x, relax.op.negative(x), x], axis))
-            taken = builder.emit(relax.op.take(padded, relax.const(rows, "int64"), axis))
-            twice = builder.emit(relax.op.negative(relax.op.concat([padded, padded], axis)))
-            results = builder.emit_output(relax.Tuple([padded, joined, taken, twice]))
-        builder.emit_func_output(results)
-
-    def right(value):
-        wide = np.pad(value, list(zip(pads[::2], pads[1::2], strict=True)), constant_values=1)
-        joined = np.concatenate([value, -value, value], axis)
-        return wide, joined, wide.take(rows, axis), -np.concatenate([wide, wide], axis)
-
-    return builder.get(), right
-
-
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.thorough) for n in range(1, 40))])
-def test_no_parallel_loop_is_in_another(seed):
-    rng = np.random.default_rng(seed)
-    shape = [int(size) for size in rng.integers(1, 5, rng.integers(2, 6))]
-    while np.prod(shape) < 2**17:  # so that it is worth threads
-        shape[rng.integers(len(shape))] *= int(rng.integers(2, 9))
-    if seed == 0:
-        shape = [8, 32, 128, 128]
-    model, right = pads_and_concatenations(rng, shape)
-    compiled = compile_model(model, "cpu2", "single")
-    x = rng.standard_normal(shape).astype("float32")
-    for found, expected in zip(compiled.run(x), right(x), strict=True):
-        np.testing.assert_array_equal(found, expected)
+            result = builder.emit_output(relax.op.nn.pad(x, pads, pad_value=1.0))
+        builder.emit_func_output(result)
+    value = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    expected = np.pad(value, list(zip(pads[::2], pads[1::2], strict=True)), constant_values=1)
+    np.testing.assert_array_equal(compile_model(builder.get(), "cpu2", "single").run(value), expected)
 
 
 def test_booleans():

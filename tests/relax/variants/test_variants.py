@@ -187,6 +187,8 @@ def test_what_is_no_product_is_not_cut(small_products):
     assert cut_products.as_product(
         cut_products.Product(True, operand.ty, operand.ty).kernel(), operand, operand
     ).transposed
+    places = relax.Var("places", relax.TensorType((SIZE, SIZE), "int64"))
+    assert cut_products.as_product(kernel, operand, places) is None
 
 
 def test_variants_can_be_left_out():

@@ -82,6 +82,8 @@ def as_product(function: tvm.tirx.PrimFunc, first: relax.Expr, weights: relax.Ex
     shape, first_shape = static_shape(weights), static_shape(first)
     if shape is None or len(shape) != 2 or not first_shape or tensor_bytes(weights) < LEAST_WEIGHTS:
         return None
+    if dtype_of(first) != dtype_of(weights):  # weights are the places of a gather, for one
+        return None
     depth = first_shape[-1]
     for transposed in (True, False):
         if shape[1 if transposed else 0] == depth:

@@ -6,6 +6,7 @@ the model that run on distant devices. A part is a range of operators by the byt
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,6 +24,9 @@ SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.33, 0.36, 0.4, 0.5)
 
 MOST_PLACES = 4_000_000
 """Largest number of operators times devices over all rules."""
+
+COPY_WEIGHTS = (4.0, 8.0, 16.0)
+"""Weights of copies between groups of devices, relative to the operators' time, in the rules of `_close_to_inputs`."""
 
 FEW_PLACES = MOST_PLACES // 20
 """Limit of `MOST_PLACES` for one of several problems."""
@@ -64,6 +68,8 @@ def rules(scenario: Scenario) -> Iterator[Rule]:
         for devices in distinct:
             yield Rule([PlacementChoice(devices, direct)], [0] * count)
     if len(together) > 1:
+        for weight in COPY_WEIGHTS:
+            yield Rule([PlacementChoice(group) for group in together], _close_to_inputs(scenario, together, weight))
         yield from _parts(scenario, together)
 
 
@@ -88,6 +94,33 @@ def _parts(scenario: Scenario, together: list[list[int]]) -> Iterator[Rule]:
         for rounds in ROUNDS:
             for order in (pattern, pattern[::-1]):
                 yield Rule(choices, _assign_groups(position, rounds, order))
+
+
+def _close_to_inputs(scenario: Scenario, together: list[list[int]], weight: float) -> list[int]:
+    """Return for each operator, by rank, the group that is least busy or, the larger ``weight``, needs the fewest copies."""
+    index, rank, topology = scenario.graph.index, priorities(scenario), scenario.topology
+    least = scenario.costs.operator_ns.min(axis=1).tolist()
+    routes = [[topology.route(a[0], b[0]) for b in together] for a in together]
+    chosen, busy = [0] * len(rank), [0.0] * len(together)
+    holders: dict[int, set[int]] = {}
+
+    def copy(t: int, group: int) -> float:
+        if index.producer[t] < 0 or group in holders[t]:
+            return 0.0
+        route = routes[chosen[index.producer[t]]][group]
+        return math.inf if route is None else route.nanoseconds(index.size[t])
+
+    for o in sorted(range(len(rank)), key=lambda o: (-rank[o], o)):
+        costs = [
+            (busy[g] + least[o] + weight * sum(copy(t, g) for t in index.inputs[o])) / len(group)
+            for g, group in enumerate(together)
+        ]
+        chosen[o] = costs.index(min(costs))
+        busy[chosen[o]] += least[o]
+        for t in index.inputs[o]:
+            holders.setdefault(t, set()).add(chosen[o])
+        holders |= {t: {chosen[o]} for t in index.outputs[o]}
+    return chosen
 
 
 def _parameter_positions(scenario: Scenario) -> list[float]:

@@ -117,7 +117,7 @@ def ios(scenario: Scenario, device: int, limits: IosLimits) -> tuple[ScheduleInd
 
 
 def anneal(scenario: Scenario, start: ScheduleIndex, effort: Effort) -> ScheduleIndex:
-    """Anneal the order, devices and stages of ``start``; return the best schedule.
+    """Anneal the order, devices and stages of ``start``; return the best schedule, ``start`` if no other is better.
 
     Loads and copies are placed anew, each before its reader. Memory is ignored.
     """
@@ -134,7 +134,8 @@ def anneal(scenario: Scenario, start: ScheduleIndex, effort: Effort) -> Schedule
         report_progress("annealing", done, total)
         return (time.monotonic() - begin) / max(effort.deadline - begin, 1e-9)
 
-    return _index(scenario, _call(native_problem(scenario).anneal, operators, devices, joins, work, progress=clock))
+    annealed = _index(scenario, _call(native_problem(scenario).anneal, operators, devices, joins, work, progress=clock))
+    return min(start, annealed, key=lambda index: index.objective_ns)
 
 
 def anneal_several(scenario: Scenario, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
