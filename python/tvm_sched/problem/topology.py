@@ -283,8 +283,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         require_unique("link", ["-".join(sorted(link.devices)) for link in self.links], TopologyError)
         for switch in self.switches:
             require_unique(f"device of switch {switch.name!r}", switch.devices, TopologyError)
-        names = self._channel_names()
-        if twice := next((name for name, count in Counter(names).items() if count > 1), None):
+        counts = Counter(self._channel_names())
+        if twice := next((name for name, count in counts.items() if count > 1), None):
             raise TopologyError(
                 f"topology {self.name!r}: two connections have a channel {twice!r}; give one of them another name"
             )
