@@ -212,6 +212,8 @@ class FreeTimer : public SequenceTimer {
 
 /*! \brief Operators that insertion places in the time in which others are appended. */
 constexpr int64_t kWorkInGaps = 3;
+/*! \brief Insertion is used if it shortens the start by more than one part in so many. */
+constexpr int64_t kLeastGain = 25;
 
 /*! \brief Any problem: the whole sequence is placed anew each time. */
 class WholeTimer : public SequenceTimer {
@@ -307,7 +309,8 @@ std::pair<std::unique_ptr<SequenceTimer>, StageSequence> MakeTimerFor(
   const StageSequence ranked{graph.PriorityOrder(), sequence.device, sequence.joins};
   const int64_t appended = timer->TimeAll(sequence), inserted = inserting->TimeAll(sequence),
                 in_turn = inserting->TimeAll(ranked);
-  if (appended <= std::min(inserted, in_turn)) return {std::move(timer), sequence};
+  const int64_t shortest = std::min(inserted, in_turn);
+  if (appended - shortest <= shortest / kLeastGain) return {std::move(timer), sequence};
   return {std::move(inserting), in_turn < inserted ? ranked : sequence};
 }
 

@@ -90,9 +90,12 @@ class InferCall:
         """
         kind = messages()["ModelInferRequest"]
         parts, contents = [], []
-        view, begin, at = memoryview(content), 0, 0
+        view, begin, at, fields = memoryview(content), 0, 0, 0
         try:
             while at < len(content):
+                fields += 1
+                if fields > _MOST_FIELDS:
+                    raise IndexError
                 field, (end, size) = at, _length(content, at + 1)
                 at = end + size
                 if content[field] == _RAW_INPUTS:
@@ -132,20 +135,23 @@ class InferAnswer:
 
 _OF_LENGTH = 2
 """Protobuf's type of fields that begin with their length."""
+_LENGTH_BYTES = 10
+"""The most that Protobuf allows a length."""
+_MOST_FIELDS = 256
+"""A message of more fields is left to Protobuf, which takes less time and memory for each."""
 _RAW_INPUTS, _RAW_OUTPUTS = 7 << 3 | _OF_LENGTH, 6 << 3 | _OF_LENGTH
 """First bytes of the fields ``raw_input_contents`` of a request and ``raw_output_contents`` of a response."""
 
 
 def _length(content: bytes, at: int) -> tuple[int, int]:
     """Read a length in Protobuf's form; return the position behind it, and the length."""
-    size = shift = 0
-    while True:
-        byte = content[at]
-        at += 1
-        size |= (byte & 0x7F) << shift
+    size = 0
+    for place in range(_LENGTH_BYTES):
+        byte = content[at + place]
+        size |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
-            return at, size
-        shift += 7
+            return at + place + 1, size
+    raise IndexError
 
 
 def _encoded(length: int) -> bytes:
@@ -312,9 +318,9 @@ class GrpcService:
         model = queue.model
         found.model, found.version = model.name, model.version
         parameters = _plain(call.message.parameters)
-        asked = GenerateCall.of_parameters(_text_of(call), parameters, model.name, model.version)
+        wanted = GenerateCall.of_parameters(_text_of(call), parameters, model.name, model.version)
         with quota_place():
-            texts = await queue.start(asked.prompts, asked.options(queue), found)
+            texts = await queue.start(wanted.prompts, wanted.options(queue), found)
             failure: BaseException | None = None
             try:
                 async for _, piece in queue.pieces(texts):

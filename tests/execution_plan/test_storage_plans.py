@@ -91,9 +91,9 @@ def test_a_device_may_read_what_another_has_loaded():
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(seed=st.integers(0, 100_000))
-def test_queues_and_waits_give_the_simulators_times(seed):
-    problem = as_bytes(random_problem(seed, operators=4 + seed % 20, devices=1 + seed % 3, style="storage"))
+@given(seed=st.integers(0, 100_000), style=st.sampled_from(("storage", "disk")))
+def test_queues_and_waits_give_the_simulators_times(seed, style):
+    problem = as_bytes(random_problem(seed, operators=4 + seed % 20, devices=1 + seed % 3, style=style))
     schedule = random_schedule(problem, seed)
     made = plan_of(problem, schedule)
     assert planned_timeline(made).latency_ns == simulate(problem, schedule).latency_ns

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("grpc")
 
-from tvm_sched_serve.grpc_server import InferAnswer, InferCall, messages
+from tvm_sched_serve.grpc_server import InferAnswer, InferCall, _length, messages
 
 
 def request(contents, **fields):
@@ -49,7 +49,13 @@ def test_what_is_no_message_is_refused():
     from google.protobuf.message import DecodeError
 
     content = request([b"1234" * 100]).SerializeToString()
-    for wrong in (content[:-1], content + b"\x3a", content + b"\x3a\xff", b"\x07" + content):
+    for wrong in (
+        content[:-1],
+        content + b"\x3a",
+        content + b"\x3a\xff",
+        b"\x07" + content,
+        b"\x3a" + b"\xff" * 100_000,
+    ):
         with pytest.raises(DecodeError):
             InferCall.of(wrong)
 
@@ -62,3 +68,24 @@ def test_responses_are_those_of_protobuf(sizes):
     read = messages()["ModelInferResponse"].FromString(answer.serialize())
     assert list(read.raw_output_contents) == contents
     assert read == answer.whole()
+
+
+def test_a_length_without_end_is_given_up_after_ten_bytes():
+    read = []
+
+    class Endless:
+        def __getitem__(self, at):
+            read.append(at)
+            return 0xFF
+
+    with pytest.raises(IndexError):
+        _length(Endless(), 1)
+    assert read == list(range(1, 11))
+
+
+def test_a_message_of_many_fields_is_read_by_protobuf():
+    """A view of each of its contents would take 240 times the message's size."""
+    for count, kind in ((255, memoryview), (257, bytes)):
+        call = InferCall.of(b"\x3a\x00" * count)
+        assert len(call.contents) == count
+        assert {type(each) for each in call.contents} == {kind}

@@ -81,6 +81,10 @@ def test_one_parallel_loop_has_a_thread_for_each_iteration():
         np.array([0.5], "float32"), np.array([[1, 2]], "int32"), np.zeros((2, 1), "int32"), np.ones((2, 1), "float32"), 1,
     )  # fmt: skip
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_80"}, host="llvm")
+    assert (
+        'threadIdx.x"'
+        in schedule_for_gpu(tvm.IRModule({"trees": forest_kernel(forest, 0, 2)}), target)["trees"].script()
+    )
     for rows, blocks, threads in ((1, 1, 1), (6, 1, 6), (128, 1, 128), (300, 3, 128)):
         kernel = forest_kernel(forest, rows, 2)
         script = schedule_for_gpu(tvm.IRModule({"trees": kernel}), target)["trees"].script()

@@ -77,7 +77,7 @@ class Cluster:
     """What Ray tells, of stages of this process."""
 
     def __init__(self):
-        self.stages, self.ended = {}, []
+        self.stages, self.ended, self.started_again = {}, [], False
 
     def start(self, generation, addend=1):
         self.stages[generation.number] = [Stage(generation, number, addend) for number in (0, 1)]
@@ -134,6 +134,7 @@ def cluster(monkeypatch):
     monkeypatch.setattr(StageLink, "_receive", see)
     monkeypatch.setattr(ingress, "RayDirectory", made.directory)
     monkeypatch.setattr(ingress, "current_generation", lambda _: None)
+    monkeypatch.setattr(ingress, "_started_again", lambda: made.started_again)
     monkeypatch.setattr(ingress, "store_generation", lambda _: None)
     monkeypatch.setattr(ingress, "end_generations_before", lambda name, number: made.ended.append(number))
     monkeypatch.setattr(ingress.ray.util, "get_node_ip_address", lambda: "127.0.0.1")

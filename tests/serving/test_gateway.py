@@ -46,7 +46,7 @@ class Entry:
 
     def end(self):
         """As the end of its process does."""
-        self.endpoint = None
+        self.endpoint, self.cluster.started_again = None, True
         self.ingress.server.close()
         if self.ingress.retiring is not None:
             self.ingress.retiring.cancel()
@@ -181,22 +181,63 @@ def test_old_stages_stay_until_the_gateway_that_needs_them_has_switched(cluster)
         await asyncio.to_thread(entry.stages[1].begun.acquire)
         second = generation(2)
         cluster.start(second, addend=10)
-        me = [f"the gateway on {socket.gethostname()}, process {os.getpid()}"]
-        assert await entry.ingress.switch(second, 0.01) == me
+        me = f"the gateway on {socket.gethostname()}, process {os.getpid()} may have requests of them"
+        assert await entry.ingress.switch(second, 0.01) == [me]
         assert float((await ask(models, 1))[0][0]) == 21
         entry.end()
         await pipeline.followed._channel.ended.wait()
         entry.first = second  # what the next ingress finds stored
         await entry.start()
+        again = "the ingress was started again, and gateways may not have found it yet"
+        assert (await entry.ingress.switch(second, 0.0))[-1] == again
+        assert cluster.ended == []
         while not entry.ingress.followers:
             await asyncio.sleep(0.001)
-        assert await entry.ingress.switch(second, 0.01) == me
+        entry.ingress.complete.set()  # as it is after RECONNECTION_SECONDS
+        assert await entry.ingress.switch(second, 0.01) == [me]
         assert cluster.ended == []
         entry.stages[1].go.set()
         assert float((await old)[0][0]) == 3
         assert await entry.ingress.switch(second) == []
         assert cluster.ended[-1] == 2
         await entry.close(models, pipeline)
+
+    run(act())
+
+
+def test_an_ingress_that_is_started_again_ends_earlier_generations_though_nobody_asks_it(cluster):  # noqa: F811
+    async def act():
+        entry = Entry(cluster)
+        entry.first = generation(2)
+        cluster.start(entry.first)
+        cluster.started_again = True
+        await entry.start()
+        await asyncio.wait([entry.ingress.retiring], timeout=0.01)
+        assert cluster.ended == []  # a gateway may still find it
+        entry.ingress.complete.set()
+        await entry.ingress.retiring
+        assert cluster.ended == [2]
+        assert await entry.ingress.switch(entry.first) == []
+        await entry.ingress.entry.close()
+
+    run(act())
+
+
+def test_a_switch_that_waits_for_a_client_says_so(cluster):  # noqa: F811
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        entry.stages[1].go.clear()
+        old = asyncio.ensure_future(entry.ingress.run(x(1)))
+        await asyncio.to_thread(entry.stages[1].begun.acquire)
+        second = generation(2)
+        cluster.start(second)
+        assert await entry.ingress.switch(second, 0.0) == ["clients in Python have requests of them"]
+        entry.stages[1].go.set()
+        assert float((await old)[0][0]) == 3
+        assert await entry.ingress.switch(second) == []
+        assert entry.ingress._reasons(2) == ["Ray is ending them"]
+        await entry.ingress.entry.close()
 
     run(act())
 

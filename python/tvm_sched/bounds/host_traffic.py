@@ -92,9 +92,7 @@ class HostTraffic:
     @cached_property
     def transfer_latency(self) -> float:
         """Least nanoseconds that the latency of one transfer adds to the weighted mean of the buses' busy times."""
-        return min(
-            (route.bandwidth / self._bandwidth * route.latency * 1e9 for route in self._host_routes), default=0.0
-        )
+        return min((self._share(route) * route.latency * 1e9 for route in self._host_routes), default=0.0)
 
     @cached_property
     def turns(self) -> Array:
@@ -114,10 +112,10 @@ class HostTraffic:
 
     @cached_property
     def bus_share(self) -> Array:
-        """(devices,): weight of each device's bus, its part of all bandwidth; 0 without a bus."""
+        """(devices,): weight of each device's bus, its part of all bandwidth; 0 without a bus, 1 behind storage."""
         topology = self.problem.topology
         routes = [topology.route(HOST, d) for d in range(len(topology.devices))]
-        return np.array([route.bandwidth / self._bandwidth if route else 0.0 for route in routes])
+        return np.array([self._share(route) if route else 0.0 for route in routes])
 
     @cached_property
     def loading(self) -> Array:
@@ -140,13 +138,20 @@ class HostTraffic:
         """(operators,): the least of `reading` over the devices."""
         return self.reading.min(axis=1)
 
+    def _share(self, route: Route) -> float:
+        return self._fastest[route.channels[0]] / self._bandwidth
+
     @cached_property
     def _bandwidth(self) -> float:
-        """Of all buses together, or of the storage, through which all loads go: the fastest of its routes."""
+        return sum(self._fastest.values())
+
+    @cached_property
+    def _fastest(self) -> dict[int, float]:
+        """Bandwidth of each bus, or of the storage through which all loads go: that of the fastest of its routes."""
         fastest: dict[int, float] = {}
         for route in self._host_routes:
             fastest[route.channels[0]] = max(route.bandwidth, fastest.get(route.channels[0], 0.0))
-        return sum(fastest.values())
+        return fastest
 
     @cached_property
     def _host_routes(self) -> list[Route]:

@@ -163,6 +163,11 @@ class Problem(Document):
                     "but there is nothing to read over a bus: the device shares host memory, or the operator reads "
                     "neither graph inputs nor parameters; it must be null"
                 )
+            if direct != FORBIDDEN and self.topology.storage and not self.topology.maps_storage:
+                raise ProblemError(
+                    f"operator {name!r} has a latency with direct host access on {self.topology.devices[d].name!r}, which "
+                    f"cannot read pages of a file in {self.topology.storage.name!r}; it must be null"
+                )
             if direct != FORBIDDEN and direct < self.host_read_ns(o, d):
                 raise ProblemError(
                     f"operator {name!r} on {self.topology.devices[d].name!r}: direct host access in {direct} ns is "

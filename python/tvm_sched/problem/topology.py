@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -282,6 +283,11 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         require_unique("link", ["-".join(sorted(link.devices)) for link in self.links], TopologyError)
         for switch in self.switches:
             require_unique(f"device of switch {switch.name!r}", switch.devices, TopologyError)
+        counts = Counter(self._channel_names())
+        if twice := next((name for name, count in counts.items() if count > 1), None):
+            raise TopologyError(
+                f"topology {self.name!r}: two connections have a channel {twice!r}; give one of them another name"
+            )
 
     @cached_property
     def device_id(self) -> dict[str, int]:
@@ -295,6 +301,9 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     @cached_property
     def _channel_id(self) -> dict[str, int]:
+        return {name: c for c, name in enumerate(self._channel_names())}
+
+    def _channel_names(self) -> list[str]:
         names: list[str] = []
         for bus in self.buses:
             names += [f"{bus.name} down", f"{bus.name} up"] if bus.duplex else [bus.name]
@@ -306,7 +315,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
                 names += [f"{switch.name}: {device} out", f"{switch.name}: {device} in"]
         if self.storage:
             names.append(f"storage {self.storage.name}")
-        return {name: c for c, name in enumerate(names)}
+        return names
 
     @cached_property
     def _routes(self) -> dict[tuple[int, int], Route]:

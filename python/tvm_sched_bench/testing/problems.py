@@ -80,7 +80,8 @@ def _random_costs(random: Random, graph: OpGraph, topology: Topology, longest_ns
             route = topology.route(HOST, d)
             read = route.nanoseconds(host_bytes) if route and index.host_inputs[o] else 0
             ns = max(1, int(work * slowness[d] * random.uniform(0.8, 1.2)))
-            if route and index.host_inputs[o] and random.random() < 0.6:
+            reads_pages = not topology.storage or topology.maps_storage
+            if route and index.host_inputs[o] and random.random() < 0.6 and reads_pages:
                 direct_ns[o, d] = random.choice([max(ns, read), max(1, read), ns + read])
             if not (strict and random.random() < 0.3):
                 operator_ns[o, d] = ns

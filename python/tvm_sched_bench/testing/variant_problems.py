@@ -100,7 +100,8 @@ def _costs(random: Random, problem: Problem, everything: OpGraph, groups: list[G
                     time = int(whole[d]) if whole[d] != FORBIDDEN else 500
                     normal[row, d] = max(1, int(time * part / count))
                     route = topology.route(HOST, d)
-                    if route and host and random.random() < 0.6:
+                    reads_pages = not topology.storage or topology.maps_storage
+                    if route and host and random.random() < 0.6 and reads_pages:
                         read = route.nanoseconds(size)
                         direct[row, d] = random.choice([max(read, int(normal[row, d])), max(read, 1)])
                 row += 1

@@ -161,8 +161,8 @@ def _switch(ingress: Any, new: Generation, seconds: float) -> None:
             raise ServingError(f"deployment {name!r} did not switch: {_cause(str(error).splitlines())}") from None
     if late:
         raise ServingError(
-            f"deployment {name!r} serves the new artifact, but after {seconds:g} s the old stages may still have requests "
-            f"of {', '.join(late)}; they end when these are answered, or when who sent them is gone"
+            f"deployment {name!r} serves the new artifact, but after {seconds:g} s the old stages have not ended: "
+            f"{'; '.join(late)}. They end by themselves when nobody needs them"
         )
 
 

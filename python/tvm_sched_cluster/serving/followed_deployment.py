@@ -25,6 +25,8 @@ _GENERATION_BYTES = 256 << 20
 _ANSWER_SECONDS = 10.0
 PAUSES = (0.1, 0.5, 2.0, 10.0, 30.0)
 """Seconds between attempts to find the ingress (each starts a process), or to switch; the last from then on."""
+RECONNECTION_SECONDS = 2 * PAUSES[-1]
+"""In which a gateway has found an ingress that was started again: the longest pause, and as much for the look-up."""
 
 
 class FollowedDeployment:

@@ -24,6 +24,7 @@ from tvm_sched.errors import BusyError, InputError, ServingError, TvmSchedError
 from .actor_names import NAMESPACE, stage_name
 from .deployment import Generation, check_inputs
 from .deployment_actors import end_generations_before
+from .followed_deployment import RECONNECTION_SECONDS
 from .pipeline_entry import Deadline, PipelineEntry, remote_stages
 from .served_generation import current_generation, store_generation
 from .stage_link import StageGoneError
@@ -68,7 +69,17 @@ class Ingress:
         self.followers: dict[Channel, Gateway] = {}
         self.retiring: asyncio.Task[None] | None = None
         """Ends the generations before this one."""
+        self.past: list[PipelineEntry] = []
+        """Of earlier generations, which may have requests of clients."""
         self.switched = asyncio.Condition()
+        self.complete = asyncio.Event()
+        """Set when every gateway that is there has had the time to find this ingress."""
+        if not _started_again():
+            self.complete.set()
+        else:
+            asyncio.get_running_loop().call_later(RECONNECTION_SECONDS, self.complete.set)
+            if now.number > 1:  # the earlier ingress may not have ended the generations before
+                self.retiring = asyncio.create_task(self._retire(now, None, None))
 
     def _serve(self, generation: Generation, directory: RayDirectory) -> None:
         self.generation, self.directories[generation.number] = generation, directory
@@ -116,28 +127,36 @@ class Ingress:
         Returns
         -------
         list of str
-            Who may still have requests of the earlier generations; empty if they have ended.
+            Why the earlier generations have not ended; empty if they have.
         """
         if generation.number > self.generation.number:
             directory = RayDirectory(generation)
             await asyncio.gather(*(directory.ping(*each) for each in generation.deployment.processes))
             store_generation(generation)
-            old, before = self.entry, self.retiring
+            old = self.entry
+            self.past.append(old)
             self._serve(generation, directory)
             for gateway in self.followers:
                 gateway.send(*self._serves(0))
-            self.retiring = asyncio.create_task(self._retire(generation, old, before))
-        elif self.retiring is None:  # the ingress was started again meanwhile
-            self.retiring = asyncio.create_task(self._retire(generation, None, None))
+            self.retiring = asyncio.create_task(self._retire(generation, old, self.retiring))
         retiring = self.retiring
+        if retiring is None:
+            return []
         await asyncio.wait([retiring], timeout=seconds)
         if retiring.done():
             retiring.result()
             return []
-        late = [
-            f"the gateway on {each.name}" for each in self.followers.values() if each.generation < generation.number
-        ]
-        return late or ["a client of Python"]
+        return self._reasons(generation.number)
+
+    def _reasons(self, number: int) -> list[str]:
+        """Say why the generations before one have not ended."""
+        gateways = [each.name for each in self.followers.values() if each.generation < number]
+        found = [f"the gateway on {name} may have requests of them" for name in gateways]
+        if not all(entry.idle.is_set() for entry in self.past):
+            found.append("clients in Python have requests of them")
+        if not self.complete.is_set():
+            found.append("the ingress was started again, and gateways may not have found it yet")
+        return found or ["Ray is ending them"]
 
     async def _retire(
         self, generation: Generation, old: PipelineEntry | None, before: asyncio.Task[None] | None
@@ -147,6 +166,8 @@ class Ingress:
             await asyncio.wait([before])
         if old is not None:
             await old.end()
+            self.past.remove(old)
+        await self.complete.wait()
         number = generation.number
         async with self.switched:
             await self.switched.wait_for(lambda: all(each.generation >= number for each in self.followers.values()))
@@ -268,6 +289,11 @@ class Ingress:
             raise
         self.counts["answered"] += 1
         return outputs
+
+
+def _started_again() -> bool:
+    """Return whether Ray has started this actor again."""
+    return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
 class RayDirectory:

@@ -183,9 +183,15 @@ def _is_parallel(statement: Any) -> bool:
         and statement.kind == tirx.ForKind.PARALLEL
         and isinstance(statement.min, tirx.IntImm)
         and isinstance(statement.extent, tirx.IntImm)
-        and int(statement.min) == 0
-        and not any(isinstance(part, tirx.AllocBuffer) for part in statements_in(statement.body))
+        and int(statement.min) == 0 < int(statement.extent)
+        and not any(map(_takes_memory, statements_in(statement.body)))
     )
+
+
+def _takes_memory(statement: Any) -> bool:
+    if isinstance(statement, s_tir.SBlockRealize):
+        return bool(statement.block.alloc_buffers)
+    return isinstance(statement, tirx.AllocBuffer)
 
 
 def _one_thread_each(loop: tirx.For) -> Any:
