@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
-_SHORT_SECONDS = 2e-4
+SHORT_SECONDS = 2e-4
+"""Below this, a run is short."""
 _RUNS, _OUTLIERS = 16, 2
 
 
@@ -22,4 +23,4 @@ class RecentRuns:
     def short(self) -> bool:
         """Whether all but two of the last 16 runs took less than 0.2 ms."""
         known = self._seconds.copy()  # other threads note runs
-        return len(known) == _RUNS and sorted(known)[-1 - _OUTLIERS] < _SHORT_SECONDS
+        return len(known) == _RUNS and sorted(known)[-1 - _OUTLIERS] < SHORT_SECONDS

@@ -137,11 +137,15 @@ class BlockingModule:
 
         self.go = threading.Event()
         self.batches = []
+        self.seconds = 1.0
 
     def run(self, *arrays):
         self.batches.append(arrays[0].copy())
         assert self.go.wait(20)
         return [array.copy() for array in arrays]
+
+    def latency(self):
+        return self.seconds
 
 
 @pytest.fixture

@@ -227,6 +227,25 @@ def test_short_runs_need_no_other_thread(blocking):
     asyncio.run(work())
 
 
+@pytest.mark.parametrize(("instances", "short"), [(1, True), (2, False)])
+def test_a_run_is_short_though_it_waited_for_the_lock_of_python(blocking, monkeypatch, instances, short):
+    """The executor tells its own time, which is another run's where several proceed at once."""
+    made = blocking()
+    made.module.go.set()
+    made.module.seconds = 1e-5
+    told = ExecutionQueue._seconds_alone
+    monkeypatch.setattr(ExecutionQueue, "_seconds_alone", lambda queue, _: told(queue, 1.0))  # as under load
+
+    async def work():
+        queue = ExecutionQueue(made.model, QueueOptions(instances=instances))
+        for n in range(16):
+            await queue.submit(row(n))
+        assert queue.runs_at_once == short
+        await queue.drain()
+
+    asyncio.run(work())
+
+
 def test_a_thread_goes_on_with_what_waits_without_the_event_loop(blocking):
     made = blocking()
 
