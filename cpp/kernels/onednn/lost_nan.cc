@@ -77,13 +77,16 @@ std::int64_t Offset(const Operand& operand, const std::vector<std::int64_t>& pos
 
 }  // namespace
 
+bool LosesNan(const PostOperation& post) {
+  if (post.name == "relu") return post.alpha == 0;
+  return post.name == "clip" || post.name == "exp" || post.name == "hard_sigmoid" ||
+         post.name == "maximum" || post.name == "minimum";
+}
+
 bool LosesNan(const Description& description) {
   if (description.result().type != DataType::kFloat32) return false;
-  return std::any_of(description.post.begin(), description.post.end(), [](const auto& post) {
-    if (post.name == "relu") return post.alpha == 0;
-    return post.name == "clip" || post.name == "exp" || post.name == "hard_sigmoid" ||
-           post.name == "maximum" || post.name == "minimum";
-  });
+  return std::any_of(description.post.begin(), description.post.end(),
+                     [](const PostOperation& post) { return LosesNan(post); });
 }
 
 // The functions of <cfenv> also read and write the flags of the x87 unit, which takes longer.

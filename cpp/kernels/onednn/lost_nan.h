@@ -9,6 +9,9 @@
 
 namespace tvm_sched::onednn {
 
+/// Whether oneDNN's version of an operation gives a number for NaN.
+bool LosesNan(const PostOperation& post);
+
 /// Whether a post-operation of the kernel gives a number for NaN.
 bool LosesNan(const Description& description);
 

@@ -73,8 +73,8 @@ bool Selects(const std::string& primitive) {
   return primitive == "max_pool" || primitive == "pooling" || primitive == "concatenation";
 }
 
-/// A bound after an elementwise operation of numbers within `x`; unbounded if it may make NaN of
-/// them, or grows without end.
+/// A bound after an elementwise operation of numbers within `x`; unbounded if it may make NaN or
+/// infinities of them.
 double After(const PostOperation& post, double x) {
   const double a = std::abs(post.alpha), b = std::abs(post.beta);
   const std::string& name = post.name;
@@ -88,6 +88,9 @@ double After(const PostOperation& post, double x) {
   if (name == "sigmoid" || name == "tanh" || name == "hard_sigmoid") return 1;
   if (name == "elu") return std::max(x, a);
   if (name == "square") return x * x;
+  if (name == "exp") return std::exp(x);
+  if (name == "softplus") return a > 0 ? x + std::log(2.0) / a : kUnbounded;
+  // The logarithm and the square root of a negative number are NaN.
   const bool smaller = name == "gelu" || name == "gelu_tanh" || name == "silu" || name == "mish" ||
                        name == "hard_swish" || name == "abs";
   return smaller ? x : kUnbounded;
@@ -99,7 +102,7 @@ double After(const PostOperation& post, double x, double other) {
   if (name == "multiply") return x * other;
   if (name == "maximum" || name == "minimum") return std::max(x, other);
   if (name == "prelu") return x * std::max(1.0, other);
-  return kUnbounded;
+  return kUnbounded;  // the divisor may be 0
 }
 
 }  // namespace
@@ -156,13 +159,14 @@ Bounds BoundsOf(const Description& d, const std::vector<double>& inputs) {
   } else {
     return found;
   }
-  if (x >= kSafe) return found;
   for (const PostOperation& post : d.post) {
+    if (!(x < kSafe)) {  // so may be all that follows
+      if (LosesNan(post)) return found;
+      continue;
+    }
     x = post.input < 0 ? After(post, x) : After(post, x, inputs[post.input]);
-    if (x == kUnbounded) return {true, kUnbounded};  // all that is asked are finite inputs
-    if (x >= kSafe) return found;
   }
-  return {true, x};
+  return {true, x < kSafe ? x : kUnbounded};
 }
 
 double Magnitude(const Operand& operand, const void* data, int threads) {

@@ -112,24 +112,88 @@ def test_other_weights_have_other_bounds():
         assert np.isnan(last).all() if any(each is nan for each in (first, second)) else (last == x).all()
 
 
+CLIP = {"name": "clip", "alpha": -2.0, "beta": 6.0}
+LOSE_NAN = [
+    RELU,
+    CLIP,
+    {"name": "exp"},
+    {"name": "hard_sigmoid", "alpha": 0.5, "beta": 0.5},
+    {"name": "maximum"},
+    {"name": "minimum"},
+]
+FUNCTIONS = {
+    "relu": lambda x, post: np.maximum(x, 0),
+    "clip": lambda x, post: np.clip(x, post["alpha"], post["beta"]),
+    "linear": lambda x, post: post["alpha"] * x + post["beta"],
+    "sigmoid": lambda x, post: 1 / (1 + np.exp(-x)),
+    "silu": lambda x, post: x / (1 + np.exp(-x)),
+    "hard_sigmoid": lambda x, post: np.clip(post["alpha"] * x + post["beta"], 0, 1),
+    "softplus": lambda x, post: np.logaddexp(0, x),
+}
+"""Those that NumPy has not under the same name."""
+BINARY = {"multiply", "divide", "maximum", "minimum"}
+
+
+def in_numpy(post, x, other):
+    if post["name"] in BINARY:
+        return getattr(np, post["name"])(x, other)
+    return FUNCTIONS[post["name"]](x, post) if post["name"] in FUNCTIONS else getattr(np, post["name"])(x)
+
+
+def named(*names):
+    return [{"name": name} for name in names]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
-    ("post", "value"),
+    ("post", "value", "other"),
     [
-        ([{"name": "log"}, RELU], -1.0),  # NaN of a finite number
-        ([{"name": "log"}, {"name": "sigmoid"}], -1.0),
-        ([{"name": "clip", "alpha": -2.0, "beta": 6.0}], np.nan),
-        ([{"name": "sigmoid"}], np.nan),
-        ([{"name": "silu", "alpha": 1.0}], np.nan),
+        *[([{"name": "log"}, loses], -1.0, 1.0) for loses in LOSE_NAN],
+        *[([{"name": "sqrt"}, loses], -1.0, 1.0) for loses in LOSE_NAN],
+        *[([{"name": "divide"}, loses], 0.0, 0.0) for loses in LOSE_NAN],
+        (named("exp", "multiply", "relu"), 1000.0, 0.0),  # infinity times 0
+        (named("divide", "multiply", "relu"), 1.0, 0.0),
+        (named("square", "multiply", "relu"), 1e30, 0.0),
+        ([*named("log"), {"name": "linear", "alpha": 0.0, "beta": 1.0}, RELU], 0.0, 1.0),  # 0 times infinity
+        ([{"name": "softplus", "alpha": 1.0}, RELU], 1000.0, 1.0),
+        (named("exp", "relu"), 1000.0, 1.0),
+        (named("relu", "sqrt"), -1.0, 1.0),  # no NaN, as relu comes first
+        (named("relu", "log", "sigmoid"), -1.0, 1.0),
+        (named("log", "sigmoid"), -1.0, 1.0),
+        ([CLIP], np.nan, 1.0),
+        (named("sigmoid"), np.nan, 1.0),
+        ([{"name": "silu", "alpha": 1.0}], np.nan, 1.0),
     ],
+    ids=lambda each: "-".join(post["name"] for post in each) if isinstance(each, list) else str(each),
 )
-def test_a_function_within_bounds_does_not_hide_a_nan_from_the_next_kernel(post, value):
-    weights = matrices(np.eye(SIZE), np.eye(SIZE))
-    run = chain([post, [RELU]])
-    x = np.ones((SIZE, SIZE), "float32")
-    assert np.isfinite(run(x, weights)[-1]).all()
-    x[3, 5] = value
-    first, last = run(x, weights)
-    np.testing.assert_array_equal(np.isnan(last), np.isnan(first).any(1, keepdims=True) | np.zeros((SIZE, SIZE), bool))
+def test_nan_remains_in_a_chain_and_in_the_next_kernel(post, value, other, threads):
+    """A chain makes NaN or infinity of finite numbers, or is given them, before operations that lose NaN: as in NumPy."""
+    square = dense((SIZE, SIZE))
+    parameter = dense((SIZE, SIZE), parameter=True)
+    post = [{**each, "input": 2} if each["name"] in BINARY else each for each in post]
+    result = {**square, "value": 0}
+    kernels = {
+        "first": {"primitive": "matmul", "post": post, "operands": [square, parameter, square, result]},
+        "last": {"primitive": "matmul", "post": [RELU], "operands": [result, parameter, {**square, "value": 1}]},
+    }
+    module = library_function("tvm_sched.make_onednn_module")(
+        json.dumps({"version": VERSION, "kernels": kernels, "threads": threads})
+    )
+    (eye,) = matrices(np.eye(SIZE))
+    for special in (1.0, value, 1.0, value):
+        x, y = np.ones((2, SIZE, SIZE), "float32")
+        x[3, 5], y[3, 5] = special, other if special == value else 1
+        first, last = matrices(np.zeros_like(x), np.zeros_like(x))
+        module["first"](*matrices(x), eye, *matrices(y), first)
+        module["last"](first, eye, last)
+        # NaN and infinity times the zeros of the matrix make the row NaN.
+        right = x if np.isfinite(special) else np.where(np.arange(SIZE)[:, None] == 3, np.float32(special), x)
+        with np.errstate(all="ignore"):
+            for each in post:
+                right = in_numpy(each, right, y)
+        np.testing.assert_allclose(first.numpy(), right, rtol=1e-4, atol=1e-6)
+        (after,) = exact(right.astype("float32"), [eye])
+        np.testing.assert_allclose(last.numpy(), after, rtol=1e-4, atol=1e-6)
 
 
 def test_an_operand_that_is_added_counts():
