@@ -40,7 +40,7 @@ REASONS = {
     "placement": """layer graphs (Inception-v3, ResNet-50): branches beside a path take their accelerators' time and copies,
   and the bound follows one path at a time.""",
     "moirai": """copies. With free ones the best schedules found of Inception-v4 and GoogLeNet are 6.3 % and 0.1 % above the
-  bound (6,803,090 and 928,021 ns); with true ones 18.0 % and 7.8 %. Bounds see copies inside of regions of at most 64
+  bound (6,803,090 and 928,021 ns); with true ones 17.2 % and 7.8 %. Bounds see copies inside of regions of at most 64
   operators, of which 10, 18 or all have places, and between neighbours.""",
 }
 

@@ -10,11 +10,21 @@ from collections.abc import Callable
 def written_out(command: Callable[[], int]) -> int:
     """Return the status of a command whose output is written; 1 if standard output takes no more.
 
-    Standard error then says why, unless the reader closed the pipe, as ``head`` does.
+    Standard error then says why, unless the reader closed the pipe, as ``head`` does. Other errors of the system that name
+    no file are told as they are.
     """
     try:
         try:
             return command()
+        except BrokenPipeError:
+            discard_output()
+            return 1
+        except OSError as error:
+            sys.stdout.flush()  # fails again while standard output has not taken what it was given
+            if error.filename is not None:
+                raise
+            print(f"error: {error.strerror or error}", file=sys.stderr)
+            return 1
         finally:
             sys.stdout.flush()
     except OSError as error:
