@@ -135,6 +135,8 @@ def anneal(scenario: Scenario, start: ScheduleIndex, effort: Effort) -> Schedule
         return (time.monotonic() - begin) / max(effort.deadline - begin, 1e-9)
 
     annealed = _index(scenario, _call(native_problem(scenario).anneal, operators, devices, joins, work, progress=clock))
+    if start.scenario != scenario:  # with other lags or resident parameters
+        start = ScheduleIndex(scenario, start.placements, start.transfers)
     return min(start, annealed, key=lambda index: index.objective_ns)
 
 
