@@ -1,5 +1,6 @@
-"""The model of these tests, computed by NumPy on whole numbers, and copies of its artifact."""
+"""The model of these tests, computed by NumPy on whole numbers, copies of its artifact, and waiting for a state."""
 
+import asyncio
 import shutil
 
 import numpy as np
@@ -21,3 +22,12 @@ def copy_artifact(source, target):
             part = target.with_suffix(f"{suffix}.new")
             shutil.copy(source.with_suffix(suffix), part)
             part.replace(target.with_suffix(suffix))
+
+
+async def until(condition):
+    """Wait until a condition holds; the event loop goes on meanwhile."""
+    for _ in range(2000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it never happened")

@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+from inference_server_values import until
 
 from tvm_sched.errors import ExecutionError
 from tvm_sched_serve.execution_queue import ExecutionQueue, QueueOptions
@@ -13,14 +14,6 @@ from tvm_sched_serve.failures import Busy, Failed, Late, RequestError
 
 def row(number, count=1):
     return [np.full((count, 3), number, np.float32)]
-
-
-async def until(condition):
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it never happened")
 
 
 async def busy_queue(made, **options):

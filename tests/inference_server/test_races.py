@@ -6,6 +6,7 @@ from multiprocessing.shared_memory import SharedMemory as Segment
 from types import SimpleNamespace
 
 import numpy as np
+from inference_server_values import until
 
 from tvm_sched_serve.access import Access
 from tvm_sched_serve.execution_queue import ExecutionQueue, QueueOptions
@@ -18,14 +19,6 @@ from tvm_sched_serve.request_context import Recorder
 from tvm_sched_serve.shared_memory import SharedMemory
 
 ROW = np.arange(3, dtype=np.float32).reshape(1, 3)
-
-
-async def until(condition):
-    for _ in range(2000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it never happened")
 
 
 class OneModel(Models):
