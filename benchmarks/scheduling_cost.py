@@ -139,6 +139,9 @@ def series(page: Page, what: str, fixed: int, points: list[tuple[int, dict[str, 
     page.table(head, [*rows, ("exponent", *(f"{each:.2f}" for each in grows), "", "")])
     for ax, key, label in zip(axes, ("seconds", "memory"), ("processor time, s", "peak memory, MiB"), strict=True):
         ax.loglog(sizes, [found[key] for _, found in points], marker="o", label=name)
+        ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        ax.set_xticks([], minor=True)
+        ax.tick_params(axis="x", rotation=45)
         ax.set_xlabel(what)
         ax.set_ylabel(label)
         ax.legend()
