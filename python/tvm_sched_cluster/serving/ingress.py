@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import ray
+from msgspec.structs import replace
 from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -220,9 +221,7 @@ class Ingress:
         try:
             generation, stage, replica, *where = message.text.split()
             place = int(stage), int(replica)
-            directory = self.directories.get(int(generation))
-            if directory is None:
-                raise ServingError(f"generation {generation} is not served")
+            directory = self._directory(int(generation))
             if message.kind == "find":
                 found = await directory.find(*place)
                 text = f"{found.host} {found.port}"
@@ -237,6 +236,24 @@ class Ingress:
             channel.send(failed(message.request, ServingError(str(error))))
         else:
             channel.send(Message("told", message.request, text))
+
+    def _directory(self, number: int) -> RayDirectory:
+        """Return the directory of a generation, also of an earlier one whose stages an earlier ingress knew.
+
+        Raises
+        ------
+        ServingError
+            Its stages are not there. A gateway asks again until it has switched.
+        """
+        found = self.directories.get(number)
+        if found is None:
+            try:  # a rollout changes nothing but the artifact
+                found = RayDirectory(replace(self.generation, number=number))
+            except (LookupError, ValueError):
+                now = self.generation.number
+                raise ServingError(f"generation {number} is not served; generation {now} is") from None
+            self.directories[number] = found
+        return found
 
     def _gone(self, channel: Channel) -> None:
         """Cancel the requests of a client that went."""
