@@ -263,6 +263,34 @@ def test_an_ingress_that_is_started_again_ends_earlier_generations_though_nobody
     run(act())
 
 
+def test_stages_that_nobody_hands_over_end_and_those_that_arrive_stay(cluster, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(ingress, "_ABANDONED_SECONDS", 0.0)
+
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        second, arrived = entry.second(), asyncio.Event()
+        directory = cluster.directory(second)
+        monkeypatch.setattr(ingress, "RayDirectory", lambda _: directory)
+
+        async def ping(stage, replica):
+            await arrived.wait()
+
+        directory.ping = ping
+        switch = asyncio.ensure_future(entry.ingress.switch(second))
+        while not entry.ingress.arriving:
+            await asyncio.sleep(0)
+        cluster.abandoned = {2, 3}  # the command that hands over the second has just ended
+        while len(cluster.ended_alone) < 3:
+            await asyncio.sleep(0.001)
+        assert set(cluster.ended_alone) == {3}
+        arrived.set()
+        assert await switch == []
+        await entry.ingress.entry.close()
+
+    run(act())
+
+
 def test_a_switch_that_waits_for_a_client_says_so(cluster):  # noqa: F811
     async def act():
         entry = Entry(cluster)
