@@ -6,6 +6,7 @@ import math
 import os
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import ray
@@ -48,7 +49,7 @@ class StageWorker:
 
         limit = tensor_bytes([(tensor.dtype, tensor.shape) for tensor in manifest.stages[stage].inputs])
         # Emulated devices report the plan's time, which is not the one that passed.
-        self._latency = (lambda: math.inf) if self.module.emulated else self.module.latency
+        self._latency: Callable[[], float] = (lambda: math.inf) if self.module.emulated else self.module.latency
         self.server = StageServer(self._run, ray.util.get_node_ip_address(), token, limit, self._latency)
 
     def _run(self, *inputs: Array) -> list[Array]:
