@@ -106,7 +106,10 @@ class Models(ABC):
         """
         queue = self._served.get(name, {}).get(version) if version else self._latest.get(name)
         if queue is None:
-            raise NotFound(f"there is no model {name[:128]!r}" + (f" version {version[:16]!r}" if version else ""))
+            of_version = f" version {version[:16]!r}" if version else ""
+            if name in self._asleep:
+                raise NotFound(f"model {name!r}{of_version} sleeps; load it to wake it")
+            raise NotFound(f"there is no model {name[:128]!r}{of_version}")
         return queue
 
     def has(self, name: str, version: str = "") -> bool:
@@ -219,6 +222,14 @@ class Models(ABC):
             for queue in old.values():
                 self._in_background(self._close(queue))
             LOG.info("model %s: serving versions %s", name, ", ".join(loaded))
+            for queue in loaded.values():
+                if isinstance(queue, ExecutionQueue) and queue.options.batch_delay is not None and not queue.joins:
+                    LOG.warning(
+                        "model %s version %s: requests are not joined, since the artifact does not hold batches of several "
+                        "sizes (compile --shape n={1,4,16})",
+                        name,
+                        queue.model.version,
+                    )
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
