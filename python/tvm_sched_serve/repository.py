@@ -225,8 +225,8 @@ class Models(ABC):
             for queue in loaded.values():
                 if isinstance(queue, ExecutionQueue) and queue.options.batch_delay is not None and not queue.joins:
                     LOG.warning(
-                        "model %s version %s: requests are not joined, since the artifact does not hold batches of several "
-                        "sizes (compile --shape n={1,4,16})",
+                        "model %s version %s: requests are not joined: the artifact holds batches of one size "
+                        "(compile --shape n={1,4,16})",
                         name,
                         queue.model.version,
                     )
