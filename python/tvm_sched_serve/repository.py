@@ -30,6 +30,8 @@ OnChange = Callable[[Queue, bool], None]
 """Called with a queue that was opened (True) or closed (False)."""
 MODEL_FILE = "model.so"
 """Name of the artifact in the folder of a version."""
+PIPELINE_FILE = "manifest.json"
+"""In the folder of a pipeline artifact; its module is not imported, which takes as long as all else."""
 
 
 @dataclass(frozen=True)
@@ -293,6 +295,8 @@ class Repository(Models):
         """Of the files of each version, before they were loaded."""
         if not root.exists():
             raise InputError(f"{root}: there is no such artifact or folder")
+        if (root / PIPELINE_FILE).exists():
+            raise InputError(f"{root}: is a pipeline, which another command serves: tvm-sched gateway {root}")
         if not self.names():
             raise InputError(
                 f"{root}: holds no artifact; expected NAME.so or NAME/VERSION/{MODEL_FILE}, with names of letters, digits, "
