@@ -89,7 +89,7 @@ class PipelineFiles(PlanFiles):
         typer.Option(
             "--artifact",
             metavar="FOLDER",
-            help="Compile each stage, too; `tvm-sched run`, `gateway` and `deploy` take the folder.",
+            help="Compile each stage, too, for `tvm-sched run`, `gateway` and `deploy`.",
         ),
     ] = None
 
