@@ -80,8 +80,7 @@ class Problem:
 
     def __init__(self, document: dict[str, Any]) -> None:
         graph, costs, self.devices = document["graph"], document["costs"], document["topology"]["devices"]
-        if costs.get("concurrency") is not None:
-            raise Refused("operators that run together on a device (costs.concurrency) are not covered by this checker")
+        self.concurrency = costs.get("concurrency")
         operators, tensors = graph["operators"], graph["tensors"]
         self.routes = _routes(document["topology"])
         self.operator_names, self.o = _numbered(operators)

@@ -59,6 +59,8 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
             raise Refused(
                 "the runs of the schedule (certificate.requests) are not the one run of the evidence (resident)"
             )
+        if document["costs"].get("concurrency") is not None and "variants" in document:
+            raise Refused("variants together with costs.concurrency are not covered by this checker")
         # With variants the schedule is for one choice; the bound holds for every choice.
         chosen = resolved(document, schedule.get("choice") or {})
         latency = Replay(chosen, schedule["placements"], schedule["transfers"]).latency

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from fractions import Fraction
+from math import inf
 from typing import Any, NamedTuple
 
 from ..document import HOST, Problem
+from ..together import Together
 from .integer_program import EQUAL, GREATER, LESS, IntegerProgram, Number, Terms
 
 NORMAL, DIRECT = "normal", "direct"
@@ -42,6 +44,10 @@ class ScheduleProgram:
         for o in operators:
             modes = ((NORMAL, problem.normal[o]), (DIRECT, problem.direct[o]))
             self.times.append({(d, mode): ns for mode, row in modes for d, ns in enumerate(row) if ns is not None})
+        everywhere = range(len(problem.devices))
+        best: list[list[Any]] = [[min(problem.times(o, d), default=inf) for d in everywhere] for o in operators]
+        self.together = problem.concurrency is not None
+        self.busy = Together(problem).occupied(best)
         self.on = [{place: add(f"y_{o}_{place[0]}_{place[1]}") for place in self.times[o]} for o in operators]
         self.delays: dict[tuple[int | None, int | None], Proved] = {}
         """The best that was derived between the ends of two operators; None: the start of the run, its end."""
@@ -83,9 +89,14 @@ class ScheduleProgram:
         """Return the start of an operator as coefficients: its end less its time."""
         return {self.ends[o]: 1} | {y: -self.times[o][place] for place, y in self.on[o].items()}
 
-    def work(self, operators: Iterable[int], d: int) -> dict[int, int]:
-        """Return minus the time that operators take on a device, as coefficients."""
-        return {y: -self.times[o][place] for o in operators for place, y in self.on[o].items() if place[0] == d}
+    def work(self, operators: Iterable[int], d: int) -> dict[int, Number]:
+        """Return minus the time that operators occupy a device, as coefficients."""
+        return {
+            y: -(self.busy[o][d] if self.together else self.times[o][place])
+            for o in operators
+            for place, y in self.on[o].items()
+            if place[0] == d
+        }
 
     def duration(self, o: int) -> Proved:
         """Return the least time of an operator."""
@@ -149,8 +160,8 @@ class ScheduleProgram:
         derive = {"path": self._path, "work": self._device_work, "turns": self._turns, "bus": self._bus}.get(
             lemma["rule"]
         )
-        if derive is None:
-            return None
+        if derive is None or (self.together and (lemma["rule"] == "turns" or lemma.get("by") == "end")):
+            return None  # the last two need devices that run one operator at a time
         self._lemmas += 1
         proved = derive(first, last, lemma)
         self.delays[first, last] = max(proved, self.delays.get((first, last), (-1, 0)))
@@ -213,7 +224,7 @@ class ScheduleProgram:
         short = {o: self.duration(o)[0] for o in operators}
         devices = []
         for d in range(len(self.problem.devices)):
-            work = self.work(operators, d)
+            work: dict[int, Number] = self.work(operators, d)
             if by_end:
                 work = {y: -short[o] for o in operators for (at, _), y in self.on[o].items() if at == d}
             devices.append(rule(f"{name}_device_{d}", {end: 1, begin: -1} | work))
