@@ -7,9 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from checker.cases import Files, bus_problem, fan, files_of, placed
-from tvm_sched.bounds.schedule_evidence import evidence
-from tvm_sched.errors import InputError
+from checker.cases import bus_problem, fan, files_of, placed
 from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Request, Scenario, Tensor, Workload
 from tvm_sched.schedule import requests_of
 from tvm_sched.schedulers import solve
@@ -144,20 +142,6 @@ def test_a_lemma_about_the_places_of_too_many_operators_is_refused(folder):
         files.check(folder)
 
 
-def test_operators_that_run_together_are_not_covered(folder):
-    problem = fan(10)
-    concurrent = json.loads(problem.to_json())
-    concurrent["costs"]["concurrency"] = {"utilisation": [[[0.5], [0.5]]] * 4}
-    both = Problem.from_json(json.dumps(concurrent))
-    with pytest.raises(InputError, match=r"costs\.concurrency"):
-        evidence(both)
-    schedule = msgspec.structs.replace(solve(problem, method="single"), problem=both.digest)
-    files = Files(both.to_json(), json.loads(schedule.to_json()), json.loads(evidence(problem).to_json()))
-    files.evidence["problem"] = both.digest
-    with pytest.raises(Refused, match=r"costs\.concurrency"):
-        files.check(folder)
-
-
 @pytest.mark.parametrize("name", ["problem", "schedule", "evidence"])
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b'{"format": "tvm_sched.problem", "version": 1}'])
 def test_files_of_another_kind_are_refused_in_a_line(folder, name, content):
@@ -230,7 +214,7 @@ def short_of_memory(files):
         (lambda files: files.schedule["placements"].reverse(), "deadlock"),
         (short_of_memory, "holds 15. bytes"),
         (lambda files: files.schedule["placements"][0].update(direct_host_access=True), "has one host_read of its own"),
-        (in_a_stage, "is in a stage"),
+        (in_a_stage, "costs.concurrency is missing"),
         (where_it_cannot_run, "cannot run on"),
         (an_activation_from_host_memory, "no route, or no source"),
         (a_copy_that_nothing_carries, "no route, or no source"),
