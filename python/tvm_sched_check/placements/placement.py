@@ -30,7 +30,7 @@ def latency_of(instance: Instance, subgraph: list[int]) -> Fraction:
     for v, unit in enumerate(units):
         at = (unit - 1) // p.most
         busy[unit] = busy.get(unit, 0) + (p.accelerator[v][at] if unit > 0 else p.cpu[v])
-        held[at] += p.size[v] if unit > 0 else 0  # type: ignore[assignment]
+        held[at] += p.size[v] if unit > 0 else 0
     for v, unit in enumerate(units):
         elsewhere = {units[r] for r in p.after[v]} - {unit}
         for other in (*elsewhere, *([unit] if elsewhere else [])):

@@ -38,10 +38,11 @@ def strongest_path(instance: Instance) -> tuple[float, list[int]]:
     best = max(paths, key=lambda path: _cheapest_cut(instance, path, inside), default=())
     exact = replace(
         instance,
-        accelerator=[[_exact(time) for time in row] for row in instance.accelerator],
-        **{
-            name: [_exact(each) for each in getattr(instance, name)] for name in ("cpu", "size", "transfer", "capacity")
-        },
+        accelerator=[list(map(_exact, times)) for times in instance.accelerator],
+        cpu=list(map(_exact, instance.cpu)),
+        size=list(map(_exact, instance.size)),
+        transfer=list(map(_exact, instance.transfer)),
+        capacity=list(map(_exact, instance.capacity)),
     )
     proved = _cheapest_cut(exact, best, inside)
     near = float(proved)
