@@ -17,7 +17,7 @@ class Written(NamedTuple):
     evidence_ns: int
     """What the evidence proves."""
     left_out: int
-    """The number of lemmas whose rule has no translation."""
+    """The number of lemmas without a translation: their rule has none, or its cases are too many."""
     constraints: int
     """The number of constraints: what the certificate assumes of schedules."""
     derivations: int
@@ -67,4 +67,5 @@ def write(problem_file: str | Path, evidence_file: str | Path, certificate_file:
             file.writelines(f"{line}\n" for line in program.lines(comments, translated.latency, bound))
     except OSError as error:
         raise Refused(f"{certificate_file}: cannot be written ({error.strerror})") from None
-    return Written(bound, evidence["proved_ns"], proved.count(None), len(program.constraints), len(program.derived))
+    constraints, derived = map(len, program.used())
+    return Written(bound, evidence["proved_ns"], proved.count(None), constraints, derived)
