@@ -6,7 +6,7 @@ from collections.abc import Collection
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from .document import HOST, Problem, Refused, count
+from .document import HOST, Problem, Refused, count, flag
 from .together import Together
 
 IN_PLACE = -1  # in host memory that the device shares: there from the start
@@ -66,7 +66,7 @@ class Replay:
 
     def _placement(self, placement: dict[str, Any]) -> tuple[int, int, bool]:
         problem, name = self.problem, placement["operator"]
-        o, d, direct = problem.o[name], problem.d[placement["device"]], placement.get("direct_host_access", False)
+        o, d, direct = problem.o[name], problem.d[placement["device"]], flag(placement.get("direct_host_access", False))
         if (problem.direct if direct else problem.normal)[o][d] is None:
             raise Refused(f"rule 1: operator {name!r} cannot run on {placement['device']!r} in this mode")
         return o, d, direct
@@ -90,7 +90,7 @@ class Replay:
 
     def _transfer(self, transfer: dict[str, Any]) -> tuple[str, int, int, int, bool]:
         """Return kind, tensor (operator, for a host_read), source, target, and whether the tensor is evicted."""
-        problem, kind, evict = self.problem, transfer["kind"], transfer.get("evict", False)
+        problem, kind, evict = self.problem, transfer["kind"], flag(transfer.get("evict", False))
         d = problem.d[transfer["device"]]
         if kind == "host_read":
             return kind, problem.o[transfer["operator"]], HOST, d, False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from math import inf
 from typing import Any
 
@@ -24,9 +25,9 @@ def latency_of(instance: Instance, subgraph: list[int]) -> Fraction:
         raise Refused("operators that belong together are placed apart")
     units = [j or -1 - v for v, j in enumerate(subgraph)]  # a subgraph, or an operator alone on a CPU
     held, busy = Counter[int](), dict[int, Any]()
-    waits: dict[int, set[int]] = {unit: set() for unit in (*units, *range(1, last + 1))}
-    for j in range(1, last + 1):
-        waits[j] |= {j - 1} if (j - 1) % p.most else set()
+    waits: dict[int, set[int]] = {unit: set() for unit in units}
+    for earlier, later in pairwise(sorted({unit for unit in units if unit > 0})):
+        waits[later] |= {earlier} if (earlier - 1) // p.most == (later - 1) // p.most else set()
     for v, unit in enumerate(units):
         at = (unit - 1) // p.most
         busy[unit] = busy.get(unit, 0) + (p.accelerator[v][at] if unit > 0 else p.cpu[v])

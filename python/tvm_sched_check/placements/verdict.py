@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from ..document import Refused, read
+from ..document import MALFORMED, Refused, read
 from .bound import path_bound
 from .instance import Instance
 from .placement import latency_of
@@ -50,7 +50,7 @@ def check(instance_file: str | Path, solution_file: str | Path, evidence_file: s
         if type(claimed) not in (int, float) or not 0 <= claimed <= proved < inf:
             raise Refused(f"the evidence claims {claimed!r}; its path proves {float(proved)!r}")
         float(latency)  # raises where it is too large to be shown
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except MALFORMED as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     if proved > latency:
         raise Refused(

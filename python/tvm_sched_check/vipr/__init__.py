@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ..document import Problem, Refused, read, without
+from ..document import MALFORMED, Problem, Refused, read, without
 from .schedule_program import ScheduleProgram
 
 
@@ -56,7 +56,7 @@ def write(problem_file: str | Path, evidence_file: str | Path, certificate_file:
         translated = ScheduleProgram(Problem(document), evidence["proved_ns"])
         proved = [translated.prove(lemma) for lemma in evidence["lemmas"]]
         bound = translated.bound()
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except MALFORMED as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     named = (("operator", translated.problem.o), ("device", translated.problem.d))
     names = (f"{what} {number}: {name!r}" for what, numbers in named for name, number in numbers.items())

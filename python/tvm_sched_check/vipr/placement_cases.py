@@ -307,25 +307,34 @@ class _Leaf:
             terms |= {self.cases.triangle(a, b, rb): 1, self.known[rb, b]: -1}
         return self.program.combine(f"apart_{a}_{b}", terms) if len(terms) > 1 else next(iter(terms))
 
+    def before(self, o: int) -> int:
+        """Return the predecessor through which the longest path from the first operator comes."""
+        length = {a: self.start[a] + self.tree.time[a] + self.tree.costs(a, o) for a in self.tree.before[o]}
+        return max(length, key=length.__getitem__)
+
     def begins(self, o: int) -> Terms:
         """Return rows that together say when an operator starts at the earliest."""
-        length = {a: self.start[a] + self.tree.time[a] + self.tree.costs(a, o) for a in self.tree.before[o]}
-        best = max(length, key=length.__getitem__)
-        row = self.head(best)
-        return self.edge(best, o) | ({} if row is None else {row: 1})
+        row = self.head(self.before(o))
+        return self.edge(self.before(o), o) | ({} if row is None else {row: 1})
 
     def head(self, o: int) -> int | None:
         """Return the row of the least end of an operator after the first one's; None for the first one."""
-        if o not in self.heads:
-            self.heads[o] = self.program.combine(f"end_{o}", {**self.begins(o), self.cases.schedule.duration(o)[1]: 1})
+        chain = [o]
+        while chain[-1] not in self.heads:
+            chain.append(self.before(chain[-1]))
+        for each in chain[-2::-1]:
+            terms = {**self.begins(each), self.cases.schedule.duration(each)[1]: 1}
+            self.heads[each] = self.program.combine(f"end_{each}", terms)
         return self.heads[o]
 
     def behind(self, o: int) -> int | None:
         """Return the row of the least time from an operator's end to the last one's; None for the last one."""
-        if o not in self.tails:
-            length = {b: self.tree.costs(o, b) + self.tree.time[b] + self.tail[b] for b in self.after[o]}
-            best = max(length, key=length.__getitem__)
-            row = self.behind(best)
-            terms = {**self.edge(o, best), self.cases.schedule.duration(best)[1]: 1} | ({} if row is None else {row: 1})
-            self.tails[o] = self.program.combine(f"tail_{o}", terms)
+        chain = [o]
+        while (at := chain[-1]) not in self.tails:
+            length = {b: self.tree.costs(at, b) + self.tree.time[b] + self.tail[b] for b in self.after[at]}
+            chain.append(max(length, key=length.__getitem__))
+        for each, following in zip(chain[-2::-1], chain[:0:-1], strict=True):
+            row = self.tails[following]
+            terms = {**self.edge(each, following), self.cases.schedule.duration(following)[1]: 1}
+            self.tails[each] = self.program.combine(f"tail_{each}", terms | ({} if row is None else {row: 1}))
         return self.tails[o]
