@@ -76,7 +76,7 @@ def of_another_problem(problem, change):
 @pytest.mark.parametrize("memory", [float("nan"), float("inf"), 1e6, -1, True, None])
 def test_memory_that_nothing_exceeds_is_refused(folder, memory):
     files = of_another_problem(fan(10), lambda problem: problem["topology"]["devices"][0].update(memory=memory))
-    with pytest.raises(Refused, match="an integer from 0"):
+    with pytest.raises(Refused, match=r"an integer from 0|is no number of JSON"):
         files.check(folder)
 
 
