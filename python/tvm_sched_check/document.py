@@ -104,9 +104,8 @@ class Problem:
         self.device_names, self.d = _numbered(self.devices)
         self.memory = [count(d["memory"]) for d in self.devices]
         self.storage = document["topology"].get("storage")  # of parameters
-        self.mapped = bool(self.storage) and not any(
-            d.get("bus") for d in self.devices
-        )  # graph inputs are in place then
+        # Without buses, graph inputs are in place then.
+        self.mapped = bool(self.storage) and not any(d.get("bus") for d in self.devices)
         turns = _takes_turns(document["topology"])
         self.bus = [self.storage["name"] if turns else d.get("bus") for d in self.devices]
         self.shares = [not bus for bus in self.bus]

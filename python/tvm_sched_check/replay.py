@@ -6,8 +6,8 @@ from collections.abc import Collection
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from .document import HOST, Problem, Refused, count, flag
-from .together import Together
+from .document import HOST, Problem, Refused, flag
+from .together import Together, stages_of
 
 IN_PLACE = -1  # in host memory that the device shares: there from the start
 
@@ -28,7 +28,7 @@ class Replay:
         if any(problem.kind[t] != "parameter" for t in named):
             raise Refused("the evidence names a resident tensor that is not a parameter")
         self.placements = [self._placement(p) for p in placements]
-        self.stages = self._stages([(count(p.get("stage", 0)), count(p.get("stream", 0))) for p in placements])
+        self.stages = stages_of(problem, self.placements, placements)
         self.transfers = list(enumerate(map(self._transfer, transfers), len(placements)))
         self.resident = named - {t for _, (_, t, _, _, evict) in self.transfers if evict}
         placed = [o for o, _, _ in self.placements]
@@ -70,23 +70,6 @@ class Replay:
         if (problem.direct if direct else problem.normal)[o][d] is None:
             raise Refused(f"rule 1: operator {name!r} cannot run on {placement['device']!r} in this mode")
         return o, d, direct
-
-    def _stages(self, numbers: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the first placement of the stage of each placement, which stands for the stage, and the stream."""
-        first, leaders, streams = dict[tuple[int, int], int](), list[tuple[int, int]](), dict[int, set[Any]]()
-        last = dict[int, tuple[int, int]]()
-        for p, ((_, d, direct), (stage, stream)) in enumerate(zip(self.placements, numbers, strict=True)):
-            at, split = (d, stage or -1 - p), last.get(d) != (d, stage)
-            if stage and (direct or (split and at in first) or self.problem.concurrency is None):
-                raise Refused("a stage reads directly, is split in its device's order, or costs.concurrency is missing")
-            streams.setdefault(d, set()).update(() if stage else {stream})
-            last[d] = at
-            leaders.append((first.setdefault(at, p), stream))
-        if self.problem.concurrency is not None and any(len(used) > 1 for used in streams.values()):
-            raise Refused(
-                "operators overlap on streams of a device outside of stages, which this checker does not cover"
-            )
-        return leaders
 
     def _transfer(self, transfer: dict[str, Any]) -> tuple[str, int, int, int, bool]:
         """Return kind, tensor (operator, for a host_read), source, target, and whether the tensor is evicted."""

@@ -10,10 +10,32 @@ from fractions import Fraction
 from math import ceil
 from typing import Any
 
-from .document import Problem, Refused
+from .document import Problem, Refused, count
 
 ROUNDED_OFF = Fraction(1, 1000)
 """Nanoseconds by which a stage may end before its exact time: the model counts them as an error of rounding."""
+
+
+def stages_of(
+    problem: Problem, placed: list[tuple[int, int, bool]], placements: list[dict[str, Any]]
+) -> list[tuple[int, int]]:
+    """Return the first placement of the stage of each placement, which stands for the stage, and the stream.
+
+    ``placed`` has operator, device and whether the operator reads directly. Raise `Refused` if a stage breaks a rule.
+    """
+    first, leaders, streams = dict[tuple[int, int], int](), list[tuple[int, int]](), dict[int, set[int]]()
+    last = dict[int, tuple[int, int]]()
+    for p, ((_, d, direct), placement) in enumerate(zip(placed, placements, strict=True)):
+        stage, stream = count(placement.get("stage", 0)), count(placement.get("stream", 0))
+        at, split = (d, stage or -1 - p), last.get(d) != (d, stage)
+        if stage and (direct or (split and at in first) or problem.concurrency is None):
+            raise Refused("a stage reads directly, is split in its device's order, or costs.concurrency is missing")
+        streams.setdefault(d, set()).update(() if stage else {stream})
+        last[d] = at
+        leaders.append((first.setdefault(at, p), stream))
+    if problem.concurrency is not None and any(len(used) > 1 for used in streams.values()):
+        raise Refused("operators overlap on streams of a device outside of stages, which this checker does not cover")
+    return leaders
 
 
 class Together:
