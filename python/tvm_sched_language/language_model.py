@@ -205,6 +205,19 @@ def compile_stages(
 
     Layers are cut so that the largest stage has the least bytes of weights. Stages have parts of the topology's devices, in
     their order.
+
+    Raises
+    ------
+    InputError
+        As `compile_language_model`; there are fewer devices, or layers, than stages.
+
+    Examples
+    --------
+    >>> from tvm_sched_language import GenerationOptions, compile_stages
+    >>> compile_stages("gpt2", "cpu2", GenerationOptions(stages=2))
+    Traceback (most recent call last):
+        ...
+    tvm_sched.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
     """
     model = _opened(folder, options, topology, settings)
     machine = CompileOptions.of(
