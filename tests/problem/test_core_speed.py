@@ -72,5 +72,5 @@ def test_a_topology_with_other_rates_is_still_of_this_machine(monkeypatch):
 @pytest.mark.parametrize("text", ["255", "a,b", "0,40", "255,-1", "inf,40", "nan,40", "1,2,3"])
 def test_a_speed_that_is_none(monkeypatch, text):
     monkeypatch.setenv(core_speed.VARIABLE, text)
-    with pytest.raises(InputError, match="TVM_SCHED_CORE_SPEED is .* it must be GFLOP/s,GB/s, such as 255,40"):
+    with pytest.raises(InputError, match=r"TVM_SCHED_CORE_SPEED is .* it must be GFLOP/s,GB/s, such as 255,40"):
         load_topology("cpu2")

@@ -54,15 +54,17 @@ def is_of_this_machine(topology: Topology) -> bool:
         return False
     preset = load_topology(f"cpu{len(topology.devices)}")
     storage = topology.storage
-    # Files written elsewhere, or before this processor was measured, have other rates and another source.
-    speeds = [
-        {"memory_bandwidth": device.memory_bandwidth, "peak_flops": device.peak_flops} for device in topology.devices
-    ]
-    devices = tuple(
-        msgspec.structs.replace(device, **speed) for device, speed in zip(preset.devices, speeds, strict=True)
-    )
+    devices = preset.devices
+    if topology.source == preset.source:  # written where a core's speed was measured to be another, or not yet
+        speeds = [
+            {"memory_bandwidth": each.memory_bandwidth, "peak_flops": each.peak_flops} for each in topology.devices
+        ]
+        devices = tuple(msgspec.structs.replace(device, **speed) for device, speed in zip(devices, speeds, strict=True))
     return bool(storage or topology.name == preset.name) and topology == msgspec.structs.replace(
-        preset, devices=devices, source=topology.source, storage=storage, **({"name": topology.name} if storage else {})
+        preset,
+        devices=devices,
+        storage=storage,
+        **({"name": topology.name, "source": topology.source} if storage else {}),
     )
 
 

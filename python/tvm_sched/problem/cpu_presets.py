@@ -107,7 +107,7 @@ def _topology(count: int, kernels: _Kernels, cores: int, core: CoreSpeed) -> Top
         devices=devices,
         switches=switches,
         host_memory=ram // _GIB * _GIB,
-        source=f"memory, cores and speed of this machine, with kernels of {kernels.source}",
+        source=f"memory and cores of this machine; speeds of CPU kernels ({kernels.source}), measured and rounded",
     )
 
 
