@@ -29,7 +29,8 @@ def lines_of_code(text):
 
 
 def test_lines_are_counted_as_by_hand():
-    text = '"""Module."""\n\n# comment\nx = 1  # with a comment\ndef f():\n    """Doc\n    string."""\n    return [\n        x\n    ]\n'
+    lines = ('"""Module."""', "", "# comment", "x = 1  # with a comment", "def f():", '    """Doc', '    string."""')
+    text = "\n".join((*lines, "    return [", "        x", "    ]", ""))
     assert lines_of_code(text) == 5
 
 
