@@ -54,8 +54,15 @@ def is_of_this_machine(topology: Topology) -> bool:
         return False
     preset = load_topology(f"cpu{len(topology.devices)}")
     storage = topology.storage
+    devices = preset.devices
+    if topology.source == preset.source:  # written where a core's speed was measured to be another, or not yet
+        speeds = [
+            {"memory_bandwidth": each.memory_bandwidth, "peak_flops": each.peak_flops} for each in topology.devices
+        ]
+        devices = tuple(msgspec.structs.replace(device, **speed) for device, speed in zip(devices, speeds, strict=True))
     return bool(storage or topology.name == preset.name) and topology == msgspec.structs.replace(
         preset,
+        devices=devices,
         storage=storage,
         **({"name": topology.name, "source": topology.source} if storage else {}),
     )
