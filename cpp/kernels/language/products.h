@@ -16,6 +16,10 @@ constexpr std::int64_t kGroup = 32;
 /// Most rows that a product computes at once.
 constexpr int kMostRows = 12;
 
+/// Products of a few rows wait for memory, so weights are asked for this many bytes before they are
+/// used. The processor itself looks ahead only to the end of a page of 4 KiB.
+constexpr std::int64_t kAhead = 6144;
+
 enum class Format { kFloat32, kBfloat16, kInt8, kInt4, kInt4Zeros, kBlocks };
 
 /// Bytes of a tile of weights, without scales.
