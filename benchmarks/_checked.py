@@ -42,10 +42,11 @@ def verdict(problem: Problem, schedule: Schedule) -> str:
     tvm_sched_check.Refused
         The schedule breaks a rule, or takes another time than its certificate says.
     """
+    from tvm_sched.bounds.schedule_evidence import uncovered
     from tvm_sched_check import check
 
-    if problem.costs.concurrency is not None:
-        return "costs know operators that run together"
+    if (more := uncovered(problem)) is not None:
+        return f"costs of operators that run together, with {more}"
     if schedule.certificate and schedule.certificate.requests:
         return "warm runs"
     with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,8 @@
 ``make test-processors`` calls it. A row of the page is a processor that this one is limited to: oneDNN, our integer kernels
 and generated kernels use no newer instructions than it has. Other rows are one core, and artifacts and the C++ tests of
 the runtime under qemu-user with models of old processors. A row takes minutes: ``--only TEXT`` runs some of them.
-The page has one column for each kind of processor; other columns stay as they are when it runs again.
+The page has one column for each kind of processor; other columns, and the text above the table, stay as they are when it
+runs again.
 """
 
 from __future__ import annotations
@@ -83,10 +84,6 @@ Under qemu-user run artifacts that were compiled for a level: a convolution with
 infinities, and a product and a convolution of 8-bit integers, whose results are exact. qemu-user 7.2 with the model Haswell
 gives a wrong value for a kernel of oneDNN with AVX2 (0.0251 for 0.0336); the processor itself gives the right one. So oneDNN
 is limited to AVX there.
-
-The two failures in rows of 2026-11-26 were tests that asked for the name of the machine's own processor, where the limit's
-name is right. They are corrected, and pass with both limits. Rows for AVX-512 were begun, and did not end within 15 minutes
-on a machine with 15 other processes.
 
 Times are of a shared machine. `-` stands for what has not run. `benchmarks/processors.py --only TEXT` runs some of the rows.
 The rows "oneDNN limited to" are of an older form of the script, which left the other kernels as they were.
@@ -272,7 +269,7 @@ def configurations(binary: Path | None, quick: bool) -> dict[str, Callable[[], s
 
 
 def merged(text: str, column: str, rows: dict[str, str]) -> str:
-    """The page with the column of one processor made anew, and all others as they were."""
+    """The page with the column of one processor made anew; all others, and the text above the table, as they were."""
     lines = [line for line in text[max(0, text.find(HEADER)) :].splitlines() if line.startswith("| ")]
     table = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
     columns = table[0][1:] if table else []
@@ -282,7 +279,8 @@ def merged(text: str, column: str, rows: dict[str, str]) -> str:
         cells = old.setdefault(name, {})
         cells[column] = rows.get(name, cells.get(column, "-"))
     limits = [f"| {name} | {p.onednn} | {p.integers} | {p.level} |" for name, p in PROCESSORS.items()]
-    head = [INTRODUCTION.format(limits="\n".join(limits)), f"{HEADER} {' | '.join(columns)} |"]
+    above = text[: text.find(HEADER)] if HEADER in text else INTRODUCTION.format(limits="\n".join(limits)) + "\n"
+    head = [above + f"{HEADER} {' | '.join(columns)} |"]
     head.append(f"|{'---|' * (len(columns) + 1)}")
     old = {n: cells for n, cells in old.items() if {*cells.values()} - {"-", "not this processor"} or n in rows}
     body = [f"| {name} | {' | '.join(found.get(c, '-') for c in columns)} |" for name, found in old.items()]

@@ -2,11 +2,13 @@
 
 Clients send prepared bytes on open connections, so that their own work counts little; they share the processor with the
 server. The peer is ONNX Runtime behind a minimal HTTP server in Python (Starlette on uvicorn, without checks, queue and
-batches). With `--peer-python`, other servers with ONNX Runtime stand beside it; MLServer is asked over gRPC. With
+batches). `grpc.aio alone` is a server that receives the same bytes and answers with zeros: what the library costs, without
+us. With `--peer-python`, other servers with ONNX Runtime stand beside it; MLServer is asked over gRPC. With
 `--triton`, Triton Inference Server runs the same artifact, exported for its Python backend and with our C++ backend,
 and gets the requests of the column HTTP. The parts take turns within each round. Figures over a run in this process are
-differences of medians of one round. On a busy machine, differences that are small against the time of the model are
-noise; the processor time a request still counts. It is that of all of a server's processes.
+differences of medians of one round, and differences of the 10th percentiles of all rounds, which other work on the
+machine disturbs less. On a busy machine, differences that are small against the time of the model are noise; the
+processor time a request still counts. It is that of all of a server's processes.
 """
 
 from __future__ import annotations
@@ -53,7 +55,22 @@ async def app(scope, receive, send):
 uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), lifespan="off", log_level="error", access_log=False,
             timeout_keep_alive=75)
 """
+ECHO = """
+import asyncio, grpc, sys, uvloop
+answer = bytes(int(sys.argv[1]))
+async def echo(request, context):
+    return answer
+async def serve():
+    server = grpc.aio.server(options=(("grpc.max_receive_message_length", -1),))
+    methods = {"ModelInfer": grpc.unary_unary_rpc_method_handler(echo)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("inference.GRPCInferenceService", methods),))
+    print(server.add_insecure_port("127.0.0.1:0"), flush=True)
+    await server.start()
+    await server.wait_for_termination()
+uvloop.run(serve())
+"""
 MS = "latency over a run here (median), ms"
+MS_10 = "latency over a run here (10th percentiles), ms"
 P50, P99, RATE, CPU = "latency (median), ms", "99th percentile, ms", "requests/s", "processor time a request, ms"
 
 
@@ -151,6 +168,8 @@ def _measure(case: str, stem: Path, requests: int, rounds: int, options: argpars
             "shared memory": (stack.enter_context(_connection(addresses["http"], memory)), served),
             "Starlette + ONNX Runtime": (stack.enter_context(_connection(peer_address, plain)), peer),
         }
+        echo, address = stack.enter_context(_echo(wanted.nbytes))
+        calls["grpc.aio alone"] = stack.enter_context(_grpc_call(stem.stem, argument, value, address)), echo
         document = json.dumps({"x": base64.b64encode(value.tobytes()).decode()}).encode()
         as_json = _head("/predict", len(document), "Content-Type: application/json") + document
         for name, package, content in (
@@ -190,6 +209,7 @@ def _measure(case: str, stem: Path, requests: int, rounds: int, options: argpars
                 ]
                 if name in ("HTTP", "gRPC", "shared memory") or "Triton" in name:  # others run it in another runtime
                     yield Row(case, name, 1e3 * statistics.median(over), MS)
+                    yield Row(case, name, 1e3 * (_tenth(found) - _tenth(latencies["here"])), MS_10)
                 yield Row(case, name, 1e3 * statistics.median(processor[name]), CPU)
         rate = 1 / statistics.median([seconds for one in latencies["here"] for seconds in one])
         yield Row(f"{case}, 1 client", "module.run in this process", rate, RATE)
@@ -203,6 +223,12 @@ def _measure(case: str, stem: Path, requests: int, rounds: int, options: argpars
                 count, seconds, used = _throughput(address, content, clients, 2.0 if requests < 100 else 5.0, process)
                 yield Row(f"{case}, {clients} clients", name, count / seconds, RATE)
                 yield Row(f"{case}, {clients} clients", name, 1e3 * used / count, CPU)
+
+
+def _tenth(rounds: Sequence[Sequence[float]]) -> float:
+    """Return the 10th percentile of all rounds."""
+    every = sorted(seconds for one in rounds for seconds in one)
+    return every[len(every) // 10]
 
 
 def _has(python: str, package: str) -> bool:
@@ -319,6 +345,17 @@ def _server(artifact: Path) -> Iterator[tuple[int, dict[str, str]]]:
         yield process.pid, {"http": told["http"].partition("//")[2], "grpc": told["grpc"]}
     finally:
         process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+@contextlib.contextmanager
+def _echo(size: int) -> Iterator[tuple[int, str]]:
+    process = subprocess.Popen([sys.executable, "-c", ECHO, str(size)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        yield process.pid, f"127.0.0.1:{int(process.stdout.readline())}"
+    finally:
+        process.kill()
         process.wait(30)
 
 

@@ -48,10 +48,12 @@ endif()
 
 add_library(tvm_sched_threads SHARED
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/threads/pool.cc
-  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/threads/register.cc)
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/threads/register.cc
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/threads/waiting.cc)
 target_include_directories(tvm_sched_threads PUBLIC ${CMAKE_CURRENT_SOURCE_DIR}/cpp)
 target_include_directories(tvm_sched_threads SYSTEM PRIVATE ${TVM_SCHED_TBB_INCLUDE})
 target_link_libraries(tvm_sched_threads PRIVATE tvm_ffi::shared Threads::Threads ${TVM_SCHED_TBB_LIBRARY})
+target_link_options(tvm_sched_threads PRIVATE -Wl,-z,nodelete)  # libtbb calls it, see cpp/threads/waiting.h
 cmake_path(GET TVM_SCHED_TBB_LIBRARY PARENT_PATH tvm_sched_tbb_folder)
 tvm_sched_add_kernel_library(tvm_sched_threads "${TVM_SCHED_TBB_LIBRARY}")
 if(TVM_SCHED_SANITIZE STREQUAL "thread")

@@ -15,6 +15,7 @@ from durations import Meter, quick
 from thorough import THOROUGH
 
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")
+os.environ.setdefault("TVM_SCHED_CORE_SPEED", "255,40")
 os.environ.pop("TVM_SCHED_NO_CACHE", None)
 # Bytecode of tests and package is kept whatever the environment says: else each worker compiles them anew, ten seconds of a
 # core, and each of a hundred processes what it imports, up to half a second.

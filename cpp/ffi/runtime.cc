@@ -11,6 +11,7 @@
 #include "ffi/runtime/module.h"
 #include "ffi/runtime/process.h"
 #include "ffi/runtime/tensors.h"
+#include "runtime/core_speed.h"
 #include "runtime/cores.h"
 #include "runtime/machine.h"
 #include "runtime/mapped_file.h"
@@ -63,6 +64,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("tvm_sched.machine_differences", MachineDifferences)
       .def("tvm_sched.cores", [](int wanted, int compiled) { return Cores(wanted, compiled); })
+      .def("tvm_sched.core_speed",
+           [] {
+             const CoreSpeed speed = MeasureCoreSpeed();
+             return ffi::Array<double>{speed.flops, speed.bandwidth};
+           })
       .def("tvm_sched.release_pages",
            [](void* begin, std::int64_t size) {
              MappedFile::Release(begin, static_cast<std::size_t>(size));

@@ -14,6 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "threads/waiting.h"
+
 #ifdef TVM_SCHED_THREAD_SANITIZER
 #include <sanitizer/tsan_interface.h>
 #endif
@@ -36,6 +38,7 @@ class Workers {
   Workers() {
     static const int registered = pthread_atfork(nullptr, nullptr, [] { lost_ = begun_.load(); });
     static_cast<void>(registered);
+    PauseBeforeYielding();
   }
 
   /// The number of threads that a call for `threads` of them gets.

@@ -29,8 +29,9 @@ class Callback {
 ///
 /// Threads of several callers do not wait for each other: there are as many workers in the process
 /// as it has cores, less one, and what no worker has begun is done by the caller. A worker that has
-/// nothing to do looks for work for some microseconds and then sleeps. In a process that was forked
-/// after workers began, the calling thread does everything: a child has no copy of them.
+/// nothing to do looks for work for a millisecond without giving up its core, and then sleeps. In a
+/// process that was forked after workers began, the calling thread does everything: a child has no
+/// copy of them.
 __attribute__((visibility("default"))) void Enter(int threads, Callback<> work);
 
 /// Call body(0) ... body(count - 1), in any order, on at most `threads` threads. The first

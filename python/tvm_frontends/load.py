@@ -24,8 +24,15 @@ GENAI = "genai_config.json"
 """File of an ONNX Runtime GenAI folder that names the decoder's ONNX file."""
 
 
+class _DecoderInputs(msgspec.Struct):
+    past_key_names: str = ""
+    past_value_names: str = ""
+
+
 class _Decoder(msgspec.Struct):
     filename: str = ""
+    head_size: int = 0
+    inputs: _DecoderInputs = msgspec.field(default_factory=_DecoderInputs)
 
 
 class _GenAiModel(msgspec.Struct):
@@ -129,7 +136,7 @@ def _open_file(path: Path, name: str | None) -> ModelSource:
         raise ModelError(f"{where}: no such file; a model is {ALLOWED}")
     if path.is_dir():
         if (path / GENAI).is_file() and not any(path.glob("*.safetensors")):
-            return _open_file(_genai_decoder(path), name or path.resolve().name)
+            return _open_genai(path, name or path.resolve().name)
         from .hugging_face import open_folder
 
         return open_folder(path, name or path.resolve().name, where)
@@ -157,18 +164,29 @@ def _open_file(path: Path, name: str | None) -> ModelSource:
     raise ModelError(f"{where}: files ending in {extension or 'nothing'!r} are not known; allowed are {ALLOWED}")
 
 
-def _genai_decoder(folder: Path) -> Path:
-    """Return the decoder's ONNX file of an ONNX Runtime GenAI folder."""
+def _open_genai(folder: Path, name: str) -> ModelSource:
+    """Open the decoder's ONNX file of an ONNX Runtime GenAI folder; its heads get the size that the folder says."""
+    from .onnx import read_onnx
+
     config = folder / GENAI
     try:
-        name = msgspec.json.decode(config.read_bytes(), type=_GenAi).model.decoder.filename
+        decoder = msgspec.json.decode(config.read_bytes(), type=_GenAi).model.decoder
     except (OSError, UnicodeDecodeError, RecursionError, msgspec.MsgspecError) as error:
         raise ModelError(f"{config}: not a configuration of ONNX Runtime GenAI ({first_line(error)})") from None
-    if not name:
+    if not decoder.filename:
         raise ModelError(
             f"{config}: model.decoder.filename names no ONNX file; a decoder in several files is not supported: name one "
             "of its .onnx files in place of the folder"
         )
-    if Path(name).name != name or not (folder / name).is_file():
-        raise ModelError(f"{config}: model.decoder.filename is {name!r}, and the folder has no such file")
-    return folder / name
+    path = folder / decoder.filename
+    if path.parent != folder or not path.is_file():
+        raise ModelError(f"{config}: model.decoder.filename is {decoder.filename!r}, and the folder has no such file")
+    model = read_onnx(path)
+    prefixes = tuple(
+        names.partition("%d")[0] for names in (decoder.inputs.past_key_names, decoder.inputs.past_value_names)
+    )
+    for value in model.graph.input:
+        size = value.type.tensor_type.shape.dim[-1:]
+        if decoder.head_size > 0 and all(prefixes) and value.name.startswith(prefixes) and size and size[0].dim_param:
+            size[0].dim_value = decoder.head_size
+    return _open_object(model, name, str(path))

@@ -4,13 +4,15 @@ The checker reads the files of problem, schedule and evidence itself and shares 
 its modules in this order:
 
 - `document`: the problem;
-- `alternatives`: the problem of a choice, if there are variants, and the check of the relaxed problem;
 - `replay`: the schedule, by the rules of ``docs/model.md``;
 - `derivation`: the evidence, a list of lemmas, each proved from those before it;
-- `placement`: the one rule that needs a search.
+- `placement_bound`: the one rule that needs a search;
+- `verdict`: all three files together.
 
-The proof of each rule is under ``docs/proofs/``. The checker compares only integers. It rounds only the durations of
-transfers, as ``docs/model.md`` defines. The folders `pipelines`, `partitions` and `clusters` hold checkers of their own.
+These are the core. Two kinds of problems need more: `together` has the formulas of operators that run together, and
+`alternative_bound` and `groups` handle variants. The proof of each rule is under ``docs/proofs/``. The checker compares only
+integers and fractions. It rounds only the durations of transfers and stages, as ``docs/model.md`` defines. The folders
+`pipelines`, `partitions`, `placements` and `clusters` hold checkers of their own; `vipr` writes proofs for other checkers.
 """
 
 from .document import Refused

@@ -3,6 +3,7 @@
 tvm-sched-check problem.json schedule.json evidence.json
 tvm-sched-check pipelines problem.json plan.json evidence.json
 tvm-sched-check partitions instance.json partition.json [evidence.json]
+tvm-sched-check placements instance.json placement.json evidence.json
 tvm-sched-check clusters allocation.json evidence.json
 tvm-sched-check vipr problem.json evidence.json bound.vipr
 
@@ -16,12 +17,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from . import check, clusters, partitions, pipelines, vipr
+from . import check, clusters, partitions, pipelines, placements, vipr
 from .command import end, run
 
 _CHECKS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "pipelines": (pipelines.check, (3,)),
     "partitions": (partitions.check, (2, 3)),
+    "placements": (placements.check, (3,)),
     "clusters": (clusters.check, (2,)),
     "vipr": (vipr.write, (3,)),
 }

@@ -16,6 +16,7 @@ from typing import Any
 
 from .document import HOST, Problem, Refused, count
 from .placement_bound import Placements
+from .together import Together
 
 Times = dict[int, int]
 Side = tuple[Times, Times, int]
@@ -32,7 +33,7 @@ def bound_of(problem: Problem, lemmas: list[dict[str, Any]], through: Callable[.
         first, last = (problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
         prove = through if through and lemma["rule"] == "alternatives" else partial(known.proved, lemma["rule"])
         proved = prove(first, last, lemma)
-        if not count(lemma["ns"]) <= proved:
+        if not count(lemma["ns"]) < proved + 1:  # times are integers, so what is proved is rounded up
             raise Refused(f"lemma {number} ({lemma['rule']}) claims {lemma['ns']} ns; what it rests on proves {proved}")
         known.to[last].append((first, lemma["ns"]))
         known.of[first].append((last, lemma["ns"]))
@@ -49,6 +50,8 @@ class Derivation:
         p = problem
         self.best: list[list[Any]] = [[min(p.times(o, d), default=inf) for d in self.devices] for o in range(len(p.o))]
         self.shortest = [min(row) for row in self.best]
+        self.exclusive, self.busy = p.concurrency is None, Together(p).occupied(self.best)
+        self.least_busy = [min(row) for row in self.busy]
         self.to: dict[int | None, list[tuple[int | None, int]]] = defaultdict(list)
         self.of: dict[int | None, list[tuple[int | None, int]]] = defaultdict(list)
         self.placements = Placements(problem, self.best)
@@ -72,10 +75,12 @@ class Derivation:
             )
         if rule == "path":
             return max((end[o] + after[o] for o in between), default=0)
+        if not self.exclusive and (rule == "placement" or lemma.get("by") == "end"):
+            raise Refused(f"rule {rule!r} needs devices that run one operator at a time")
         if rule == "placement" and first is not None and last is not None:
             return self.placements.least(first, between, operators, lemma["ns"])
         if rule == "turns":  # docs/proofs/device_work.md, Lemma 5
-            several = sorted(self.shortest[o] for o in operators)[: (len(operators) - 1) // len(self.devices) + 1]
+            several = sorted(self.least_busy[o] for o in operators)[: (len(operators) - 1) // len(self.devices) + 1]
             return min(start[o] for o in operators) + sum(several) + min(after[o] for o in operators)
         if rule == "work" and lemma["by"] in (("start", "end", "ramp") if first is last is None else ("start", "end")):
             weights, by_end = multipliers(lemma["multipliers"], len(self.devices)), lemma["by"] == "end"
@@ -133,7 +138,7 @@ class Derivation:
         for size in range(1, len(ranked) + 1):
             total = longest = 0
             for b in sorted(ranked[:size], key=head.__getitem__, reverse=True):
-                total += self.shortest[b]
+                total += self.least_busy[b]
                 longest = max(longest, head[b] + total)
             best = min(best, max(longest, apart[ranked[size]] if size < len(ranked) else 0))
         return best
@@ -161,7 +166,7 @@ class Derivation:
         total, most = 0, 0
         for o in operators:
             on = [d for d in self.devices if self.best[o][d] < inf]
-            total += min(weights[d] * (self.shortest[o] if by_end else self.best[o][d]) for d in on)
+            total += min(weights[d] * (self.shortest[o] if by_end else self.busy[o][d]) for d in on)
         for anywhere, elsewhere, seeds in sides:
             counted = [min(anywhere[o] for o in operators)] * min(seeds, len(weights))
             counted += sorted(ns for o in operators if (ns := elsewhere[o]) < inf)[: len(weights) - len(counted)]
@@ -181,6 +186,8 @@ class Derivation:
         names = sorted({p.bus[d] for d in self.on_bus})
         if self.bypass or sorted(weights) != names or (last is not None and {"steps", "devices", "regions"} & {*lemma}):
             raise Refused("rule 'bus': not one multiplier for each bus, or host tensors can avoid the buses")
+        if not self.exclusive and (lemma.get("regions") or any(lemma.get("devices", []))):
+            raise Refused("rule 'bus' with devices or regions needs devices that run one operator at a time")
         of = {name: count(weights[name]) for name in names}
         bus = [of.get(name, 0) for name in p.bus]
         follows, reader = dict[int, int](), dict[int, int]()

@@ -14,10 +14,15 @@ from typing import Any, NamedTuple
 VERSION = 1
 """The version of every format that is read here."""
 HOST = -1
+MALFORMED = LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
+"""What a file that is not as its format says makes Python raise."""
 
 
 class Refused(Exception):
-    """A file is wrong, or uses something that this checker does not cover; the message is one line."""
+    """A file is wrong, or uses something that this checker does not cover; the message is one short line."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message if len(message) < 400 else f"{message[:300]} ... {message[-60:]}")
 
 
 class Route(NamedTuple):
@@ -36,7 +41,7 @@ def read(path: str | Path, format: str) -> tuple[dict[str, Any], str]:
     """Read a JSON document of a format; return it with its digest. Raise `Refused` if it is of another format."""
     try:
         content = Path(path).read_bytes()
-        document = json.loads(content, object_pairs_hook=_object)
+        document = json.loads(content, object_pairs_hook=_object, parse_constant=_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise Refused(f"{path}: cannot be read as JSON ({error})") from None
     version = document.get("version") if isinstance(document, dict) else None
@@ -50,6 +55,10 @@ def _object(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members := dict(fields)) < len(fields):
         raise ValueError(f"an object has the key {Counter(key for key, _ in fields).most_common(1)[0][0]!r} twice")
     return members
+
+
+def _constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def without(document: dict[str, Any], resident: Collection[str]) -> dict[str, Any]:
@@ -68,6 +77,13 @@ def without(document: dict[str, Any], resident: Collection[str]) -> dict[str, An
     return {**document, **changed} if resident else document
 
 
+def flag(value: Any) -> bool:
+    """Return a value of a file if it is true or false; raise `Refused` otherwise."""
+    if type(value) is not bool:
+        raise Refused(f"found {value!r} where true or false is allowed")
+    return value
+
+
 def count(value: Any) -> int:
     """Return a value of a file if it is an integer from 0; raise `Refused` otherwise."""
     if type(value) is not int or value < 0:
@@ -80,8 +96,7 @@ class Problem:
 
     def __init__(self, document: dict[str, Any]) -> None:
         graph, costs, self.devices = document["graph"], document["costs"], document["topology"]["devices"]
-        if costs.get("concurrency") is not None:
-            raise Refused("operators that run together on a device (costs.concurrency) are not covered by this checker")
+        self.concurrency = costs.get("concurrency")
         operators, tensors = graph["operators"], graph["tensors"]
         self.routes = _routes(document["topology"])
         self.operator_names, self.o = _numbered(operators)
@@ -89,9 +104,8 @@ class Problem:
         self.device_names, self.d = _numbered(self.devices)
         self.memory = [count(d["memory"]) for d in self.devices]
         self.storage = document["topology"].get("storage")  # of parameters
-        self.mapped = bool(self.storage) and not any(
-            d.get("bus") for d in self.devices
-        )  # graph inputs are in place then
+        # Without buses, graph inputs are in place then.
+        self.mapped = bool(self.storage) and not any(d.get("bus") for d in self.devices)
         turns = _takes_turns(document["topology"])
         self.bus = [self.storage["name"] if turns else d.get("bus") for d in self.devices]
         self.shares = [not bus for bus in self.bus]

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from .document import HOST, Problem, Refused
+from .document import HOST, Problem, Refused, flag
+from .together import Together, stages_of
 
 IN_PLACE = -1  # in host memory that the device shares: there from the start
 
@@ -27,6 +28,7 @@ class Replay:
         if any(problem.kind[t] != "parameter" for t in named):
             raise Refused("the evidence names a resident tensor that is not a parameter")
         self.placements = [self._placement(p) for p in placements]
+        self.stages = stages_of(problem, self.placements, placements)
         self.transfers = list(enumerate(map(self._transfer, transfers), len(placements)))
         self.resident = named - {t for _, (_, t, _, _, evict) in self.transfers if evict}
         placed = [o for o, _, _ in self.placements]
@@ -64,16 +66,14 @@ class Replay:
 
     def _placement(self, placement: dict[str, Any]) -> tuple[int, int, bool]:
         problem, name = self.problem, placement["operator"]
-        if placement.get("stage", 0):
-            raise Refused(f"operator {name!r} is in a stage: these need costs.concurrency, which is not covered here")
-        o, d, direct = problem.o[name], problem.d[placement["device"]], placement.get("direct_host_access", False)
+        o, d, direct = problem.o[name], problem.d[placement["device"]], flag(placement.get("direct_host_access", False))
         if (problem.direct if direct else problem.normal)[o][d] is None:
             raise Refused(f"rule 1: operator {name!r} cannot run on {placement['device']!r} in this mode")
         return o, d, direct
 
     def _transfer(self, transfer: dict[str, Any]) -> tuple[str, int, int, int, bool]:
         """Return kind, tensor (operator, for a host_read), source, target, and whether the tensor is evicted."""
-        problem, kind, evict = self.problem, transfer["kind"], transfer.get("evict", False)
+        problem, kind, evict = self.problem, transfer["kind"], flag(transfer.get("evict", False))
         d = problem.d[transfer["device"]]
         if kind == "host_read":
             return kind, problem.o[transfer["operator"]], HOST, d, False
@@ -94,9 +94,14 @@ class Replay:
         durations = [(problem.direct if direct else problem.normal)[o][d] or 0 for o, d, direct in self.placements]
         waits: list[set[tuple[int, bool]]] = [set() for _ in (*self.placements, *self.transfers)]
         last: dict[int | str, tuple[int, bool]] = {}  # on a device or channel
-        for p, (_, d, _) in enumerate(self.placements):
-            waits[p] |= {last[d]} if d in last else set()
-            last[d] = p, False
+        node, stages = [*(p for p, _ in self.stages), *(x for x, _ in self.transfers)], dict[int, list[Any]]()
+        for p, (o, d, _) in enumerate(self.placements):
+            waits[node[p]] |= {last[d]} - {(node[p], False)} if d in last else set()
+            last[d] = node[p], False
+            stages.setdefault(node[p], []).append((o, self.stages[p][1], durations[p]))
+        together = Together(problem)
+        for p, members in stages.items():
+            durations[p] = together.stage(self.placements[p][1], members) if len(members) > 1 else durations[p]
         for x, (kind, t, source, d, _) in self.transfers:
             if kind != "host_read" and t in self.resident:
                 durations.append(0)
@@ -106,7 +111,10 @@ class Replay:
             last |= dict.fromkeys(route.channels, (event, kind == "host_read"))
             durations.append(0 if kind == "host_read" else route.ns(problem.size[t]))
         for at, event in self.reads:
-            waits[event] |= {(self.arrival[at], False)} - {(IN_PLACE, False)}
+            if (came := self.arrival[at]) != IN_PLACE:
+                # Within a stage, an operator need not wait for one before it on its stream.
+                in_turn = node[came] == node[event] and came < event and self.stages[came][1] == self.stages[event][1]
+                waits[node[event]] |= set() if in_turn else {(node[came], False)}
         self.start, self.end, reading = dict[int, int](), dict[int, int](), {*self.read_by.values()}
         try:
             for e in TopologicalSorter({e: [w for w, _ in before] for e, before in enumerate(waits)}).static_order():
@@ -114,6 +122,7 @@ class Replay:
                 self.end[e] = self.start[e] + durations[e]
                 if e in reading:
                     bus_free[e] = self.start[e] + problem.host_read(*self.placements[e][:2])
+            self.start, self.end = ({e: of[n] for e, n in enumerate(node)} for of in (self.start, self.end))
         except CycleError as error:
             raise Refused(f"rule 4: {len(error.args[1]) - 1} events wait for each other: a deadlock") from None
 

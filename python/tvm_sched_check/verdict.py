@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .alternative_bound import Relaxed, resolved
 from .derivation import bound_of
-from .document import Refused, count, read, without
+from .document import MALFORMED, Refused, count, read, without
 from .groups import Groups
 from .replay import Replay
 
@@ -59,6 +59,8 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
             raise Refused(
                 "the runs of the schedule (certificate.requests) are not the one run of the evidence (resident)"
             )
+        if document["costs"].get("concurrency") is not None and "variants" in document:
+            raise Refused("variants together with costs.concurrency are not covered by this checker")
         # With variants the schedule is for one choice; the bound holds for every choice.
         chosen = resolved(document, schedule.get("choice") or {})
         latency = Replay(chosen, schedule["placements"], schedule["transfers"]).latency
@@ -72,7 +74,7 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
         bound = bound_of(basis, evidence["lemmas"], through)
         claimed = count(certificate["latency_ns"]) if certificate else latency
         certified = count(certificate["lower_bound_ns"]) if certificate else None
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except MALFORMED as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     if claimed != latency or (certified or 0) > latency:
         raise Refused(f"the certificate says {claimed} ns, at least {certified}; replayed, it takes {latency} ns")

@@ -225,8 +225,10 @@ def deployment_table(deployment: dict[str, Any]) -> Table:
         where = stage["node"][:8] if "node" in stage else stage.get("cause", "-")
         number = str(stage["stage"]) + (f".{stage['replica']}" if stage["replica"] else "")
         rows.append((number, stage["device"], needs, state, where, str(stage.get("runs", "-")), mean))
-    gateways = f", {deployment['gateways']} gateways" if deployment["gateways"] else ""
+    count = deployment["gateways"]
+    gateways = f", {count} gateway{'s' * (count > 1)}" if count else ""
     if deployment["switching"]:
         gateways += f" ({len(deployment['switching'])} with old stages)"
-    title = f"{deployment['name']}: {deployment['model']}, {deployment['places']} places; {counts}{gateways}"
+    version = f"version {deployment['generation']}, {deployment['places']} places"
+    title = f"{deployment['name']}: {deployment['model']}, {version}; {counts}{gateways}"
     return table(("stage", "device", "needs", "state", "node", "runs", "mean time"), rows, title)

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from .architecture import FAMILIES, Architecture, read_architecture
     from .generation_options import FORMATS, GenerationOptions
     from .generator import GeneratedText, Generator, PlanTime, Sequence, Token
-    from .language_model import LanguageModel, compile_language_model, open_language_model
+    from .language_model import (
+        CompiledStages,
+        LanguageModel,
+        compile_language_model,
+        compile_stages,
+        open_language_model,
+    )
     from .sampling import Sampling
     from .text import Text
 
@@ -22,6 +28,7 @@ __all__ = [
     "FAMILIES",
     "FORMATS",
     "Architecture",
+    "CompiledStages",
     "GeneratedText",
     "GenerationOptions",
     "Generator",
@@ -32,6 +39,7 @@ __all__ = [
     "Text",
     "Token",
     "compile_language_model",
+    "compile_stages",
     "open_language_model",
     "read_architecture",
 ]
@@ -40,7 +48,10 @@ _HOMES = {
     **dict.fromkeys(("FAMILIES", "Architecture", "read_architecture"), "architecture"),
     **dict.fromkeys(("FORMATS", "GenerationOptions"), "generation_options"),
     **dict.fromkeys(("GeneratedText", "Generator", "PlanTime", "Sequence", "Token"), "generator"),
-    **dict.fromkeys(("LanguageModel", "compile_language_model", "open_language_model"), "language_model"),
+    **dict.fromkeys(
+        ("CompiledStages", "LanguageModel", "compile_language_model", "compile_stages", "open_language_model"),
+        "language_model",
+    ),
     "Sampling": "sampling",
     "Text": "text",
 }

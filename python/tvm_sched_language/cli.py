@@ -14,7 +14,7 @@ from tvm_sched.cli.registration import command
 from tvm_sched.errors import InputError
 
 if TYPE_CHECKING:
-    from tvm_sched.relax.api import CompiledModel
+    from tvm_sched.cli.attached_commands import Compiled
     from tvm_sched.relax.options import CompileOptions
 
 app = typer.Typer()
@@ -80,9 +80,19 @@ class TextOptions:
         ),
     ] = None
 
+    stages: Annotated[
+        int | None,
+        typer.Option(
+            "--stages",
+            metavar="N",
+            help="--generate: stages of a pipeline, in which several texts follow each other. Each has some of the layers, "
+            "its part of the topology's devices, and an artifact of its own (model.so, model.stage1.so, ...).",
+        ),
+    ] = None
+
     def options_for(self, model: Path) -> dict[str, Any] | None:
         """Return the fields of `GenerationOptions` that the user set; None without --generate."""
-        names = ("context", "sequences", "pieces", "weights", "prefill_on", "decode_on")
+        names = ("context", "sequences", "pieces", "weights", "prefill_on", "decode_on", "stages")
         fields = {name: value for name in names if (value := getattr(self, name)) is not None}
         if not self.generate:
             if fields:
@@ -103,13 +113,14 @@ class TextOptions:
                 fields[f"{phase}_devices"] = tuple(device_names(f"--{phase}-on", text))
         return fields
 
-    def compile(self, model: Path, options: CompileOptions, progress: Any) -> CompiledModel:
+    def compile(self, model: Path, options: CompileOptions, progress: Any) -> Compiled:
         """Compile the folder of a language model."""
-        from . import GenerationOptions, compile_language_model, open_language_model
+        from . import GenerationOptions, compile_language_model, compile_stages, open_language_model
 
         progress("reading the model", 0, 0)
         opened = open_language_model(model, GenerationOptions(**self.options_for(model) or {}))
-        return compile_language_model(opened, options, progress=progress)
+        compiler = compile_stages if opened.stages > 1 else compile_language_model
+        return compiler(opened, options, progress=progress)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tvm import relax
 
 from tvm_frontends import ImportedModel
+from tvm_sched.errors import InputError
 from tvm_sched.relax.ir.attributes import SAMPLES
 from tvm_sched.relax.lower.kernel_libraries import KERNELS
 
@@ -28,7 +29,9 @@ LIBRARY = "language"
 TILE = 16
 """Positions of a tile of keys."""
 INPUTS = ("tokens", "positions", "sequences", "outputs")
-"""Inputs of a plan: number, position and sequence of each row's token, and the rows whose logits are wanted."""
+"""Inputs of a plan: number, position and sequence of each row's token, and the rows whose logits are wanted.
+
+A pipeline's later stages take ``hidden`` in place of tokens, and only its last stage takes ``outputs``."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,62 @@ class PackedWeights:
     def __contains__(self, name: str) -> bool:
         return name in self.arrays
 
+    def of_layers(self, layers: range) -> PackedWeights:
+        """Return those that a stage with these layers reads: the first has the embedding, the last norm and head."""
+        a = self.architecture
+        first, last = layers.start == 0, layers.stop == len(a.layers)
+        angles = {f"angles.{a.layers[number].theta:g}" for number in layers}
+
+        def used(name: str) -> bool:
+            part = name.partition(".")[0]
+            if part.isdigit():
+                return int(part) in layers
+            if part == "angles":
+                return name in angles
+            if part == "table":
+                return first or (last and a.tied)
+            return first if part == "learned" else last
+
+        return replace(self, arrays={name: arrays for name, arrays in self.arrays.items() if used(name)})
+
+    def stage_layers(self, stages: int) -> list[range]:
+        """Cut the layers into stages so that the one with the most bytes of weights, head included, has the fewest.
+
+        Raises
+        ------
+        InputError
+            There are fewer layers than stages.
+        """
+        count = len(self.architecture.layers)
+        if stages > count:
+            raise InputError(f"stages is {stages}, and the model has {count} layers; at most {count} are allowed")
+        # A step reads one row of the first stage's embedding.
+        read = [
+            [name for name in self.of_layers(range(n, n + 1)).arrays if n > 0 or name not in ("table", "learned")]
+            for n in range(count)
+        ]
+        sizes = [sum(array.nbytes for name in names for array in self.arrays[name]) for names in read]
+        return _cuts(sizes, stages)
+
+
+def _cuts(sizes: Sequence[int], parts: int) -> list[range]:
+    """Cut a row of sizes into parts with the least largest sum."""
+    # By end: the least largest sum of the sizes before it in as many parts as rounds so far, and these parts.
+    best: dict[int, tuple[int, list[range]]] = {0: (0, [])}
+    for part in range(1, parts + 1):
+        best = {
+            end: min(
+                (
+                    (max(largest, sum(sizes[begin:end])), [*cut, range(begin, end)])
+                    for begin, (largest, cut) in best.items()
+                    if begin < end
+                ),
+                key=lambda found: found[0],
+            )
+            for end in range(part, len(sizes) - parts + part + 1)
+        }
+    return best[len(sizes)][1]
+
 
 def pack_weights(architecture: Architecture, weights: Any, number_format: str, sizes: Sizes) -> PackedWeights:
     """Read and pack all weights (`checkpoint.Weights`), layer by layer."""
@@ -98,18 +157,21 @@ def pack_weights(architecture: Architecture, weights: Any, number_format: str, s
     return PackedWeights(architecture, number_format, arrays, formats)
 
 
-def decoder_module(weights: PackedWeights, sizes: Sizes, rows: int, outputs: int, name: str) -> ImportedModel:
-    """Make the module for ``rows`` rows of which ``outputs`` give logits.
+def decoder_module(
+    weights: PackedWeights, sizes: Sizes, rows: int, outputs: int, name: str, layers: range
+) -> ImportedModel:
+    """Make the module of some layers for ``rows`` rows of which ``outputs`` give logits.
 
     ``main`` takes `INPUTS`, then keys and values of each layer (`state_names`), and returns the logits, of shape (outputs,
-    vocab), then the updated keys and values.
+    vocab), then the updated keys and values. Without the last layer, it returns the rows between the layers instead of
+    logits, of shape (rows, hidden).
     """
-    return _Maker(weights, sizes, rows, outputs, name).make()
+    return _Maker(weights.of_layers(layers), sizes, rows, outputs, name, layers).make()
 
 
-def state_names(architecture: Architecture) -> dict[str, int]:
+def state_names(layers: range) -> dict[str, int]:
     """Return the states of `decoder_module`: by input, the position of the result that is its next value."""
-    names = [f"{kind}.{number}" for number in range(len(architecture.layers)) for kind in ("keys", "values")]
+    names = [f"{kind}.{number}" for number in layers for kind in ("keys", "values")]
     return {name: position + 1 for position, name in enumerate(names)}
 
 
@@ -120,6 +182,7 @@ class _Maker:
     rows: int
     outputs: int
     name: str
+    layers: range
     builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
     documents: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, relax.Var] = field(default_factory=dict)
@@ -127,9 +190,13 @@ class _Maker:
     def make(self) -> ImportedModel:
         a = self.weights.architecture
         inputs = [relax.Var(n, _type((self.outputs if n == "outputs" else self.rows,), "int32")) for n in INPUTS]
+        if self.layers.start > 0:
+            inputs[0] = relax.Var("hidden", _type((self.rows, a.hidden), "float32"))
+        if self.layers.stop < len(a.layers):
+            del inputs[3]
         states: dict[str, relax.Var] = {}
-        for number, layer in enumerate(a.layers):
-            capacity = self.sizes.capacity(layer)
+        for number in self.layers:
+            capacity = self.sizes.capacity(a.layers[number])
             shape = (self.sizes.sequences, a.key_heads)
             states[f"keys.{number}"] = relax.Var(
                 f"keys.{number}", _type((*shape, capacity // TILE, a.width, TILE), "float32")
@@ -148,7 +215,8 @@ class _Maker:
             for own, arrays in self.weights.arrays.items()
             for key, value in zip(self._operands(own), arrays, strict=True)
         }
-        return ImportedModel(mod, values, self.name, ("logits", *(f"next_{state}" for state in states)))
+        result = "logits" if self.layers.stop == len(a.layers) else "hidden_rows"
+        return ImportedModel(mod, values, self.name, (result, *(f"next_{state}" for state in states)))
 
     def _samples(self) -> dict[str, list[int]]:
         """Return the inputs of a typical run: the first piece of a prompt, or a token in the middle of each sequence."""
@@ -167,23 +235,30 @@ class _Maker:
 
     def _body(self, inputs: list[relax.Var], states: dict[str, relax.Var]) -> list[relax.Expr]:
         a = self.weights.architecture
-        tokens, positions, sequences, outputs = inputs
-        learned = [positions, *self._values("learned")] if a.rotated == 0 else []
-        x = self._call(
-            "embedding",
-            {"format": self.weights.formats["table"], "hidden": a.hidden, "vocab": a.vocab, "scale": a.embedding_scale,
-             "positions": bool(learned), "offset": a.table_offset},
-            [tokens, *self._values("table"), *learned], [(self.rows, a.hidden)],
-        )[0]  # fmt: skip
+        x, positions, sequences, *outputs = inputs
+        if self.layers.start == 0:
+            x = self._embedding(x, positions)
         updated: list[relax.Expr] = []
-        for number, layer in enumerate(a.layers):
+        for number in self.layers:
             keys, values = states[f"keys.{number}"], states[f"values.{number}"]
-            x, *after = self._layer(number, layer, x, positions, sequences, keys, values)
+            x, *after = self._layer(number, a.layers[number], x, positions, sequences, keys, values)
             updated += after
-        x = self._call("rows", {}, [x, outputs], [(self.outputs, a.hidden)])[0]
+        if not outputs:
+            return [x, *updated]
+        x = self._call("rows", {}, [x, *outputs], [(self.outputs, a.hidden)])[0]
         x = self._norm("norm", x)
         table = "table" if a.tied else "head.weight"
         return [self._linear(table, x, a.hidden, a.vocab, bias="head.bias", cap=a.logit_cap), *updated]
+
+    def _embedding(self, tokens: relax.Expr, positions: relax.Expr) -> relax.Expr:
+        a = self.weights.architecture
+        learned = [positions, *self._values("learned")] if a.rotated == 0 else []
+        about = {
+            "format": self.weights.formats["table"], "hidden": a.hidden, "vocab": a.vocab, "scale": a.embedding_scale,
+            "positions": bool(learned), "offset": a.table_offset,
+        }  # fmt: skip
+        inputs = [tokens, *self._values("table"), *learned]
+        return self._call("embedding", about, inputs, [(self.rows, a.hidden)])[0]
 
     def _layer(
         self, number: int, layer: Layer, x: relax.Expr, positions: relax.Expr, sequences: relax.Expr, *cache: relax.Var

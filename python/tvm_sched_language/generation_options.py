@@ -41,6 +41,9 @@ class GenerationOptions:
     prefill_devices: tuple[str, ...] = ()
     decode_devices: tuple[str, ...] = ()
     """Names of the devices that may compute the plans for prompts, and those for decode steps; none: all."""
+    stages: int = 1
+    """Stages of a pipeline, in which several sequences follow each other. Each stage has some of the layers and its part of
+    the topology's devices, and is an artifact of its own (`compile_stages`)."""
 
     def __post_init__(self) -> None:
         if self.context is not None and self.context < 2:
@@ -51,3 +54,9 @@ class GenerationOptions:
             raise InputError(f"pieces is {self.pieces}; one or more lengths of 2 or more tokens are allowed")
         if self.weights not in FORMATS:
             raise InputError(f"weights is {self.weights!r}; allowed are {', '.join(FORMATS)}")
+        if not 1 <= self.stages <= 64:
+            raise InputError(f"stages is {self.stages}; 1 to 64 are allowed")
+        if self.stages > 1 and (self.prefill_devices or self.decode_devices):
+            raise InputError(
+                "a pipeline's stages have devices of their own: leave the devices of prompts and decode steps out"
+            )

@@ -7,7 +7,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Several
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from dataclasses import replace as with_fields
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -19,6 +21,7 @@ from tvm_sched.errors import InputError
 from tvm_sched.runtime import ScheduledModule, load
 
 from .sampling import Sampling
+from .stages import StagedRun, StageThreads, stage_file
 from .text import Decoded, Text
 
 MAX_TOKENS = 256
@@ -71,6 +74,8 @@ class Sequence:
     """Its number in the caches; -1 while it waits, and when it has ended."""
     read: int = 0
     """Tokens whose keys and values are in the caches."""
+    in_flight: bool = False
+    """Whether it has rows in a run of a pipeline that has not ended."""
     random: Any = None
     decoded: Decoded | None = None
 
@@ -124,22 +129,37 @@ class PlanTime:
     runs: int
     """At most `KEPT_TIMES`, the last ones."""
     predicted_seconds: float | None
-    """The latency of the plan's schedule, for a run in which states and resident parameters are on the devices."""
+    """The latency of the plan's schedule, for a run in which states and resident parameters are on the devices. Of a
+    pipeline: that of its slowest stage, as of the measured times; so a run ends after each such time, if enough follow."""
     seconds: float
     """Median. For emulated devices, the plan's time without the emulation's scale."""
     least_seconds: float
     """The shortest of these runs. On GPUs the first run after one of another plan also loads the parameters."""
 
 
+@dataclass(frozen=True)
+class _Job:
+    """A run: rows of sequences."""
+
+    sequences: list[Sequence]
+    count: int
+    """Tokens of each that it reads."""
+    arguments: tuple[npt.NDArray[Any], ...]
+    gives_tokens: bool
+    answer: Future[StagedRun] | None = None
+    """Of a pipeline."""
+
+
 class Generator:
     """A language model that generates text.
 
     One thread may use it at a time. Calls of `start` and `step` serve several sequences; `stream` and `generate` use them.
+    In a pipeline, as many runs as it has stages are on their way at once, each with other sequences.
 
     Parameters
     ----------
-    source : path or ScheduledModule
-        What `tvm-sched compile --generate` wrote.
+    source : path, ScheduledModule or sequence of ScheduledModule
+        What `tvm-sched compile --generate` wrote, of a pipeline its first file; or the modules of all stages.
     parameters, threads
         As for `tvm_sched.runtime.load`.
 
@@ -158,33 +178,68 @@ class Generator:
 
     def __init__(
         self,
-        source: str | os.PathLike[str] | ScheduledModule,
+        source: str | os.PathLike[str] | ScheduledModule | Several[ScheduledModule],
         parameters: str | os.PathLike[str] | None = None,
         *,
         threads: int | None = None,
     ) -> None:
-        self.module = source if isinstance(source, ScheduledModule) else load(source, parameters, threads=threads)
-        where = "the artifact" if isinstance(source, ScheduledModule) else str(Path(source))
-        about: Mapping[str, Any] = self.module.info().get("generation", {})
-        if not about:
-            raise InputError(f"{where}: generates no text, because it was compiled without --generate")
-        if about["version"] > 1:
-            raise InputError(
-                f"{where}: its description of the language model has version {about['version']}, and 1 is known here; "
-                "install a newer tvm-sched-runtime"
-            )
-        self.about, self.where = about, where
-        self.context, self.places = int(about["context"]), int(about["sequences"])
-        self.text = Text(about, where)
-        entries = self.module.info()["plans"]
-        sizes = [(plan["arguments"][0]["shape"][0], plan["arguments"][3]["shape"][0]) for plan in self.module.plans()]
-        self._predicted = {size: entry.get("latency_ns") for size, entry in zip(sizes, entries, strict=True)}
+        where = "the artifact"
+        if isinstance(source, (str, os.PathLike)):
+            where = str(Path(source))
+            source = load(source, parameters, threads=threads)
+            about = source.info().get("generation", {})
+            stages = int(about.get("stages", 1)) if about.get("stage") == 0 else 1
+            if stages > 1 and parameters is not None:
+                raise InputError(f"{where}: a pipeline's stages have parameters of their own: give no file for them")
+            files = [stage_file(Path(where), k) for k in range(1, stages)]
+            source = [source, *(load(file, threads=threads) for file in files)]
+        self.modules = (source,) if isinstance(source, ScheduledModule) else tuple(source)
+        self.module, self.where = self.modules[0], where
+        """The artifact, and of a pipeline its first stage."""
+        self.about = self._description()
+        self.context, self.places = int(self.about["context"]), int(self.about["sequences"])
+        self.text = Text(self.about, where)
+        sizes = [
+            (plan["arguments"][0]["shape"][0], plan["arguments"][3]["shape"][0]) for plan in self.modules[-1].plans()
+        ]
+        self._predicted = {size: self._latency_ns(size, k) for k, size in enumerate(sizes)}
         self._measured: dict[tuple[int, int], deque[float]] = {size: deque(maxlen=KEPT_TIMES) for size in sizes}
         self._pieces = sorted(rows for rows, outputs in sizes if outputs == 1)
         self._steps = sorted(rows for rows, outputs in sizes if outputs == rows)
+        self._threads = StageThreads(self.modules) if len(self.modules) > 1 else None
+        self._jobs: deque[_Job] = deque()
         self._free = list(range(self.places))
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
+
+    def _description(self) -> Mapping[str, Any]:
+        """Return the entry ``generation`` of the metadata; raise `InputError` unless the modules are all of its stages."""
+        abouts: list[Mapping[str, Any]] = [module.info().get("generation", {}) for module in self.modules]
+        if not all(abouts):
+            raise InputError(f"{self.where}: generates no text, because it was compiled without --generate")
+        for about in abouts:
+            if about["version"] > 2:
+                raise InputError(
+                    f"{self.where}: its description of the language model has version {about['version']}, and 2 is known "
+                    "here; install a newer tvm-sched-runtime"
+                )
+        stage, stages = abouts[0].get("stage", 0), abouts[0].get("stages", 1)
+        if [about.get("stage", 0) for about in abouts] != list(range(stages)):
+            raise InputError(
+                f"{self.where}: is stage {stage} of a pipeline with {stages}; give the path of the first one, beside which "
+                "the others lie"
+            )
+        if len({about.get("pipeline") for about in abouts}) > 1:
+            raise InputError(f"{self.where}: the stages beside it are of another compilation; compile the model again")
+        return abouts[0]
+
+    def _latency_ns(self, size: tuple[int, int], number: int) -> int | None:
+        """Return the latency of the schedules of a size, the plan ``number`` of the last stage: of the slowest stage."""
+        found = [self.modules[-1].info()["plans"][number].get("latency_ns")]
+        for module in self.modules[:-1]:
+            rows = [plan["arguments"][0]["shape"][0] for plan in module.plans()]
+            found.append(module.info()["plans"][rows.index(size[0])].get("latency_ns"))
+        return None if None in found else max(found)
 
     def stream(self, prompt: Prompt, **options: Any) -> Iterator[Token]:
         """Generate one text and yield its tokens as they come; closing the iterator cancels it.
@@ -218,11 +273,13 @@ class Generator:
             As for `start`.
         """
         began = time.perf_counter()
-        sequences = [self.start(prompt, **options) for prompt in prompts]
-        texts: dict[int, list[str]] = {id(sequence): [] for sequence in sequences}
+        sequences: list[Sequence] = []
         first: dict[int, float] = {}
         last: dict[int, float] = {}
         try:
+            for prompt in prompts:
+                sequences.append(self.start(prompt, **options))
+            texts: dict[int, list[str]] = {id(sequence): [] for sequence in sequences}
             while any(not sequence.finished for sequence in sequences):
                 for token in self.step():
                     key, now = id(token.sequence), time.perf_counter() - began
@@ -310,9 +367,13 @@ class Generator:
             self._waiting.remove(sequence)
         if sequence in self._running:
             self._running.remove(sequence)
-            self._free.append(sequence.place)
-            sequence.place = -1
+            if not sequence.in_flight:  # else its rows are still written, and `step` frees the place
+                self._free_place(sequence)
         sequence.finished = sequence.finished or "cancelled"
+
+    def _free_place(self, sequence: Sequence) -> None:
+        self._free.append(sequence.place)
+        sequence.place = -1
 
     def step(self) -> list[Token]:
         """Read a piece of a prompt, or generate a token for each sequence whose prompt has been read; return new tokens.
@@ -323,16 +384,40 @@ class Generator:
             sequence = self._waiting.pop(0)
             sequence.place = self._free.pop(0)
             self._running.append(sequence)
-        reading = next((s for s in self._running if s.length - s.read > 1), None)
-        if reading is not None:
-            return self._read_piece(reading)
-        some = self._running[: self._steps[-1]]
-        if not some:
+        if self._threads is None:
+            job = self._next_job()
+            return [] if job is None else self._take(job, self._run(job))
+        while len(self._jobs) < len(self.modules) and (job := self._next_job()) is not None:
+            for sequence in job.sequences:
+                sequence.in_flight = True
+            self._jobs.append(with_fields(job, answer=self._threads.submit(*job.arguments)))
+        if not self._jobs:
             return []
-        logits = self._run([(sequence, sequence.read) for sequence in some], list(range(len(some))), self._steps)
-        return [self._accept(sequence, logits[k]) for k, sequence in enumerate(some)]
+        first = self._jobs[0]
+        assert first.answer is not None
+        wait([first.answer])  # Ctrl-C leaves the run on its way
+        self._jobs.popleft()
+        for sequence in first.sequences:
+            sequence.in_flight = False
+            if sequence.finished:
+                self._free_place(sequence)
+        run = first.answer.result()
+        self._note(first, run.seconds)
+        return self._take(first, run.logits)
 
-    def _read_piece(self, sequence: Sequence) -> list[Token]:
+    def _next_job(self) -> _Job | None:
+        """Return a run for sequences that are in none: a piece of a prompt, or a step of these sequences."""
+        idle = [sequence for sequence in self._running if not sequence.in_flight]
+        reading = next((sequence for sequence in idle if sequence.length - sequence.read > 1), None)
+        if reading is not None:
+            return self._piece(reading)
+        share = -(-len(self._running) // len(self.modules))
+        some = idle[: min(share, self._steps[-1])]
+        if not some:
+            return None
+        return self._job([(sequence, sequence.read) for sequence in some], list(range(len(some))), self._steps)
+
+    def _piece(self, sequence: Sequence) -> _Job:
         left = sequence.length - sequence.read
         # The largest piece that is full, unless three quarters of the next larger one are.
         full = [piece for piece in self._pieces if piece <= left]
@@ -340,24 +425,35 @@ class Generator:
         size = larger[0] if larger else full[-1]
         count = min(left, size)
         rows = [(sequence, position) for position in range(sequence.read, sequence.read + count)]
-        logits = self._run(rows, [count - 1], [size])
-        return [self._accept(sequence, logits[0], count)] if count == left else self._advance(sequence, count)
+        return self._job(rows, [count - 1], [size])
 
-    def _advance(self, sequence: Sequence, count: int) -> list[Token]:
-        sequence.read += count
-        return []
-
-    def _run(self, rows: list[tuple[Sequence, int]], outputs: list[int], sizes: list[int]) -> npt.NDArray[Any]:
-        """Run the smallest plan of ``sizes`` for rows of sequences and positions; return logits of the rows ``outputs``."""
+    def _job(self, rows: list[tuple[Sequence, int]], outputs: list[int], sizes: list[int]) -> _Job:
+        """Return a run of the smallest plan of ``sizes`` for rows of sequences and positions, with logits of ``outputs``."""
         size = next(size for size in sizes if size >= len(rows))
         tokens, positions, places = np.zeros(size, np.int32), np.full(size, -1, np.int32), np.zeros(size, np.int32)
         for k, (sequence, position) in enumerate(rows):
             tokens[k], positions[k], places[k] = sequence.token_at(position), position, sequence.place
         wanted = np.zeros(1 if len(outputs) == 1 and size not in self._steps else size, np.int32)
         wanted[: len(outputs)] = outputs
-        result: npt.NDArray[Any] = self.module.run(tokens, positions, places, wanted)[0]
-        self._measured[size, len(wanted)].append(self.module.latency())
+        sequences = list(dict.fromkeys(sequence for sequence, _ in rows))
+        count = len(rows) // len(sequences)
+        whole = rows[-1][1] == sequences[-1].length - 1
+        return _Job(sequences, count, (tokens, positions, places, wanted), whole)
+
+    def _run(self, job: _Job) -> npt.NDArray[Any]:
+        result: npt.NDArray[Any] = self.module.run(*job.arguments)[0]
+        self._note(job, self.module.latency())
         return result
+
+    def _note(self, job: _Job, seconds: float) -> None:
+        self._measured[job.arguments[0].size, job.arguments[-1].size].append(seconds)
+
+    def _take(self, job: _Job, logits: npt.NDArray[Any]) -> list[Token]:
+        """Note what a run has read, and return the tokens that it gives."""
+        live = [(k, sequence) for k, sequence in enumerate(job.sequences) if not sequence.finished]
+        for _, sequence in live:
+            sequence.read += job.count
+        return [self._accept(sequence, logits[k]) for k, sequence in live] if job.gives_tokens else []
 
     def times(self) -> list[PlanTime]:
         """Return for each plan that has run the predicted and the measured time of a run."""
@@ -374,8 +470,7 @@ class Generator:
             if seconds
         ]
 
-    def _accept(self, sequence: Sequence, logits: npt.NDArray[Any], count: int = 1) -> Token:
-        sequence.read += count
+    def _accept(self, sequence: Sequence, logits: npt.NDArray[Any]) -> Token:
         token = sequence.sampling.choose(logits, sequence.random)
         sequence.tokens.append(token)
         text = ""

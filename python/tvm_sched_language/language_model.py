@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,19 @@ from tvm_sched.errors import InputError
 from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
 from tvm_sched.relax.api import CompiledModel
 from tvm_sched.relax.api import compile as compile_model
+from tvm_sched.relax.options import CompileOptions
+from tvm_sched.runtime import ScheduledModule
 
 from .architecture import Architecture, read_architecture
 from .checkpoint import Checkpoint, Weights
 from .decoder import PackedWeights, Sizes, decoder_module, pack_weights, state_names
 from .generation_options import LONGEST, GenerationOptions
+from .stages import stage_file
 
 
 @dataclass(frozen=True)
 class LanguageModel:
-    """A language model that was read: a source of `tvm_sched.relax.compile` with a set of shapes for each plan."""
+    """A language model that was read, or a stage of it: a source of `tvm_sched.relax.compile` with shapes for each plan."""
 
     name: str
     folder: Path
@@ -37,20 +42,63 @@ class LanguageModel:
     prefill_devices: tuple[str, ...] = ()
     decode_devices: tuple[str, ...] = ()
     """As in `GenerationOptions`."""
+    stages: int = 1
+    """Into how many `staged` cuts it."""
+    layers: range | None = None
+    """Those of a stage; None: all."""
+
+    @property
+    def own_layers(self) -> range:
+        """The layers that are computed."""
+        return range(len(self.architecture.layers)) if self.layers is None else self.layers
+
+    def staged(self, devices: Sequence[str]) -> list[LanguageModel]:
+        """Return the stages, each with its part of the devices.
+
+        Raises
+        ------
+        InputError
+            There are fewer devices, or layers, than stages.
+        """
+        if len(devices) < self.stages:
+            raise InputError(
+                f"stages is {self.stages}, and the topology has only {len(devices)} devices ({', '.join(devices)}); each "
+                "stage needs a device, such as those of cpu2"
+            )
+        bounds = [k * len(devices) // self.stages for k in range(self.stages + 1)]
+        cuts = self.packed.stage_layers(self.stages)
+        # So that stages of different compilations are not taken for one pipeline.
+        digest = hashlib.sha256(msgspec.json.encode([self.about, [cut.stop for cut in cuts]], order="sorted"))
+        for arrays in self.packed.arrays.values():
+            digest.update(arrays[0].reshape(-1)[:1024].tobytes())
+        found = []
+        for k, layers in enumerate(cuts):
+            own = tuple(devices[bounds[k] : bounds[k + 1]])
+            position = {"version": 2, "stages": self.stages, "stage": k, "pipeline": digest.hexdigest()}
+            about = {**(self.about if k == 0 else {}), **position}
+            found.append(
+                replace(self, name=f"{self.name}, stage {k}", layers=layers, about=about, prefill_devices=own,
+                        decode_devices=own)
+            )  # fmt: skip
+        return found
 
     def combinations(self, shapes: Any = None, constants: Any = None) -> list[tuple[dict[str, tuple[int, ...]], None]]:
         """Return rows and outputs of each plan, as shapes."""
         steps = [(count, count) for count in _powers(self.sizes.sequences)]
         pieces = [(piece, 1) for piece in sorted(self.sizes.pieces)]
+        if self.own_layers.stop < len(self.architecture.layers):
+            rows_alone = sorted({rows for rows, _ in steps + pieces})
+            return [({"tokens": (rows,)}, None) for rows in rows_alone]
         return [({"tokens": (rows,), "outputs": (outputs,)}, None) for rows, outputs in steps + pieces]
 
     def import_with(self, shapes: dict[str, tuple[int, ...]], constants: None = None) -> ImportedModel:
         """Make the module of one plan."""
-        return decoder_module(self.packed, self.sizes, shapes["tokens"][0], shapes["outputs"][0], self.name)
+        (rows,), (outputs,) = shapes["tokens"], shapes.get("outputs", shapes["tokens"])
+        return decoder_module(self.packed, self.sizes, rows, outputs, self.name, self.own_layers)
 
     def devices_of(self, shapes: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
         """Return the devices that may compute a plan: a decode step returns the logits of each of its rows."""
-        return self.decode_devices if shapes["tokens"] == shapes["outputs"] else self.prefill_devices
+        return self.decode_devices if shapes["tokens"] == shapes.get("outputs") else self.prefill_devices
 
 
 def open_language_model(folder: str | os.PathLike[str], options: GenerationOptions | None = None) -> LanguageModel:
@@ -90,7 +138,45 @@ def open_language_model(folder: str | os.PathLike[str], options: GenerationOptio
         **_text_parts(path),
     }
     devices = chosen.prefill_devices, chosen.decode_devices
-    return LanguageModel(path.resolve().name, path, architecture, sizes, packed, about, *devices)
+    return LanguageModel(path.resolve().name, path, architecture, sizes, packed, about, *devices, chosen.stages)
+
+
+@dataclass(frozen=True)
+class CompiledStages:
+    """The stages of a pipeline; `Generator` takes `modules`, or the first file of `export`.
+
+    Examples
+    --------
+    >>> from tvm_sched_language import CompiledStages
+    >>> CompiledStages(()).problems
+    ()
+    """
+
+    stages: tuple[CompiledModel, ...]
+
+    @property
+    def modules(self) -> tuple[ScheduledModule, ...]:
+        """The runtime modules."""
+        return tuple(stage.module for stage in self.stages)
+
+    @property
+    def problems(self) -> tuple[Any, ...]:
+        """Those of all stages, in order."""
+        return tuple(problem for stage in self.stages for problem in stage.problems)
+
+    @property
+    def schedules(self) -> tuple[Any, ...]:
+        """Those of all stages, in order."""
+        return tuple(schedule for stage in self.stages for schedule in stage.schedules)
+
+    @property
+    def slow_kernels(self) -> tuple[Any, ...]:
+        """Those of all stages."""
+        return tuple(dict.fromkeys(kernel for stage in self.stages for kernel in stage.slow_kernels))
+
+    def export(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write an artifact for each stage: ``model.so``, ``model.stage1.so``, ...; return all files."""
+        return [file for k, stage in enumerate(self.stages) for file in stage.export(stage_file(Path(path), k))]
 
 
 def compile_language_model(
@@ -103,13 +189,51 @@ def compile_language_model(
 
     `CompiledModel.export` writes the artifact, which `tvm_sched_language.Generator` loads.
     """
+    model = _opened(folder, options, topology, settings)
+    if model.stages > 1 and model.layers is None:
+        raise InputError(f"stages is {model.stages}: compile_stages compiles pipelines")
+    return compile_model(model, topology, states=state_names(model.own_layers), **settings)
+
+
+def compile_stages(
+    folder: str | os.PathLike[str] | LanguageModel,
+    topology: Any,
+    options: GenerationOptions | None = None,
+    **settings: Any,
+) -> CompiledStages:
+    """Compile a folder as a pipeline with `GenerationOptions.stages`, in which several sequences follow each other.
+
+    Layers are cut so that the largest stage has the least bytes of weights. Stages have parts of the topology's devices, in
+    their order.
+
+    Raises
+    ------
+    InputError
+        As `compile_language_model`; there are fewer devices, or layers, than stages.
+
+    Examples
+    --------
+    >>> from tvm_sched_language import GenerationOptions, compile_stages
+    >>> compile_stages("gpt2", "cpu2", GenerationOptions(stages=2))
+    Traceback (most recent call last):
+        ...
+    tvm_sched.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
+    """
+    model = _opened(folder, options, topology, settings)
+    machine = CompileOptions.of(
+        topology, **{key: value for key, value in settings.items() if key != "progress"}
+    ).topology
+    stages = model.staged([device.name for device in machine.devices])
+    return CompiledStages(tuple(compile_language_model(stage, topology, **settings) for stage in stages))
+
+
+def _opened(folder: Any, options: GenerationOptions | None, topology: Any, settings: dict[str, Any]) -> LanguageModel:
     if settings.get("backend", getattr(topology, "backend", None)) == "cuda":
         raise InputError(
             "the kernels of language models that generate text run on CPUs: compile for a topology such as cpu1, without "
             "the backend 'cuda'"
         )
-    model = folder if isinstance(folder, LanguageModel) else open_language_model(folder, options)
-    return compile_model(model, topology, states=state_names(model.architecture), **settings)
+    return folder if isinstance(folder, LanguageModel) else open_language_model(folder, options)
 
 
 def _powers(most: int) -> list[int]:

@@ -56,7 +56,8 @@ class Sampling:
         """Choose a token by its logits, of shape (vocab,)."""
         if self.temperature == 0:
             return int(logits.argmax())
-        scaled = logits.astype(np.float64) / self.temperature
+        with np.errstate(over="ignore"):  # a temperature near 0 leaves the most likely token alone
+            scaled = (logits.astype(np.float64) - logits.max()) / self.temperature
         candidates = np.arange(scaled.size)
         if 0 < self.top_k < scaled.size:
             candidates = np.argpartition(-scaled, self.top_k - 1)[: self.top_k]

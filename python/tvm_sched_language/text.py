@@ -52,7 +52,19 @@ class Text:
         return "tokenizer" in self._about
 
     def encode(self, text: str, special: bool = True) -> list[int]:
-        """Return the tokens of a text; ``special`` adds those that the model expects around it."""
+        """Return the tokens of a text; ``special`` adds those that the model expects around it.
+
+        Raises
+        ------
+        InputError
+            The text has bytes that are no characters (lone surrogates).
+        """
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InputError(
+                f"the prompt has bytes that are no UTF-8 text, the first as character {error.start + 1}; convert it"
+            ) from None
         return list(self.tokenizer.encode(text, add_special_tokens=special).ids)
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -29,7 +29,7 @@ def attach_parser(
     def run(**values: Any) -> None:
         raise typer.Exit(main(_arguments(actions, values)))
 
-    run.__doc__ = parser.description
+    run.__doc__ = " ".join((parser.description or "").split())  # typer would keep the line ends
     run.__signature__ = inspect.Signature([_parameter(action) for action in actions])  # type: ignore[attr-defined]
     app.command(name, rich_help_panel=SERVE, epilog=parser.epilog)(run)
 

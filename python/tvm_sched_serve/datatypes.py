@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ DATATYPES = {
     "float64": "FP64",
 }  # fmt: skip
 """The protocol's name of each data type of an artifact."""
+_SMALL_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
@@ -30,10 +32,19 @@ class TensorType:
     dtype: str
     shape: tuple[int, ...]
 
-    @property
+    @cached_property
     def datatype(self) -> str:
         """The protocol's name of the data type; language models alone have ``bytes``, which is text."""
         return "BYTES" if self.dtype == "bytes" else DATATYPES[self.dtype]
+
+    @cached_property
+    def _numpy_dtype(self) -> np.dtype[Any]:
+        return numpy_dtype(self.dtype)
+
+    @cached_property
+    def _bytes(self) -> int:
+        """Bytes of a value, if no size differs between the plans."""
+        return math.prod(self.shape) * self._numpy_dtype.itemsize
 
     def check(self, datatype: str, shape: Sequence[int]) -> int:
         """Return the bytes of a value of that type and shape.
@@ -45,22 +56,29 @@ class TensorType:
         """
         if datatype != self.datatype:
             raise RequestError(f"input {self.name!r} is {datatype[:32]}; expected {self.datatype}")
+        if tuple(shape) == self.shape and -1 not in self.shape:
+            return self._bytes
         if len(shape) != len(self.shape) or not all(
             size == own if own >= 0 else 0 <= size < 1 << 40 for size, own in zip(shape, self.shape, strict=True)
         ):
             raise RequestError(f"input {self.name!r} has shape {list(shape)[:16]}; expected {list(self.shape)}")
-        return math.prod(shape) * numpy_dtype(self.dtype).itemsize
+        return math.prod(shape) * self._numpy_dtype.itemsize
 
     def of_bytes(self, content: memoryview, shape: Sequence[int]) -> Array:
-        """Return bytes as an array: a view if they are writable and aligned, else a copy."""
+        """Return bytes as an array: a view if they are writable and aligned, else a copy.
+
+        The executor aligns small arrays itself, which costs less.
+        """
         if self.dtype == "bool":  # a byte that is neither 0 nor 1 is no value that kernels know
             return np.frombuffer(content, np.uint8).reshape(shape) != 0
         flat = np.frombuffer(content, np.uint8)
+        if content.nbytes <= _SMALL_BYTES:
+            return (flat.copy() if content.readonly else flat).view(self._numpy_dtype).reshape(shape)
         if content.readonly or flat.ctypes.data % ALIGNMENT:
             copy = aligned_bytes(content.nbytes)
             copy[:] = flat
             flat = copy
-        return flat.view(numpy_dtype(self.dtype)).reshape(shape)
+        return flat.view(self._numpy_dtype).reshape(shape)
 
     def of_values(self, values: Any, shape: Sequence[int]) -> Array:
         """Return numbers of a JSON document or of gRPC's typed fields as an array; they may be nested.
@@ -70,7 +88,7 @@ class TensorType:
         RequestError
             They are no numbers of the type, or of another number.
         """
-        dtype = numpy_dtype(self.dtype)
+        dtype = self._numpy_dtype
         try:
             array = np.asarray(values)
             if array.size == 0:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tvm_sched.errors import InputError
 
@@ -65,8 +65,7 @@ class Statistics:
     """For each number of rows: executions and nanoseconds of joining, computing and splitting."""
 
 
-@dataclass(frozen=True)
-class Timing:
+class Timing(NamedTuple):
     """Nanoseconds of one request."""
 
     queue_ns: int
@@ -81,7 +80,7 @@ CANCELLED = 499
 """Status of a request whose client went."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Waiting:
     """A request in the queue, or in a run."""
 

@@ -7,10 +7,9 @@ import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
@@ -70,11 +69,10 @@ def messages() -> dict[str, Any]:
     return found
 
 
-@dataclass(frozen=True)
-class InferCall:
+class InferCall(NamedTuple):
     """A ``ModelInferRequest`` as it was read.
 
-    The raw contents are apart from the message, in which they would be copied twice.
+    Large raw contents are apart from the message, in which they would be copied twice.
     """
 
     message: Any
@@ -89,6 +87,9 @@ class InferCall:
         google.protobuf.message.DecodeError
         """
         kind = messages()["ModelInferRequest"]
+        if len(content) < _LARGE_BYTES:
+            message = kind.FromString(content)
+            return cls(message, message.raw_input_contents)
         parts, contents = [], []
         view, begin, at, fields = memoryview(content), 0, 0, 0
         try:
@@ -113,8 +114,7 @@ class InferCall:
         return cls(kind.FromString(b"".join(parts)), contents)
 
 
-@dataclass(frozen=True)
-class InferAnswer:
+class InferAnswer(NamedTuple):
     """A ``ModelInferResponse``, whose raw contents are apart from the message."""
 
     message: Any
@@ -133,6 +133,8 @@ class InferAnswer:
         return self.message
 
 
+_LARGE_BYTES = 64 << 10
+"""Smaller messages are read by Protobuf alone, which costs less."""
 _OF_LENGTH = 2
 """Protobuf's type of fields that begin with their length."""
 _LENGTH_BYTES = 10
@@ -184,7 +186,7 @@ class GrpcService:
             "ModelReady": (self._model_ready, False),
             "ServerMetadata": (self._server, False),
             "ModelMetadata": (self._model, False),
-            "ModelInfer": (self._answer, False),
+            "ModelInfer": (self._answer, None),  # which checks the token itself
             "ModelStatistics": (self._statistics, False),
             "RepositoryIndex": (self._index, False),
             "RepositoryModelLoad": (self._load, True),
@@ -210,20 +212,17 @@ class GrpcService:
         )
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
-    def _check(self, context: Any, administration: bool) -> None:
-        for name, value in context.invocation_metadata() or ():
-            if name == "authorization":
-                token = value if isinstance(value, bytes) else value.encode("utf-8", "replace")
-                break
-        else:
-            token = b""
-        self.access.check(token, administration=administration)
+    def _check(self, known: Mapping[str, str | bytes], administration: bool) -> None:
+        token = known.get("authorization", b"")
+        self.access.check(
+            token if isinstance(token, bytes) else token.encode("utf-8", "replace"), administration=administration
+        )
 
     def _guarded(self, act: Callable[[Any, Any], Awaitable[Any]], administration: bool | None, kind: Any) -> Any:
         async def checked(request: Any, context: Any) -> Any:
             try:
                 if administration is not None:
-                    self._check(context, administration)
+                    self._check(_metadata(context), administration)
                 answer = await act(request, context)
             except RequestError as error:
                 await _abort(context, error)
@@ -283,8 +282,9 @@ class GrpcService:
 
     async def _answer(self, call: InferCall, context: Any) -> InferAnswer:
         """Answer a request with one response."""
-        request = call.message
-        found = self._begin(request, context)
+        request, known = call.message, _metadata(context)
+        self._check(known, False)
+        found = self._begin(request, known)
         context.set_trailing_metadata(((_ID, found.id),))
         status = 200
         try:
@@ -303,8 +303,7 @@ class GrpcService:
         finally:
             self.recorder.request(found, status)
 
-    def _begin(self, request: Any, context: Any) -> RequestContext:
-        known = dict(context.invocation_metadata() or ())
+    def _begin(self, request: Any, known: Mapping[str, str | bytes]) -> RequestContext:
         name, parent = str(known.get(_ID, "")), str(known.get("traceparent", ""))
         found = RequestContext.of(name, parent, "grpc")
         if request.id and not name:
@@ -398,8 +397,9 @@ class GrpcService:
         places = asyncio.Semaphore(_STREAM_REQUESTS)
         writing = asyncio.Lock()
         tasks: set[asyncio.Task[None]] = set()
+        known = _metadata(context)
         try:
-            self._check(context, False)
+            self._check(known, False)
         except RequestError as error:
             await _abort(context, error)
 
@@ -409,7 +409,7 @@ class GrpcService:
 
         async def answer(call: InferCall) -> None:
             request = call.message
-            found, status = self._begin(request, context), 200
+            found, status = self._begin(request, known), 200
             try:
                 queue = self.repository.find(request.model_name, request.model_version)
                 if isinstance(queue, TextQueue):
@@ -441,6 +441,11 @@ class GrpcService:
                 task.cancel()
 
 
+def _metadata(context: Any) -> dict[str, str | bytes]:
+    """Return the metadata of a call; of a repeated name the first value."""
+    return dict(reversed(context.invocation_metadata() or ()))
+
+
 def _text_of(call: InferCall) -> str:
     """Return the text of the input ``text_input``: one element of type BYTES."""
     request = call.message
@@ -465,6 +470,8 @@ def _text_of(call: InferCall) -> str:
 
 def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters as plain values."""
+    if not parameters:
+        return {}
     return {
         name: getattr(value, value.WhichOneof("parameter_choice") or "bool_param") for name, value in parameters.items()
     }

@@ -27,7 +27,7 @@ EXTENSIONS = (
 _LARGEST = 1 << 62
 
 
-@dataclass
+@dataclass(slots=True)
 class GivenInput:
     """An input of a request: its bytes, or its numbers in ``values``, or a part of shared memory."""
 
@@ -39,7 +39,7 @@ class GivenInput:
     values: Any = None
 
 
-@dataclass
+@dataclass(slots=True)
 class WantedOutput:
     """An output that a request asks for."""
 
@@ -47,7 +47,7 @@ class WantedOutput:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass
+@dataclass(slots=True)
 class GivenRequest:
     """A request as it came."""
 
@@ -59,7 +59,7 @@ class GivenRequest:
     outputs: Sequence[WantedOutput]
 
 
-@dataclass
+@dataclass(slots=True)
 class Answer:
     """An output with its value, which is in shared memory already if ``region`` is given."""
 
@@ -69,7 +69,7 @@ class Answer:
     region: Region | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Result:
     """Answer to a request."""
 
@@ -150,7 +150,7 @@ def _bind(types: Sequence[TensorType], inputs: Sequence[GivenInput], memory: Sha
     """Return the arrays of all inputs in the model's order."""
     by_name = {each.name: each for each in inputs}
     known = [each.name for each in types]
-    if len(by_name) != len(inputs) or set(by_name) != set(known):
+    if len(by_name) != len(inputs) or by_name.keys() != set(known):
         names = ", ".join(each.name[:32] for each in inputs[:16])
         raise RequestError(f"the inputs are {names or 'none'}; expected {', '.join(known) or 'none'}, each once")
     arrays = []

@@ -13,14 +13,12 @@ class RecentRuns:
     """Tells from the seconds of the last runs whether the thread that receives requests should run them itself."""
 
     def __init__(self) -> None:
-        self._seconds: deque[float] = deque(maxlen=_RUNS)
+        self.short = False
+        """Whether all but two of the last 16 runs took less than 0.2 ms."""
+        self._long: deque[bool] = deque(maxlen=_RUNS)
 
     def note(self, seconds: float) -> None:
         """Add a run."""
-        self._seconds.append(seconds)
-
-    @property
-    def short(self) -> bool:
-        """Whether all but two of the last 16 runs took less than 0.2 ms."""
-        known = self._seconds.copy()  # other threads note runs
-        return len(known) == _RUNS and sorted(known)[-1 - _OUTLIERS] < SHORT_SECONDS
+        self._long.append(seconds >= SHORT_SECONDS)
+        known = self._long.copy()  # other threads note runs
+        self.short = len(known) == _RUNS and sum(known) <= _OUTLIERS

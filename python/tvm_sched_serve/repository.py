@@ -30,6 +30,8 @@ OnChange = Callable[[Queue, bool], None]
 """Called with a queue that was opened (True) or closed (False)."""
 MODEL_FILE = "model.so"
 """Name of the artifact in the folder of a version."""
+PIPELINE_FILE = "manifest.json"
+"""In the folder of a pipeline artifact; its module is not imported, which takes as long as all else."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,10 @@ class Models(ABC):
         """
         queue = self._served.get(name, {}).get(version) if version else self._latest.get(name)
         if queue is None:
-            raise NotFound(f"there is no model {name[:128]!r}" + (f" version {version[:16]!r}" if version else ""))
+            of_version = f" version {version[:16]!r}" if version else ""
+            if name in self._asleep:
+                raise NotFound(f"model {name!r}{of_version} sleeps; load it to wake it")
+            raise NotFound(f"there is no model {name[:128]!r}{of_version}")
         return queue
 
     def has(self, name: str, version: str = "") -> bool:
@@ -219,6 +224,14 @@ class Models(ABC):
             for queue in old.values():
                 self._in_background(self._close(queue))
             LOG.info("model %s: serving versions %s", name, ", ".join(loaded))
+            for queue in loaded.values():
+                if isinstance(queue, ExecutionQueue) and queue.options.batch_delay is not None and not queue.joins:
+                    LOG.warning(
+                        "model %s version %s: requests are not joined: the artifact holds batches of one size "
+                        "(compile --shape n={1,4,16})",
+                        name,
+                        queue.model.version,
+                    )
 
     def _lock(self, name: str) -> asyncio.Lock:
         return self._locks.setdefault(name, asyncio.Lock())
@@ -282,6 +295,8 @@ class Repository(Models):
         """Of the files of each version, before they were loaded."""
         if not root.exists():
             raise InputError(f"{root}: there is no such artifact or folder")
+        if (root / PIPELINE_FILE).exists():
+            raise InputError(f"{root}: is a pipeline, which another command serves: tvm-sched gateway {root}")
         if not self.names():
             raise InputError(
                 f"{root}: holds no artifact; expected NAME.so or NAME/VERSION/{MODEL_FILE}, with names of letters, digits, "

@@ -31,6 +31,8 @@ def _export(options: argparse.Namespace) -> None:
         return
     for model in written:
         batch = f", batches up to {model.max_batch_size}" if model.max_batch_size else ""
+        if delay is not None and not model.max_batch_size:
+            batch = "; requests are not joined: the artifact holds batches of one size (compile --shape n={1,4,16})"
         print(f"{options.output / model.name}: versions {', '.join(model.versions)}{batch}")
 
 

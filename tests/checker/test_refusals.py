@@ -7,9 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from checker.cases import Files, bus_problem, fan, files_of, placed
-from tvm_sched.bounds.schedule_evidence import evidence
-from tvm_sched.errors import InputError
+from checker.cases import bus_problem, fan, files_of, placed
 from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Request, Scenario, Tensor, Workload
 from tvm_sched.schedule import requests_of
 from tvm_sched.schedulers import solve
@@ -78,7 +76,7 @@ def of_another_problem(problem, change):
 @pytest.mark.parametrize("memory", [float("nan"), float("inf"), 1e6, -1, True, None])
 def test_memory_that_nothing_exceeds_is_refused(folder, memory):
     files = of_another_problem(fan(10), lambda problem: problem["topology"]["devices"][0].update(memory=memory))
-    with pytest.raises(Refused, match="an integer from 0"):
+    with pytest.raises(Refused, match=r"an integer from 0|is no number of JSON"):
         files.check(folder)
 
 
@@ -141,20 +139,6 @@ def test_a_lemma_about_the_places_of_too_many_operators_is_refused(folder):
         {"rule": "path", "ns": 200},
     ]
     with pytest.raises(Refused, match="at most 100"):
-        files.check(folder)
-
-
-def test_operators_that_run_together_are_not_covered(folder):
-    problem = fan(10)
-    concurrent = json.loads(problem.to_json())
-    concurrent["costs"]["concurrency"] = {"utilisation": [[[0.5], [0.5]]] * 4}
-    both = Problem.from_json(json.dumps(concurrent))
-    with pytest.raises(InputError, match=r"costs\.concurrency"):
-        evidence(both)
-    schedule = msgspec.structs.replace(solve(problem, method="single"), problem=both.digest)
-    files = Files(both.to_json(), json.loads(schedule.to_json()), json.loads(evidence(problem).to_json()))
-    files.evidence["problem"] = both.digest
-    with pytest.raises(Refused, match=r"costs\.concurrency"):
         files.check(folder)
 
 
@@ -230,7 +214,7 @@ def short_of_memory(files):
         (lambda files: files.schedule["placements"].reverse(), "deadlock"),
         (short_of_memory, "holds 15. bytes"),
         (lambda files: files.schedule["placements"][0].update(direct_host_access=True), "has one host_read of its own"),
-        (in_a_stage, "is in a stage"),
+        (in_a_stage, "costs.concurrency is missing"),
         (where_it_cannot_run, "cannot run on"),
         (an_activation_from_host_memory, "no route, or no source"),
         (a_copy_that_nothing_carries, "no route, or no source"),

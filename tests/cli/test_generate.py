@@ -87,6 +87,23 @@ def test_wrong_prompts_are_told(artifact, arguments, message):
     assert message in " ".join(result.stderr.split())
 
 
+def test_a_pipeline_is_two_artifacts_that_the_cache_keeps(run, fails, folder, artifact, tmp_path, monkeypatch):
+    monkeypatch.delenv("TVM_SCHED_NO_CACHE")
+    monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path / "cache"))
+    options = ("--generate", "-t", "cpu2", "--context", 96, "--pieces", "8,32", "--sequences", 2, "--costs", "roofline")
+    prompts = ("Once upon", "a", "time", "--max-tokens", 6, "--temperature", 0, "--json")
+    expected = [text["tokens"] for text in run("generate", artifact, *prompts).json["texts"]]
+    for name in ("first", "kept"):
+        output = tmp_path / f"{name}.so"
+        compiled = run("compile", folder, *options, "--stages", 2, "--parameters", "external", "-o", output)
+        assert ("taken from the cache" in compiled.stderr) == (name == "kept")
+        files = [f"{name}.safetensors", f"{name}.so", f"{name}.stage1.safetensors", f"{name}.stage1.so"]
+        assert sorted(file.name for file in tmp_path.glob(f"{name}*")) == files
+        assert [text["tokens"] for text in run("generate", output, *prompts).json["texts"]] == expected
+    message = fails(2, "compile", folder, *options, "--stages", 2, "--decode-on", "cpu0", "-o", output)
+    assert "a pipeline's stages have devices of their own" in message
+
+
 def test_prompts_and_decode_steps_on_different_devices(run, fails, folder, artifact, tmp_path):
     options = ("--generate", "-t", "cpu2", "--context", 96, "--pieces", "8,32", "--costs", "roofline", "--no-cache")
     apart = tmp_path / "apart.so"

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -208,9 +209,11 @@ from tvm_sched.cli import staying_process
 
 def main():
     kind = sys.argv[1]
-    if kind == "interrupted":
-        os._exit(signal.sigwait({signal.SIGINT}))
-    os._exit(int(kind))
+    log = os.open("log", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+    os.write(log, b"+")
+    status = signal.sigwait({signal.SIGINT}) if kind == "interrupted" else int(kind)
+    os.write(log, b"-")
+    os._exit(status)
 
 def fork(real=os.fork):
     if os.path.exists("no-process"):
@@ -307,12 +310,17 @@ def test_callers_wait_where_open_files_are_scarce(tmp_path):
     try:
         two = [made.ask("interrupted") for _ in range(2)]
         assert [each.recv(64) for each in two] == [STARTED] * 2
+        log = tmp_path / "log"
+        while not log.exists() or log.read_text() != "++":  # both run
+            time.sleep(0.001)
         further = [made.ask("3") for _ in range(40)]
-        assert len(made.children()) == 2
         for each in two:
             each.sendall(bytes([signal.SIGINT]))
             assert STARTED + answer(each) == ended_with(signal.SIGINT)
         assert [answer(each) for each in further] == [ended_with(3)] * 40
+        done = log.read_text()
+        assert done.count("+") == 42
+        assert max(done[:end].count("+") - done[:end].count("-") for end in range(len(done))) == 2
     finally:
         made.process.kill()
         made.process.wait()

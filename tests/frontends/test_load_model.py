@@ -46,6 +46,17 @@ def test_a_folder_of_onnx_runtime_genai(tmp_path):
     assert model.inputs == {"x": ((5, 4), "float32")}
 
 
+def test_heads_of_a_folder_of_onnx_runtime_genai_have_its_size(tmp_path):
+    value = onnx.helper.make_tensor_value_info("past.0.key", onnx.TensorProto.FLOAT, ["batch", 2, "past", "head"])
+    result = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", 2, "past", "head"])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["past.0.key"], ["y"])], "g", [value], [result])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)]), tmp_path / "d.onnx")
+    names = '{"past_key_names": "past.%d.key", "past_value_names": "past.%d.value"}'
+    config = f'{{"model": {{"decoder": {{"filename": "d.onnx", "head_size": 8, "inputs": {names}}}}}}}'
+    (tmp_path / "genai_config.json").write_text(config)
+    assert load_model(tmp_path, {"batch": 1, "past": 3}).inputs == {"past.0.key": ((1, 2, 3, 8), "float32")}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -216,8 +227,19 @@ def test_a_torch_program_keeps_its_ranges_and_takes_tensors():
     assert load_model(program, {"x": (64, 3)}).inputs["x"] == ((64, 3), "float32")
     with pytest.raises(ModelError, match="dimension 0 is given as 65; the program was exported for 2 to 64"):
         load_model(program, {"x": (65, 3)})
-    with pytest.raises(ModelError, match=r"input 'factor' is not a tensor \(3\)"):
-        load_model(cases.scaled_batches(3), {"x": (4, 3)})
+
+
+def test_arguments_of_a_torch_program_that_are_no_tensors():
+    torch = pytest.importorskip("torch")
+    assert load_model(cases.scaled_batches(3), {"x": (4, 3)}).inputs == {"x": ((4, 3), "float32")}
+
+    class Scale(torch.nn.Module):
+        def forward(self, x, by):
+            return x * by
+
+    program = torch.export.export(Scale(), (torch.ones(3), 3), dynamic_shapes=({}, torch.export.Dim.DYNAMIC))
+    with pytest.raises(ModelError, match=r"input 'by' is a number that torch\.export left open; export .* fixed"):
+        load_model(program)
 
 
 def test_a_torch_program_that_writes_to_its_buffers_says_so():

@@ -187,6 +187,12 @@ def test_rows_that_no_batch_holds(blocking):
     asyncio.run(work())
 
 
+def seem(queue, seconds):
+    """Let the last runs seem to have taken some seconds."""
+    for _ in range(20):
+        queue._recent.note(seconds)
+
+
 def test_short_runs_need_no_other_thread(blocking):
     """After some short runs they are made in the caller's thread, and after a long one in another again."""
     made = blocking()
@@ -200,18 +206,18 @@ def test_short_runs_need_no_other_thread(blocking):
         x = np.ones((1, 3), np.float32)
         for number in range(20):
             if number == 10:
-                queue._recent._seconds.extend([1e-5] * 20)  # on a busy machine they may have taken longer
+                seem(queue, 1e-5)  # on a busy machine they may have taken longer
             np.testing.assert_array_equal((await queue.submit([x + number]))[0], x + number)
             if number == 10:
                 assert threads[-1] is threading.current_thread()
         assert threads[0] is not threading.current_thread()
-        queue._recent._seconds.extend([1e-3] * 20)
+        seem(queue, 1e-3)
         assert not queue.runs_at_once
         await asyncio.gather(*(queue.submit([x]) for _ in range(5)))
         assert threads[-1] is not threading.current_thread()
         assert (queue.waiting, queue.running, queue.statistics.successes) == (0, 0, 25)
         made.module.run = lambda *arrays: (_ for _ in ()).throw(ExecutionError("no memory"))
-        queue._recent._seconds.extend([1e-5] * 20)
+        seem(queue, 1e-5)
         assert queue.runs_at_once
         with pytest.raises(Failed):
             await queue.submit([x])
@@ -263,7 +269,7 @@ def test_a_short_run_waits_for_the_one_under_way(blocking):
 
     async def work():
         queue, first = await busy_queue(made)
-        queue._recent._seconds.extend([1e-5] * 20)
+        seem(queue, 1e-5)
         tasks = [asyncio.create_task(queue.submit(row(n))) for n in (1, 2)]
         await until(lambda: queue.waiting == 2)
         assert len(made.module.batches) == 1

@@ -233,7 +233,8 @@ def test_a_sleeping_model_wakes_at_its_load(start, artifacts, tmp_path):
     np.testing.assert_array_equal(answer(), expected(x, 1))
     body = json.dumps({"parameters": {"sleep": True}}).encode()
     assert post(server.administration, f"{model}/unload", body)[0] == 200
-    assert infer()[0] == 404
+    status, _, document = infer()
+    assert (status, document) == (404, {"error": "model 'resting' sleeps; load it to wake it"})
     _, _, document = post(server.administration, "/v2/repository/index", b"{}")
     assert [(entry["state"], entry["reason"]) for entry in document] == [("UNAVAILABLE", "asleep")]
     assert post(server.administration, f"{model}/load")[0] == 200

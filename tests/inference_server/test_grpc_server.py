@@ -7,7 +7,14 @@ import pytest
 
 pytest.importorskip("grpc")
 
+from tvm_sched_serve import grpc_server
 from tvm_sched_serve.grpc_server import InferAnswer, InferCall, _length, messages
+
+
+@pytest.fixture
+def any_size(monkeypatch):
+    """Small messages are read like large ones."""
+    monkeypatch.setattr(grpc_server, "_LARGE_BYTES", 0)
 
 
 def request(contents, **fields):
@@ -29,6 +36,7 @@ def test_classes_of_messages_within_messages_stay():
 
 
 @pytest.mark.parametrize("sizes", [(), (0,), (127, 128), (16_383, 16_384, 5), (3_000_000,)])
+@pytest.mark.usefixtures("any_size")
 def test_raw_contents_are_read_beside_the_message(sizes):
     contents = [bytes([k % 251]) * size for k, size in enumerate(sizes, 1)]
     made = request(contents, id="seven")
@@ -38,6 +46,13 @@ def test_raw_contents_are_read_beside_the_message(sizes):
     assert call.message == made
 
 
+def test_a_small_message_is_read_by_protobuf():
+    made = request([b"1234", b""])
+    call = InferCall.of(made.SerializeToString())
+    assert (call.message, list(call.contents)) == (made, [b"1234", b""])
+
+
+@pytest.mark.usefixtures("any_size")
 def test_a_message_with_other_fields_is_read_by_protobuf():
     made = request([b"1234"])
     call = InferCall.of(made.SerializeToString() + bytes([15 << 3, 7]))  # a number that the protocol does not know
@@ -45,6 +60,7 @@ def test_a_message_with_other_fields_is_read_by_protobuf():
     assert call.message.model_name == "m"
 
 
+@pytest.mark.usefixtures("any_size")
 def test_what_is_no_message_is_refused():
     from google.protobuf.message import DecodeError
 
@@ -83,6 +99,7 @@ def test_a_length_without_end_is_given_up_after_ten_bytes():
     assert read == list(range(1, 11))
 
 
+@pytest.mark.usefixtures("any_size")
 def test_a_message_of_many_fields_is_read_by_protobuf():
     """A view of each of its contents would take 240 times the message's size."""
     for count, kind in ((255, memoryview), (257, bytes)):

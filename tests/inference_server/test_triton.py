@@ -1,5 +1,6 @@
 """`tvm-sched export-triton`: configuration, the model of the Python backend, and a server of NVIDIA's."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -21,6 +22,8 @@ from tvm_sched._library import library_path
 from tvm_sched.errors import InputError
 from tvm_sched_serve import triton_export
 from tvm_sched_serve.datatypes import TensorType
+from tvm_sched_serve.execution_queue import QueueOptions
+from tvm_sched_serve.repository import Repository
 from tvm_sched_serve.served_model import ServedModel
 from tvm_sched_serve.triton_command import main
 from tvm_sched_serve.triton_export import TritonOptions, configuration, export_triton
@@ -40,6 +43,17 @@ def test_command_writes_a_repository_and_replaces_it_as_a_whole(repository, tmp_
     }  # fmt: skip
     assert sorted(entry.name for entry in (output / "small").iterdir()) == ["1", "config.pbtxt"]
     assert sorted(entry.name for entry in output.iterdir()) == ["small", "versioned"]
+
+
+def test_an_artifact_without_batches_says_that_requests_are_not_joined(
+    artifacts, tmp_path, capsys, caplog, monkeypatch
+):
+    monkeypatch.setattr(ServedModel, "batch_sizes", ())
+    artifact = artifacts / "by1.so"
+    assert main([str(artifact), "-o", str(tmp_path), "--batch-delay", "2"]) == 0
+    assert "by1: versions 1; requests are not joined" in capsys.readouterr().out
+    asyncio.run(Repository(artifact, QueueOptions(batch_delay=0.002)).load_all())
+    assert "model by1 version 1: requests are not joined" in caplog.text
 
 
 def test_configuration_has_batches_and_instances_of_the_artifact():

@@ -123,11 +123,15 @@ def test_a_message_goes_through_the_chat_template(generator):
         ([1] * 64, {}, "the prompt has 64 tokens, and .*model.so was compiled for a context of 64"),
         ([259], {}, "the token 259; 0 to 258 are known"),
         ([1], {"max_tokens": 0}, "max_tokens is 0"),
+        ("ab\udcff", {}, "bytes that are no UTF-8 text, the first as character 3"),
     ],
 )
 def test_wrong_prompts_are_refused(generator, prompt, options, message):
     with pytest.raises(InputError, match=message):
         generator.start(prompt, **options)
+    with pytest.raises(InputError, match=message):
+        generator.generate([PROMPT[:5], prompt], **options)
+    assert generator.step() == [], "no text is left behind"
 
 
 def test_other_artifacts_are_refused(tmp_path, artifact, monkeypatch):
@@ -136,9 +140,9 @@ def test_other_artifacts_are_refused(tmp_path, artifact, monkeypatch):
     module = load(artifact)
     about = module.info()
     monkeypatch.setattr(
-        type(module), "info", lambda self: {**about, "generation": {**about["generation"], "version": 2}}
+        type(module), "info", lambda self: {**about, "generation": {**about["generation"], "version": 3}}
     )
-    with pytest.raises(InputError, match="version 2, and 1 is known here"):
+    with pytest.raises(InputError, match="version 3, and 2 is known here"):
         Generator(module)
     monkeypatch.setattr(type(module), "info", lambda self: {"plans": about["plans"]})
     with pytest.raises(InputError, match="compiled without --generate"):

@@ -26,6 +26,7 @@ def drawn(sampling, count=4000):
         (Sampling(1.0, top_k=1, seed=1), [0, 1, 0, 0, 0]),
         (Sampling(1.0, top_p=1e-9, seed=1), [0, 1, 0, 0, 0]),
         (Sampling(0.0), [0, 1, 0, 0, 0]),
+        (Sampling(1e-320, seed=1), [0, 1, 0, 0, 0]),
     ],
 )
 def test_tokens_are_drawn_with_their_probabilities(sampling, expected):

@@ -78,6 +78,7 @@ class Cluster:
 
     def __init__(self):
         self.stages, self.ended, self.started_again = {}, [], False
+        self.abandoned, self.ended_alone = set(), []
 
     def start(self, generation, addend=1):
         self.stages[generation.number] = [Stage(generation, number, addend) for number in (0, 1)]
@@ -137,6 +138,8 @@ def cluster(monkeypatch):
     monkeypatch.setattr(ingress, "_started_again", lambda: made.started_again)
     monkeypatch.setattr(ingress, "store_generation", lambda _: None)
     monkeypatch.setattr(ingress, "end_generations_before", lambda name, number: made.ended.append(number))
+    monkeypatch.setattr(ingress, "abandoned_generations", lambda name, number: made.abandoned)
+    monkeypatch.setattr(ingress, "end_generation", lambda name, number: made.ended_alone.append(number))
     monkeypatch.setattr(ingress.ray.util, "get_node_ip_address", lambda: "127.0.0.1")
     yield made
     for stages in made.stages.values():

@@ -1,6 +1,7 @@
 """Gateways over stages of this process, without a cluster: what they do when stages, the ingress or the generation go."""
 
 import asyncio
+import contextlib
 import math
 import os
 import socket
@@ -58,17 +59,43 @@ class Entry:
             raise ServingError("not there")
         return self.endpoint
 
-    async def gateway(self):
-        pipeline = DeployedPipeline("d", None)
-        pipeline.followed = FollowedDeployment("d", self.look_up)
-        models = GatewayModels([pipeline], lambda queue, opened: self.changes.append((queue.model.version, opened)))
+    async def gateway(self, change=None):
+        self.pipeline = DeployedPipeline("d", None)
+        self.pipeline.followed = FollowedDeployment("d", self.look_up)
+        models = GatewayModels([self.pipeline], change or self.note)
         await models.load_all()
-        return models, pipeline
+        return models
 
-    async def close(self, models, pipeline):
+    def note(self, queue, opened):
+        self.changes.append((queue.model.version, opened))
+
+    async def close(self, models):
         await models.drain()
-        await pipeline.followed.close()
+        await self.pipeline.followed.close()
         await self.ingress.entry.close()
+
+    async def held(self, stage, asked):
+        """Return a request when it is in a stage, which goes on as soon as it is let."""
+        self.stages[stage].go.clear()
+        request = asyncio.ensure_future(asked)
+        await asyncio.to_thread(self.stages[stage].begun.acquire)
+        return request
+
+    def second(self):
+        """A second generation, whose stages are there."""
+        made = generation(2)
+        self.cluster.start(made, addend=10)
+        return made
+
+
+@contextlib.asynccontextmanager
+async def followed(cluster, **options):  # noqa: F811
+    """An ingress, and the models of a gateway before it."""
+    entry = Entry(cluster, **options)
+    await entry.start()
+    models = await entry.gateway()
+    yield entry, models
+    await entry.close(models)
 
 
 def ask(models, value):
@@ -77,63 +104,51 @@ def ask(models, value):
 
 def test_values_pass_and_a_request_that_ends_its_stage_twice_is_refused_alone(cluster):  # noqa: F811
     async def act():
-        entry = Entry(cluster)
-        await entry.start()
-        models, pipeline = await entry.gateway()
-        calls = [ask(models, k) for k in (1, POISON, 2, 3)]
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        refused = results.pop(1)
-        assert isinstance(refused, Refused)
-        assert refused.status == 422
-        assert [float(outputs[0][0]) for outputs in results] == [3, 4, 5]
-        assert entry.stages[0].ran.count(POISON) == 2
-        assert models.index()[0].state == "READY"
-        await entry.close(models, pipeline)
+        async with followed(cluster) as (entry, models):
+            calls = [ask(models, k) for k in (1, POISON, 2, 3)]
+            results = await asyncio.gather(*calls, return_exceptions=True)
+            refused = results.pop(1)
+            assert isinstance(refused, Refused)
+            assert refused.status == 422
+            assert [float(outputs[0][0]) for outputs in results] == [3, 4, 5]
+            assert entry.stages[0].ran.count(POISON) == 2
+            assert models.index()[0].state == "READY"
 
     run(act())
 
 
 def test_without_the_ingress_requests_go_on_and_the_next_one_is_found(cluster):  # noqa: F811
     async def act():
-        entry = Entry(cluster)
-        await entry.start()
-        models, pipeline = await entry.gateway()
-        await ask(models, 1)
-        entry.end()
-        await pipeline.followed._channel.ended.wait()
-        assert float((await ask(models, 2))[0][0]) == 4
-        entry.stages[0].cut()  # and the stage is found where it was
-        assert float((await ask(models, 3))[0][0]) == 5
-        await entry.start()
-        while not entry.ingress.followers:
-            await asyncio.sleep(0.001)
-        assert float((await ask(models, 4))[0][0]) == 6
-        assert entry.changes == [("1", True)]
-        await entry.close(models, pipeline)
+        async with followed(cluster) as (entry, models):
+            await ask(models, 1)
+            entry.end()
+            await entry.pipeline.followed._channel.ended.wait()
+            assert float((await ask(models, 2))[0][0]) == 4
+            entry.stages[0].cut()  # and the stage is found where it was
+            assert float((await ask(models, 3))[0][0]) == 5
+            await entry.start()
+            while not entry.ingress.followers:
+                await asyncio.sleep(0.001)
+            assert float((await ask(models, 4))[0][0]) == 6
+            assert entry.changes == [("1", True)]
 
     run(act())
 
 
 def test_a_gateway_switches_with_a_rollout_which_waits_for_its_requests(cluster):  # noqa: F811
     async def act():
-        entry = Entry(cluster)
-        await entry.start()
-        models, pipeline = await entry.gateway()
-        entry.stages[1].go.clear()
-        old = asyncio.ensure_future(ask(models, 1))
-        await asyncio.to_thread(entry.stages[1].begun.acquire)
-        second = generation(2)
-        cluster.start(second, addend=10)
-        switch = asyncio.ensure_future(entry.ingress.switch(second))
-        while models.find("d").model.version != "2":
-            await asyncio.sleep(0.001)
-        assert float((await ask(models, 1))[0][0]) == 21
-        assert not switch.done()
-        entry.stages[1].go.set()
-        assert float((await old)[0][0]) == 3
-        await switch
-        assert entry.changes == [("1", True), ("2", True), ("1", False)]
-        await entry.close(models, pipeline)
+        async with followed(cluster) as (entry, models):
+            old = await entry.held(1, ask(models, 1))
+            second = entry.second()
+            switch = asyncio.ensure_future(entry.ingress.switch(second))
+            while models.find("d").model.version != "2":
+                await asyncio.sleep(0.001)
+            assert float((await ask(models, 1))[0][0]) == 21
+            assert not switch.done()
+            entry.stages[1].go.set()
+            assert float((await old)[0][0]) == 3
+            await switch
+            assert entry.changes == [("1", True), ("2", True), ("1", False)]
 
     run(act())
 
@@ -144,24 +159,20 @@ def test_a_switch_that_fails_is_tried_again_while_the_old_generation_serves(clus
     served = []
 
     async def act():
-        entry = Entry(cluster)
-        await entry.start()
-        models, pipeline = await entry.gateway()
-        open_now = pipeline.open
+        async with followed(cluster) as (entry, models):
+            open_now = entry.pipeline.open
 
-        async def fail_first(previous):
-            for failure in failures:
-                served.append(float((await ask(models, 1))[0][0]))
-                raise failure
-            return await open_now(previous)
+            async def fail_first(previous):
+                for failure in failures:
+                    served.append(float((await ask(models, 1))[0][0]))
+                    raise failure
+                return await open_now(previous)
 
-        pipeline.open = fail_first
-        second = generation(2)
-        cluster.start(second, addend=10)
-        await entry.ingress.switch(second)  # it waits for the gateway
-        assert models.index()[-1].state == "READY"
-        assert float((await ask(models, 1))[0][0]) == 21
-        await entry.close(models, pipeline)
+            entry.pipeline.open = fail_first
+            second = entry.second()
+            await entry.ingress.switch(second)  # it waits for the gateway
+            assert models.index()[-1].state == "READY"
+            assert float((await ask(models, 1))[0][0]) == 21
         assert all(task.done() for task in models._switches.values())
 
     run(act())
@@ -173,34 +184,63 @@ def test_old_stages_stay_until_the_gateway_that_needs_them_has_switched(cluster)
     """Also after the time limit of who rolled out, who is told which gateway it is, and with another ingress."""
 
     async def act():
-        entry = Entry(cluster)
-        await entry.start()
-        models, pipeline = await entry.gateway()
-        entry.stages[1].go.clear()
-        old = asyncio.ensure_future(ask(models, 1))
-        await asyncio.to_thread(entry.stages[1].begun.acquire)
-        second = generation(2)
-        cluster.start(second, addend=10)
-        me = f"the gateway on {socket.gethostname()}, process {os.getpid()} may have requests of them"
-        assert await entry.ingress.switch(second, 0.01) == [me]
-        assert float((await ask(models, 1))[0][0]) == 21
-        entry.end()
-        await pipeline.followed._channel.ended.wait()
-        entry.first = second  # what the next ingress finds stored
-        await entry.start()
-        again = "the ingress was started again, and gateways may not have found it yet"
-        assert (await entry.ingress.switch(second, 0.0))[-1] == again
-        assert cluster.ended == []
-        while not entry.ingress.followers:
-            await asyncio.sleep(0.001)
-        entry.ingress.complete.set()  # as it is after RECONNECTION_SECONDS
-        assert await entry.ingress.switch(second, 0.01) == [me]
-        assert cluster.ended == []
-        entry.stages[1].go.set()
-        assert float((await old)[0][0]) == 3
-        assert await entry.ingress.switch(second) == []
-        assert cluster.ended[-1] == 2
-        await entry.close(models, pipeline)
+        async with followed(cluster) as (entry, models):
+            old = await entry.held(1, ask(models, 1))
+            second = entry.second()
+            me = f"the gateway on {socket.gethostname()}, process {os.getpid()} may have requests of them"
+            assert await entry.ingress.switch(second, 0.01) == [me]
+            assert float((await ask(models, 1))[0][0]) == 21
+            entry.end()
+            await entry.pipeline.followed._channel.ended.wait()
+            entry.first = second  # what the next ingress finds stored
+            await entry.start()
+            again = "the ingress was started again, and gateways may not have found it yet"
+            assert (await entry.ingress.switch(second, 0.0))[-1] == again
+            assert cluster.ended == []
+            while not entry.ingress.followers:
+                await asyncio.sleep(0.001)
+            entry.ingress.complete.set()  # as it is after RECONNECTION_SECONDS
+            assert await entry.ingress.switch(second, 0.01) == [me]
+            assert cluster.ended == []
+            entry.stages[1].go.set()
+            assert float((await old)[0][0]) == 3
+            assert await entry.ingress.switch(second) == []
+            assert cluster.ended[-1] == 2
+
+    run(act())
+
+
+def test_an_ingress_that_is_started_again_finds_the_stages_of_a_gateway_that_cannot_switch(cluster, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(gateway_models, "PAUSES", (1e6,))
+
+    async def act():
+        async with followed(cluster) as (entry, models):
+            await ask(models, 1)
+            open_now, refused = entry.pipeline.open, asyncio.Event()
+
+            async def refuse(previous):
+                refused.set()
+                raise ServingError("no memory")
+
+            entry.pipeline.open = refuse
+            entry.end()
+            entry.first = entry.second()  # what the next ingress finds stored
+            await entry.start()
+            await refused.wait()
+            entry.stages[0].cut()
+            assert float((await ask(models, 1))[0][0]) == 3
+            with pytest.raises(ServingError, match="generation 3 is not served; generation 2 is"):
+                await entry.pipeline.followed.ask("find", "3 0 0")
+            entry.pipeline.open = open_now
+            entry.pipeline.changed()
+            while models.find("d").model.version != "2":
+                await asyncio.sleep(0.001)
+            assert float((await ask(models, 1))[0][0]) == 21
+            del cluster.stages[1]
+            entry.ingress.complete.set()
+            await entry.ingress.retiring
+            with pytest.raises(ServingError, match="generation 1 is not served; generation 2 is"):
+                await entry.pipeline.followed.ask("find", "1 0 0")
 
     run(act())
 
@@ -223,15 +263,40 @@ def test_an_ingress_that_is_started_again_ends_earlier_generations_though_nobody
     run(act())
 
 
+def test_stages_that_nobody_hands_over_end_and_those_that_arrive_stay(cluster, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(ingress, "_ABANDONED_SECONDS", 0.0)
+
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        second, arrived = entry.second(), asyncio.Event()
+        directory = cluster.directory(second)
+        monkeypatch.setattr(ingress, "RayDirectory", lambda _: directory)
+
+        async def ping(stage, replica):
+            await arrived.wait()
+
+        directory.ping = ping
+        switch = asyncio.ensure_future(entry.ingress.switch(second))
+        while not entry.ingress.arriving:
+            await asyncio.sleep(0)
+        cluster.abandoned = {2, 3}  # the command that hands over the second has just ended
+        while len(cluster.ended_alone) < 3:
+            await asyncio.sleep(0.001)
+        assert set(cluster.ended_alone) == {3}
+        arrived.set()
+        assert await switch == []
+        await entry.ingress.entry.close()
+
+    run(act())
+
+
 def test_a_switch_that_waits_for_a_client_says_so(cluster):  # noqa: F811
     async def act():
         entry = Entry(cluster)
         await entry.start()
-        entry.stages[1].go.clear()
-        old = asyncio.ensure_future(entry.ingress.run(x(1)))
-        await asyncio.to_thread(entry.stages[1].begun.acquire)
-        second = generation(2)
-        cluster.start(second)
+        old = await entry.held(1, entry.ingress.run(x(1)))
+        second = entry.second()
         assert await entry.ingress.switch(second, 0.0) == ["clients in Python have requests of them"]
         entry.stages[1].go.set()
         assert float((await old)[0][0]) == 3
@@ -244,49 +309,43 @@ def test_a_switch_that_waits_for_a_client_says_so(cluster):  # noqa: F811
 
 def test_what_a_gateway_says_of_an_earlier_switch_takes_nothing_back(cluster):  # noqa: F811
     async def act():
-        entry = Entry(cluster)
-        await entry.start()
-        models, pipeline = await entry.gateway()
-        cluster.start(generation(2))
-        assert await entry.ingress.switch(generation(2)) == []
-        (follower,) = entry.ingress.followers.values()
-        await entry.ingress._switched(entry.channels[-1], 1)
-        assert follower.generation == 2
-        await entry.close(models, pipeline)
+        async with followed(cluster) as (entry, _):
+            cluster.start(generation(2))
+            assert await entry.ingress.switch(generation(2)) == []
+            (follower,) = entry.ingress.followers.values()
+            await entry.ingress._switched(entry.channels[-1], 1)
+            assert follower.generation == 2
 
     run(act())
 
 
 def test_a_switch_that_fails_gives_way_to_the_next_generation_and_to_the_end(cluster, monkeypatch):  # noqa: F811
     async def act():
-        entry = Entry(cluster)
-        await entry.start()
-        models, pipeline = await entry.gateway()
-        open_now, asked = pipeline.open, []
+        async with followed(cluster) as (entry, models):
+            open_now, asked = entry.pipeline.open, []
 
-        async def refuse_the_second(previous):
-            asked.append(pipeline.version)
-            if pipeline.version != "3":
-                raise ServingError("no memory")
-            return await open_now(previous)
+            async def refuse_the_second(previous):
+                asked.append(entry.pipeline.version)
+                if entry.pipeline.version != "3":
+                    raise ServingError("no memory")
+                return await open_now(previous)
 
-        pipeline.open = refuse_the_second
-        for number in (2, 3):
-            cluster.start(generation(number), addend=10 * number)
-            switch = asyncio.ensure_future(entry.ingress.switch(generation(number)))
-            while len(asked) < number - 1:
+            entry.pipeline.open = refuse_the_second
+            for number in (2, 3):
+                cluster.start(generation(number), addend=10 * number)
+                switch = asyncio.ensure_future(entry.ingress.switch(generation(number)))
+                while len(asked) < number - 1:
+                    await asyncio.sleep(0)
+            await switch
+            assert asked == ["2", "3"]  # the second is not tried again: its pause would be longer than this test
+            assert float((await ask(models, 1))[0][0]) == 61
+            entry.pipeline.changed()
+            while len(asked) < 3:
                 await asyncio.sleep(0)
-        await switch
-        assert asked == ["2", "3"]  # the second is not tried again: its pause would be longer than this test
-        assert float((await ask(models, 1))[0][0]) == 61
-        pipeline.changed()
-        while len(asked) < 3:
-            await asyncio.sleep(0)
-        last = models._switches["d"]
-        await models.drain()
-        pipeline.changed()  # a gateway that drains switches no more
-        assert models._switches["d"] is last
-        await entry.close(models, pipeline)
+            last = models._switches["d"]
+            await models.drain()
+            entry.pipeline.changed()  # a gateway that drains switches no more
+            assert models._switches["d"] is last
 
     monkeypatch.setattr(gateway_models, "PAUSES", (1e6,))
     run(act())
@@ -294,19 +353,14 @@ def test_a_switch_that_fails_gives_way_to_the_next_generation_and_to_the_end(clu
 
 def test_without_places_to_wait_a_request_is_answered_or_refused(cluster):  # noqa: F811
     async def act():
-        entry = Entry(cluster, max_in_flight=1, max_waiting=0)
-        await entry.start()
-        models, pipeline = await entry.gateway()
-        for k in range(3):
-            assert float((await ask(models, k))[0][0]) == k + 2
-        entry.stages[0].go.clear()
-        first = asyncio.ensure_future(ask(models, 1))
-        await asyncio.to_thread(entry.stages[0].begun.acquire)
-        with pytest.raises(Busy, match="all 1 places are taken, and no request may wait"):
-            await ask(models, 3)
-        entry.stages[0].go.set()
-        assert float((await first)[0][0]) == 3
-        await entry.close(models, pipeline)
+        async with followed(cluster, max_in_flight=1, max_waiting=0) as (entry, models):
+            for k in range(3):
+                assert float((await ask(models, k))[0][0]) == k + 2
+            first = await entry.held(0, ask(models, 1))
+            with pytest.raises(Busy, match="all 1 places are taken, and no request may wait"):
+                await ask(models, 3)
+            entry.stages[0].go.set()
+            assert float((await first)[0][0]) == 3
 
     run(act())
 
@@ -316,10 +370,7 @@ def test_metrics_count_requests_that_were_sent_again(cluster, capsys):  # noqa: 
         entry = Entry(cluster)
         await entry.start()
         metrics = Metrics()
-        pipeline = DeployedPipeline("d", None)
-        pipeline.followed = FollowedDeployment("d", entry.look_up)
-        models = GatewayModels([pipeline], metrics.change)
-        await models.load_all()
+        models = await entry.gateway(metrics.change)
         counts = []
         for value in (1, POISON):
             await asyncio.gather(ask(models, value), return_exceptions=True)
@@ -330,53 +381,42 @@ def test_metrics_count_requests_that_were_sent_again(cluster, capsys):  # noqa: 
         assert state.retried == 1
         heads, line = _table([state], counts=True).splitlines()
         assert dict(zip(heads.replace(" ms", "_ms").split(), line.split(), strict=True))["retried"] == "1"
-        await entry.close(models, pipeline)
+        await entry.close(models)
 
     run(act())
 
 
 def test_a_request_whose_old_stages_are_lost_goes_to_the_new_ones(cluster):  # noqa: F811
     async def act():
-        entry = Entry(cluster)
-        await entry.start()
-        models, pipeline = await entry.gateway()
-        entry.stages[0].go.clear()
-        old = asyncio.ensure_future(ask(models, 1))
-        await asyncio.to_thread(entry.stages[0].begun.acquire)
-        second = generation(2)
-        cluster.start(second, addend=10)
-        switch = asyncio.ensure_future(entry.ingress.switch(second))
-        while models.find("d").model.version != "2":
-            await asyncio.sleep(0.001)
-        entry.ingress.directories[1].there = False
-        entry.stages[0].cut()
-        assert float((await old)[0][0]) == 21
-        entry.stages[0].go.set()
-        await switch
-        await entry.close(models, pipeline)
+        async with followed(cluster) as (entry, models):
+            old = await entry.held(0, ask(models, 1))
+            second = entry.second()
+            switch = asyncio.ensure_future(entry.ingress.switch(second))
+            while models.find("d").model.version != "2":
+                await asyncio.sleep(0.001)
+            entry.ingress.directories[1].there = False
+            entry.stages[0].cut()
+            assert float((await old)[0][0]) == 21
+            entry.stages[0].go.set()
+            await switch
 
     run(act())
 
 
 def test_more_requests_than_places_are_refused_and_late_ones_are_not_computed(cluster):  # noqa: F811
     async def act():
-        entry = Entry(cluster, max_in_flight=1, max_waiting=1)
-        await entry.start()
-        models, pipeline = await entry.gateway()
-        entry.stages[0].go.clear()
-        first = asyncio.ensure_future(ask(models, 1))
-        await asyncio.to_thread(entry.stages[0].begun.acquire)
-        second = asyncio.ensure_future(ask(models, 2))
-        await asyncio.sleep(0)
-        with pytest.raises(Busy, match="1 requests wait"):
-            await ask(models, 3)
-        second.cancel()
-        await asyncio.wait([second])
-        entry.stages[0].go.set()
-        assert float((await first)[0][0]) == 3
-        assert float((await ask(models, 4))[0][0]) == 6
-        assert entry.stages[0].ran == [1, 4]
-        await entry.close(models, pipeline)
+        async with followed(cluster, max_in_flight=1, max_waiting=1) as (entry, models):
+            first = await entry.held(0, ask(models, 1))
+            second = asyncio.ensure_future(ask(models, 2))
+            await asyncio.sleep(0)
+            with pytest.raises(Busy, match="1 requests wait"):
+                await ask(models, 3)
+            second.cancel()
+            await asyncio.wait([second])
+            entry.stages[0].go.set()
+            assert float((await first)[0][0]) == 3
+            assert float((await ask(models, 4))[0][0]) == 6
+            assert entry.stages[0].ran == [1, 4]
 
     run(act())
 
@@ -398,19 +438,16 @@ def test_an_unknown_deployment_is_told(cluster):  # noqa: F811
 
 def test_values_are_not_mixed_between_requests(cluster):  # noqa: F811
     async def act():
-        entry = Entry(cluster)
-        await entry.start()
-        models, pipeline = await entry.gateway()
-        watcher = SimpleNamespace(timelines=True, runs=[])
-        watcher.run = watcher.runs.append
-        models.find("d").recorder.add(watcher)
-        models.record_timelines(True)
-        results = await asyncio.gather(*(ask(models, k) for k in range(20, 60)))
-        assert [(record.model, record.version) for record in watcher.runs] == [("d", "1")] * 40
-        np.testing.assert_array_equal(
-            [float(outputs[0][0]) for outputs in results], np.arange(20, 60, dtype=np.float32) + 2
-        )
-        await entry.close(models, pipeline)
+        async with followed(cluster) as (_, models):
+            watcher = SimpleNamespace(timelines=True, runs=[])
+            watcher.run = watcher.runs.append
+            models.find("d").recorder.add(watcher)
+            models.record_timelines(True)
+            results = await asyncio.gather(*(ask(models, k) for k in range(20, 60)))
+            assert [(record.model, record.version) for record in watcher.runs] == [("d", "1")] * 40
+            np.testing.assert_array_equal(
+                [float(outputs[0][0]) for outputs in results], np.arange(20, 60, dtype=np.float32) + 2
+            )
 
     run(act())
 

@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -114,6 +116,32 @@ def test_a_new_ingress_serves_what_was_rolled_out(rolled, other_compiled):
     ray.kill(ray.get_actor("rolled/ingress", "tvm_sched"), no_restart=False)
     assert_equal_to(other_compiled, batches(3), list(rolled.stream(batches(3))))
     assert serving.status("rolled")["generation"] == 2
+
+
+def test_stages_of_a_rollout_that_ended_with_the_ingress_end_too(rolled, other_compiled, artifact, nodes):
+    """The command starts the stages of another generation, and is killed before it hands them over; so is the ingress."""
+    import ray
+
+    program = f"""
+import time
+from tvm_sched_cluster.serving import deployment_lifecycle as lifecycle
+from tvm_sched_cluster.serving.client import find_ingress
+lifecycle.connect({nodes.address!r})
+served = find_ingress("rolled")[0]
+new = lifecycle._generation(served.deployment, served.token, served.number + 1)
+lifecycle._start_stages(new, {PATIENCE}, lambda *_: None)
+print(new.number, flush=True)
+time.sleep({PATIENCE})
+"""
+    command = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    new = command.stdout.readline().strip()
+    abandoned = {part for part in deployment_lifecycle.parts("rolled") if part.endswith(f"@{new}")}
+    command.kill()
+    command.communicate()
+    assert len(abandoned) == 4
+    ray.kill(ray.get_actor("rolled/ingress", "tvm_sched"), no_restart=False)
+    eventually(lambda: not abandoned.intersection(deployment_lifecycle.parts("rolled")))
+    assert_equal_to(other_compiled, batches(2), list(rolled.stream(batches(2))))
 
 
 def test_a_stopped_stage_is_ended_and_started_again(rolled, other_compiled):

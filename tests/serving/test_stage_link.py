@@ -1,6 +1,7 @@
 """Connections to stages, without Ray: values, credits, cancelling, lost and hanging stages, and who may connect."""
 
 import asyncio
+import math
 import socket
 import threading
 from types import SimpleNamespace
@@ -30,11 +31,11 @@ class Stage:
     def __init__(self, limit=1 << 20):
         self.go, self.ran, self.begun, self.threads = threading.Event(), [], threading.Semaphore(0), []
         self.go.set()
-        self.limit = limit
+        self.limit, self.latency = limit, math.inf
         self.start()
 
     def start(self):
-        self.server = StageServer(self.run, "127.0.0.1", "secret", self.limit)
+        self.server = StageServer(self.run, "127.0.0.1", "secret", self.limit, lambda: self.latency)
 
     def run(self, *tensors):
         self.threads.append(threading.current_thread())
@@ -182,7 +183,8 @@ def test_short_runs_need_no_other_thread_and_are_told_before_they_begin(stage, r
         link = stage.link()
         for k in range(20):
             np.testing.assert_array_equal((await link.run([X + k]))[0][0], 2 * (X + k))
-        stage.server._recent._seconds.extend([1e-5] * 20)  # on a busy machine they may have taken longer
+        for _ in range(20):
+            stage.server._recent.note(1e-5)  # on a busy machine they may have taken longer
         stage.go.clear()
         call = asyncio.ensure_future(link.run([X]))
         while not link.links[0]._begun:
@@ -200,6 +202,20 @@ def test_short_runs_need_no_other_thread_and_are_told_before_they_begin(stage, r
     run(act())
 
 
+def test_the_wait_for_pythons_lock_is_no_computing(stage, run):
+    """A stage reports the executor's seconds, which end before the thread gets the lock again."""
+    stage.latency = 1e-9  # less than any run takes here
+
+    async def act():
+        link = stage.link()
+        for _ in range(16):
+            assert (await link.run([X]))[1] == 1e-9
+        assert stage.server._recent.short
+        await link.close()
+
+    run(act())
+
+
 @pytest.mark.parametrize("runs", [0, 20], ids=["in-its-thread", "in-the-thread-that-sends"])
 def test_a_stage_that_hangs_is_given_up(stage, run, runs):
     async def act():
@@ -210,7 +226,8 @@ def test_a_stage_that_hangs_is_given_up(stage, run, runs):
             ended.set()
 
         link = stage.link(hang=0.2, give_up=give_up)
-        stage.server._recent._seconds.extend([1e-5] * runs)
+        for _ in range(runs):
+            stage.server._recent.note(1e-5)
         stage.go.clear()
         with pytest.raises(StageLostError) as lost:
             await link.run([X])

@@ -14,6 +14,11 @@ inline __attribute__((always_inline)) void Load(const float* from, Floats& to) {
   std::memcpy(&to, from, sizeof to);
 }
 
+/// Ask for the weights that come kAhead bytes later.
+inline __attribute__((always_inline)) void Ask(const void* now) {
+  __builtin_prefetch(static_cast<const char*>(now) + kAhead);
+}
+
 /// Two terms of bfloat16, the upper halves of float32, lie side by side: a shift widens the first,
 /// a mask the second.
 inline __attribute__((always_inline)) void LoadPair(const std::uint16_t* from, Floats& first,
@@ -33,6 +38,7 @@ inline __attribute__((always_inline)) void OneRow(const float* row, std::int64_t
   for (; k + 4 <= terms; k += 4) {
 #pragma GCC unroll 4
     for (int u = 0; u < 4; ++u) {
+      Ask(tile + (k + u) * kColumns);
       Load(tile + (k + u) * kColumns, weights);
       parts[u] += row[k + u] * weights;
     }
@@ -52,6 +58,7 @@ inline __attribute__((always_inline)) void OneRow(const float* row, std::int64_t
   for (; k + 4 <= terms; k += 4) {
 #pragma GCC unroll 2
     for (int u = 0; u < 4; u += 2) {
+      Ask(tile + (k + u) * kColumns);
       LoadPair(tile + (k + u) * kColumns, first, second);
       parts[u] += row[k + u] * first;
       parts[u + 1] += row[k + u + 1] * second;
@@ -75,7 +82,10 @@ inline __attribute__((always_inline)) void Rows(const float* const* rows, std::i
   const float* from[kRows];
   for (int r = 0; r < kRows; ++r) from[r] = rows[r];
   for (std::int64_t k = 0; k < terms; ++k) {
-    for (int t = 0; t < kTiles; ++t) Load(tiles[t] + k * kColumns, weights[t]);
+    for (int t = 0; t < kTiles; ++t) {
+      if constexpr (kRows <= 3) Ask(tiles[t] + k * kColumns);
+      Load(tiles[t] + k * kColumns, weights[t]);
+    }
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
       for (int t = 0; t < kTiles; ++t) parts[t][r] += from[r][k] * weights[t];
@@ -92,7 +102,10 @@ inline __attribute__((always_inline)) void Rows(const float* const* rows, std::i
   for (int r = 0; r < kRows; ++r) from[r] = rows[r];
   std::int64_t k = 0;
   for (; k + 2 <= terms; k += 2) {
-    for (int t = 0; t < kTiles; ++t) LoadPair(tiles[t] + k * kColumns, first[t], second[t]);
+    for (int t = 0; t < kTiles; ++t) {
+      if constexpr (kRows <= 3) Ask(tiles[t] + k * kColumns);
+      LoadPair(tiles[t] + k * kColumns, first[t], second[t]);
+    }
 #pragma GCC unroll 12
     for (int r = 0; r < kRows; ++r) {
       for (int t = 0; t < kTiles; ++t) parts[t][r] += from[r][k] * first[t];

@@ -24,6 +24,7 @@ void Rows(const QuantizedRow* rows, std::int64_t groups, const std::uint8_t* til
     if constexpr (kFormat == Format::kInt8) {
 #pragma GCC unroll 8
       for (int q = 0; q < kQuads; ++q, tile += 64) {
+        __builtin_prefetch(tile + kAhead);
         const typename Isa::Bytes weights = Isa::Load(tile);
         for (int r = 0; r < kRows; ++r) {
           sums[r] = Isa::DotSigned(sums[r], weights, Isa::Each(numbers[r] + 4 * q));
@@ -32,6 +33,7 @@ void Rows(const QuantizedRow* rows, std::int64_t groups, const std::uint8_t* til
     } else {
 #pragma GCC unroll 4
       for (int q = 0; q < kQuads / 2; ++q, tile += 64) {
+        __builtin_prefetch(tile + kAhead);
         const typename Isa::Bytes both = Isa::Load(tile);
         const typename Isa::Bytes low = Isa::Low(both), high = Isa::High(both);
         for (int r = 0; r < kRows; ++r) {

@@ -32,6 +32,7 @@ using Kernel = std::function<void(const Tensors&)>;
 Kernel MakeEmbedding(const runtime::JsonCursor& about);
 Kernel MakeNorm(const runtime::JsonCursor& about);
 Kernel MakeLinear(const runtime::JsonCursor& about);
+Kernel MakePacked(const runtime::JsonCursor& about);
 Kernel MakeExperts(const runtime::JsonCursor& about);
 Kernel MakeGate(const runtime::JsonCursor& about);
 Kernel MakeStore(const runtime::JsonCursor& about);
@@ -45,10 +46,16 @@ struct Weights {
   const std::byte* tiles = nullptr;
   const std::uint16_t* scales = nullptr;  // bfloat16
   const std::uint8_t* zeros = nullptr;
+  // Of kBlocks, in place of the two before.
+  BlockLayout blocks;
+  const std::byte* block_scales = nullptr;
+  const std::byte* block_zeros = nullptr;
 
   std::int64_t groups() const { return (terms + kGroup - 1) / kGroup; }
   std::int64_t count() const { return (columns + kColumns - 1) / kColumns; }
-  bool integers() const { return format >= Format::kInt8; }
+  /// Whether rows are rounded to integers, too.
+  bool integers() const { return format >= Format::kInt8 && format != Format::kBlocks; }
+  BlockTile Blocks(std::int64_t tile) const;
   /// Tensors that they take.
   static int Operands(Format format) {
     return format < Format::kInt8 ? 1 : format == Format::kInt4Zeros ? 3 : 2;

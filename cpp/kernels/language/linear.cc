@@ -99,11 +99,12 @@ void RunTasks(int tasks, threads::Callback<int> work) {
 }
 
 /// Memory of a thread that grows and is kept.
-std::uint16_t* Scratch(std::vector<std::uint16_t>& memory, std::int64_t count) {
-  constexpr std::int64_t kLine = 32;
+template <typename Number>
+Number* Scratch(std::vector<Number>& memory, std::int64_t count) {
+  constexpr std::int64_t kLine = 64 / sizeof(Number);
   if (static_cast<std::int64_t>(memory.size()) < count + kLine) memory.resize(count + kLine);
   const auto place = reinterpret_cast<std::uintptr_t>(memory.data());
-  return memory.data() + (64 - place % 64) % 64 / sizeof(std::uint16_t);
+  return memory.data() + (64 - place % 64) % 64 / sizeof(Number);
 }
 
 /// A product of many rows on the matrix unit: rows and weights are rounded to bfloat16, sums are
@@ -172,6 +173,15 @@ Weights Weights::Expert(std::int64_t index) const {
   return result;
 }
 
+BlockTile Weights::Blocks(std::int64_t tile) const {
+  const std::int64_t beside = tile * blocks.Count(terms) * kColumns;
+  const int scale = blocks.scales == BlockLayout::Scales::kFloat16 ? 2 : 4;
+  const int zero = blocks.zeros == BlockLayout::Zeros::kUint8 ? 1 : 4;
+  return {reinterpret_cast<const std::uint8_t*>(tiles) + tile * blocks.Bytes(terms),
+          block_scales + beside * scale,
+          block_zeros == nullptr ? nullptr : block_zeros + beside * zero};
+}
+
 float Weights::At(std::int64_t k, std::int64_t c) const {
   const std::int64_t lane = c % kColumns, tile = c / kColumns;
   const std::byte* from = tiles + tile * TileBytes(format, terms);
@@ -204,7 +214,10 @@ Format ReadFormat(const JsonCursor& about) {
 
 Weights ReadWeights(Format format, std::int64_t terms, std::int64_t columns, const Tensors& tensors,
                     std::size_t first) {
-  Weights weights{format, terms, columns, nullptr, nullptr, nullptr};
+  Weights weights;
+  weights.format = format;
+  weights.terms = terms;
+  weights.columns = columns;
   weights.tiles = reinterpret_cast<const std::byte*>(FloatsOf(tensors[first]));
   if (weights.integers()) {
     weights.scales = reinterpret_cast<const std::uint16_t*>(FloatsOf(tensors[first + 1]));
@@ -218,25 +231,40 @@ Weights ReadWeights(Format format, std::int64_t terms, std::int64_t columns, con
 void Product(const Weights& weights, const float* const* rows, std::int64_t count, float* result,
              std::int64_t stride, const Epilogue& epilogue) {
   if (count == 0) return;
-  if (count >= kFewestMatrixRows && weights.format != Format::kFloat32 && HasMatrixUnit()) {
+  const bool blocks = weights.format == Format::kBlocks;
+  if (count >= kFewestMatrixRows && weights.format != Format::kFloat32 && !blocks &&
+      HasMatrixUnit()) {
     MatrixProduct(weights, rows, count, result, stride, epilogue);
     return;
   }
-  const std::int64_t tiles = weights.count(), bytes = TileBytes(weights.format, weights.terms);
+  const bool few = blocks && count <= kMostBlockRows;
+  const Format format = blocks ? Format::kFloat32 : weights.format;
+  const std::int64_t tiles = weights.count();
+  const std::int64_t bytes =
+      few ? weights.blocks.Bytes(weights.terms) : TileBytes(format, weights.terms);
   std::optional<QuantizedRows> quantized;
   if (weights.integers()) quantized.emplace(rows, count, weights.terms);
   // Tiles of weights are the outer loop: each is read from memory once, for all rows.
   const int at_once = RowsAtOnce();
-  const int width = weights.integers() ? 1 : FloatTilesAtOnce(count);
+  const int width = weights.integers() || few ? 1 : FloatTilesAtOnce(count);
   const std::int64_t steps = (tiles + width - 1) / width;
   const int tasks = TasksOf(steps, width * bytes, count);
   const auto work = [&](int task) {
+    static thread_local std::vector<float> tile_memory;
     alignas(64) float sums[2 * kMostRows * kColumns];
     const std::int64_t end = steps * (task + 1) / tasks;
+    float* wide = blocks && !few ? Scratch(tile_memory, width * bytes / sizeof(float)) : nullptr;
     for (std::int64_t step = steps * task / tasks; step < end; ++step) {
       const std::int64_t tile = step * width;
       const std::byte* from = weights.tiles + tile * bytes;
       const auto some_tiles = static_cast<int>(std::min<std::int64_t>(width, tiles - tile));
+      if (wide != nullptr) {
+        for (int t = 0; t < some_tiles; ++t) {
+          WidenBlocks(weights.blocks, weights.terms, weights.Blocks(tile + t),
+                      wide + t * bytes / sizeof(float));
+        }
+        from = reinterpret_cast<const std::byte*>(wide);
+      }
       const std::int64_t beside = tile * weights.groups() * kColumns;
       for (std::int64_t r = 0; r < count; r += at_once) {
         const auto some = static_cast<int>(std::min<std::int64_t>(at_once, count - r));
@@ -245,8 +273,10 @@ void Product(const Weights& weights, const float* const* rows, std::int64_t coun
                       {weights.scales + beside,
                        weights.zeros == nullptr ? nullptr : weights.zeros + beside},
                       sums);
+        } else if (few) {
+          BlockRows(weights.blocks, rows + r, some, weights.terms, weights.Blocks(tile), sums);
         } else {
-          FloatTiles(weights.format, rows + r, some, weights.terms, from, some_tiles, sums);
+          FloatTiles(format, rows + r, some, weights.terms, from, some_tiles, sums);
         }
         for (int t = 0; t < some_tiles; ++t) {
           const std::int64_t column = (tile + t) * kColumns;
@@ -281,6 +311,58 @@ Kernel MakeLinear(const JsonCursor& about) {
     std::vector<const float*> rows(count);
     for (std::int64_t r = 0; r < count; ++r) rows[r] = FloatsOf(tensors[0]) + r * terms;
     Product(weights, rows.data(), count, ResultOf(tensors.back()), columns, epilogue);
+  };
+}
+
+// Inputs: rows, numbers, scales, zero points, bias of each matrix. Of several matrices, each is
+// multiplied by the same rows if they are `shared`, or by rows of its own.
+Kernel MakePacked(const JsonCursor& about) {
+  about.AllowFields({"kind", "bits", "block", "terms", "columns", "matrices", "shared", "scales",
+                     "zeros", "bias"});
+  BlockLayout layout;
+  layout.bits = static_cast<int>(about.Field("bits").Int(2, 8));
+  if (8 % layout.bits != 0) about.Field("bits").Unexpected("2, 4 or 8");
+  layout.terms = about.Field("block").Int(1, 1 << 30);
+  if (layout.terms * layout.bits % 32 != 0) about.Field("block").Unexpected("whole words");
+  layout.scales =
+      static_cast<BlockLayout::Scales>(about.Field("scales").Word({"float32", "float16"}));
+  layout.zeros =
+      static_cast<BlockLayout::Zeros>(about.Field("zeros").Word({"middle", "uint8", "float32"}));
+  const std::int64_t terms = about.Field("terms").Int(1, 1 << 30);
+  const std::int64_t columns = about.Field("columns").Int(1, 1 << 30);
+  const std::int64_t matrices = about.Field("matrices").Int(1, 1 << 20);
+  const bool shared = about.Field("shared").Bool(), bias = about.Field("bias").Bool();
+  return [=](const Tensors& tensors) {
+    const auto bytes = [&](std::size_t k) {
+      return reinterpret_cast<const std::byte*>(FloatsOf(tensors[k]));
+    };
+    Weights all;
+    all.format = Format::kBlocks;
+    all.terms = terms;
+    all.columns = columns;
+    all.tiles = bytes(1);
+    all.blocks = layout;
+    all.block_scales = bytes(2);
+    std::size_t next = 3;
+    if (layout.zeros != BlockLayout::Zeros::kMiddle) all.block_zeros = bytes(next++);
+    const float* each_bias = bias ? FloatsOf(tensors[next]) : nullptr;
+    std::int64_t count = 1;
+    for (int axis = 0; axis < tensors[0]->ndim; ++axis) count *= tensors[0]->shape[axis];
+    count /= terms * (shared ? 1 : matrices);
+    std::vector<const float*> rows(count);
+    for (std::int64_t m = 0; m < matrices; ++m) {
+      const float* from = FloatsOf(tensors[0]) + (shared ? 0 : m * count * terms);
+      for (std::int64_t r = 0; r < count; ++r) rows[r] = from + r * terms;
+      const BlockTile own = all.Blocks(m * all.count());
+      Weights weights = all;
+      weights.tiles = reinterpret_cast<const std::byte*>(own.numbers);
+      weights.block_scales = static_cast<const std::byte*>(own.scales);
+      weights.block_zeros = static_cast<const std::byte*>(own.zeros);
+      Epilogue epilogue;
+      if (bias) epilogue.bias = each_bias + m * columns;
+      Product(weights, rows.data(), count, ResultOf(tensors.back()) + m * count * columns, columns,
+              epilogue);
+    }
   };
 }
 

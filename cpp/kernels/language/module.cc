@@ -33,15 +33,15 @@ void Loop(int count, threads::Callback<int> body) {
 
 namespace {
 
-// Version 2: bfloat16 weights lie in pairs of terms.
-constexpr std::int64_t kVersion = 2;
+// Version 2: bfloat16 weights lie in pairs of terms. Version 3: products with packed blocks.
+constexpr std::int64_t kVersion = 3, kBfloat16Pairs = 2;
 
 Kernel MakeKernel(const JsonCursor& about) {
   constexpr Kernel (*kMakers[])(const JsonCursor&) = {MakeEmbedding, MakeNorm, MakeLinear,
                                                       MakeExperts,   MakeGate, MakeStore,
-                                                      MakeAttention, MakeRows};
-  return kMakers[about.Field("kind").Word(
-      {"embedding", "norm", "linear", "experts", "gate", "store", "attention", "rows"})](about);
+                                                      MakeAttention, MakeRows, MakePacked};
+  return kMakers[about.Field("kind").Word({"embedding", "norm", "linear", "experts", "gate",
+                                           "store", "attention", "rows", "packed"})](about);
 }
 
 class KernelModule final : public ffi::ModuleObj {
@@ -56,9 +56,9 @@ class KernelModule final : public ffi::ModuleObj {
                          ": the kernels were described by a newer tvm_sched than the one that "
                          "reads them");
     }
-    if (known < kVersion && json_.find("\"bfloat16\"") != std::string::npos) {
+    if (known < kBfloat16Pairs && json_.find("\"bfloat16\"") != std::string::npos) {
       version.Unexpected(
-          std::to_string(kVersion) +
+          std::to_string(kBfloat16Pairs) +
           ": the bfloat16 weights of older artifacts have another order; compile the "
           "model again");
     }

@@ -16,7 +16,11 @@ constexpr std::int64_t kGroup = 32;
 /// Most rows that a product computes at once.
 constexpr int kMostRows = 12;
 
-enum class Format { kFloat32, kBfloat16, kInt8, kInt4, kInt4Zeros };
+/// Products of a few rows wait for memory, so weights are asked for this many bytes before they are
+/// used. The processor itself looks ahead only to the end of a page of 4 KiB.
+constexpr std::int64_t kAhead = 6144;
+
+enum class Format { kFloat32, kBfloat16, kInt8, kInt4, kInt4Zeros, kBlocks };
 
 /// Bytes of a tile of weights, without scales.
 std::int64_t TileBytes(Format format, std::int64_t terms);
@@ -47,6 +51,31 @@ void IntegerTile(Format format, const QuantizedRow* rows, int count, std::int64_
 /// Quantise a row to 8 bits; `terms` may end within the last group, which is filled up with zeros.
 void Quantize(const float* row, std::int64_t terms, std::int8_t* numbers, float* scales,
               std::int32_t* sums);
+
+/// Integers of a tile in blocks of terms, each with a scale and a zero point for each column, which
+/// are multiplied by rows that are not rounded: weight = (number - zero) * scale. A word of 32 bits
+/// holds terms of one column, the first in its lowest bits; a tile has 16 words side by side.
+struct BlockLayout {
+  int bits = 0;            // 2, 4 or 8
+  std::int64_t terms = 0;  // of a block: whole words
+  enum class Scales { kFloat32, kFloat16 } scales = Scales::kFloat32;
+  enum class Zeros { kMiddle, kUint8, kFloat32 } zeros = Zeros::kMiddle;
+
+  std::int64_t Count(std::int64_t all) const { return (all + terms - 1) / terms; }
+  std::int64_t Bytes(std::int64_t all) const { return Count(all) * terms * bits / 8 * kColumns; }
+};
+struct BlockTile {
+  const std::uint8_t* numbers;
+  const void* scales;
+  const void* zeros;  // not of kMiddle
+};
+/// With more rows, a tile is widened once for all of them.
+constexpr int kMostBlockRows = 4;
+/// Sums of at most kMostBlockRows rows and a tile: sums[row][column].
+void BlockRows(const BlockLayout& layout, const float* const* rows, int count, std::int64_t terms,
+               const BlockTile& tile, float* sums);
+/// The weights of a tile, as a tile of kFloat32.
+void WidenBlocks(const BlockLayout& layout, std::int64_t terms, const BlockTile& tile, float* to);
 
 /// Rows of a block of the matrix unit (AMX), and numbers of a block of one group.
 constexpr int kMatrixRows = 16;

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "kernels/onednn/lost_nan.h"
+#include "kernels/onednn/finite_operations.h"
 #include "kernels/onednn/scratchpad.h"
 #include "threads/pool.h"
 
@@ -182,20 +182,21 @@ void Kernel::Execute(const std::vector<void*>& data) {
 }
 
 void Kernel::ExecutePrimitive(const std::vector<void*>& data) {
-  // A single thread sees in its flags whether there was a NaN. The flags of TBB's workers cannot be
-  // read from here, but a sum of products of finite numbers is no NaN unless it is too large.
+  // A single thread sees in its flags whether there was or is a NaN. The flags of TBB's workers
+  // cannot be read from here, but a sum of products of finite numbers is no NaN unless it is too
+  // large.
   const bool alone = threads_ == 1;
-  if (loses_nan_ && alone) InvalidFlag::Clear();
+  if (needs_finite_ && alone) InvalidFlag::Clear();
   primitive_.execute(Stream(), arguments_);
   Stream().wait();
-  const bool raised = loses_nan_ && alone && InvalidFlag::Raised();
-  const bool looks = loses_nan_ && !alone;
+  const bool raised = needs_finite_ && alone && InvalidFlag::Raised();
+  const bool looks = needs_finite_ && !alone;
   if (!raised && !looks && !bounds_result_) return;
   std::vector<double> inputs = InputBounds(data);
   Bounds bounds = BoundsOf(description_, inputs);
   if (looks && !bounds.sure) bounds = LookAtInputs(data, std::move(inputs));
   if (raised || (looks && !bounds.sure)) {
-    FindLostNan(data);
+    CorrectResult(data);
     bounds.result = kUnbounded;
   }
   if (bounds_result_) RaiseResult(bounds.result);
@@ -249,7 +250,7 @@ void Kernel::RaiseResult(double bound) {
   shared_->bounds.Raise(description_.result().value, bound);
 }
 
-void Kernel::FindLostNan(const std::vector<void*>& data) {
+void Kernel::CorrectResult(const std::vector<void*>& data) {
   if (sums_ == nullptr) {
     Description plain = description_;
     plain.post.clear();
@@ -259,7 +260,7 @@ void Kernel::FindLostNan(const std::vector<void*>& data) {
   std::vector<void*> addresses = data;
   addresses.back() = sums.data();
   sums_->Execute(addresses);
-  RestoreNan(description_, sums.data(), data);
+  CorrectNan(description_, sums.data(), data);
 }
 
 void Kernel::CheckCount(std::size_t given, std::size_t wanted) const {
@@ -293,7 +294,7 @@ void Kernel::Build() {
     own_ = MakeOwn(description_, threads_);
     return;
   }
-  loses_nan_ = LosesNan(description_);
+  needs_finite_ = NeedsFinite(description_);
   if (MatrixVector::Computes(description_)) {
     row_.emplace(description_, threads_);
     ComesAs(row_->weights(), 1);

@@ -104,11 +104,12 @@ class Kernel {
   std::vector<double> InputBounds(const std::vector<void*>& data);
   /// The largest magnitude of a parameter; it is looked for once.
   double ParameterBound(int operand, const void* data);
-  /// The bounds by the inputs' values, which are looked at until it is sure that no NaN was lost.
+  /// The bounds by the inputs' values, which are looked at until it is sure that the result is
+  /// right.
   Bounds LookAtInputs(const std::vector<void*>& data, std::vector<double> inputs);
   void RaiseResult(double bound);
-  /// Compute once more without the fused operations, and see what they do to NaN.
-  void FindLostNan(const std::vector<void*>& data);
+  /// Compute once more without the fused operations, and correct what they did to NaN and infinity.
+  void CorrectResult(const std::vector<void*>& data);
 
   std::string name_;
   Description description_;
@@ -141,7 +142,7 @@ class Kernel {
   };
   std::vector<Copy> copies_;
 
-  bool loses_nan_ = false;
+  bool needs_finite_ = false;
   std::unique_ptr<Kernel> sums_;  // without the fused operations; made once it is needed
   bool bounds_result_;
   struct Looked {

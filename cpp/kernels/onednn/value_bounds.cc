@@ -5,7 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "kernels/onednn/lost_nan.h"
+#include "kernels/onednn/finite_operations.h"
 #include "kernels/onednn/vector_math.h"
 #include "threads/pool.h"
 
@@ -137,7 +137,7 @@ std::vector<bool> BoundsNeeded(const std::vector<std::pair<std::string, Descript
     changed = false;
     for (auto kernel = kernels.rbegin(); kernel != kernels.rend(); ++kernel) {
       const Description& d = kernel->second;
-      const bool looks = LosesNan(d) && d.cores.Of(cores) > 1;
+      const bool looks = NeedsFinite(d) && d.cores.Of(cores) > 1;
       const bool hands_on = is_needed(d.result().value) && (Terms(d) || Selects(d.primitive));
       if (!looks && !hands_on) continue;
       for (std::size_t k = 0; k + 1 < d.operands.size(); ++k) {
@@ -161,7 +161,7 @@ Bounds BoundsOf(const Description& d, const std::vector<double>& inputs) {
   }
   for (const PostOperation& post : d.post) {
     if (!(x < kSafe)) {  // so may be all that follows
-      if (LosesNan(post)) return found;
+      if (NeedsFinite(post)) return found;
       continue;
     }
     x = post.input < 0 ? After(post, x) : After(post, x, inputs[post.input]);

@@ -33,14 +33,14 @@ class ValueBounds {
   std::vector<Bound> bounds_;
 };
 
-/// By the values' numbers: whether a kernel of several threads that loses NaN reads it, or reads
-/// what is computed from it, so that its bound spares looking at values.
+/// By the values' numbers: whether a kernel of several threads that needs finite numbers reads it,
+/// or reads what is computed from it, so that its bound spares looking at values.
 std::vector<bool> BoundsNeeded(const std::vector<std::pair<std::string, Description>>& kernels,
                                int cores);
 
 /// What follows from the magnitudes of a kernel's inputs.
 struct Bounds {
-  bool sure = false;  // no NaN, nor infinity, comes before an operation that loses NaN
+  bool sure = false;  // no NaN, nor infinity, comes before an operation that needs finite numbers
   double result = kUnbounded;
 };
 

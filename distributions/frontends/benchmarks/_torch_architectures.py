@@ -76,8 +76,15 @@ def _own(makers: dict[str, Callable[[], Any]]) -> list[Architecture]:
 
 def _small(config: Any, options: dict[str, Any]) -> dict[str, Any]:
     probe = config(**{k: v for k, v in options.items() if k.endswith("config")}) if options else config()
-    known = {key: value for key, value in SMALL.items() if hasattr(probe, key)}
+    known = {key: value for key, value in SMALL.items() if _has(probe, key)}
     return {key: value for key, value in {**known, **options}.items() if value is not LEFT_OUT}
+
+
+def _has(config: Any, field: str) -> bool:
+    try:
+        return hasattr(config, field)
+    except RuntimeError:  # layers have values of their own
+        return False
 
 
 def _transformers() -> list[Architecture]:
@@ -91,6 +98,9 @@ def _transformers() -> list[Architecture]:
         kind = getattr(transformers, model)
         made = {key: value(transformers) if callable(value) else value for key, value in options.items()}
         network = kind(kind.config_class(**_small(kind.config_class, made)))
+        for weight in network.parameters():  # a router of zeros gives equal scores, of which topk may take any
+            if weight.dim() > 1 and not weight.any():
+                torch.nn.init.normal_(weight)
         given = inputs()
         return Tensors(network.eval(), tuple(given), **fixed), tuple(given.values())
 
@@ -115,6 +125,8 @@ def _timm() -> list[Architecture]:
         "rdnet_tiny": 64, "pnasnet5large": 96, "hiera_tiny_224": 224, "beit_base_patch16_224": 224, "gcresnet33ts": 64,
         "test_nfnet": 64, "test_vit4": 64, "naflexvit_base_patch16_gap": 64, "vitamin_small_224": 224,
         "nextvit_small": 64, "resmlp_12_224": 224, "swin_s3_tiny_224": 224, "test_convnext3": 64, "cs3darknet_s": 64,
+        "ghostnet_050": 64, "densenet121": 64, "iformer_t": 224, "sam2_hiera_tiny": 224, "efficientformerv2_s0": 224,
+        "tresnet_m": 64, "pvt_v2_b0": 64, "lowformer_b0": 64,
     }  # fmt: skip
 
     def make(name: str, size: int) -> Any:

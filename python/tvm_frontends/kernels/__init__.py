@@ -1,1 +1,1 @@
-"""Kernels for operators that Relax lacks: recurrent layers, results of data-dependent size, decision trees."""
+"""Kernels for operators that Relax lacks: recurrent layers, packed products, data-dependent sizes, decision trees."""

@@ -174,7 +174,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                     super()._construct_nodes(type(graph)(node=[node]))
                 else:
                     self._convert_with(converter, node)
-                self._bind_fields(node)
+                self._bind_results(node)
                 check_results(node, [self._nodes.get(name) for name in node.output], self.inferred)
             except UnsupportedNode:
                 raise
@@ -182,11 +182,17 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                 who = "TVM's ONNX frontend" if converter is None else "its converter"
                 raise UnsupportedNode(f"{node_text(node)}: {who} failed: {reason(error)}") from error
 
-    def _bind_fields(self, node: Any) -> None:
-        """Bind fields of tuples to variables, which TVM's arithmetic would take for constants."""
+    def _bind_results(self, node: Any) -> None:
+        """Bind results that are calls or fields of tuples to variables.
+
+        A call would otherwise be bound where it is first read, so that its inputs stay in memory until then. Fields of
+        tuples TVM's arithmetic would take for constants.
+        """
         for name in node.output:
-            if isinstance(self._nodes.get(name), relax.TupleGetItem):
-                self._nodes[name] = self.bb.emit(self._nodes[name])
+            value = self._nodes.get(name)
+            computed = isinstance(value, relax.Call) and isinstance(value.ty, relax.TensorType)
+            if computed or isinstance(value, relax.TupleGetItem):
+                self._nodes[name] = self.bb.emit(value)
 
     def _convert_with(self, converter: Any, node: Any) -> None:
         inputs = tuple(self._nodes[i] if i else None for i in node.input)

@@ -25,11 +25,13 @@ def widen_types(model: ir.Model) -> None:
     """Replace types below a byte by wider ones, in place.
 
     ``Cast`` keeps its attribute ``to`` and ``QuantizeLinear`` gets ``output_dtype``, so that their results stay in the
-    range of the smaller type.
+    range of the smaller type. ``GatherBlockQuantized`` gets ``data_type``, the type of its data.
     """
     import onnx_ir as ir
 
     for node in model.graph:
+        if node.op_type == "GatherBlockQuantized" and node.inputs[0] is not None and node.inputs[0].dtype is not None:
+            node.attributes["data_type"] = ir.AttrString("data_type", node.inputs[0].dtype.name.lower())
         if node.op_type == "QuantizeLinear" and len(node.inputs) > 2 and node.inputs[2] is not None:
             zero = node.inputs[2].dtype
             if zero is not None and _wider(zero) is not None:

@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from ..errors import InfeasibleError, InputError
 from ..files import encode_document, write_atomically
 from ..problem import COLD, Problem, Request, Scenario, Workload, as_scenario
@@ -90,14 +93,14 @@ def evidence(of: Problem | Scenario) -> Evidence:
     Raises
     ------
     InputError
-        The costs have concurrency, which no lemma covers.
+        The costs say how long operators take together, and have more than shares of resources (`uncovered`).
     """
     scenario = as_scenario(of)
     problem, resident = scenario.problem, tuple(sorted(scenario.resident))
-    if problem.costs.concurrency is not None:
+    if (more := uncovered(problem)) is not None:
         raise InputError(
-            f"problem {problem.graph.name!r}: no evidence can be stored, since the costs say how long operators take "
-            "together (costs.concurrency); lemmas are of devices that run one operator at a time"
+            f"problem {problem.graph.name!r}: no evidence can be stored, since the costs of operators that run together "
+            f"have {more}; lemmas know serial share and resources (costs.concurrency.serial_share and utilisation) alone"
         )
     report_progress("bound", 0, _PARTS)
     certified = lower_bound(scenario)
@@ -106,7 +109,7 @@ def evidence(of: Problem | Scenario) -> Evidence:
     basis = problem if no_harder is None else no_harder.problem
     if not basis.graph.operators:
         return Evidence(digest, certified, "critical path", [{"rule": "path", "ns": 0}], no_harder, resident)
-    many = len(basis.topology.devices) > MOST_DEVICES
+    many = len(basis.topology.devices) > MOST_DEVICES or basis.costs.concurrency is not None
     report_progress("variants", 1, _PARTS)
     with report_to(None):  # bounds of groups are evidence, too
         through = [] if no_harder is None else group_delays(problem, no_harder, _proved if many else strongest)
@@ -120,6 +123,25 @@ def evidence(of: Problem | Scenario) -> Evidence:
     return Evidence(digest, certified, best.name, lemmas, no_harder, resident, recorder.through(best))
 
 
+def uncovered(problem: Problem) -> str | None:
+    """Return what the costs of operators that run together have that no lemma knows; None if there is no such thing.
+
+    Examples
+    --------
+    >>> from tvm_sched.bounds.schedule_evidence import uncovered
+    >>> uncovered(problem) is None
+    True
+    """
+    together = problem.costs.concurrency
+    if together is None:
+        return None
+    has = {
+        "pairs": bool(together.pairs), "threads": any(together.threads), "excess": any(together.excess),
+        "crowding": bool(together.crowding.size), "factor": together.factor != 1, "variants": problem.variants is not None,
+    }  # fmt: skip
+    return next((name for name, there in has.items() if there), None)
+
+
 def _proved(problem: Problem) -> int:
     """Return the bound in nanoseconds that lemmas prove; 0 if no schedule exists."""
     try:
@@ -129,12 +151,17 @@ def _proved(problem: Problem) -> int:
 
 
 class _WithoutRegions(Relaxation):
-    """Least times without delays by sharing, which have no rule."""
+    """Least times without delays by sharing, which have no rule, and of one resource, the one with most work in all."""
 
     @cached_property
     def region_delays(self) -> list[Delay]:
         """None."""
         return []
+
+    @cached_property
+    def busy(self) -> list[npt.NDArray[np.float64]]:
+        """The occupancy times that the checker computes."""
+        return [max(super().busy, key=lambda work: float(work.min(axis=1).sum()))]
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import permutations
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from ..problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor, Topology
+from ..problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor
 from ..problem.costs import concatenate_costs
 from .alternative_heads import (
     SMALL,
@@ -298,11 +300,7 @@ class _RelaxationBuilder:
 
     def _readable(self, size: int, direct: Array) -> bool:
         """Return whether ``size`` bytes can be read directly within these times."""
-        return all(
-            direct[d] == FORBIDDEN
-            or ((route := self.topology.route(HOST, d)) is None or route.nanoseconds(size) <= direct[d])
-            for d in range(len(direct))
-        )
+        return all(route.nanoseconds(size) <= direct[devices].min() for route, devices in self._loads)
 
     def _fitting(self, wholes: Sequence[tuple[int, int]], routes: Sequence[Route]) -> int:
         """Return the largest size of which ``count`` transfers take no longer than one of ``bytes``, for all (bytes, count).
@@ -318,20 +316,28 @@ class _RelaxationBuilder:
             ),
         )
 
+    @cached_property
+    def _loads(self) -> list[tuple[Route, list[int]]]:
+        """Routes from host memory, one of each speed, with the devices that have one of that speed."""
+        devices: dict[tuple[float, float], list[int]] = {}
+        routes: dict[tuple[float, float], Route] = {}
+        for d in range(len(self.topology.devices)):
+            if (route := self.topology.route(HOST, d)) is not None:
+                speed = route.bandwidth, route.latency
+                routes[speed] = route
+                devices.setdefault(speed, []).append(d)
+        return [(routes[speed], devices[speed]) for speed in routes]
+
     @property
     def _from_host(self) -> list[Route]:
-        return _distinct(self.topology, [(HOST, d) for d in range(len(self.topology.devices))])
+        return [route for route, _ in self._loads]
 
-    @property
+    @cached_property
     def _between(self) -> list[Route]:
+        """Routes between devices, one of each speed."""
         devices = range(len(self.topology.devices))
-        return _distinct(self.topology, [(a, b) for a in devices for b in devices if a != b])
-
-
-def _distinct(topology: Topology, pairs: Iterable[tuple[int, int]]) -> list[Route]:
-    """Return one route of each speed among the routes between some pairs."""
-    routes = (route for a, b in pairs if (route := topology.route(a, b)) is not None)
-    return list({(route.bandwidth, route.latency): route for route in routes}.values())
+        routes = (route for a, b in permutations(devices, 2) if (route := self.topology.route(a, b)) is not None)
+        return list({(route.bandwidth, route.latency): route for route in routes}.values())
 
 
 def _largest(most: int, fits: Callable[[int], bool]) -> int:

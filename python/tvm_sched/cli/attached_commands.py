@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,8 +13,10 @@ from typer.core import TyperGroup
 from ..registry import Registry
 
 if TYPE_CHECKING:
-    from ..relax.api import CompiledModel
+    from ..cost_model.roofline_model import SlowKernel
+    from ..problem import Problem
     from ..relax.options import CompileOptions
+    from ..schedule import Schedule
 
 COMMAND_SETS: Registry[Callable[[typer.Typer], None]] = Registry("set of commands", "tvm_sched.commands")
 """Functions that add the commands of an installed distribution to an app."""
@@ -35,6 +38,29 @@ DISTRIBUTIONS = {
 """Distribution of each command of our other distributions, for the message if it is not installed."""
 
 
+class Compiled(Protocol):
+    """What such a compiler returns, such as `tvm_sched.relax.CompiledModel`."""
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """One for each plan."""
+        ...
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        """One for each problem."""
+        ...
+
+    @property
+    def slow_kernels(self) -> tuple[SlowKernel, ...]:
+        """Generated kernels that are far from their roofline."""
+        ...
+
+    def export(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write the artifact, or several, and return the files: each artifact, then its parameters."""
+        ...
+
+
 class CompilerOptions(Protocol):
     """A group of options of ``compile`` (`option_groups`) that asks for a compiler of its own."""
 
@@ -42,7 +68,7 @@ class CompilerOptions(Protocol):
         """Return the checked options, by which the cache finds the result; None if they do not ask for this compiler."""
         ...
 
-    def compile(self, model: Path, options: CompileOptions, progress: Any) -> CompiledModel:
+    def compile(self, model: Path, options: CompileOptions, progress: Any) -> Compiled:
         """Compile the model."""
         ...
 

@@ -14,7 +14,7 @@ import typer
 from ..errors import InputError
 from ..file_cache import compiled_models
 from ..progress import searches_run_in
-from .attached_commands import COMPILERS, START, CompilerOptions
+from .attached_commands import COMPILERS, START, Compiled, CompilerOptions
 from .evidence import EvidenceFolder, store_all
 from .inputs import CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, Writes
 from .interrupt import answered, interruptible, was_interrupted
@@ -288,6 +288,7 @@ def _compile(
         from ..relax import compile as compile_scheduled
     from ..relax.compiled_results import CompilationResult
 
+    compiled: Compiled
     if compiler is not None:
         compiled = compiler.compile(model, asked["topology"], step)
     else:
@@ -302,7 +303,7 @@ def _show_compiled(out: Output, model: Path, result: CompilationResult, files: A
     from ..report.compilation import compilation_views, slow_sentence, write_compilation_report
 
     for path in result.written:
-        out.wrote(path, "artifact" if path == result.written[0] else "parameters")
+        out.wrote(path, "artifact" if path.suffix == ".so" else "parameters")
     if not any(problem.graph.operators for problem in result.problems):
         out.say(f"{model} computes nothing: a run returns its inputs")
     if files.report:

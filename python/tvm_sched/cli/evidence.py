@@ -42,7 +42,7 @@ class ProofFormat(StrEnum):
     VIPR = "vipr"
 
 
-VERDICTS = tuple(f"tvm_sched_check.{of}verdict:Verdict" for of in ("", "pipelines.", "partitions."))
+VERDICTS = tuple(f"tvm_sched_check.{of}verdict:Verdict" for of in ("", "pipelines.", "partitions.", "placements."))
 
 
 def store_evidence(out: Output, problem: Problem, schedule: Schedule, path: Path) -> None:
@@ -138,7 +138,10 @@ def check(
     out: Output,
     problem_file: Annotated[Path, typer.Argument(metavar="PROBLEM", help="Problem file, or instance of `bench list`.")],
     schedule_file: Annotated[
-        Path, typer.Argument(metavar="SCHEDULE|PLAN", help="What `schedule` or `pipeline` wrote; or a partition.")
+        Path,
+        typer.Argument(
+            metavar="SCHEDULE|PLAN", help="What `schedule` or `pipeline` wrote; or a partition or placement."
+        ),
     ],
     evidence_file: Annotated[Path, typer.Argument(metavar="EVIDENCE", help="File of `--evidence`.")],
 ) -> None:
@@ -146,12 +149,13 @@ def check(
 
     Status 0: the latency, or the cost of the bottleneck stage, is true and the certificate's bound is proved;
     1: the evidence proves a lower bound than the certificate claims, or there is no certificate;
-    2: a file is wrong. Alone: python -m tvm_sched_check, python -m tvm_sched_check.pipelines, .partitions.
+    2: a file is wrong. Alone: python -m tvm_sched_check, python -m tvm_sched_check.pipelines, .partitions, .placements.
 
     $ tvm-sched check problem.json schedule.json evidence.json
     """
     import tvm_sched_check.partitions
     import tvm_sched_check.pipelines
+    import tvm_sched_check.placements
 
     head = read_bytes(evidence_file)[:200]
     verified: Callable[..., Any] = tvm_sched_check.check
@@ -159,6 +163,8 @@ def check(
         verified = tvm_sched_check.pipelines.check
     elif b"tvm_sched.partition_evidence" in head:
         verified = tvm_sched_check.partitions.check
+    elif b"tvm_sched.placement_evidence" in head:
+        verified = tvm_sched_check.placements.check
     show_verdict(out, verified, problem_file, schedule_file, evidence_file)
 
 

@@ -87,7 +87,9 @@ class PipelineFiles(PlanFiles):
     artifact: Annotated[
         Path | None,
         typer.Option(
-            "--artifact", metavar="FOLDER", help="Compile each stage, too; `tvm-sched run` and `serve` take the folder."
+            "--artifact",
+            metavar="FOLDER",
+            help="Compile each stage, too, for `tvm-sched run`, `gateway` and `deploy`.",
         ),
     ] = None
 

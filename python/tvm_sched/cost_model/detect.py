@@ -74,7 +74,7 @@ def describe(recording: Recording, name: str = "this-machine") -> tuple[Topology
         return machine, comments
     disk = recording.storage.to_storage()
     reads = ", ".join(f"{each.bandwidth / 1e9:.3g} GB/s at depth {each.depth}" for each in recording.storage.depths)
-    comments[disk.name] = f"measured past the page cache: {reads}"
+    comments[disk.name] = f"measured as a cold start reads: {reads}"
     return msgspec.structs.replace(machine, storage=disk), comments
 
 

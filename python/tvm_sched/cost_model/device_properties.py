@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..problem import Device
+from ..problem.cpu_presets import CPU_MODEL, threads_of_rate
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,13 @@ def known_gpu(model: str) -> DeviceProperties | None:
 
 def properties(device: Device) -> DeviceProperties:
     """Return the properties of a topology's device: its rates, and its chip's known or guessed processors and cache."""
-    guess = guess_processors(device.kind, device.peak_flops["float32"])
+    rate = device.peak_flops["float32"]
     if device.kind == "cpu":
+        guess = threads_of_rate(rate) if device.model == CPU_MODEL else guess_processors("cpu", rate)
         return DeviceProperties(
             device.model or device.name, "cpu", device.peak_flops, device.memory_bandwidth, guess, CPU_CACHE
         )
-    chip = known_gpu(device.model or device.name)
+    chip, guess = known_gpu(device.model or device.name), guess_processors(device.kind, rate)
     processors, cache = (chip.processors, chip.cache) if chip else (guess, 6e6)
     return DeviceProperties(
         chip.name if chip else device.model or device.name,

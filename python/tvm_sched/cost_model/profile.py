@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import platform
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ..checks import require_not_negative, require_positive
-from ..cores import cores
+from ..cores import cores, processor_fields, processor_name
 from ..errors import FormatError, InputError
 from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
 from ..problem import KernelResources
@@ -210,13 +209,8 @@ def this_machine() -> Machine:
             versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").is_file() else ""
-    fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
-    fields_by_name = {key.strip(): value.strip() for key, value in fields.items()}
-    clock = fields_by_name.get("cpu MHz", "0")
-    name = fields_by_name.get("model name") or platform.processor() or platform.machine()
-    family = fields_by_name.get("cpu family", "")
-    return Machine(f"{name} (family {family})" if family else name, cores(), round(float(clock)), versions)
+    clock = processor_fields().get("cpu MHz", "0")
+    return Machine(processor_name(), cores(), round(float(clock)), versions)
 
 
 def _is_parquet(path: str | os.PathLike[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Measure reads of a file from its disk, past the page cache."""
+"""Measure reads of a file from its disk, as a cold start reads its parameters."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ DEPTHS = (1, 2, 4, 8, 16)
 _PIECE, _SMALL = 1 << 20, 4096  # bytes of a read; both are multiples of the blocks of all disks
 _MOST = 64 << 20  # bytes that are read at each depth
 _SMALL_READS = 64  # at each depth
+_POPULATE_READ = 22  # MADV_POPULATE_READ, which the module mmap does not name
 _ROUNDS = 3  # through all depths, since a disk that others use changes from second to second; medians count
 _ENOUGH = 0.95  # of the best bandwidth: a smaller depth that reaches it is taken
 LEAST_SIZE = 16 << 20
@@ -33,13 +34,13 @@ class MeasuredDepth(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     depth: int
     bandwidth: float
-    """Bytes a second of reads of 1 MiB, in order."""
+    """Bytes a second of pieces of 1 MiB, in order, of a mapped file that is not in the page cache."""
     small_reads: float
-    """Reads of 4 KiB a second, scattered."""
+    """Reads of 4 KiB a second, scattered, past the page cache."""
 
 
 class MeasuredStorage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The reads of a file past the page cache."""
+    """The reads of a file."""
 
     depths: tuple[MeasuredDepth, ...]
     size: int
@@ -58,7 +59,10 @@ class MeasuredStorage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def measure_storage(place: str | os.PathLike[str]) -> MeasuredStorage:
-    """Read a file past the page cache (``O_DIRECT``), at most 64 MiB and 64 small reads at each of `DEPTHS`, three times.
+    """Read a file, at most 64 MiB and 64 small reads at each of `DEPTHS`, three times.
+
+    The 64 MiB are read as a cold start does (``cpp/runtime/read_ahead.cc``): their pages are dropped, then asked for
+    ``depth`` pieces of 1 MiB ahead and mapped piece by piece. Small reads go past the page cache (``O_DIRECT``).
 
     Parameters
     ----------
@@ -95,7 +99,7 @@ def _file_at(place: Path) -> Iterator[Path]:
 
 
 def _measured(file: Path) -> MeasuredStorage:
-    opened = os.open(file, os.O_RDONLY | os.O_DIRECT)
+    opened, cached = os.open(file, os.O_RDONLY | os.O_DIRECT), os.open(file, os.O_RDONLY)
     try:
         size = os.fstat(opened).st_size
         if size < LEAST_SIZE:
@@ -104,7 +108,7 @@ def _measured(file: Path) -> MeasuredStorage:
         step = (size // _SMALL - 1) // _SMALL_READS * _SMALL
         scattered = [n * 7919 % _SMALL_READS * step for n in range(_SMALL_READS)]  # a prime: no two follow each other
         rounds = [
-            [(_seconds(opened, pieces, _PIECE, depth), _seconds(opened, scattered, _SMALL, depth)) for depth in DEPTHS]
+            [(_read_ahead_seconds(cached, pieces, depth), _seconds(opened, scattered, depth)) for depth in DEPTHS]
             for _ in range(_ROUNDS)
         ]
         depths = []
@@ -114,15 +118,32 @@ def _measured(file: Path) -> MeasuredStorage:
         return MeasuredStorage(tuple(depths), size)
     finally:
         os.close(opened)
+        os.close(cached)
 
 
-def _seconds(opened: int, offsets: list[int], size: int, depth: int) -> float:
-    """Return the time of reads at these offsets, ``depth`` of them at once."""
-    buffers = [mmap.mmap(-1, size) for _ in range(depth)]  # aligned to pages, as such reads must be
+def _read_ahead_seconds(opened: int, offsets: list[int], depth: int) -> float:
+    """Return the time in which pieces of a file come into memory, if ``depth`` of them are asked for ahead."""
+    os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
+    with mmap.mmap(opened, offsets[-1] + _PIECE, prot=mmap.PROT_READ) as mapped:
+        begin = perf_counter()
+        for k, offset in enumerate(offsets):
+            for ahead in offsets[k + depth - 1 : k + depth] if k else offsets[:depth]:
+                os.posix_fadvise(opened, ahead, _PIECE, os.POSIX_FADV_WILLNEED)
+            try:
+                mapped.madvise(_POPULATE_READ, offset, _PIECE)
+            except OSError:  # a system before 5.14
+                for place in range(offset, offset + _PIECE, mmap.PAGESIZE):
+                    mapped[place]
+        return max(perf_counter() - begin, 1e-9)
+
+
+def _seconds(opened: int, offsets: list[int], depth: int) -> float:
+    """Return the time of small reads at these offsets, ``depth`` of them at once."""
+    buffers = [mmap.mmap(-1, _SMALL) for _ in range(depth)]  # aligned to pages, as such reads must be
 
     def read(worker: int) -> None:
         for offset in offsets[worker::depth]:
-            if os.preadv(opened, [buffers[worker]], offset) != size:
+            if os.preadv(opened, [buffers[worker]], offset) != _SMALL:
                 raise OSError("the file was cut off while it was read")
 
     with ThreadPoolExecutor(depth) as pool:

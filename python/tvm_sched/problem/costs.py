@@ -56,6 +56,12 @@ class Uncertainty:
         chosen = list(operators)
         return Uncertainty(self.low_ns[chosen], self.high_ns[chosen], self.shared[chosen], self.far[chosen])
 
+    def columns(self, devices: list[int]) -> Uncertainty:
+        """Return the uncertainty on some devices, in their order."""
+        return Uncertainty(
+            self.low_ns[:, devices], self.high_ns[:, devices], self.shared[:, devices], self.far[:, devices]
+        )
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Uncertainty) and self.to_builtins() == other.to_builtins()
 
@@ -129,6 +135,16 @@ class Costs:
             self.source,
             together.rows(chosen) if together else None,
             known.rows(chosen) if known else None,
+        )
+
+    def columns(self, devices: Sequence[int]) -> Costs:
+        """Return the costs on some devices, in their order, without concurrency."""
+        chosen, known = list(devices), self.uncertainty
+        return Costs(
+            self.operator_ns[:, chosen],
+            self.direct_ns[:, chosen],
+            self.source,
+            uncertainty=known.columns(chosen) if known else None,
         )
 
     def to_builtins(self) -> dict[str, Any]:

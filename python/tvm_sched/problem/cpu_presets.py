@@ -9,32 +9,32 @@ from functools import lru_cache
 
 from .._library import function as library_function
 from ..cores import cores as available_cores
+from .core_speed import CoreSpeed, core_speed
 from .topology import Device, Switch, Topology
 
 
 @dataclass(frozen=True)
 class _Kernels:
-    """Speed of the CPU kernels on one core, and the gain of a further thread."""
+    """What CPU kernels make of a core's speed, and the gain of a further thread."""
 
-    peak_flops: float
-    memory_bandwidth: float
+    arithmetic: float  # share of the core's arithmetic that they reach at most
     thread_gain: float
     source: str
 
 
-# Measured on an AMD EPYC server CPU at 2.6 GHz (AVX-512) and rounded.
+# Measured on an AMD EPYC server CPU at 2.6 GHz (AVX-512) and rounded: a core does 255 GFLOP/s there.
 _ONEDNN = _Kernels(
-    peak_flops=255e9,  # convolutions of squeezenet, quiet machine: 250 GFLOP/s; with two threads 480 to 530
-    memory_bandwidth=40e9,  # pooling and concatenation: GoogLeNet 55 GB/s read and written; squeezenet 80, resnet50 30
+    arithmetic=1.0,  # convolutions of squeezenet, quiet machine: 250 GFLOP/s; with two threads 480 to 530
     thread_gain=0.95,  # of each further thread of a device
     source="oneDNN 3.2",
 )
 _TVM = _Kernels(
-    peak_flops=40e9,  # GoogLeNet in all: 41 GFLOP/s; squeezenet: 64, resnet50: 31, densenet121: 15
-    memory_bandwidth=40e9,  # elementwise addition of two arrays of 64 MiB: 40 GB/s read and written
+    arithmetic=40 / 255,  # GoogLeNet in all: 41 GFLOP/s; squeezenet: 64, resnet50: 31, densenet121: 15
     thread_gain=0.0,  # TVM's kernels use one thread
     source="apache-tvm 0.27",
 )
+CPU_MODEL = "logical CPU device"
+"""`Device.model` of the devices."""
 LAUNCH_OVERHEAD = 5e-6  # the smallest kernels: 0.2 to 5 us; waking a thread that waits for its inputs: a few more
 COPY_BANDWIDTH = 20e9  # memcpy of 64 MiB: 22 GB/s
 COPY_LATENCY = 10e-6  # two events between threads; assumed
@@ -64,7 +64,7 @@ def cpu_topology(count: int) -> Topology:
     Every device reads the parameters in host memory, so there is no bus. A switch called ``memory`` copies activations
     between the devices' arenas. Each device has an equal part of the machine's memory, rounded down to GiB (to MiB below
     1 GiB), so the topology depends on the machine. With more devices than cores each device has a fraction of a core's
-    speed; with fewer, each device computes its kernels with several threads.
+    speed; with fewer, each device computes its kernels with several threads. A core's speed is measured once (`core_speed`).
 
     Examples
     --------
@@ -72,11 +72,18 @@ def cpu_topology(count: int) -> Topology:
     >>> [device.name for device in cpu_topology(2).devices]
     ['cpu0', 'cpu1']
     """
-    return _topology(count, _kernels(), _cores())
+    return _topology(count, _kernels(), _cores(), core_speed())
+
+
+def threads_of_rate(flops: float) -> int:
+    """Return how many threads a device of a topology ``cpuN`` on this machine has, by its float32 operations a second."""
+    kernels, core = _kernels(), core_speed()
+    further = flops / (kernels.arithmetic * core.flops) - 1
+    return 1 + max(round(further / kernels.thread_gain), 0) if kernels.thread_gain else 1
 
 
 @lru_cache
-def _topology(count: int, kernels: _Kernels, cores: int) -> Topology:
+def _topology(count: int, kernels: _Kernels, cores: int, core: CoreSpeed) -> Topology:
     ram = _physical_memory()
     share = min(1.0, cores / count)
     speed = share * (1 + kernels.thread_gain * (max(cores // count, 1) - 1))
@@ -86,10 +93,10 @@ def _topology(count: int, kernels: _Kernels, cores: int) -> Topology:
             name=f"cpu{d}",
             kind="cpu",
             memory=max(ram // count // step, 1) * step,
-            memory_bandwidth=kernels.memory_bandwidth * share,
-            peak_flops={"float32": kernels.peak_flops * speed},
+            memory_bandwidth=core.bandwidth * share,
+            peak_flops={"float32": kernels.arithmetic * core.flops * speed},
             launch_overhead=LAUNCH_OVERHEAD,
-            model="logical CPU device",
+            model=CPU_MODEL,
         )
         for d in range(count)
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -36,21 +37,33 @@ def with_devices(base: Topology, count: int) -> Topology:
     """
     if count < 1:
         raise InputError(f"gpus={count}: a number from 1 is allowed")
-    own = len(base.devices)
-    copies = [_Copy(base, n) for n in range(-(-count // own))]
-    devices = tuple(device for copy in copies for device in copy.devices())[:count]
-    names, buses = {device.name for device in devices}, {device.bus for device in devices}
+    copies = [_Copy(base, n) for n in range(-(-count // len(base.devices)))]
+    whole = msgspec.structs.replace(
+        base,
+        devices=tuple(device for copy in copies for device in copy.devices()),
+        buses=tuple(bus for copy in copies for bus in copy.buses()),
+        links=tuple(link for copy in copies for link in copy.links()),
+        switches=tuple(
+            msgspec.structs.replace(switch, devices=tuple(copy.of(name) for copy in copies for name in switch.devices))
+            for switch in base.switches
+        ),
+    )
+    return part_of(whole, [device.name for device in whole.devices[:count]])
+
+
+def part_of(base: Topology, names: Collection[str]) -> Topology:
+    """Return the machine with these devices alone, in their order; buses, links and switches that join none of them go."""
+    devices = tuple(device for device in base.devices if device.name in set(names))
+    kept, buses = {device.name for device in devices}, {device.bus for device in devices}
     switches = [
-        msgspec.structs.replace(
-            switch, devices=tuple(copy.of(name) for copy in copies for name in switch.devices if copy.of(name) in names)
-        )
+        msgspec.structs.replace(switch, devices=tuple(name for name in switch.devices if name in kept))
         for switch in base.switches
     ]
     return msgspec.structs.replace(
         base,
         devices=devices,
-        buses=tuple(bus for copy in copies for bus in copy.buses() if bus.name in buses),
-        links=tuple(link for copy in copies for link in copy.links() if names.issuperset(link.devices)),
+        buses=tuple(bus for bus in base.buses if bus.name in buses),
+        links=tuple(link for link in base.links if kept.issuperset(link.devices)),
         switches=tuple(switch for switch in switches if len(switch.devices) > 1),
     )
 

@@ -25,7 +25,8 @@ from ..problem import Problem
 from ..runtime.artifact import move_artifact
 from ..schedule import Schedule
 
-_ARTIFACT, _PARAMETERS = "artifact.so", "artifact.safetensors"
+_STEM = "artifact"
+"""Of the files' names in the cache, in place of the output's."""
 _OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE", "TVM_SCHED_STAY")
 """Environment variables that do not change the result of a compilation."""
 
@@ -38,7 +39,7 @@ class CompilationResult:
     schedules: tuple[Schedule, ...]
     """One for each set of input shapes."""
     written: list[Path]
-    """The artifact, then the file of its parameters if they are external."""
+    """The artifact, then the file of its parameters if they are external; of a pipeline this for each stage."""
     slow_kernels: tuple[SlowKernel, ...]
     """Generated kernels that are far from their roofline."""
 
@@ -73,7 +74,8 @@ def keep(
 ) -> None:
     """Put a compilation into the cache, with its warnings."""
     with tempfile.TemporaryDirectory() as folder:
-        files = dict(zip((_ARTIFACT, _PARAMETERS), result.written, strict=False))
+        stem = result.written[0].stem
+        files = {_STEM + path.name.removeprefix(stem): path for path in result.written}
         for position, (problem, schedule) in enumerate(zip(result.problems, result.schedules, strict=True)):
             for kind, document in (("problem", problem), ("schedule", schedule)):
                 files[f"{kind}-{position}.json"] = path = Path(folder) / f"{kind}-{position}.json"
@@ -110,10 +112,16 @@ def _copy(folder: Path, output: Path) -> list[Path]:
     """Copy an artifact into a temporary folder and move it, so that a failure leaves the old files."""
     try:
         with folder_beside(output) as target:
-            present = [name for name in (_ARTIFACT, _PARAMETERS) if (folder / name).exists()]
-            for name in present:
-                _copy_file(folder / name, target / name)
-            return move_artifact(target / _ARTIFACT, target / _PARAMETERS if _PARAMETERS in present else None, output)
+            written = []
+            for source in sorted(folder.glob(f"{_STEM}*.so"), key=lambda path: (len(path.name), path.name)):
+                both = [path for path in (source, source.with_suffix(".safetensors")) if path.exists()]
+                for path in both:
+                    _copy_file(path, target / path.name)
+                end = output.with_name(output.stem + source.name.removeprefix(_STEM))
+                written += move_artifact(target / source.name, target / both[1].name if both[1:] else None, end)
+            if not written:
+                raise FileNotFoundError(folder)
+            return written
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -122,7 +130,7 @@ def _copy(folder: Path, output: Path) -> list[Path]:
 
 def _copy_file(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
-    if source.name == _ARTIFACT:
+    if source.suffix == ".so":
         mask = os.umask(0)
         os.umask(mask)
         target.chmod(0o777 & ~mask)  # as a linker leaves it

@@ -120,7 +120,7 @@ class ScheduledModule:
         ordered = self._in_order(inputs, named)
         tensors = [to_tensor(value) for value in ordered]
         try:
-            self._module["plan_of"](*tensors)
+            self._plan_of(*tensors)
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from None
         return [
@@ -139,13 +139,21 @@ class ScheduledModule:
                 )
             return self._virtual_machine.run(*tensors)
         try:
-            result = self._module["main"](*tensors)
+            result = self._main(*tensors)
         except Exception as error:
             raise ExecutionError(str(error)) from error
         outputs = [result] if hasattr(result, "dtype") else list(result)
         if self._results is None:
             return outputs
         return [outputs[r["output"]] if "output" in r else tensors[r["argument"]] for r in self._results]
+
+    @cached_property
+    def _main(self) -> Any:
+        return self._module["main"]
+
+    @cached_property
+    def _plan_of(self) -> Any:
+        return self._module["plan_of"]
 
     @cached_property
     def _virtual_machine(self) -> VirtualMachine | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tvm_sched.bounds import lower_bound
-from tvm_sched.bounds.schedule_evidence import evidence
+from tvm_sched.bounds.schedule_evidence import evidence, uncovered
 from tvm_sched.errors import InputError, SchedulerError
 from tvm_sched.problem import Scenario
 from tvm_sched.schedule import Schedule
@@ -53,7 +53,7 @@ class LatencyKind(Kind[Scenario]):
     def proof(self, task: Scenario) -> Proof:
         """Return the lower bound, with evidence if lemmas cover the problem."""
         known = lower_bound(task)
-        if task.costs.concurrency is not None:
+        if uncovered(task.problem) is not None:
             return Proof(known.ns, known.name)
         document = evidence(task)
         return Proof(document.proved_ns, document.argument, document.to_json())

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tvm_sched.errors import InfeasibleError, InputError
+from tvm_sched.errors import InfeasibleError, InputError, SchedulerError
 from tvm_sched.files import content_digest, convert, decode_document, encode_document
 from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import Instance, SolvedPlacement, place
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
-from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound
+from tvm_sched.schedulers.efficient_mip.path_bound import strongest_path
+from tvm_sched_check.placements import check as independent_check
 
-from .kind import Answer, Kind, Proof
+from .kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files
 
 FORMAT, VERSION = "tvm_sched.placement", 1
 ANNEALING = 20_000
@@ -43,7 +45,7 @@ class PlacementKind(Kind[Instance]):
 
     def digest(self, task: Instance) -> str:
         """Return the digest of all fields."""
-        return content_digest(msgspec.json.encode(msgspec.to_builtins(task)))
+        return content_digest(_text(task))
 
     def solve(self, task: Instance, method: str, seconds: float, seed: int) -> Answer:
         """Run the method for all of the time: annealing from other seeds again and again, or the solver."""
@@ -79,4 +81,26 @@ class PlacementKind(Kind[Instance]):
 
     def proof(self, task: Instance) -> Proof:
         """Paths, cut into stretches that fit into accelerators (`path_bound`)."""
-        return Proof(lower_bound(task), "paths")
+        bound, path = strongest_path(task)
+        body = {"instance": self.digest(task), "bound": bound, "path": path}
+        return Proof(bound, "paths", encode_document(body, "tvm_sched.placement_evidence", VERSION))
+
+    def check(
+        self, task: Instance, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES
+    ) -> Checked:
+        """Check latency and evidence by `tvm_sched_check.placements`."""
+        if proof.evidence is None:
+            return Checked()
+        contents = {"instance": self.document(task), "solution": solution, "evidence": proof.evidence}
+        verdict = checked_in_files(independent_check, contents, where, files)
+        if not math.isclose(verdict.latency, self.worth(task, solution, where), rel_tol=1e-9):
+            raise SchedulerError(f"{where}: package and tvm_sched_check.placements differ: please report this")
+        return Checked("tvm_sched_check.placements", float(verdict.proved))
+
+    def document(self, task: Instance) -> bytes:
+        """Return the fields as one text, whose digest solutions name."""
+        return encode_document({"instance": _text(task).decode()}, "tvm_sched.placement_problem", VERSION)
+
+
+def _text(task: Instance) -> bytes:
+    return msgspec.json.encode(msgspec.to_builtins(task))

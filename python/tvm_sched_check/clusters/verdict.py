@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ..document import Refused, count, read
+from ..document import MALFORMED, Refused, count, read
 from .allocation_rules import check_allocation
 from .bound import bound_of
 from .document import Cluster, Service
@@ -50,7 +50,7 @@ def check(allocation_file: str | Path, evidence_file: str | Path) -> Verdict:
             )
         proved = bound_of(cluster, services, [service for _, service in requests], evidence["prices"])
         claimed = count(evidence["bound"])
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except MALFORMED as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     if len(placed) > min(proved, claimed):
         raise Refused(

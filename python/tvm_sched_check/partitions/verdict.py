@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from ..document import Refused, read
+from ..document import MALFORMED, Refused, read
 from .bound import bound_of
 from .cost import cost_of, number, places_of
 from .graph import graph_of
@@ -58,7 +58,7 @@ def check(instance_file: str | Path, solution_file: str | Path, evidence_file: s
         if evidence is not None:
             claimed = number(evidence["bound"])
             proved = max(proved, bound_of(graph, stages, evidence, claimed))
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except MALFORMED as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     if proved > cost:
         raise Refused(f"the evidence proves {float(proved)}, but the partition costs {float(cost)}: please report this")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ..document import Problem, Refused, count, read
+from ..document import MALFORMED, Problem, Refused, count, read
 from .bound import bound_of
 from .plan import Plan
 
@@ -57,7 +57,7 @@ def check(problem_file: str | Path, plan_file: str | Path, evidence_file: str | 
         used = {stage["device"] for stage in plan["stages"]}
         if not used <= set(evidence["devices"]) or len(used) > evidence["stages"]:
             raise Refused("the evidence is of fewer stages than the plan has, or of other devices")
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+    except MALFORMED as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     if claimed != cost or (certified or 0) > cost:
         raise Refused(f"the certificate says {claimed} ns, at least {certified}; the bottleneck stage costs {cost} ns")

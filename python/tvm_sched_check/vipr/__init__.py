@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ..document import Problem, Refused, read, without
+from ..document import MALFORMED, Problem, Refused, count, read, without
 from .schedule_program import ScheduleProgram
 
 
@@ -17,7 +17,7 @@ class Written(NamedTuple):
     evidence_ns: int
     """What the evidence proves."""
     left_out: int
-    """The number of lemmas whose rule has no translation."""
+    """The number of lemmas without a translation: their rule has none, or its cases are too many."""
     constraints: int
     """The number of constraints: what the certificate assumes of schedules."""
     derivations: int
@@ -53,10 +53,11 @@ def write(problem_file: str | Path, evidence_file: str | Path, certificate_file:
             document = document | {key: evidence["relaxed"][key] for key in ("graph", "costs")}
         elif "variants" in document:
             raise Refused("the problem has variants, but the evidence has no relaxed problem")
-        translated = ScheduleProgram(Problem(document), evidence["proved_ns"])
+        horizon = count(evidence["proved_ns"])
+        translated = ScheduleProgram(Problem(document), horizon)
         proved = [translated.prove(lemma) for lemma in evidence["lemmas"]]
-        bound = translated.bound()
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        bound = min(translated.bound(), horizon)  # longer schedules are in no case looked at
+    except MALFORMED as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     named = (("operator", translated.problem.o), ("device", translated.problem.d))
     names = (f"{what} {number}: {name!r}" for what, numbers in named for name, number in numbers.items())
@@ -67,4 +68,5 @@ def write(problem_file: str | Path, evidence_file: str | Path, certificate_file:
             file.writelines(f"{line}\n" for line in program.lines(comments, translated.latency, bound))
     except OSError as error:
         raise Refused(f"{certificate_file}: cannot be written ({error.strerror})") from None
-    return Written(bound, evidence["proved_ns"], proved.count(None), len(program.constraints), len(program.derived))
+    constraints, derived = map(len, program.used())
+    return Written(bound, horizon, proved.count(None), constraints, derived)

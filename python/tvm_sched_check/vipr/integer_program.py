@@ -90,8 +90,24 @@ class IntegerProgram:
         self.derived.append(row)
         return -len(self.derived)
 
+    def used(self) -> tuple[list[int], list[int]]:
+        """Return the constraints and the derived rows on which the last row rests, with it, in the order of the file."""
+        used, left = {-len(self.derived)}, [-len(self.derived)] if self.derived else []
+        while left:
+            rule, pairs = self.row(left.pop()).reason or ("", ())
+            new = {int(number) for pair in pairs for number in (pair if rule == "uns" else pair[:1])} - used
+            used |= new
+            left += new
+        constraints, derived = range(len(self.constraints)), range(-1, -len(self.derived) - 1, -1)
+        return [number for number in constraints if number in used], [number for number in derived if number in used]
+
     def lines(self, comments: Iterable[str], objective: int, bound: int) -> Iterable[str]:
-        """Yield the lines of the certificate that ``objective`` is at least ``bound``; the last row derived says so."""
+        """Yield the lines of the certificate that ``objective`` is at least ``bound``; the last row derived says so.
+
+        Rows on which the last one does not rest are left out.
+        """
+        constraints, derived = self.used()
+        position = {number: line for line, number in enumerate([*constraints, *derived])}
         yield from (f"% {comment}" for comment in comments)
         yield "VER 1.0"
         yield f"VAR {len(self.variables)}"
@@ -99,22 +115,20 @@ class IntegerProgram:
         yield f"INT {len(self.variables)}"
         yield " ".join(map(str, range(len(self.variables))))
         yield f"OBJ min\n1 {objective} 1"
-        yield f"CON {len(self.constraints)} 0"
-        yield from map(_statement, self.constraints)
-        yield f"RTP range {bound} inf\nSOL 0\nDER {len(self.derived)}"
-        yield from (f"{_statement(row)} {{ {self._because(row)} }} -1" for row in self.derived)
+        yield f"CON {len(constraints)} 0"
+        yield from (_statement(self.constraints[number]) for number in constraints)
+        yield f"RTP range {bound} inf\nSOL 0\nDER {len(derived)}"
+        for number in derived:
+            yield f"{_statement(self.row(number))} {{ {_because(self.row(number), position)} }} -1"
 
-    def _because(self, row: Row) -> str:
-        rule, uses = row.reason or ("asm", ())
-        if rule == "asm":
-            return rule
-        if rule == "uns":
-            return "uns " + " ".join(f"{self._position(a)} {self._position(int(b))}" for a, b in uses)
-        return f"{rule} {len(uses)} " + " ".join(f"{self._position(number)} {weight}" for number, weight in uses)
 
-    def _position(self, number: int) -> int:
-        """Return the number of a row in the file: constraints first, then derived rows."""
-        return number if number >= 0 else len(self.constraints) - 1 - number
+def _because(row: Row, position: Mapping[int, int]) -> str:
+    rule, uses = row.reason or ("asm", ())
+    if rule == "asm":
+        return rule
+    if rule == "uns":
+        return "uns " + " ".join(f"{position[a]} {position[int(b)]}" for a, b in uses)
+    return f"{rule} {len(uses)} " + " ".join(f"{position[number]} {weight}" for number, weight in uses)
 
 
 def _statement(row: Row) -> str:

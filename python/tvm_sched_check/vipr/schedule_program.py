@@ -7,12 +7,15 @@ the file. Which lemmas are translated is listed there, too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
+from math import inf
 from typing import Any, NamedTuple
 
-from ..document import HOST, Problem
+from ..document import HOST, Problem, Refused, count
+from ..together import Together
 from .integer_program import EQUAL, GREATER, LESS, IntegerProgram, Number, Terms
+from .placement_cases import Cases
 
 NORMAL, DIRECT = "normal", "direct"
 Place = tuple[int, str]
@@ -42,10 +45,15 @@ class ScheduleProgram:
         for o in operators:
             modes = ((NORMAL, problem.normal[o]), (DIRECT, problem.direct[o]))
             self.times.append({(d, mode): ns for mode, row in modes for d, ns in enumerate(row) if ns is not None})
+        everywhere = range(len(problem.devices))
+        best: list[list[Any]] = [[min(problem.times(o, d), default=inf) for d in everywhere] for o in operators]
+        self.together = problem.concurrency is not None
+        self.busy = Together(problem).occupied(best)
         self.on = [{place: add(f"y_{o}_{place[0]}_{place[1]}") for place in self.times[o]} for o in operators]
         self.delays: dict[tuple[int | None, int | None], Proved] = {}
         """The best that was derived between the ends of two operators; None: the start of the run, its end."""
         self._durations: dict[int, Proved] = {}
+        self.cases = Cases(self)
         self._lemmas = 0
         self._add_constraints()
 
@@ -83,9 +91,14 @@ class ScheduleProgram:
         """Return the start of an operator as coefficients: its end less its time."""
         return {self.ends[o]: 1} | {y: -self.times[o][place] for place, y in self.on[o].items()}
 
-    def work(self, operators: Iterable[int], d: int) -> dict[int, int]:
-        """Return minus the time that operators take on a device, as coefficients."""
-        return {y: -self.times[o][place] for o in operators for place, y in self.on[o].items() if place[0] == d}
+    def work(self, operators: Iterable[int], d: int) -> dict[int, Number]:
+        """Return minus the time that operators occupy a device, as coefficients."""
+        return {
+            y: -(self.busy[o][d] if self.together else self.times[o][place])
+            for o in operators
+            for place, y in self.on[o].items()
+            if place[0] == d
+        }
 
     def duration(self, o: int) -> Proved:
         """Return the least time of an operator."""
@@ -146,13 +159,16 @@ class ScheduleProgram:
     def prove(self, lemma: dict[str, Any]) -> int | None:
         """Derive a lemma, or what its translation gives of it; return the nanoseconds, None if it is not translated."""
         first, last = (self.problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
-        derive = {"path": self._path, "work": self._device_work, "turns": self._turns, "bus": self._bus}.get(
-            lemma["rule"]
-        )
-        if derive is None:
-            return None
+        rules: dict[str, Callable[[int | None, int | None, dict[str, Any]], Proved | None]] = {
+            "path": self._path, "work": self._device_work, "turns": self._turns, "bus": self._bus,
+            "placement": self._placement,
+        }  # fmt: skip
+        derive = rules.get(lemma["rule"])
+        if derive is None or (self.together and (lemma["rule"] == "turns" or lemma.get("by") == "end")):
+            return None  # the last two need devices that run one operator at a time
         self._lemmas += 1
-        proved = derive(first, last, lemma)
+        if (proved := derive(first, last, lemma)) is None:
+            return None
         self.delays[first, last] = max(proved, self.delays.get((first, last), (-1, 0)))
         return proved[0]
 
@@ -171,7 +187,7 @@ class ScheduleProgram:
 
     def _device_work(self, first: int | None, last: int | None, lemma: dict[str, Any]) -> Proved:
         """Derive Lemma 2, or 3, of ``docs/proofs/device_work.md`` for the operators and weights of a lemma."""
-        name, weights = f"work_{self._lemmas}", lemma["multipliers"]
+        name, weights = f"work_{self._lemmas}", [count(weight) for weight in lemma["multipliers"]]
         window = self._window(name, first, last, lemma["operators"], by_end=lemma["by"] == "end")
         terms: Counter[int] = Counter(window.around)
         total = sum(weights)
@@ -213,7 +229,7 @@ class ScheduleProgram:
         short = {o: self.duration(o)[0] for o in operators}
         devices = []
         for d in range(len(self.problem.devices)):
-            work = self.work(operators, d)
+            work: dict[int, Number] = self.work(operators, d)
             if by_end:
                 work = {y: -short[o] for o in operators for (at, _), y in self.on[o].items() if at == d}
             devices.append(rule(f"{name}_device_{d}", {end: 1, begin: -1} | work))
@@ -239,22 +255,29 @@ class ScheduleProgram:
         For each operator: coefficients and a right-hand side that hold if it is the one, and what is known of it. The sum
         of both is derived for all cases.
         """
+        derive = self.one_of(name, {o: (coefficients, right) for o, (coefficients, right, _) in defined.items()})
+        return derive({o: None if known is None else known[1] for o, (*_, known) in defined.items()})
+
+    def one_of(
+        self, name: str, defined: dict[int, tuple[dict[int, int], int]]
+    ) -> Callable[[Mapping[int, int | None]], int]:
+        """Introduce a time that one of the operators defines; return what derives the least of it from rows of them."""
         rule, horizon = self.program.constraint, self.horizon
         chosen = {o: self.program.variable(f"{name}_is_{o}") for o in defined}
         self.least |= {y: rule(f"{name}_least_{o}", {y: 1}) for o, y in chosen.items()}
         one = rule(f"{name}_one", dict.fromkeys(chosen.values(), 1), 1, EQUAL)
         definitions = {
             o: rule(f"{name}_of_{o}", coefficients | {chosen[o]: -horizon}, right - horizon)
-            for o, (coefficients, right, _) in defined.items()
+            for o, (coefficients, right) in defined.items()
         }
 
-        def in_cases(operators: Sequence[int], among: int) -> int:
+        def in_cases(operators: Sequence[int], among: int, known: Mapping[int, int | None]) -> int:
             """Derive it from the row ``among``, which says that one of these operators is the one."""
             if len(operators) == 1:
                 o = operators[0]
-                known = defined[o][2]
+                row = known[o]
                 return self.program.combine(
-                    f"{name}_if_{o}", {definitions[o]: 1, among: horizon} | ({} if known is None else {known[1]: 1})
+                    f"{name}_if_{o}", {definitions[o]: 1, among: horizon} | ({} if row is None else {row: 1})
                 )
             half = operators[: len(operators) // 2]
             label = f"{name}_case_{half[0]}_{operators[-1]}"
@@ -262,43 +285,68 @@ class ScheduleProgram:
                 self.program.assume(f"{label}_{case}", [chosen[o] for o in half], *how) for case, how in _CASES
             )
             rest = self.program.combine(f"{label}_rest", {among: 1, low: -1})
-            without = in_cases(operators[len(half) :], rest)
-            return self.program.either(label, without, low, in_cases(half, high), high)
+            without = in_cases(operators[len(half) :], rest, known)
+            return self.program.either(label, without, low, in_cases(half, high, known), high)
 
-        return in_cases(list(defined), one)
+        return lambda known: in_cases(list(defined), one, known)
+
+    def _placement(self, first: int | None, last: int | None, lemma: dict[str, Any]) -> Proved | None:
+        """Derive a delay by cases over placements; None if they are too many, or one takes no longer than the path."""
+        if first is None or last is None:
+            return None
+        heads, tails = Paths(self, first, forward=True).ns, Paths(self, last, forward=False).ns
+        between = [o for o in self.problem.order if o in heads and o in tails and o != first]
+        named = {self.problem.o[name] for name in lemma["operators"]}
+        path = max(heads[o] + tails[o] for o in between)
+        if lemma["ns"] <= path:
+            return self._path(first, last, lemma)
+        return self.cases.delay(first, last, between, named, lemma["ns"], path)
 
     def _bus(self, first: int | None, last: int | None, lemma: dict[str, Any]) -> Proved:
-        """Derive Theorem 2 of ``docs/proofs/bus.md``, with steps Theorem 1 of ``docs/proofs/path_and_bus.md``."""
-        p, name = self.problem, f"bus_{self._lemmas}"
-        if "regions" in lemma:  # placements of whole regions have no translation: the buses alone
-            lemma = {key: value for key, value in lemma.items() if key not in ("steps", "devices", "regions")}
-        tails = Paths(self, last, forward=False)
-        terms: Counter[int] = Counter()
-        follows = self._follows(tails, lemma)
-        weight_of = [lemma["multipliers"].get(bus, 0) for bus in p.bus]
-        if follows:
-            terms.update(self._traffic(name, follows, tails, lemma["multipliers"], weight_of))
-        left = Counter[int]()
-        for step in lemma.get("steps", []):
-            weight, to = step["multiplier"], p.o[step["last"]]
-            origin = p.o[step["first"]] if "first" in step else None
+        """Derive Theorem 2 of ``docs/proofs/bus.md``, with steps Theorem 1 of ``docs/proofs/path_and_bus.md``.
+
+        Regions are priced as a whole in no derivation. They count as steps over delays, or the buses count alone.
+        """
+        p, name, tails = self.problem, f"bus_{self._lemmas}", Paths(self, last, forward=False)
+        follows, shares = (
+            self._follows(tails, lemma),
+            {bus: count(share) for bus, share in lemma["multipliers"].items()},
+        )
+        weight_of = [shares.get(bus, 0) for bus in p.bus]
+        traffic = self._traffic(name, follows, tails, shares, weight_of) if follows else Counter[int]()
+        total = sum(shares.values()) * bool(follows)
+        paths, devices = lemma.get("steps", []), [count(weight) for weight in lemma.get("devices", [])]
+        ways: list[tuple[list[dict[str, Any]], list[int]]] = [(paths, devices)]
+        if "regions" in lemma:
+            ways = [([*paths, *lemma["regions"]], devices), ([], [])]
+        proved = list[Proved]()
+        for steps, busy in ways:
+            weight = total + sum(busy) + sum(step["multiplier"] for step in steps if "first" not in step)
+            if weight:
+                terms = Counter(traffic)
+                terms.update(self._steps(steps))
+                terms.update({self.devices[d]: share for d, share in enumerate(busy)})
+                terms = Counter(self.over_places(terms))
+                proved.append(self._rounded(name, {row: Fraction(value) / weight for row, value in terms.items()}))
+        return max(proved) if proved else self._path(first, last, lemma)
+
+    def _steps(self, steps: list[dict[str, Any]]) -> Counter[int]:
+        """Return the rows of weighted steps of paths; a region is a step over the delay between its ends."""
+        terms, left = Counter[int](), Counter[int]()
+        for step in steps:
+            weight, to = count(step["multiplier"]), self.problem.o[step["last"]]
+            origin = self.problem.o[step["first"]] if "first" in step else None
             left[to] += weight
             if origin is None:
                 terms[self.first[to]] += weight
-            elif (origin, to) in self.edges:
-                terms[self.edges[origin, to]] += weight
-            else:
-                terms[self._delay(origin, to)] += weight
-            if origin is not None:
-                left[origin] -= weight
+                continue
+            left[origin] -= weight
+            edge = "cost" not in step and (origin, to) in self.edges
+            terms[self.edges[origin, to] if edge else self._delay(origin, to)] += weight
+        if any(weight < 0 for weight in left.values()):
+            raise Refused("more weight leaves an operator along steps than arrives there")
         terms.update({self.last[o]: weight for o, weight in left.items()})
-        terms.update({self.devices[d]: weight for d, weight in enumerate(lemma.get("devices", []))})
-        complete = self.over_places(terms)
-        total = sum(lemma["multipliers"].values()) * bool(follows) + sum(lemma.get("devices", []))
-        total += sum(step["multiplier"] for step in lemma.get("steps", []) if "first" not in step)
-        if not total:
-            return self._path(first, last, lemma)
-        return self._rounded(name, {row: Fraction(weight) / total for row, weight in complete.items()})
+        return terms
 
     def _delay(self, first: int, last: int) -> int:
         if (first, last) not in self.delays:

@@ -35,6 +35,17 @@ def end_generations_before(name: str, number: int) -> None:
             end_generation(name, earlier)
 
 
+def abandoned_generations(name: str, number: int) -> set[int]:
+    """Return the generations of a deployment after one whose stages were started by processes that have ended.
+
+    A rollout's command starts them and then hands them over to the ingress.
+    """
+    ended = {job["JobID"] for job in ray._private.state.jobs() if job["IsDead"]}
+    started_by = {actor["Name"]: actor["JobID"] for actor in ray._private.state.actors().values() if actor["Name"]}
+    later = [part for part in parts(name) if part != ingress_name(name) and generation_of(part) > number]
+    return {generation_of(part) for part in later if started_by.get(part) in ended}
+
+
 def kill(name: str) -> None:
     """End an actor for good, unless it is gone."""
     try:

@@ -6,6 +6,7 @@ Ray starts the actor and tells where others are; requests come and go over conne
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import time
@@ -16,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import ray
+from msgspec.structs import replace
 from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -23,7 +25,7 @@ from tvm_sched.errors import BusyError, InputError, ServingError, TvmSchedError
 
 from .actor_names import NAMESPACE, stage_name
 from .deployment import Generation, check_inputs
-from .deployment_actors import end_generations_before
+from .deployment_actors import abandoned_generations, end_generation, end_generations_before
 from .followed_deployment import RECONNECTION_SECONDS
 from .pipeline_entry import Deadline, PipelineEntry, remote_stages
 from .served_generation import current_generation, store_generation
@@ -32,7 +34,10 @@ from .stage_nodes import node_of_process
 from .stage_worker import STATUS
 from .tensor_channel import Array, Channel, Endpoint, Message, failed, tensor_bytes
 
+LOG = logging.getLogger("tvm_sched.serving")
 _PING_SECONDS = 2.0
+_ABANDONED_SECONDS = 30.0
+"""Between looks for stages that nobody will hand over."""
 
 
 @dataclass
@@ -72,6 +77,9 @@ class Ingress:
         self.past: list[PipelineEntry] = []
         """Of earlier generations, which may have requests of clients."""
         self.switched = asyncio.Condition()
+        self.arriving = 0
+        """The generation that a rollout hands over at the moment."""
+        self.caretaker = asyncio.create_task(self._end_abandoned())
         self.complete = asyncio.Event()
         """Set when every gateway that is there has had the time to find this ingress."""
         if not _started_again():
@@ -131,8 +139,13 @@ class Ingress:
         """
         if generation.number > self.generation.number:
             directory = RayDirectory(generation)
-            await asyncio.gather(*(directory.ping(*each) for each in generation.deployment.processes))
-            store_generation(generation)
+            self.arriving = max(self.arriving, generation.number)
+            try:
+                await asyncio.gather(*(directory.ping(*each) for each in generation.deployment.processes))
+                store_generation(generation)
+            except BaseException:
+                self.arriving = 0
+                raise
             old = self.entry
             self.past.append(old)
             self._serve(generation, directory)
@@ -173,6 +186,19 @@ class Ingress:
             await self.switched.wait_for(lambda: all(each.generation >= number for each in self.followers.values()))
         self.directories = {key: directory for key, directory in self.directories.items() if key >= number}
         await asyncio.to_thread(end_generations_before, generation.deployment.name, number)
+
+    async def _end_abandoned(self) -> None:
+        """End the stages of rollouts whose command ended before it handed them over; nobody else would."""
+        name = self.generation.deployment.name
+        while True:
+            try:
+                for number in await asyncio.to_thread(abandoned_generations, name, self.generation.number):
+                    if number > max(self.generation.number, self.arriving):
+                        LOG.warning("deployment %s: generation %d was abandoned by its rollout and ends", name, number)
+                        await asyncio.to_thread(end_generation, name, number)
+            except (RayError, ValueError) as error:
+                LOG.warning("deployment %s: abandoned stages were not looked for: %s", name, _first_line(error))
+            await asyncio.sleep(_ABANDONED_SECONDS)
 
     def _serves(self, request: int) -> tuple[Message, list[Array]]:
         return Message("serves", request), [np.frombuffer(msgspec.msgpack.encode(self.generation), np.uint8)]
@@ -220,9 +246,7 @@ class Ingress:
         try:
             generation, stage, replica, *where = message.text.split()
             place = int(stage), int(replica)
-            directory = self.directories.get(int(generation))
-            if directory is None:
-                raise ServingError(f"generation {generation} is not served")
+            directory = self._directory(int(generation))
             if message.kind == "find":
                 found = await directory.find(*place)
                 text = f"{found.host} {found.port}"
@@ -237,6 +261,24 @@ class Ingress:
             channel.send(failed(message.request, ServingError(str(error))))
         else:
             channel.send(Message("told", message.request, text))
+
+    def _directory(self, number: int) -> RayDirectory:
+        """Return the directory of a generation, also of an earlier one whose stages an earlier ingress knew.
+
+        Raises
+        ------
+        ServingError
+            Its stages are not there. A gateway asks again until it has switched.
+        """
+        found = self.directories.get(number)
+        if found is None:
+            try:  # a rollout changes nothing but the artifact
+                found = RayDirectory(replace(self.generation, number=number))
+            except (LookupError, ValueError):
+                now = self.generation.number
+                raise ServingError(f"generation {number} is not served; generation {now} is") from None
+            self.directories[number] = found
+        return found
 
     def _gone(self, channel: Channel) -> None:
         """Cancel the requests of a client that went."""

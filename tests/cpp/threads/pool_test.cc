@@ -15,6 +15,7 @@
 
 #include "ffi/runtime/parallel_loops.h"
 #include "runtime/kernel_threads.h"
+#include "threads/waiting.h"
 
 namespace tvm_sched {
 namespace {
@@ -67,6 +68,11 @@ TEST(Pool, ManyCallersDoNotWaitForEachOther) {
     });
   }
   for (std::thread& caller : callers) caller.join();
+}
+
+TEST(Pool, WaitingThreadsPause) {
+  EXPECT_TRUE(threads::PauseBeforeYielding()) << "libtbb has no entry for sched_yield";
+  EXPECT_TRUE(threads::PauseBeforeYielding()) << "the entry is not found again";
 }
 
 TEST(Pool, AForkedChildGoesOnWithoutTheWorkers) {

@@ -25,13 +25,17 @@ CASES: dict[str, dict[str, Any]] = {
         "tokens": 3, "past": 6, "ends": [9, 9], "rotary": True, "rotary_interleaved": 1, "local_window_size": 4,
     },
     "a soft limit and a scale": {**PROMPT, "softcap": 1.5, "scale": 0.7},
+    "a bias into a buffer and sinks": {
+        "tokens": 1, "past": 9, "ends": [7, 4], "total": 7, "bias": True, "sink": True, "softcap": 1.5,
+    },
+    "a smooth softmax": {**PROMPT, "smooth_softmax": 1},
 }  # fmt: skip
 
 
 def model(
     inputs: dict[str, Any], past: int, present: int, attributes: dict[str, Any], constants: dict[str, Any]
 ) -> Any:
-    slots = ("query", "key", "value", "past_key", "past_value", "last", "total", "cosine", "sine")
+    slots = ("query", "key", "value", "past_key", "past_value", "last", "total", "cosine", "sine", "", "bias", "sink")
     names = [name if name in {**inputs, **constants} else "" for name in slots]
     outputs = ["y", "keys", "values"]
     node = helper.make_node("GroupQueryAttention", names, outputs, domain="com.microsoft", **attributes)
@@ -60,7 +64,9 @@ def turned(x: Any, positions: Any, tables: Any, interleaved: bool) -> Any:
     return np.stack([real, imaginary], -1).reshape(x.shape) if interleaved else np.concatenate([real, imaginary], -1)
 
 
-def expected(query: Any, key: Any, value: Any, pasts: Any, case: dict[str, Any], tables: Any, present: int) -> Any:
+def expected(
+    query: Any, key: Any, value: Any, pasts: Any, case: dict[str, Any], tables: Any, present: int, bias: Any, sink: Any
+) -> Any:
     tokens, total = case["tokens"], case.get("total", case["tokens"] + case["past"])
     prompt = case["ends"] == PROMPT["ends"]
     results, kept = np.zeros((B, tokens, H * D)), [np.zeros((B, K, present, D)) for _ in range(2)]
@@ -81,8 +87,9 @@ def expected(query: Any, key: Any, value: Any, pasts: Any, case: dict[str, Any],
                 scores = keys @ q[i, h] * case.get("scale", D**-0.5)
                 if cap := case.get("softcap"):
                     scores = cap * np.tanh(scores / cap)
-                weights = np.exp(scores - scores.max())
-                results[b, i, h * D : (h + 1) * D] = weights @ values / weights.sum()
+                scores = scores + bias[b, 0, i, low : position + 1].astype("float64")
+                weights = np.exp(scores)
+                results[b, i, h * D : (h + 1) * D] = weights @ values / (weights.sum() + np.exp(sink[h]))
     return [results, *kept]
 
 
@@ -104,11 +111,18 @@ def given(case: dict[str, Any]) -> tuple[Any, list[Any], list[Any]]:
     constants = {"total": np.array([total], "int32")}
     if case.get("rotary"):
         constants |= {"cosine": tables[0], "sine": tables[1]}
-    optional = ("rotary_interleaved", "local_window_size", "softcap", "scale")
+    bias, sink = rng.standard_normal((B, 1, tokens, total)).astype("float32"), rng.standard_normal(H).astype("float32")
+    if case.get("bias"):
+        inputs["bias"] = bias
+    if case.get("sink"):
+        constants["sink"] = sink
+    optional = ("rotary_interleaved", "local_window_size", "softcap", "scale", "smooth_softmax")
     attributes = {name: case[name] for name in optional if name in case}
     attributes |= {"num_heads": H, "kv_num_heads": K, "do_rotary": int("rotary" in case)}
     made = model(inputs, past, present, attributes, constants)
-    return made, list(inputs.values()), expected(query, key, value, pasts, case, tables, present)
+    lost = sink if case.get("sink") else np.full(H, 0.0 if case.get("smooth_softmax") else -np.inf)
+    bias = bias if case.get("bias") else np.zeros_like(bias)
+    return made, list(inputs.values()), expected(query, key, value, pasts, case, tables, present, bias, lost)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -120,6 +134,6 @@ def test_as_described(name):
 
 def test_what_is_not_computed_is_told():
     made, _, _ = given(CASES["a prompt"])
-    made.graph.node[0].attribute.append(helper.make_attribute("smooth_softmax", 1))
-    with pytest.raises(InputError, match=r"GroupQueryAttention .*smooth_softmax is set"):
+    made.graph.node[0].attribute.append(helper.make_attribute("qk_output", 1))
+    with pytest.raises(InputError, match=r"GroupQueryAttention .*qk_output is set"):
         tvm_sched.relax.compile(made, "cpu1", "single")

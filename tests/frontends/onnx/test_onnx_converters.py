@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from relax.compare import assert_same  # noqa: E402
+from tvm_frontends.onnx.import_model import from_onnx  # noqa: E402
 from tvm_frontends.onnx.operators import tensors  # noqa: E402
 from tvm_frontends.onnx.operators.nodes import Node  # noqa: E402
 from tvm_sched.errors import InputError  # noqa: E402
@@ -308,3 +309,15 @@ def test_not_a_number_is_not_clipped(kind, bounds):
     check("Clip", [x], limits)
     check("Clip", [x, *limits])
     check("Relu", [x])
+
+
+def test_results_are_bound_in_the_models_order():
+    """The pool of the first branch comes before the second branch, so that what it reads need not stay in memory."""
+    text = (
+        '<ir_version: 8, opset_import: ["": 18]> g (float[1,3,8,8] x) => (float[1,3,1,1] y) '
+        "{ a = Relu(x) p = GlobalAveragePool(a) b = Tanh(x) q = GlobalAveragePool(b) y = Add(p, q) }"
+    )
+    imported = from_onnx(onnx.parser.parse_model(text), None, None, "the model")
+    (block,) = imported.mod["main"].body.blocks
+    calls = [binding.value for binding in block.bindings if isinstance(binding.value, tvm.relax.Call)]
+    assert [call.op.name.split(".")[-1] for call in calls] == ["relu", "mean", "tanh", "mean", "add"]

@@ -1,6 +1,7 @@
 """Kernels of several threads keep NaN, though they look at their inputs only where bounds do not rule NaN out."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -128,6 +129,7 @@ FUNCTIONS = {
     "sigmoid": lambda x, post: 1 / (1 + np.exp(-x)),
     "silu": lambda x, post: x / (1 + np.exp(-x)),
     "hard_sigmoid": lambda x, post: np.clip(post["alpha"] * x + post["beta"], 0, 1),
+    "gelu": lambda x, post: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
     "softplus": lambda x, post: np.logaddexp(0, x),
 }
 """Those that NumPy has not under the same name."""
@@ -160,6 +162,10 @@ def named(*names):
         (named("relu", "sqrt"), -1.0, 1.0),  # no NaN, as relu comes first
         (named("relu", "log", "sigmoid"), -1.0, 1.0),
         (named("log", "sigmoid"), -1.0, 1.0),
+        (named("square", "gelu"), 1e30, 1.0),  # infinity, of which oneDNN makes NaN
+        ([*named("square"), {"name": "linear", "alpha": -1.0, "beta": 0.0}, *named("gelu")], 1e30, 1.0),
+        (named("gelu", "square"), -40.0, 1.0),
+        (named("gelu"), np.nan, 1.0),
         ([CLIP], np.nan, 1.0),
         (named("sigmoid"), np.nan, 1.0),
         ([{"name": "silu", "alpha": 1.0}], np.nan, 1.0),
@@ -167,7 +173,7 @@ def named(*names):
     ids=lambda each: "-".join(post["name"] for post in each) if isinstance(each, list) else str(each),
 )
 def test_nan_remains_in_a_chain_and_in_the_next_kernel(post, value, other, threads):
-    """A chain makes NaN or infinity of finite numbers, or is given them, before operations that lose NaN: as in NumPy."""
+    """A chain makes NaN or infinity, or is given them, before operations that lose or make NaN: as in NumPy."""
     square = dense((SIZE, SIZE))
     parameter = dense((SIZE, SIZE), parameter=True)
     post = [{**each, "input": 2} if each["name"] in BINARY else each for each in post]

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 from tvm import relax
 
+from ...kernels.packed_products import PackedProduct, unpack
 from .nodes import Node, constant_of, converter
-from .quantized_arithmetic import unpack
+from .packed_weights import packed_product
+
+_Layer = Callable[[relax.Expr], relax.Expr]
+"""From rows (1 or experts, rows, inputs) to (experts, rows, outputs)."""
 
 
 @converter("MoE", domain="com.microsoft")
 def mixture_of_experts(node: Node) -> relax.Expr:
     """Convert MoE: inputs are tokens, logits of the experts, then weights and bias of each layer."""
-    weights, biases = [node.input(2), node.input(4)], [node.input(3), node.input(5)]
     if node.input(6) is not None:
         raise node.unsupported("it has a third layer (FC3), which ONNX Runtime computes on no CPU")
-    return _mixture(
-        node, [_columns(node, each) for each in weights], biases, bool(node.attribute("normalize_routing_weights", 0))
-    )
+    layers = [partial(_layer, node, weights=_columns(node, node.input(k)), bias=node.input(k + 1)) for k in (2, 4)]
+    return _mixture(node, layers, bool(node.attribute("normalize_routing_weights", 0)))
 
 
 @converter("QMoE", domain="com.microsoft")
 def quantized_mixture_of_experts(node: Node) -> relax.Expr:
-    """Convert QMoE: dequantise the constant weights, then compute as for MoE with normalised weights of the experts.
+    """Convert QMoE as MoE with normalised weights of the experts; the packed weights stay packed.
 
     ONNX Runtime rounds the tokens to 8 bits for some block sizes; here they are never rounded.
     """
@@ -37,11 +39,11 @@ def quantized_mixture_of_experts(node: Node) -> relax.Expr:
     extra = [k for k in (8, 9, 10, 13, *range(14, len(node.inputs))) if node.input(k) is not None]
     if extra:
         raise node.unsupported(f"it has input {extra[0]} (a third layer, router weights or scales of activations)")
-    weights = [
-        relax.const(np.ascontiguousarray(_dequantized(node, position, scales, zeros, name).transpose(0, 2, 1)))
-        for position, scales, zeros, name in ((2, 3, 11, "fc1"), (5, 6, 12, "fc2"))
+    layers = [
+        _packed_layer(node, position, scales, zeros, bias, name)
+        for position, scales, zeros, bias, name in ((2, 3, 11, 4, "fc1"), (5, 6, 12, 7, "fc2"))
     ]
-    return _mixture(node, weights, [node.input(4), node.input(7)], True)
+    return _mixture(node, layers, True)
 
 
 def _columns(node: Node, weights: relax.Expr | None) -> relax.Expr:
@@ -49,36 +51,39 @@ def _columns(node: Node, weights: relax.Expr | None) -> relax.Expr:
     return node.emit(relax.op.permute_dims(weights, [0, 2, 1]))
 
 
-def _dequantized(node: Node, position: int, scales: int, zeros: int, name: str) -> npt.NDArray[np.float32]:
-    """Return the weights of a layer, of shape (experts, outputs, inputs), in float32."""
+def _packed_layer(node: Node, position: int, scales: int, zeros: int, bias: int, name: str) -> _Layer:
+    """Return a layer whose weights, of shape (experts, outputs, inputs), stay packed."""
     bits = int(node.attribute(f"{name}_expert_weight_bits", node.attribute("expert_weight_bits", 4)))
     packed, scale, zero = (constant_of(node.input(k)) for k in (position, scales, zeros))
     if packed is None or scale is None or (zero is None and node.input(zeros) is not None):
         raise node.unsupported("its weights are known only when the model runs")
     if bits not in (2, 4, 8):
         raise node.unsupported(f"its weights have {bits} bits; 2, 4 and 8 are allowed")
-    whole = unpack(packed, bits).astype("float32")
-    experts, outputs, inputs = whole.shape
-    scale = scale.reshape(experts, outputs, -1).astype("float32")
+    experts, outputs, inputs = (*packed.shape[:2], packed.shape[2] * 8 // bits)
+    scale = scale.reshape(experts * outputs, -1)
     blocks = scale.shape[-1]
-    if zero is None:
-        middle: Any = np.float32(1 << (bits - 1))
-    else:
+    if zero is not None:  # without blocks they are packed along the outputs
         packed_zeros = zero.reshape(experts, -1) if blocks == 1 else zero.reshape(experts, outputs, -1)
-        points = unpack(packed_zeros, bits)
-        points = points[..., :outputs, None] if blocks == 1 else points[..., :blocks]
-        middle = np.repeat(points, inputs // blocks, axis=-1).astype("float32")
-    return (whole - middle) * np.repeat(scale, inputs // blocks, axis=-1)
+        zero = unpack(packed_zeros, bits)[..., : outputs if blocks == 1 else blocks].reshape(experts * outputs, blocks)
+    about = PackedProduct(
+        bits, inputs // blocks, inputs, outputs, experts, zero is not None, node.input(bias) is not None
+    )
+    numbers = relax.const(packed.reshape(experts * outputs, blocks, -1))
+
+    def layer(rows: relax.Expr) -> relax.Expr:
+        flat = None if node.input(bias) is None else node.emit(relax.op.reshape(node.input(bias), (-1,)))
+        return packed_product(node, about, rows, numbers, scale, zero, flat)
+
+    return layer
 
 
-def _mixture(node: Node, weights: list[relax.Expr], biases: list[relax.Expr | None], normalised: bool) -> relax.Expr:
+def _mixture(node: Node, layers: Sequence[_Layer], normalised: bool) -> relax.Expr:
     """Compute every expert for every token, and add the results with the weights of the chosen experts."""
     tokens, logits = node.input(0), node.input(1)
     shape = node.shape(tokens, "its input")
     experts = node.shape(logits, "its router_probs")[-1]
     rows = relax.op.reshape(tokens, (1, -1, shape[-1]))
-    hidden = _layer(node, node.emit(rows), weights[0], biases[0])
-    found = _layer(node, _activated(node, hidden), weights[1], biases[1])
+    found = layers[1](_activated(node, layers[0](node.emit(rows))))
     shares = _shares(node, node.emit(relax.op.reshape(logits, (-1, experts))), normalised)
     weighted = relax.op.multiply(found, node.emit(relax.op.expand_dims(node.emit(relax.op.permute_dims(shares)), 2)))
     return relax.op.reshape(node.emit(relax.op.sum(node.emit(weighted), axis=0)), shape)

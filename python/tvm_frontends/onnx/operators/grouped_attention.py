@@ -16,7 +16,7 @@ from .transformers import rotate, rows_of, split_heads
 
 _FIRST_OPTIONAL = 7
 """Number of the inputs queries, keys, values, past keys and values, last positions, total length."""
-_COSINE, _SINE, _POSITIONS = 7, 8, 9
+_COSINE, _SINE, _POSITIONS, _BIAS, _SINK = 7, 8, 9, 10, 11
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,16 @@ def group_query_attention(node: Node) -> list[relax.Expr]:
     """Convert GroupQueryAttention; outputs are the result, and all keys and values including the new ones.
 
     New keys of a sequence follow its past ones, whose number is ``seqlens_k + 1 - tokens``. A first prompt, with as many
-    tokens as the total length, has no past. Refused: biases, sinks, scales, smooth_softmax, qk_output, and a total length
-    that is no constant.
+    tokens as the total length, has no past. Refused: scales of quantised keys and values, qk_output, and a total length that
+    is no constant.
     """
-    for position in range(_POSITIONS + 1, len(node.inputs)):
+    for position in range(_SINK + 1, len(node.inputs)):
         if node.input(position) is not None:
-            raise node.unsupported(f"it has input {position} (a bias, a sink or scales); export the model without it")
-    for name in ("smooth_softmax", "qk_output"):
-        if node.attribute(name, 0):
-            raise node.unsupported(f"its attribute {name} is set; export the model without it")
+            raise node.unsupported(
+                f"it has input {position} (scales of quantised keys and values); export the model with a cache in floats"
+            )
+    if node.attribute("qk_output", 0):
+        raise node.unsupported("its attribute qk_output is set; export the model without it")
     query, key, value, sizes = _operands(node)
     start = _start(node, sizes)
     steps = relax.const(np.arange(sizes.tokens, dtype="int32").reshape(1, -1))
@@ -143,6 +144,11 @@ def _attend(
     if cap:
         ratio = node.emit(op.divide(scores, relax.const(cap, dtype)))
         scores = node.emit(op.multiply(node.emit(op.tanh(ratio)), relax.const(cap, dtype)))
+    bias = node.input(_BIAS)
+    if bias is not None:
+        columns = node.shape(bias, "its attention_bias")[-1]
+        widths = [0] * 7 + [sizes.present - columns]
+        scores = node.emit(op.add(scores, node.emit(op.nn.pad(bias, widths)) if widths[-1] else bias))
     key_positions = relax.const(np.arange(sizes.present, dtype="int32"))
     position = node.emit(op.reshape(positions, (batch, 1, tokens, 1)))
     visible = node.emit(op.less_equal(key_positions, position))
@@ -152,6 +158,18 @@ def _attend(
         visible = node.emit(op.logical_and(visible, node.emit(op.greater(key_positions, first))))
     hidden = relax.const(float(np.finfo(dtype).min), dtype)
     scores = node.emit(op.where(visible, scores, hidden))
-    weights = node.emit(op.reshape(node.emit(op.nn.softmax(scores, -1)), (*shared, sizes.present)))
+    weights = node.emit(op.reshape(_softmax(node, scores, sizes), (*shared, sizes.present)))
     result = node.emit(op.reshape(node.emit(op.matmul(weights, values)), (batch, heads, tokens, size)))
     return node.emit(op.reshape(node.emit(op.permute_dims(result, [0, 2, 1, 3])), (batch, tokens, heads * size)))
+
+
+def _softmax(node: Node, scores: relax.Expr, sizes: _Sizes) -> relax.Expr:
+    """Return the softmax of each row; a sink is one more score of its head, whose share is lost."""
+    op, dtype, sink = relax.op, dtype_of(scores), node.input(_SINK)
+    if sink is None and not node.attribute("smooth_softmax", 0):
+        return node.emit(op.nn.softmax(scores, -1))
+    each = relax.const(np.zeros(sizes.heads, dtype)) if sink is None else cast(node, sink, dtype)
+    column = node.emit(op.reshape(each, (1, sizes.heads, 1, 1)))
+    column = node.emit(op.broadcast_to(column, (sizes.batch, sizes.heads, sizes.tokens, 1)))
+    shares = node.emit(op.nn.softmax(node.emit(op.concat([scores, column], -1)), -1))
+    return node.emit(op.strided_slice(shares, [3], [0], [sizes.present]))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import numpy as np
 from tvm import relax
 
 from ...tensor_types import dtype_of
-from .nodes import Node, constant_of, converter
+from .nodes import Node, converter
 from .quantized import dynamically_quantized, float_product, integer_matmul, per_matrix, requantize
-from .quantized_arithmetic import cast, dequantize, quantize, unpack
+from .quantized_arithmetic import cast, dequantize, quantize
 
 _DOMAIN = "com.microsoft"
 _ACTIVATIONS = ("Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid")
@@ -170,38 +168,3 @@ def _activated(node: Node, value: relax.Expr, name: str) -> relax.Expr:
         return node.emit(relax.op.clip(value, *(float(bound) for bound in constants)))
     keys = {"LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}.get(name, ())
     return node.convert_as(name, [value], dict(zip(keys, constants, strict=False)))
-
-
-@converter("MatMulNBits", domain=_DOMAIN)
-def matmul_nbits(node: Node) -> relax.Expr:
-    """Convert MatMulNBits of 2, 4 or 8 bits: dequantise the constant matrix, then ``matmul``."""
-    a, b, scales, zeros, groups, bias = (node.input(k) for k in range(6))
-    bits, k, n, block = (int(node.attribute(name, 4)) for name in ("bits", "K", "N", "block_size"))
-    packed, scale = constant_of(b), constant_of(scales)
-    point, order = constant_of(zeros), constant_of(groups)
-    if (
-        packed is None
-        or scale is None
-        or any(given is not None and known is None for given, known in ((zeros, point), (groups, order)))
-    ):
-        raise node.unsupported("its weights, or their groups (g_idx), are known only when the model runs")
-    if bits not in (2, 4, 8):
-        raise node.unsupported(f"its weights have {bits} bits; 2, 4 and 8 are allowed")
-    blocks = -(-k // block)
-    weights = unpack(packed.reshape(n, blocks, -1), bits)[..., :block].astype("float32")
-    each: Any = (..., np.newaxis)  # a scale and a zero point for all weights of a block
-    if order is not None:  # or for those of a row that name it
-        group = order.reshape(-1)[:k].astype("int64")
-        if len(group) != k or group.min(initial=0) < 0 or group.max(initial=0) >= blocks:
-            raise node.unsupported(f"g_idx does not name one of {blocks} groups for each of K = {k} weights")
-        weights, each = weights.reshape(n, -1)[:, :k], (slice(None), group)
-    if point is None:
-        weights -= float(1 << (bits - 1))
-    elif point.dtype.kind == "f":
-        weights -= point.reshape(n, blocks).astype("float32")[each]
-    else:
-        weights -= unpack(point.reshape(n, -1), bits)[:, :blocks].astype("float32")[each]
-    weights *= scale.reshape(n, blocks).astype("float32")[each]
-    weights, dtype = weights.reshape(n, -1)[:, :k], dtype_of(a)
-    result = node.emit(relax.op.matmul(a, relax.const(np.ascontiguousarray(weights.T).astype(dtype))))
-    return result if bias is None else node.emit(relax.op.add(result, bias))

@@ -7,10 +7,8 @@ and has the fastest kernels. Otherwise sums are int32.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from tvm import relax
 
 from ...tensor_types import dtype_of
@@ -103,10 +101,3 @@ def range_of(node: Node, dtype: str) -> tuple[int, int]:
             f"it quantises to {dtype}; {', '.join(RANGES)} are allowed: quantise the model to 8 bits, or keep it in floats"
         )
     return RANGES[dtype]
-
-
-def unpack(data: Any, bits: int) -> npt.NDArray[np.uint8]:
-    """Return the numbers of 2, 4 or 8 bits in packed bytes, the lowest bits first, along the last axis."""
-    data = np.asarray(data).view("uint8")
-    parts = [data >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)]
-    return np.stack(parts, axis=-1).reshape(*data.shape[:-1], -1)

@@ -23,6 +23,7 @@ from .fold_parameters import Names, fold_parameters
 from .half_convolutions import prepare_half_convolutions
 from .kernel_libraries import KERNELS, KernelSet, available_libraries, get_library
 from .kernel_libraries.kernel_library import VARIABLE
+from .kernel_libraries.packed_products import expand_packed_products
 from .kernel_libraries.rewrite import operation
 from .operators_without_kernel import simplify
 from .scans import widen_scans
@@ -116,13 +117,16 @@ class LowerToKernels:
             transposed: list[object] = []
             if self.device_kind == "cuda" and "nvidia" in libraries:
                 mod, transposed = prepare_half_convolutions(mod, names)
+            dequantized = KernelSet("")
+            if "language" not in libraries:
+                mod = expand_packed_products(mod, dequantized, names)
             mod, claimed = _claim(mod, libraries, names, self.archs)
             report_progress("folding parameters again", 0, 0)
             mod, laid_out = fold_parameters(mod, names)  # libraries also change the layout of other operators
             report_progress("fusing operators", 0, 0)
             mod = self._legalize_and_fuse(mod)
         mod, constants = _lift(mod, names)
-        del kept, transposed, laid_out
+        del kept, transposed, dequantized, laid_out
         documents = dict(mod.attrs[KERNELS]) if KERNELS in mod.attrs else {}
         documents |= {name: text for kernels in claimed for name, text in kernels.documents.items()}
         mod = mod.with_attr(KERNELS, documents) if documents else mod

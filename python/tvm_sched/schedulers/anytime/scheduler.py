@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import msgspec
 
@@ -18,6 +19,7 @@ from ..scheduler_registry import register
 from .direct_reads import DirectReads
 from .improvers import Annealing, Blocks, LocalSearch
 from .list_rules import FEW_PLACES, MOST_PLACES, device_groups
+from .machine_parts import promising_machines
 from .promising_variants import SHARE, promising_choices
 from .race import Racer, race
 from .search_state import ScheduleState
@@ -97,6 +99,9 @@ def anytime(problem: Problem, workload: Workload, options: AnytimeOptions) -> Sc
     For a workload with several requests it searches in the run of each, with an equal part of the budget, for the schedule
     that is best for all of them.
 
+    On a machine of more than 16 devices it searches on the parts of it that quick schedules find promising
+    (`tvm_sched.schedulers.anytime.machine_parts`); the bound is that of the whole machine.
+
     If the problem has variants, quick schedules first choose among the alternatives, with a fifth of the work
     (`tvm_sched.schedulers.anytime.promising_variants`). A race of the most promising choices
     (`tvm_sched.schedulers.anytime.race`) then gets four tenths of the remaining work, and its winner
@@ -120,22 +125,35 @@ def anytime(problem: Problem, workload: Workload, options: AnytimeOptions) -> Sc
 def _search(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions) -> Schedule:
     """Search in one scenario for the best schedule for a mix of requests; without any, for the scenario's run."""
     budget = options.budget()
-    if scenario.variants is None:
-        state = ScheduleState(scenario, options.seed, mix)
-        status = improve(state, turns(scenario, options, budget.work), budget)
-        return state.answer().replace(certificate=Certificate.unchecked(status))
-    return _search_variants(scenario, mix, options, budget)
+    machines = promising_machines(scenario)
+    if scenario.variants is None and len(machines) == 1:
+        (machine,) = machines
+        state = ScheduleState(machine, options.seed, mix)
+        status = improve(state, turns(machine, options, budget.work, scenario), budget)
+        return state.answer().replace(problem=scenario.problem.digest, certificate=Certificate.unchecked(status))
+    return _race(scenario, machines, mix, options, budget)
 
 
-def _search_variants(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions, budget: Budget) -> Schedule:
-    """Search with the choices that quick schedules select; if they have no schedule, with the graph as it is."""
-    choosing = budget.part(SHARE * budget.work)
-    now = time.monotonic()
-    choosing.deadline = now + SHARE * (budget.deadline - now)  # no limit by the clock without a time limit
-    choices, interrupted = promising_choices(scenario, choosing, options.seed)
-    if interrupted:
-        budget, choices = Budget(0.0, time.monotonic()), choices[:1]
-    racers = [Racer(each, ScheduleState(scenario.resolve(each), options.seed, mix)) for each in choices]
+def _race(
+    scenario: Scenario, machines: Sequence[Scenario], mix: Sequence[Request], options: AnytimeOptions, budget: Budget
+) -> Schedule:
+    """Search on each machine with the choices that quick schedules select, or at last with the graph as it is."""
+    chosen: list[list[Racer]] = []
+    interrupted = False
+    for machine in machines if scenario.variants else ():
+        choosing = budget.part(SHARE / len(machines) * budget.work)
+        now = time.monotonic()
+        # There is no limit by the clock without a time limit.
+        choosing.deadline = now + SHARE / len(machines) * (budget.deadline - now)
+        choices, interrupted = promising_choices(machine, choosing, options.seed)
+        if interrupted:
+            budget, choices = Budget(0.0, time.monotonic()), choices[:1]
+        chosen.append([Racer(each, ScheduleState(machine.resolve(each), options.seed, mix)) for each in choices])
+        if interrupted:
+            break
+    racers = [each for row in zip_longest(*chosen) for each in row if each is not None] or [
+        Racer({}, ScheduleState(machine, options.seed, mix)) for machine in machines
+    ]
 
     def turns_of(racer: Racer, work: float, number: int) -> list[Turn[ScheduleState]]:
         each = turns(racer.state.scenario, options, work, scenario, brief=number >= 0)
@@ -145,8 +163,9 @@ def _search_variants(scenario: Scenario, mix: Sequence[Request], options: Anytim
     if best.state.best is None and best.choice:  # the graph as it is may fit
         best, status = race([Racer({}, ScheduleState(scenario.resolve({}), options.seed, mix))], budget, turns_of)
     status = "interrupted" if interrupted else status
-    schedule = with_choice(scenario.problem, best.state.answer(), best.choice)
-    return schedule.replace(certificate=INTERRUPTED if status == "interrupted" else Certificate.unchecked(status))
+    certificate = INTERRUPTED if status == "interrupted" else Certificate.unchecked(status)
+    schedule = best.state.answer().replace(problem=scenario.problem.digest, certificate=certificate)
+    return with_choice(scenario.problem, schedule, best.choice) if scenario.variants else schedule
 
 
 def turns(

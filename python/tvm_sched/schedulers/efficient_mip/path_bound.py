@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import inf
+from dataclasses import replace
+from fractions import Fraction
+from math import inf, nextafter
+from typing import Any
 
 from .instance import Instance
 
@@ -16,9 +19,38 @@ def lower_bound(instance: Instance) -> float:
 
     Proof: Theorem 2 of ``docs/proofs/placement_path.md``. O(operators²) for each path, in steps on sets of operators.
     """
+    return max(instance.critical_path, strongest_path(instance)[0])
+
+
+def strongest_path(instance: Instance) -> tuple[float, list[int]]:
+    """Return the bound of the path that proves most, in exact arithmetic rounded down, and the path.
+
+    Examples
+    --------
+    >>> from tvm_sched.schedulers.efficient_mip import Instance
+    >>> from tvm_sched.schedulers.efficient_mip.path_bound import strongest_path
+    >>> chain = Instance([[10.0], [10.0]], [100.0, 100.0], [1.0, 1.0], [30.0, 30.0], [(0, 1)], [1.0])
+    >>> strongest_path(chain)
+    (80.0, [0, 1])
+    """
     inside = _between(instance)
-    paths = {tuple(path) for path in _paths(instance)}
-    return max([instance.critical_path, *(_cheapest_cut(instance, path, inside) for path in paths)])
+    paths = sorted({tuple(path) for path in _paths(instance)})
+    best = max(paths, key=lambda path: _cheapest_cut(instance, path, inside), default=())
+    exact = replace(
+        instance,
+        accelerator=[list(map(_exact, times)) for times in instance.accelerator],
+        cpu=list(map(_exact, instance.cpu)),
+        size=list(map(_exact, instance.size)),
+        transfer=list(map(_exact, instance.transfer)),
+        capacity=list(map(_exact, instance.capacity)),
+    )
+    proved = _cheapest_cut(exact, best, inside)
+    near = float(proved)
+    return near if near <= proved else nextafter(near, -inf), list(best)
+
+
+def _exact(value: float) -> Any:
+    return Fraction(value) if value < inf else value
 
 
 def _paths(instance: Instance) -> Iterator[list[int]]:
@@ -55,17 +87,17 @@ def _cheapest_cut(instance: Instance, path: Sequence[int], inside: tuple[list[in
     before, behind = inside
     room = max(instance.capacity, default=0.0) * (1 + _ROUNDING)
     reads, readers = ([sum(1 << v for v in near) for near in beside] for beside in (instance.before, instance.after))
-    least = [0.0]  # of the first operators of the path
+    least: list[float] = [0]  # of the first operators of the path; no 0.0, which would make fractions inexact
     for i, last in enumerate(path):
         later = behind[path[i + 1]] if i + 1 < len(path) else 0
         best = least[i] + instance.cpu[last]
-        held, read, busy, size = 0, 0, 0.0, 0.0
+        held, read = 0, 0
+        busy: float = 0
+        size: float = 0
         for j in range(i, -1, -1):
             own = before[last] & behind[path[j]]
             for v in _members(own & ~held):
-                busy += min(instance.accelerator[v], default=inf) + (
-                    instance.transfer[v] if readers[v] & later else 0.0
-                )
+                busy += min(instance.accelerator[v], default=inf) + (instance.transfer[v] if readers[v] & later else 0)
                 size, read = size + instance.size[v], read | reads[v]
             held = own
             if size > room or busy == inf:

@@ -1,4 +1,7 @@
-"""Kernels of language models (``cpp/kernels/language``) as a library, whose calls are in the module from the start."""
+"""Kernels of ``cpp/kernels/language`` as a library: it claims products with packed weights.
+
+Other calls of its kernels are in a language model's module from the start.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,14 @@ from typing import Any
 import tvm
 
 from ...._library import function as library_function
-from .kernel_library import Cores, KernelLibrary, KernelSet, Names
+from .kernel_library import Cores, KernelLibrary
+from .packed_products import claim_packed_products
 
-VERSION = 2
-
-
-def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
-    return mod
+VERSION = 3
 
 
 def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores, threads: int | None) -> tvm.runtime.Module:
     return library_function("tvm_sched.make_language_module")(json.dumps({"version": VERSION, "kernels": kernels}))
 
 
-LIBRARY = KernelLibrary("language", "cpu", lambda: None, _claim, _make_module)
+LIBRARY = KernelLibrary("language", "cpu", lambda: None, claim_packed_products, _make_module)

@@ -1,9 +1,8 @@
-#include "kernels/onednn/lost_nan.h"
+#include "kernels/onednn/finite_operations.h"
 
 #include <algorithm>
 #include <cfenv>
 #include <cmath>
-#include <limits>
 #include <map>
 #include <string>
 
@@ -77,16 +76,16 @@ std::int64_t Offset(const Operand& operand, const std::vector<std::int64_t>& pos
 
 }  // namespace
 
-bool LosesNan(const PostOperation& post) {
+bool NeedsFinite(const PostOperation& post) {
   if (post.name == "relu") return post.alpha == 0;
   return post.name == "clip" || post.name == "exp" || post.name == "hard_sigmoid" ||
-         post.name == "maximum" || post.name == "minimum";
+         post.name == "maximum" || post.name == "minimum" || post.name == "gelu";
 }
 
-bool LosesNan(const Description& description) {
+bool NeedsFinite(const Description& description) {
   if (description.result().type != DataType::kFloat32) return false;
   return std::any_of(description.post.begin(), description.post.end(),
-                     [](const PostOperation& post) { return LosesNan(post); });
+                     [](const PostOperation& post) { return NeedsFinite(post); });
 }
 
 // The functions of <cfenv> also read and write the flags of the x87 unit, which takes longer.
@@ -98,7 +97,7 @@ void InvalidFlag::Clear() { std::feclearexcept(FE_INVALID); }
 bool InvalidFlag::Raised() { return std::fetestexcept(FE_INVALID) != 0; }
 #endif
 
-void RestoreNan(const Description& description, const float* sums, const std::vector<void*>& data) {
+void CorrectNan(const Description& description, const float* sums, const std::vector<void*>& data) {
   const Operand& result = description.result();
   auto* out = static_cast<float*>(data.back());
   std::vector<std::int64_t> position(result.dims.size());
@@ -114,7 +113,7 @@ void RestoreNan(const Description& description, const float* sums, const std::ve
       const std::int64_t at = Offset(description.operands[post.input], position);
       value = Operations().at(post.name)(value, other[at]);
     }
-    if (std::isnan(value)) out[place] = std::numeric_limits<float>::quiet_NaN();
+    if (std::isnan(value) != std::isnan(out[place])) out[place] = value;
     for (std::size_t d = position.size(); d-- > 0 && ++position[d] == result.dims[d];) {
       position[d] = 0;
     }

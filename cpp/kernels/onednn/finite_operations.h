@@ -1,0 +1,34 @@
+// Operations that oneDNN fuses to a product and computes right for finite numbers alone: some give
+// a number for NaN, one gives NaN for infinity.
+#ifndef TVM_SCHED_KERNELS_ONEDNN_FINITE_OPERATIONS_H_
+#define TVM_SCHED_KERNELS_ONEDNN_FINITE_OPERATIONS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/onednn/description.h"
+
+namespace tvm_sched::onednn {
+
+/// Whether oneDNN's version of an operation may be wrong unless its input is a finite number.
+bool NeedsFinite(const PostOperation& post);
+
+/// Whether a post-operation of the kernel does.
+bool NeedsFinite(const Description& description);
+
+/// The processor's flag of invalid operations, of the calling thread. Whoever makes a NaN of
+/// numbers raises it, and so do the instructions that lose one: comparisons, minimum and maximum.
+class InvalidFlag {
+ public:
+  static void Clear();
+  static bool Raised();
+};
+
+/// Correct the elements of the result that are NaN either by the description's post-operations or
+/// by oneDNN, but not by both; the others stay. `sums` are the results before these operations,
+/// `data` the addresses of all operands.
+void CorrectNan(const Description& description, const float* sums, const std::vector<void*>& data);
+
+}  // namespace tvm_sched::onednn
+
+#endif  // TVM_SCHED_KERNELS_ONEDNN_FINITE_OPERATIONS_H_

@@ -1,0 +1,18 @@
+// How fast one core of this processor computes and moves data, measured.
+#ifndef TVM_SCHED_RUNTIME_CORE_SPEED_H_
+#define TVM_SCHED_RUNTIME_CORE_SPEED_H_
+
+namespace tvm_sched::runtime {
+
+struct CoreSpeed {
+  double flops;      // float32 operations a second; 0 if the instructions are unknown
+  double bandwidth;  // bytes a second, read and written, of arrays of some MiB; 0 without memory
+};
+
+/// Measure within a tenth of a second. The fastest of many short pieces counts, so that other work
+/// on the machine changes little.
+CoreSpeed MeasureCoreSpeed();
+
+}  // namespace tvm_sched::runtime
+
+#endif  // TVM_SCHED_RUNTIME_CORE_SPEED_H_

@@ -1,0 +1,130 @@
+"""The independent checker of placements: latencies and bounds of small instances, and what it refuses."""
+
+import itertools
+import json
+import math
+from fractions import Fraction
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+
+from strategies import SEEDS
+from tvm_sched.schedulers.efficient_mip import Instance
+from tvm_sched.schedulers.efficient_mip.instance import evaluate
+from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound
+from tvm_sched_bench.kinds.placement_kind import PlacementKind
+from tvm_sched_check import Refused
+from tvm_sched_check.placements import check
+from tvm_sched_check.placements.bound import path_bound
+from tvm_sched_check.placements.instance import Instance as Read
+from tvm_sched_check.placements.placement import latency_of
+
+KIND = PlacementKind()
+
+
+def files_of(instance, subgraph):
+    """The three documents, each to be changed before they are checked."""
+    body = {"format": "tvm_sched.placement", "version": 1, "instance": KIND.digest(instance), "subgraph": subgraph}
+    return {
+        "instance": json.loads(KIND.document(instance)), "placement": body,
+        "evidence": json.loads(KIND.proof(instance).evidence),
+    }  # fmt: skip
+
+
+def checked(folder, files):
+    paths = [folder / f"{name}.json" for name in ("instance", "placement", "evidence")]
+    for path, document in zip(paths, files.values(), strict=True):
+        path.write_text(json.dumps(document))
+    return check(*paths)
+
+
+def chain():
+    """Two operators of 10 (100 on a CPU), transfers of 30; an accelerator has room for one of them."""
+    return Instance([[10.0, 10.0]] * 2, [100.0, 100.0], [1.0, 1.0], [30.0, 30.0], [(0, 1)], [1.0, 1.0])
+
+
+def test_the_example_of_the_proof_is_checked(folder):
+    """`docs/proofs/placement_path.md`: (10 + 30) + (30 + 10) = 80; on a CPU and an accelerator 100 + 30 + 10 = 140."""
+    verdict = checked(folder, files_of(chain(), [1, 2]))
+    assert (verdict.latency, verdict.proved, verdict.all_proved) == (80, 80, True)
+    assert checked(folder, files_of(chain(), [0, 1])).latency == 140
+
+
+@pytest.mark.parametrize("more", [math.ulp(80.0), 1e-6, 1, 1e300])
+def test_a_raised_claim_is_refused(folder, more):
+    files = files_of(chain(), [1, 2])
+    files["evidence"]["bound"] += more
+    with pytest.raises(Refused, match="its path proves 80"):
+        checked(folder, files)
+
+
+def small(seed):
+    random = Random(seed)
+    count, devices, q = random.randint(1, 4), random.randint(1, 2), random.randint(1, 2)
+    edges = [(u, v) for v in range(count) for u in range(v) if random.random() < 0.5]
+    times = [[random.choice([3.0, 7.5, 11.1, math.inf]) for _ in range(devices)] for _ in range(count)]
+    return Instance(
+        times, [random.choice([20.0, 40.0, math.inf]) for _ in range(count)],
+        [random.choice([1.0, 2.0]) for _ in range(count)], [random.choice([0.0, 2.5, 9.0]) for _ in range(count)],
+        edges, [random.choice([1.0, 3.0, 5.0]) for _ in range(devices)], q,
+        random.choice([[], [0] * count, [*range(count)]]),
+    )  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_no_placement_is_faster_than_a_path_proves(seed):
+    """All placements of small graphs; the checker refuses those that are not allowed, and no others."""
+    instance = small(seed)
+    read, best = Read(json.loads(KIND.document(instance))["instance"]), math.inf
+    for subgraph in itertools.product(range(len(instance.capacity) * instance.q + 1), repeat=len(instance.cpu)):
+        ends = evaluate(instance, subgraph)
+        if ends is None:
+            with pytest.raises(Refused):
+                latency_of(read, list(subgraph))
+        else:
+            latency = latency_of(read, list(subgraph))
+            assert float(latency) == pytest.approx(ends.latency)
+            best = min(best, latency)
+    if best == math.inf:
+        return
+    proof = json.loads(KIND.proof(instance).evidence)
+    assert Fraction(proof["bound"]) <= path_bound(read, proof["path"]) <= best
+    assert proof["bound"] == pytest.approx(lower_bound(instance))
+
+
+def test_all_paths_of_a_small_graph_are_bounds():
+    """Also a path that the package would not choose, and of one operator."""
+    instance = Instance([[2.0]] * 4, [9.0] * 4, [1.0] * 4, [1.0] * 4, [(0, 1), (0, 2), (1, 3), (2, 3)], [2.0], 4)
+    read = Read(json.loads(KIND.document(instance))["instance"])
+    ends = [evaluate(instance, each) for each in itertools.product(range(5), repeat=4)]
+    best = min(Fraction(end.latency) for end in ends if end is not None)
+    for path in ([0], [0, 1], [0, 2, 3], [0, 1, 3]):
+        assert 0 < path_bound(read, path) <= best
+
+
+CHANGES = {
+    "an operator is missing": lambda f: f["placement"]["subgraph"].pop(),
+    "a subgraph that is not there": lambda f: f["placement"].update(subgraph=[1, 3]),
+    "a subgraph below 0": lambda f: f["placement"].update(subgraph=[1, -1]),
+    "too much memory": lambda f: f["placement"].update(subgraph=[1, 1]),
+    "another instance": lambda f: f["placement"].update(instance="0" * 16),
+    "evidence of another instance": lambda f: f["evidence"].update(instance="0" * 16),
+    "a path against the edge": lambda f: f["evidence"].update(path=[1, 0]),
+    "a path without operators": lambda f: f["evidence"].update(path=[]),
+    "an operator that is not there": lambda f: f["evidence"].update(path=[0, 1, 2]),
+    "an operator from the end": lambda f: f["evidence"].update(path=[0, -1]),
+    "a bound that is no number": lambda f: f["evidence"].update(bound=float("nan")),
+    "an infinite bound": lambda f: f["evidence"].update(bound=float("inf")),
+    "a bound that is text": lambda f: f["evidence"].update(bound="80"),
+    "a changed time": lambda f: f["instance"].update(instance=f["instance"]["instance"].replace("10.0", "99.0")),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_wrong_files_are_refused(folder, what):
+    files = files_of(chain(), [1, 2])
+    CHANGES[what](files)
+    with pytest.raises(Refused):
+        checked(folder, files)

@@ -1,0 +1,76 @@
+"""The speed of a core: named, kept, or measured; topologies and the number of threads follow from it."""
+
+import json
+
+import msgspec
+import pytest
+
+from tvm_sched.cores import processor_name
+from tvm_sched.cost_model.calibrated_model import is_of_this_machine
+from tvm_sched.cost_model.device_properties import properties
+from tvm_sched.errors import InputError
+from tvm_sched.problem import core_speed, cpu_presets, load_topology
+
+
+@pytest.fixture
+def kept(monkeypatch, tmp_path):
+    """The file of a cache folder that has none yet."""
+    monkeypatch.delenv(core_speed.VARIABLE)
+    monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path))
+    return tmp_path / "core_speed.json"
+
+
+def test_a_processor_is_measured_once(kept, monkeypatch):
+    measured = core_speed.core_speed()
+    assert json.loads(kept.read_bytes()) == {
+        processor_name(): {"flops": measured.flops, "bandwidth": measured.bandwidth}
+    }
+    # From a core of 100 MHz without vectors to one of 10 GHz with four units of 512 bits.
+    assert 2e8 < measured.flops < 1.3e12
+    assert measured.bandwidth > 1e7
+    core_speed._kept.cache_clear()
+    monkeypatch.setattr(core_speed, "_measured", lambda: pytest.fail("measured again"))
+    assert core_speed.core_speed() == measured
+
+
+@pytest.mark.parametrize("content", [b"{", b'{"x": 1}', b"[]"])
+def test_a_damaged_file_is_replaced_and_other_processors_stay(kept, content):
+    kept.write_bytes(content)
+    assert core_speed.core_speed().flops > 0
+    kept.write_text(json.dumps({"another": {"flops": 1.0, "bandwidth": 2.0}}))
+    core_speed._kept.cache_clear()
+    core_speed.core_speed()
+    assert set(json.loads(kept.read_bytes())) == {"another", processor_name()}
+
+
+def test_nothing_is_kept_without_caches(kept, monkeypatch):
+    monkeypatch.setenv("TVM_SCHED_NO_CACHE", "1")
+    core_speed._kept.cache_clear()
+    assert core_speed.core_speed().flops > 0
+    assert not kept.exists()
+
+
+def test_topologies_have_the_rates_of_the_cores(monkeypatch):
+    monkeypatch.setenv(core_speed.VARIABLE, "100,20")
+    monkeypatch.setattr(cpu_presets, "_cores", lambda: 4)
+    monkeypatch.setattr(cpu_presets, "_kernels", lambda: cpu_presets._ONEDNN)
+    four, two, one, many = (load_topology(f"cpu{count}").devices[0] for count in (4, 2, 1, 8))
+    assert [four.peak_flops["float32"], two.peak_flops["float32"], many.peak_flops["float32"]] == [100e9, 195e9, 50e9]
+    assert [four.memory_bandwidth, one.memory_bandwidth, many.memory_bandwidth] == [20e9, 20e9, 10e9]
+    assert [properties(device).processors for device in (four, two, one, many)] == [1, 2, 4, 1]
+
+
+def test_a_topology_with_other_rates_is_still_of_this_machine(monkeypatch):
+    written = load_topology("cpu2")
+    monkeypatch.setenv(core_speed.VARIABLE, "12,3")
+    assert load_topology("cpu2") != written
+    assert is_of_this_machine(written)
+    smaller = msgspec.structs.replace(written.devices[0], memory=written.devices[0].memory // 2)
+    assert not is_of_this_machine(msgspec.structs.replace(written, devices=(smaller, written.devices[1])))
+
+
+@pytest.mark.parametrize("text", ["255", "a,b", "0,40", "255,-1", "inf,40", "nan,40", "1,2,3"])
+def test_a_speed_that_is_none(monkeypatch, text):
+    monkeypatch.setenv(core_speed.VARIABLE, text)
+    with pytest.raises(InputError, match=r"TVM_SCHED_CORE_SPEED is .* it must be GFLOP/s,GB/s, such as 255,40"):
+        load_topology("cpu2")
