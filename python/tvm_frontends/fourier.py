@@ -15,11 +15,21 @@ def dft_matrix(size: int, length: int, inverse: bool, onesided: bool) -> np.ndar
     if inverse and onesided:  # half a spectrum to real values: the other half is its conjugate
         k, n = np.arange(size)[:, None], np.arange(length)
         twice = np.where((k == 0) | ((length % 2 == 0) & (k == length // 2)), 1.0, 2.0)
-        return twice * np.exp(2j * np.pi * ((k * n) % length) / length) / length
+        return twice * _turned(k * n, length) / length
     frequencies = length // 2 + 1 if onesided else length
     n, k = np.arange(size)[:, None], np.arange(frequencies)
-    sign = 2j if inverse else -2j
-    return np.exp(sign * np.pi * ((n * k) % length) / length) / (length if inverse else 1)
+    return _turned(n * k if inverse else -n * k, length) / (length if inverse else 1)
+
+
+def _turned(steps: np.ndarray, length: int) -> np.ndarray:
+    """Return exp(2 pi i steps / length), exact for quarters of a turn.
+
+    The sign of a part that should be 0 would decide on which side of its cut a phase lies.
+    """
+    steps = steps % length
+    result = np.exp(2j * np.pi * steps / length)
+    quarters = np.array([1, 1j, -1, complex(0, -1)])[steps * 4 // length]
+    return np.where(steps * 4 % length == 0, quarters, result)
 
 
 def transform(

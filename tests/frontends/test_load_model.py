@@ -227,8 +227,19 @@ def test_a_torch_program_keeps_its_ranges_and_takes_tensors():
     assert load_model(program, {"x": (64, 3)}).inputs["x"] == ((64, 3), "float32")
     with pytest.raises(ModelError, match="dimension 0 is given as 65; the program was exported for 2 to 64"):
         load_model(program, {"x": (65, 3)})
-    with pytest.raises(ModelError, match=r"input 'factor' is not a tensor \(3\)"):
-        load_model(cases.scaled_batches(3), {"x": (4, 3)})
+
+
+def test_arguments_of_a_torch_program_that_are_no_tensors():
+    torch = pytest.importorskip("torch")
+    assert load_model(cases.scaled_batches(3), {"x": (4, 3)}).inputs == {"x": ((4, 3), "float32")}
+
+    class Scale(torch.nn.Module):
+        def forward(self, x, by):
+            return x * by
+
+    program = torch.export.export(Scale(), (torch.ones(3), 3), dynamic_shapes=({}, torch.export.Dim.DYNAMIC))
+    with pytest.raises(ModelError, match=r"input 'by' is a number that torch\.export left open; export .* fixed"):
+        load_model(program)
 
 
 def test_a_torch_program_that_writes_to_its_buffers_says_so():

@@ -98,6 +98,9 @@ def _transformers() -> list[Architecture]:
         kind = getattr(transformers, model)
         made = {key: value(transformers) if callable(value) else value for key, value in options.items()}
         network = kind(kind.config_class(**_small(kind.config_class, made)))
+        for weight in network.parameters():  # a router of zeros gives equal scores, of which topk may take any
+            if weight.dim() > 1 and not weight.any():
+                torch.nn.init.normal_(weight)
         given = inputs()
         return Tensors(network.eval(), tuple(given), **fixed), tuple(given.values())
 

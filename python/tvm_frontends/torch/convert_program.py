@@ -4,6 +4,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/torch/exported_program_translator.py
 
 - ``_upsample_bilinear2d_aa``: leaves out the filter against aliasing; refused here.
 - ``from_exported_program``: checks neither type nor shape of a converter's result against what torch.export noted.
+- ``_cond``: becomes a Relax ``If``, which no schedule can contain.
 """
 
 from __future__ import annotations
@@ -105,6 +106,31 @@ class _Importer(ExportedProgramImporter):
             return result
 
         return converted
+
+    @staticmethod
+    def _has_cond_op(nodes: Any) -> bool:
+        return False  # `_cond` leaves none
+
+    def _cond(self, node: Any) -> list[relax.Expr]:
+        """Convert ``torch.cond``: both branches are computed, and each result is selected.
+
+        A branch has no side effects, and kernels bound their indices, so the branch that is not taken does no harm.
+        """
+        condition, *branches, operands = node.args
+        chosen = [self._branch(self.env[branch], operands) for branch in branches]
+        chosen_if = self.env[condition]
+        if isinstance(chosen_if, bool):
+            return chosen[0 if chosen_if else 1]
+        chosen_if = self.block_builder.emit(relax.op.reshape(chosen_if, ()))
+        pairs = zip(*chosen, strict=True)
+        return [self.block_builder.emit(relax.op.where(chosen_if, first, second)) for first, second in pairs]
+
+    def _branch(self, graph: Any, operands: Any) -> list[relax.Expr]:
+        nodes = list(graph.graph.nodes)
+        self._check_unsupported_func_type(nodes)
+        for placeholder, operand in zip((each for each in nodes if each.op == "placeholder"), operands, strict=True):
+            self.env[placeholder] = self.env[operand]
+        return [self.block_builder.emit(each) for each in self._translate_fx_graph(graph, nodes, {})]
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
         for node in nodes:
@@ -228,4 +254,18 @@ def decomposed(program: Any) -> Any:
     for operator in list(table):
         if getattr(operator, "__name__", "") in CONVERTERS:
             table.pop(operator, None)
-    return program.run_decompositions(table)
+    return _without_constants(program.run_decompositions(table))
+
+
+def _without_constants(program: Any) -> Any:
+    """Remove the inputs that are no tensors from a program: torch.export made them constants of it."""
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    kept = []
+    for spec in program.graph_signature.input_specs:
+        node = nodes.get(spec.arg.name)
+        if type(spec.arg).__name__ == "ConstantArgument" and node is not None and not node.users:
+            program.graph.erase_node(node)
+        else:
+            kept.append(spec)
+    program.graph_signature.input_specs[:] = kept
+    return program

@@ -410,3 +410,47 @@ def _float_remainder(call: Call, x: relax.Expr, y: relax.Expr, kind: str) -> rel
     """Emit the kernel of `float_remainder`."""
     x, y = (call.emit(relax.op.broadcast_to(value, call.shape)) for value in (x, y))
     return call.emit_te(float_remainder(kind), x, y, name=f"float_{kind}")
+
+
+@converter(
+    *(f"{name}.{kind}" for name in ("__lshift__", "__rshift__") for kind in ("Tensor", "Scalar")),
+    *(
+        f"bitwise_{side}_shift.{kind}"
+        for side in ("left", "right")
+        for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")
+    ),
+)
+def shift(call: Call) -> relax.Expr:
+    """Convert shifts of integers; torch leaves shifts by more bits than the type has undefined."""
+    left, right = (call.cast(value, call.dtype) for value in list(call.arguments.values())[:2])
+    name = call.node.target.__name__
+    return (relax.op.left_shift if "lshift" in name or "left" in name else relax.op.right_shift)(left, right)
+
+
+@converter(
+    "fake_quantize_per_tensor_affine.default",
+    "fake_quantize_per_tensor_affine_cachemask.default",
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default",
+    "fake_quantize_per_channel_affine.default",
+    "fake_quantize_per_channel_affine_cachemask.default",
+)
+def fake_quantize(call: Call) -> Any:
+    """Convert the rounding of models that are trained for integers: the values, and which of them were not clamped."""
+    x = call.tensor("self")
+    shape = [1] * len(x.ty.shape)
+    if "axis" in call.arguments:
+        shape[int(call["axis"])] = -1
+    scale, zero = (call.cast(call[name], "float32") for name in ("scale", "zero_point"))
+    scale, zero = (call.emit(relax.op.reshape(each, shape)) for each in (scale, zero))
+    wide = call.cast(x, "float32")
+    inverse = call.emit(relax.op.divide(relax.const(1.0, "float32"), scale))
+    rounded = call.emit(relax.op.round(call.emit(relax.op.multiply(wide, inverse))))
+    whole = call.emit(relax.op.add(rounded, zero))
+    least, most = float(call["quant_min"]), float(call["quant_max"])
+    centred = call.emit(relax.op.subtract(call.emit(relax.op.clip(whole, least, most)), zero))
+    values = call.cast(call.emit(relax.op.multiply(centred, scale)), dtype_of(x))
+    if not call.node.target.__name__.partition(".")[0].endswith(("cachemask", "qparams")):
+        return values
+    low, high = (relax.const(each, "float32") for each in (least, most))
+    inside = (call.emit(relax.op.greater_equal(whole, low)), call.emit(relax.op.less_equal(whole, high)))
+    return relax.Tuple([values, call.emit(relax.op.logical_and(*inside))])

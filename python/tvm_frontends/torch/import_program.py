@@ -252,13 +252,12 @@ def _views_as_reshapes(program: Any) -> Iterator[None]:
 
 
 def _check_inputs(program: Any, where: str) -> None:
-    """Refuse inputs that are not tensors, which TVM's frontend does not know."""
+    """Refuse numbers that stay open as inputs; other inputs that are no tensors are constants of the program."""
     for spec in program.graph_signature.input_specs:
-        if spec.kind.name == "USER_INPUT" and type(spec.arg).__name__ != "TensorArgument":
-            value_text = f" ({spec.arg.value!r})" if hasattr(spec.arg, "value") else ""
+        if spec.kind.name == "USER_INPUT" and type(spec.arg).__name__ not in ("TensorArgument", "ConstantArgument"):
             raise ModelError(
-                f"{where}: input {spec.arg.name!r} is not a tensor{value_text}; TVM's torch frontend takes tensors only: "
-                "make it a tensor, or a constant of the module"
+                f"{where}: input {spec.arg.name!r} is a number that torch.export left open; export the program with it "
+                "fixed (without dynamic_shapes for it), or make it a tensor"
             )
 
 

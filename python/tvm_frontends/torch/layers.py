@@ -4,6 +4,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/torch/base_fx_graph_translator.py``:
 
 - ``_convolution``: returns float32 for every type.
 - ``_avg_pool2d``: ignores ``divisor_override``.
+- ``_max_pool2d_with_indices``: gives zeros as the positions of the maxima.
 
 Corrections of TVM 0.27.0, ``relax/frontend/torch/exported_program_translator.py``:
 
@@ -17,7 +18,8 @@ import math
 from typing import Any
 
 import numpy as np
-from tvm import relax, te, topi
+import tvm
+from tvm import relax, te, tirx, topi
 
 from ..interpolation import cubic, interpolate
 from ..tensor_types import dtype_of
@@ -129,6 +131,51 @@ def adaptive_max_pool(call: Call) -> relax.Expr:
     size = [int(length) for length in call["output_size"]]
     pooled = call.emit_te(lambda a: pool(a, size, "max", f"NC{_SPATIAL[dims]}"), x, name="adaptive_max_pool")
     return relax.Tuple([pooled if batched else call.emit(relax.op.squeeze(pooled, [0]))])
+
+
+@converter("max_pool2d_with_indices.default")
+def max_pool_with_positions(call: Call) -> relax.Expr:
+    """Convert 2-dimensional max pools, with the positions of the maxima if the program reads them."""
+    values = call.upstream()
+    if isinstance(values.ty, relax.TupleType):
+        values = call.emit(relax.TupleGetItem(values, 0))
+    if not any(user.args[1] for user in call.node.users):
+        return relax.Tuple([values])
+    x = call.tensor("self")
+    *_, height, width = (int(size) for size in x.ty.shape)
+    kernel = _pair(call["kernel_size"])
+    strides, padding, dilation = (_pair(call[name]) for name in ("stride", "padding", "dilation"))
+    strides = strides or kernel
+    shape = [int(size) for size in call.result[1].shape]
+
+    def larger(a: Any, b: Any) -> Any:
+        first = tirx.any(a[1] > b[1], tirx.all(a[1] == b[1], a[0] <= b[0]))
+        return tirx.Select(first, a[0], b[0]), tirx.Select(first, a[1], b[1])
+
+    def least(position: Any, value: Any) -> Any:
+        return tirx.const(height * width, position), tvm.te.min_value(value)
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        rows, columns = (te.reduce_axis((0, size), name=f"k{axis}") for axis, size in enumerate(kernel))
+        reducer = te.comm_reducer(larger, least, name="largest")
+
+        def element(*index: Any) -> Any:
+            row = index[-2] * strides[0] - padding[0] + rows * dilation[0]
+            column = index[-1] * strides[1] - padding[1] + columns * dilation[1]
+            inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
+            position = tirx.if_then_else(inside, row * width + column, height * width).astype("int64")
+            value = tirx.if_then_else(inside, a(*index[:-2], row, column), tvm.te.min_value(a.dtype))
+            return reducer((position, value), axis=[rows, columns])
+
+        return te.compute(shape, element, name="positions")[0]
+
+    return relax.Tuple([values, call.emit_te(compute, x, name="max_pool_positions")])
+
+
+def _pair(sizes: Any) -> tuple[int, ...]:
+    """Return the two sizes of a pool, of which torch allows one for both, or none."""
+    numbers = [int(size) for size in (sizes if isinstance(sizes, (list, tuple)) else [sizes])]
+    return tuple(numbers * 2 if len(numbers) == 1 else numbers)
 
 
 _SAMPLING = ("bilinear", "nearest", "bicubic")

@@ -100,6 +100,33 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         lambda x: (functional.adaptive_max_pool2d(x, (3, 2)), functional.adaptive_max_pool1d(x[0], 2)),
         [torch.arange(70.0).reshape(2, 7, 5).sin()],
     ),
+    "max_pool_positions": (
+        lambda x, y: (
+            *functional.max_pool2d(x, 3, 2, 1, return_indices=True),
+            *functional.max_pool2d(y, (2, 3), 1, dilation=2, return_indices=True),
+        ),
+        [torch.arange(70.0).reshape(2, 7, 5).sin(), torch.tensor([1, 3, 3, 2, 2, 1]).repeat(1, 1, 6, 1)],
+    ),
+    "shifts": (
+        lambda x, y: (x << y, x >> y, x << 3, 1 << y),
+        [torch.tensor([5, -7, 0, 1 << 40]), torch.tensor([3, 1, 9, 0])],
+    ),
+    "fake_quantize": (
+        lambda x, scales, zeros: (
+            torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7),
+            torch.fake_quantize_per_channel_affine(x, scales, zeros, 1, 0, 255),
+        ),
+        [torch.tensor([[0.05, 0.15, -9.0], [0.25, 0.349, 12]]), torch.tensor([0.1, 0.5, 0.02]),
+         torch.tensor([0, 9, 128], dtype=torch.int32)],
+    ),
+    "phases": (lambda x: torch.fft.rfft(x).angle(), [torch.arange(16.0).reshape(2, 8).cos() - 0.5]),
+    "cond": (
+        lambda x, y: (
+            *torch.cond(x.sum() > 0, lambda a: (a.sqrt(), a.amax()), lambda a: (a.exp(), a.sum()), (x,)),
+            *torch.cond(y.sum() > 0, lambda a: (a.sqrt(), a.amax()), lambda a: (a.exp(), a.sum()), (y,)),
+        ),
+        [torch.tensor([1.0, 4, 9]), torch.tensor([-1.0, -4, -9])],
+    ),
     "softmax_of_one": (lambda x: (x.softmax(0), x.log_softmax(0)), [torch.tensor(3.0)]),
     "empty_variance": (lambda x: x.var(1), [torch.zeros(3, 0)]),
     "empty_variance_and_mean": (lambda x: torch.var_mean(x, 1), [torch.zeros(3, 0)]),

@@ -120,9 +120,8 @@ def gather_block_quantized(node: Node) -> relax.Expr:
     table, middle = data, 1 << (bits - 1)
     if kind != "uint8":  # 4 bits that are held in bytes
         middle = 8 if kind == "int4" else 0
-        table, zeros = (
-            None if each is None else (each.astype("int16") + middle).astype("uint8") for each in (data, zeros)
-        )
+        table = (data.astype("int16") + middle).astype("uint8")
+        zeros = None if zeros is None else (zeros.astype("int16") + middle).astype("uint8")
         table, bits = (table, 8) if data.shape[-1] % 2 else (table[..., ::2] | table[..., 1::2] << 4, 4)
     elif zeros is not None:
         zeros = unpack(zeros, bits)[..., : scales.shape[-1]]

@@ -47,6 +47,22 @@ def sequence_insert(node: Node) -> relax.Expr:
     return relax.Tuple(items)
 
 
+@converter("SequenceAt")
+def sequence_at(node: Node) -> relax.Expr:
+    """Convert SequenceAt at a constant position; TVM's converter knows no negative ones."""
+    sequence, index = node.input(0), node.constant(1)
+    if sequence is None or not isinstance(sequence.ty, relax.TupleType):
+        raise node.unsupported("its sequence is known only when the model runs; export the model without it")
+    if index is None:
+        raise node.unsupported("its position is not a constant", MissingConstant())
+    count, position = len(sequence.ty.fields), int(index.reshape(()))
+    if not -count <= position < count:
+        raise node.unsupported(f"its position {position} is outside of its sequence of {count} tensors")
+    if isinstance(sequence, relax.Tuple):
+        return sequence.fields[position % count]
+    return relax.TupleGetItem(sequence, position % count)
+
+
 @converter("SequenceLength")
 def sequence_length(node: Node) -> relax.Expr:
     """Convert SequenceLength of a list of tensors to a constant."""
