@@ -16,6 +16,7 @@ from checker.cases import bus_problem, certified, chain_of_readers, fan
 from checker.test_placements import KIND as PLACEMENTS
 from checker.test_placements import small as small_instance
 from checker.test_together import staged_fan
+from checker.vipr_rules import proved
 from schedulers.exhaustive import least_latency
 from thorough import examples
 from tvm_sched.bounds.schedule_evidence import evidence
@@ -28,7 +29,7 @@ from tvm_sched.schedulers.efficient_mip import Instance
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
 from tvm_sched_bench.kinds.throughput_kind import Pipeline, ThroughputKind
 from tvm_sched_bench.testing import random_problem
-from tvm_sched_check import Refused, check, partitions, placements
+from tvm_sched_check import Refused, check, partitions, placements, vipr
 
 PARTITIONS = ThroughputKind()
 ROUNDS = examples(90)
@@ -132,7 +133,7 @@ def test_no_changed_schedule_or_evidence_proves_what_is_false(folder, case):
         if (verdict := run(check, files, folder)) is None:
             continue
         accepted += 1
-        resident = parsed(files["evidence"]).get("resident", ())
+        resident = parsed(files["evidence"]).get("resident", [])
         changed = schedule
         if which == "schedule":
             try:
@@ -188,6 +189,23 @@ def test_no_changed_problem_has_a_bound_above_a_schedule(folder, case):
         except TvmSchedError:
             continue
         assert verdict.proved_ns <= min(found, verdict.latency_ns)
+
+
+@pytest.mark.parametrize("case", ["fan", "stage", "warm", "chain", "6", "13", "39"])
+def test_no_certificate_of_changed_evidence_proves_what_is_false(folder, case):
+    """The certificate is of the evidence as it stands, so each that is written has to follow, and to be true."""
+    run_, _, least = scenario(case)
+    random, document = Random(case), json.loads(evidence(run_).to_json())
+    problem, certificate = run_.problem.to_json(), folder / "bound.vipr"
+    for turn in range(ROUNDS):
+        changed = mutated(document, random)
+        if turn % 5 == 0:
+            changed = document | {"proved_ns": random.randrange(2 * least)}
+        written = run(lambda *paths: vipr.write(*paths, certificate), {"problem": problem, "evidence": changed}, folder)
+        if written is not None:
+            assert proved(certificate.read_text()) == written.proved_ns
+            if changed.get("resident") == document.get("resident"):
+                assert written.proved_ns <= least, changed
 
 
 @pytest.mark.parametrize("seed", range(3))

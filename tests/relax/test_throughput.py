@@ -38,8 +38,7 @@ def test_batches_run_through_the_stages_inside():
         np.asarray(value) for value in ScheduledModule(tvm.compile(mod, target("cpu1", "single")).jit()).run(*inputs)
     ]
     for result in pipeline.stream([inputs] * 4):
-        for found, value in zip(result.value(), expected, strict=True):
-            np.testing.assert_array_equal(found, value)
+        assert_same(result.value(), expected)  # a stage has fewer threads, which may add in another order
 
 
 def test_a_tag_and_a_named_pipeline_say_the_same():

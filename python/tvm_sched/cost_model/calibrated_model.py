@@ -23,7 +23,7 @@ from .features import KernelWork
 from .learned_model import Prediction, load_learned
 from .predicted import Predict, costs_of, database_key, refined
 from .profile import Machine, Measurement, Profile, this_machine
-from .signature import call_signature, signatures
+from .signature import call_signature, graph_of, signatures
 
 NAME = "calibrated"
 CALL_SECONDS = 25e-6
@@ -123,13 +123,21 @@ def calls_key(threads: int) -> str:
 def call_seconds(graph: OpGraph, calls: Mapping[str, Measurement]) -> float:
     """Return the seconds of a call of the model besides its kernels.
 
-    If it was not measured, this is the least of the calls with no more tensors; without such calls it is `CALL_SECONDS`.
+    If it was not measured, this is the least of the calls with no more tensors, and at most `CALL_SECONDS` and the time for
+    the bytes of inputs and outputs: what measured calls took beyond `CALL_SECONDS`, in the median for a byte.
     """
     own = call_signature(graph)
     if own in calls:
         return calls[own].seconds
     fewer = [row.seconds for text, row in calls.items() if text.count("[") <= own.count("[")]
-    return min(fewer, default=CALL_SECONDS)
+    texts = [text for text in calls if _call_bytes(text)]
+    for_byte = [max(calls[text].seconds - CALL_SECONDS, 0.0) / _call_bytes(text) for text in texts]
+    copied = float(np.median(for_byte)) * _call_bytes(own) if for_byte else 0.0
+    return min([*fewer, CALL_SECONDS + copied])
+
+
+def _call_bytes(text: str) -> int:
+    return sum(tensor.size for tensor in graph_of([text]).tensors)
 
 
 def costs_of_rows(

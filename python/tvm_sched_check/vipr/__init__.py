@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from ..document import MALFORMED, Problem, Refused, read, without
+from ..document import MALFORMED, Problem, Refused, count, read, without
 from .schedule_program import ScheduleProgram
 
 
@@ -53,9 +53,10 @@ def write(problem_file: str | Path, evidence_file: str | Path, certificate_file:
             document = document | {key: evidence["relaxed"][key] for key in ("graph", "costs")}
         elif "variants" in document:
             raise Refused("the problem has variants, but the evidence has no relaxed problem")
-        translated = ScheduleProgram(Problem(document), evidence["proved_ns"])
+        horizon = count(evidence["proved_ns"])
+        translated = ScheduleProgram(Problem(document), horizon)
         proved = [translated.prove(lemma) for lemma in evidence["lemmas"]]
-        bound = translated.bound()
+        bound = min(translated.bound(), horizon)  # longer schedules are in no case looked at
     except MALFORMED as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     named = (("operator", translated.problem.o), ("device", translated.problem.d))
@@ -68,4 +69,4 @@ def write(problem_file: str | Path, evidence_file: str | Path, certificate_file:
     except OSError as error:
         raise Refused(f"{certificate_file}: cannot be written ({error.strerror})") from None
     constraints, derived = map(len, program.used())
-    return Written(bound, evidence["proved_ns"], proved.count(None), constraints, derived)
+    return Written(bound, horizon, proved.count(None), constraints, derived)

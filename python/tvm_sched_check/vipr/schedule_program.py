@@ -12,7 +12,7 @@ from fractions import Fraction
 from math import inf
 from typing import Any, NamedTuple
 
-from ..document import HOST, Problem
+from ..document import HOST, Problem, Refused, count
 from ..together import Together
 from .integer_program import EQUAL, GREATER, LESS, IntegerProgram, Number, Terms
 from .placement_cases import Cases
@@ -187,7 +187,7 @@ class ScheduleProgram:
 
     def _device_work(self, first: int | None, last: int | None, lemma: dict[str, Any]) -> Proved:
         """Derive Lemma 2, or 3, of ``docs/proofs/device_work.md`` for the operators and weights of a lemma."""
-        name, weights = f"work_{self._lemmas}", lemma["multipliers"]
+        name, weights = f"work_{self._lemmas}", [count(weight) for weight in lemma["multipliers"]]
         window = self._window(name, first, last, lemma["operators"], by_end=lemma["by"] == "end")
         terms: Counter[int] = Counter(window.around)
         total = sum(weights)
@@ -308,11 +308,14 @@ class ScheduleProgram:
         Regions are priced as a whole in no derivation. They count as steps over delays, or the buses count alone.
         """
         p, name, tails = self.problem, f"bus_{self._lemmas}", Paths(self, last, forward=False)
-        follows = self._follows(tails, lemma)
-        weight_of = [lemma["multipliers"].get(bus, 0) for bus in p.bus]
-        traffic = self._traffic(name, follows, tails, lemma["multipliers"], weight_of) if follows else Counter[int]()
-        total = sum(lemma["multipliers"].values()) * bool(follows)
-        paths, devices = lemma.get("steps", []), lemma.get("devices", [])
+        follows, shares = (
+            self._follows(tails, lemma),
+            {bus: count(share) for bus, share in lemma["multipliers"].items()},
+        )
+        weight_of = [shares.get(bus, 0) for bus in p.bus]
+        traffic = self._traffic(name, follows, tails, shares, weight_of) if follows else Counter[int]()
+        total = sum(shares.values()) * bool(follows)
+        paths, devices = lemma.get("steps", []), [count(weight) for weight in lemma.get("devices", [])]
         ways: list[tuple[list[dict[str, Any]], list[int]]] = [(paths, devices)]
         if "regions" in lemma:
             ways = [([*paths, *lemma["regions"]], devices), ([], [])]
@@ -331,7 +334,7 @@ class ScheduleProgram:
         """Return the rows of weighted steps of paths; a region is a step over the delay between its ends."""
         terms, left = Counter[int](), Counter[int]()
         for step in steps:
-            weight, to = step["multiplier"], self.problem.o[step["last"]]
+            weight, to = count(step["multiplier"]), self.problem.o[step["last"]]
             origin = self.problem.o[step["first"]] if "first" in step else None
             left[to] += weight
             if origin is None:
@@ -340,6 +343,8 @@ class ScheduleProgram:
             left[origin] -= weight
             edge = "cost" not in step and (origin, to) in self.edges
             terms[self.edges[origin, to] if edge else self._delay(origin, to)] += weight
+        if any(weight < 0 for weight in left.values()):
+            raise Refused("more weight leaves an operator along steps than arrives there")
         terms.update({self.last[o]: weight for o, weight in left.items()})
         return terms
 

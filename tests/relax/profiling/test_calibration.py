@@ -119,14 +119,18 @@ def test_the_call_is_part_of_the_first_kernel_and_serves_models_of_other_shapes(
     calls = Database().read(this_machine(), calls_key(default_threads("cpu1")))
     assert [row.seconds for row in calls.values()] == [40e-6]
     other = make_problem(networks["transformer1"], "cpu1", cost_model="roofline", name="net").graph
-    assert call_seconds(other, calls) == 40e-6
-    pair = "call|0|a float32[1];a float32[1]|float32[1]"
-    assert call_seconds(other, calls | {pair: Measurement(pair, in_run=30e-6)}) == 40e-6, (
+    assert call_seconds(other, {}) == CALL_SECONDS
+    one, pair = "call|0|a float32[1]|float32[1]", "call|0|a float32[1];a float32[1]|float32[1]"
+    for seconds in (20e-6, 40e-6):
+        assert call_seconds(other, {one: Measurement(one, in_run=seconds)}) == seconds
+    assert call_seconds(other, {pair: Measurement(pair, in_run=20e-6)}) == CALL_SECONDS, (
         "one with more tensors does not"
     )
-    one = "call|0|a float32[1]|float32[1]"
-    assert call_seconds(other, calls | {one: Measurement(one, in_run=30e-6)}) == 30e-6
-    assert call_seconds(other, {}) == CALL_SECONDS
+    large = "call|0|a float32[1000000]|float32[1000000]"
+    moved = sum(tensor.size for tensor in other.tensors if tensor.kind == "input" or tensor.name in other.outputs)
+    assert call_seconds(other, {large: Measurement(large, in_run=825e-6)}) == pytest.approx(
+        CALL_SECONDS + moved * 1e-10
+    )
 
 
 def test_nothing_is_measured_twice_and_times_stay(networks, timer):
