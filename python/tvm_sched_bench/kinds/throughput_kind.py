@@ -94,8 +94,8 @@ class ThroughputKind(Kind[Pipeline]):
 
     def prove(self, task: Pipeline, value: float, known: Proof, iterations: int) -> Proof:
         """Return the strongest argument to store: formula, node, ideals (if they gave the bound) or multipliers."""
-        ideals = known.bound if known.by == "ideals" else 0.0
-        argument = partition_evidence(task.graph, task.stages, value, ideals=ideals, multipliers=Effort(iterations))
+        again = {known.by: known.bound} if known.by in ("ideals", "prices") else {}
+        argument = partition_evidence(task.graph, task.stages, value, **again, multipliers=Effort(iterations))
         return Proof(argument.bound, _NAMES.get(argument.rule, argument.rule), argument.to_json(self.digest(task)))
 
     def check(

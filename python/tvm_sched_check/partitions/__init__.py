@@ -1,7 +1,7 @@
 """Check partitions and their bounds independently, in exact arithmetic (``docs/formats/benchmark.md``, ``evidence.md``).
 
 Read the modules in this order: `cost` prices a stage; `graph` holds the graph in integers; `bound` has the rules about all
-partitions, and `semidefinite` the longest of them; `verdict` reads the files. Of `tvm_sched_check` itself
+partitions, `semidefinite` and `prices` the longest of them; `verdict` reads the files. Of `tvm_sched_check` itself
 this folder uses only the functions that read files and run commands.
 """
 

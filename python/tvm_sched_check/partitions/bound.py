@@ -10,13 +10,14 @@ from typing import Any
 from ..document import Refused, count
 from . import semidefinite
 from .graph import Graph, Tensor
+from .prices import can_be_worth_more
 
 STEPS = 3_000_000
 """Largest number of sets of nodes that rule ``ideals`` looks at."""
 
 
 def bound_of(graph: Graph, stages: int, evidence: dict[str, Any], claimed: Fraction) -> Fraction:
-    """Return the bound that evidence proves; only rule ``ideals`` depends on the bound that is claimed."""
+    """Return the bound that evidence proves; rules ``ideals`` and ``prices`` depend on the bound that is claimed."""
     rule = evidence["rule"]
     if not count(stages):
         raise Refused("a pipeline has at least one stage")
@@ -28,7 +29,13 @@ def bound_of(graph: Graph, stages: int, evidence: dict[str, Any], claimed: Fract
         return Fraction(0) if can_be_cut(graph, stages, ceil(claimed / graph.unit)) else claimed
     if rule == "semidefinite":
         return semidefinite.bound_of(graph, stages, evidence)
-    raise Refused(f"there is no rule {rule!r}; 'average', 'operator', 'ideals' and 'semidefinite' are")
+    if rule == "prices":
+        worth = [count(price) for price in evidence["prices"]]
+        if len(worth) != graph.size or not any(worth):
+            raise Refused("the prices are not one for each node, or all are 0")
+        more = can_be_worth_more(graph, worth, (sum(worth) - 1) // stages, claimed / graph.unit)
+        return Fraction(0) if more else claimed
+    raise Refused(f"there is no rule {rule!r}; 'average', 'operator', 'ideals', 'semidefinite' and 'prices' are")
 
 
 def least_around(graph: Graph, node: int) -> int:
