@@ -7,10 +7,12 @@ and what viprchk says of it and of the same certificate with a claim that is 1 n
 from __future__ import annotations
 
 import fnmatch
+import json
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple
@@ -113,17 +115,30 @@ def large(operators: int, devices: int, checker: str, folder: Path) -> tuple[obj
     sizes = f"{files[2].stat().st_size / 1e3:.1f}", f"{files[3].stat().st_size / 1e6:.2f}"
     figures = [f"{run.seconds:.1f} s, {run.mib} MiB" for run in (ours, writing, theirs)]
     said = FOREIGN if theirs.status == 0 else "REFUSED"
-    return f"{operators} on {devices}", f"{found:.1f}", sizes[0], figures[0], figures[1], sizes[1], f"{figures[2]}, {said}"
+    return (
+        f"{operators} on {devices}",
+        f"{found:.1f}",
+        sizes[0],
+        figures[0],
+        figures[1],
+        sizes[1],
+        f"{figures[2]}, {said}",
+    )
 
 
-def instances(checker: str, pattern: str, note: str, path: Path | None) -> None:
-    """Write the page on the instances of the benchmark."""
-    suite, rows = load_suite(SUITE), []
+def instances(checker: str, pattern: str, note: str, path: Path | None, kept_rows: Path | None) -> None:
+    """Write the page on the instances of the benchmark. Rows that an interrupted run has kept are not made again."""
+    suite, rows = load_suite(SUITE), list[Sequence[object]]()
     kept = BestKnown(suite)
+    lines = kept_rows.read_text().splitlines() if kept_rows is not None and kept_rows.exists() else []
+    known = {each[0]: each for each in map(json.loads, lines)}
     with tempfile.TemporaryDirectory() as folder:
         for case in suite.cases:
             if kept.of(case) is not None and fnmatch.fnmatch(case.name, pattern):
-                rows.append(row(case, kept, checker, Path(folder)))
+                rows.append(known.get(case.name) or row(case, kept, checker, Path(folder)))
+                if kept_rows is not None and case.name not in known:
+                    with kept_rows.open("a") as file:
+                        print(json.dumps(rows[-1]), file=file)
                 print(*rows[-1], file=sys.stderr)
     of = Counter(each[3] for each in rows)
     foreign = [each for each in rows if each[8] == FOREIGN]
@@ -164,11 +179,14 @@ def main() -> None:
     arguments.add_argument("--note", default="", metavar="TEXT", help="what the page says of the checker")
     arguments.add_argument("--only", default="*", metavar="PATTERN", help="instances by name")
     arguments.add_argument("--large", action="store_true", help="the page on large problems")
+    arguments.add_argument(
+        "--rows", type=Path, metavar="FILE", help="keep rows there; a run that is started again goes on"
+    )
     options = arguments.parse_args()
     if options.large:
         large_problems(options.viprchk, options.note, options.markdown)
     else:
-        instances(options.viprchk, options.only, options.note, options.markdown)
+        instances(options.viprchk, options.only, options.note, options.markdown, options.rows)
 
 
 if __name__ == "__main__":
