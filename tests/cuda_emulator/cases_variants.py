@@ -19,6 +19,7 @@ pytestmark = pytest.mark.gpu
     ("make", "way"),
     [
         pytest.param(decoder, "tensor/4", marks=pytest.mark.thorough),
+        pytest.param(decoder, "tensor-tree/4", marks=pytest.mark.thorough),
         (two_convolutions, "tensor/2"),
         (two_convolutions, "channels/4"),
         (pictures, "batch/4"),

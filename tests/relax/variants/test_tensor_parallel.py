@@ -28,8 +28,9 @@ def groups_of(mod, pieces=(2, 4)):
 
 def test_a_block_is_two_regions_attention_by_heads_and_the_feed_forward_network():
     attention, feed_forward, head = groups_of(decoder())
-    assert attention.alternative_names == ("fused", "columns/2", "columns/4", "tensor/2", "tensor/4")
-    assert feed_forward.alternative_names == ("fused", "apart", "columns/2", "columns/4", "tensor/2", "tensor/4")
+    cuts = ("columns/2", "columns/4", "tensor/2", "tensor/4", "tensor-tree/4")
+    assert attention.alternative_names == ("fused", *cuts)
+    assert feed_forward.alternative_names == ("fused", "apart", *cuts)
     assert head.alternative_names == ("whole", "columns/2", "columns/4")
     assert len(attention.operators) == 11
     assert len(feed_forward.operators) == 3
@@ -37,6 +38,21 @@ def test_a_block_is_two_regions_attention_by_heads_and_the_feed_forward_network(
     assert len(of["tensor/4"].operators) == 4 * 3 + 1  # no kernel puts anything together but the last
     sizes = {tensor.shape for tensor in of["tensor/4"].tensors if tensor.kind == "parameter"}
     assert sizes == {(16, 32), (32, 16)}
+
+
+@pytest.mark.parametrize(("parts", "levels"), [(4, [2]), (8, [4, 2]), (5, [2, 1])])
+def test_partial_sums_of_a_tree_are_added_in_pairs(parts, levels):
+    """No kernel reads more than two partial sums, and each is added once; of an odd number one waits for the next level."""
+    shape = DecoderConfig(name="wide", layers=1, hidden=40, heads=2, vocab=48, intermediate=80 * parts)
+    groups = groups_of(decoder(shape), pieces=(parts,))  # two heads are not cut, only the feed-forward network is
+    (tree,) = (each for group in groups for each in group.alternatives if each.name == f"tensor-tree/{parts}")
+    assert len(tree.operators) == 3 * parts + sum(levels) + 1
+    sums = [operator for operator in tree.operators if operator.kind == "add"]
+    assert [len(each.inputs) for each in sums] == [2] * sum(levels)
+    made_here = {name for operator in tree.operators for name in operator.outputs}
+    assert len(made_here & set(tree.operators[-1].inputs)) == 2
+    read = [name for operator in tree.operators for name in operator.inputs if name in made_here]
+    assert len(read) == len(set(read))
 
 
 def test_heads_that_cannot_be_divided_are_cut_no_further():
@@ -86,8 +102,8 @@ def test_what_others_read_stays_whole():
     assert sum(operator.kind == "strided_slice" for operator in of["tensor/2"].operators) == 4  # keys and values, twice
 
 
-def test_emulated_gpus_compute_the_same():
-    way = "tensor/4"
+@pytest.mark.parametrize("way", ["tensor/4", "tensor-tree/4"])
+def test_emulated_gpus_compute_the_same(way):
     ids = given(decoder)
     expected = compile(decoder(), "v100-server", backend="emulated", scheduler="single").run(ids)
     problem = make_problem(decoder(), "v100-server")

@@ -29,7 +29,10 @@ from .read_alternatives import CALL
 from .read_fused_functions import HEAVY, Core, core_of, fuse, heavy_binding, kernel_calls, needs, pattern, with_type
 from .row_regions import PartCall, RowRegion, RowSearch, part_type
 
-WHOLE, FUSED, APART, TENSOR = "whole", "fused", "apart", "tensor"
+WHOLE, FUSED, APART, TENSOR, TREE = "whole", "fused", "apart", "tensor", "tensor-tree"
+
+FEWEST_IN_TREE = 4
+"""Least number of parts whose sum may be a tree; the kernel that ends a group adds two or three as fast."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.OfferVariants")
@@ -45,6 +48,9 @@ class OfferVariants:
 
     *Tensor.* Each part computes some terms of the sum in a product or convolution, and a last kernel adds the parts. The
     calls before it are cut in the same parts if each part needs only its own part of their results (`find_regions`).
+
+    *Tensor-tree.* The same, with partial sums added in pairs on several devices. So a device receives one tensor for each
+    halving of their number, where the last kernel alone would receive all parts through one bus or port.
 
     *Batch, rows.* Each part computes some rows of the batch, the tokens or an image, and needs all weights. A last kernel
     concatenates the parts (`tvm_sched.relax.variants.row_regions`).
@@ -209,6 +215,11 @@ class _Offers(Rewriter):
             results |= {f"{cut}/{count}": self._recompute(members, cut, count) for count in counts}
         if region is not None:
             results |= {f"{TENSOR}/{count}": self._tensor_parallel(region, count, value) for count in region.counts}
+            results |= {
+                f"{TREE}/{count}": self._tensor_parallel(region, count, value, in_pairs=True)
+                for count in region.counts
+                if count >= FEWEST_IN_TREE
+            }
         if rows is not None:
             results |= {name: self._by_rows(members, parts) for name, parts in rows.parts.items()}
         names = [tvm.ir.StringImm(name) for name in results]
@@ -262,7 +273,9 @@ class _Offers(Rewriter):
         """Return the kernel that concatenates tensors along an axis."""
         return self._kernel("concatenate", lambda: concatenation(types, axis), ("concatenate", str(types), axis))
 
-    def _tensor_parallel(self, region: TensorParallelRegion, count: int, value: relax.Call) -> Any:
+    def _tensor_parallel(
+        self, region: TensorParallelRegion, count: int, value: relax.Call, in_pairs: bool = False
+    ) -> Any:
         """Emit the parts of a region, each with its part of all weights, and the sum of their results."""
         core, cutting = region.core, region.cuttings[count]
         results = []
@@ -276,9 +289,17 @@ class _Offers(Rewriter):
                 intervals = member.intervals_of(part)
                 env[member.variable] = self._part_call(kernel, member.arguments, intervals, ty, env, cut)
             results.append(env[core.joint])
-        types = [core.joint.ty] * count
-        join = self._kernel("add", lambda: addition(types), ("add", str(types)))
-        return self._join_parts(join, results, core, value)
+        while in_pairs and len(results) > 2:
+            add = self._addition(core.joint.ty, 2)
+            pairs = [results[k : k + 2] for k in range(0, len(results), 2)]
+            results = [
+                self.emit(relax.call_tir(add, pair, core.joint.ty)) if len(pair) == 2 else pair[0] for pair in pairs
+            ]
+        return self._join_parts(self._addition(core.joint.ty, len(results)), results, core, value)
+
+    def _addition(self, ty: relax.TensorType, count: int) -> tvm.ir.GlobalVar:
+        """Return the kernel that adds tensors of one type."""
+        return self._kernel("add", lambda: addition([ty] * count), ("add", str(ty), count))
 
     def _by_rows(self, members: Sequence[relax.Var], parts: Sequence[Sequence[PartCall]]) -> Any:
         """Emit the calls that are cut for each part of the rows, the others as in the graph, and the concatenation."""
