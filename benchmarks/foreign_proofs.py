@@ -7,10 +7,12 @@ and what viprchk says of it and of the same certificate with a claim that is 1 n
 from __future__ import annotations
 
 import fnmatch
+import json
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple
@@ -110,52 +112,81 @@ def large(operators: int, devices: int, checker: str, folder: Path) -> tuple[obj
     module = [sys.executable, "-m", "tvm_sched_check"]
     ours, writing = measured(*module, *files[:3]), measured(*module, "vipr", files[0], *files[2:])
     theirs = measured(checker, files[3])
-    mb = [f"{files[which].stat().st_size / 1e6:.2f}" for which in (2, 3)]
+    sizes = f"{files[2].stat().st_size / 1e3:.1f}", f"{files[3].stat().st_size / 1e6:.2f}"
     figures = [f"{run.seconds:.1f} s, {run.mib} MiB" for run in (ours, writing, theirs)]
     said = FOREIGN if theirs.status == 0 else "REFUSED"
-    return f"{operators} on {devices}", f"{found:.1f}", mb[0], figures[0], figures[1], mb[1], f"{figures[2]}, {said}"
+    return (
+        f"{operators} on {devices}",
+        f"{found:.1f}",
+        sizes[0],
+        figures[0],
+        figures[1],
+        sizes[1],
+        f"{figures[2]}, {said}",
+    )
 
 
-def main() -> None:
-    """Write the page."""
-    arguments = parser(__doc__)
-    arguments.add_argument("--viprchk", default="viprchk", metavar="FILE", help="the checker")
-    arguments.add_argument("--note", default="", metavar="TEXT", help="what the page says of the checker")
-    arguments.add_argument("--only", default="*", metavar="PATTERN", help="instances by name")
-    arguments.add_argument("--largest", type=int, default=WIDTHS[-1][0], help="operators of the largest problem")
-    options = arguments.parse_args()
-    suite = load_suite(SUITE)
-    kept, rows, wide = BestKnown(suite), [], []
+def instances(checker: str, pattern: str, note: str, path: Path | None, kept_rows: Path | None) -> None:
+    """Write the page on the instances of the benchmark. Rows that an interrupted run has kept are not made again."""
+    suite, rows = load_suite(SUITE), list[Sequence[object]]()
+    kept = BestKnown(suite)
+    lines = kept_rows.read_text().splitlines() if kept_rows is not None and kept_rows.exists() else []
+    known = {each[0]: each for each in map(json.loads, lines)}
     with tempfile.TemporaryDirectory() as folder:
         for case in suite.cases:
-            if kept.of(case) is not None and fnmatch.fnmatch(case.name, options.only):
-                rows.append(row(case, kept, options.viprchk, Path(folder)))
+            if kept.of(case) is not None and fnmatch.fnmatch(case.name, pattern):
+                rows.append(known.get(case.name) or row(case, kept, checker, Path(folder)))
+                if kept_rows is not None and case.name not in known:
+                    with kept_rows.open("a") as file:
+                        print(json.dumps(rows[-1]), file=file)
                 print(*rows[-1], file=sys.stderr)
-        for operators, devices in WIDTHS:
-            if operators <= options.largest:
-                wide.append(large(operators, devices, options.viprchk, Path(folder)))
-                print(*wide[-1], file=sys.stderr)
-    page = Page("Bounds that viprchk verifies", options.markdown)
     of = Counter(each[3] for each in rows)
     foreign = [each for each in rows if each[8] == FOREIGN]
     whole = sum(each[4] == "100.00%" for each in foreign)
     least = min((float(str(each[4])[:-1]) for each in foreign), default=100.0)
     proved, alone, higher = of["proved"], of["cost alone"], sum(each[9] == "refused" for each in foreign)
+    page = Page("Bounds that viprchk verifies", path)
     page.text(
         f"Of the {len(rows)} instances of [the benchmark](benchmark.md) with a best known solution, our checker proves the",
         f"bounds of {proved}; of {alone} it verifies the solution's cost alone. {len(foreign)} are bounds of schedules with",
         "a [certificate for viprchk](../proofs/vipr.md), which viprchk verifies. It refuses",
         f"{higher} of {len(foreign)} with a claim that is 1 ns higher. {whole} prove all of the bound,",
-        f"the weakest {least:.1f} % of it. Seconds are of processor time. {options.note}",
+        f"the weakest {least:.1f} % of it. Seconds are of processor time. {note}",
     )
     page.table(HEAD, rows)
-    page.text(
-        "Large problems: random layered graphs as HIOS makes them. The columns say what finding the evidence takes, and the",
-        "seconds and largest memory of our checker, of `tvm-sched-check vipr` and of viprchk, each in a process of its own.",
-    )
-    head = ("operators on devices", "s to find", "evidence, MB", "our checker", "writes VIPR", "VIPR, MB", "viprchk")
-    page.table(head, wide)
     page.write()
+
+
+def large_problems(checker: str, note: str, path: Path | None) -> None:
+    """Write the page on large problems."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [large(operators, devices, checker, Path(folder)) for operators, devices in WIDTHS]
+    page = Page("Proofs of large problems", path)
+    page.text(
+        "Random layered graphs as HIOS makes them, without concurrency. The columns say what finding the evidence takes,",
+        "and the processor seconds and largest memory of our checker, of `tvm-sched-check vipr` and of viprchk, each in a",
+        f"process of its own. {note}",
+    )
+    head = ("operators on devices", "s to find", "evidence, kB", "our checker", "writes VIPR", "VIPR, MB", "viprchk")
+    page.table(head, rows)
+    page.write()
+
+
+def main() -> None:
+    """Write a page."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--viprchk", default="viprchk", metavar="FILE", help="the checker")
+    arguments.add_argument("--note", default="", metavar="TEXT", help="what the page says of the checker")
+    arguments.add_argument("--only", default="*", metavar="PATTERN", help="instances by name")
+    arguments.add_argument("--large", action="store_true", help="the page on large problems")
+    arguments.add_argument(
+        "--rows", type=Path, metavar="FILE", help="keep rows there; a run that is started again goes on"
+    )
+    options = arguments.parse_args()
+    if options.large:
+        large_problems(options.viprchk, options.note, options.markdown)
+    else:
+        instances(options.viprchk, options.only, options.note, options.markdown, options.rows)
 
 
 if __name__ == "__main__":

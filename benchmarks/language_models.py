@@ -2,6 +2,8 @@ r"""Tokens a second of language models on CPUs: tvm_sched beside other engines, 
 
 The model is a folder of Hugging Face with a tokenizer. Engines run in processes of their own, one at a time, in alternating
 turns. The figure is the least time of all turns: by the clock, or with ``--shared`` the processor time over the threads.
+The bandwidth of ours is the bytes of all parameters times decode steps a second; beside it stands the best one with which
+NumPy finds the largest number of the same mapped file, just before, with as many threads.
 llama.cpp gets the same weights, which ``gguf`` writes in its formats from a GGUF file of the model (``--gguf``). Models
 that their own tools have converted are named by ``--peer``. ``--json`` keeps results, so that formats and numbers of
 threads may be measured one after the other; without formats, only the page is written.
@@ -17,6 +19,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +153,18 @@ def size_of(artifact: Path) -> float:
     return (artifact.stat().st_size + (beside.stat().st_size if beside.exists() else 0)) / 2**20
 
 
+def read_bandwidth(file: Path, threads: int) -> float:
+    """Bytes a second with which threads read a mapped file that is in memory, the best of five times."""
+    numbers = np.asarray(np.memmap(file, np.int32, "r", shape=(file.stat().st_size // 4,)))
+    parts, best = np.array_split(numbers, 8 * threads), np.inf
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(5):
+            begin = time.perf_counter()
+            list(pool.map(np.max, parts))
+            best = min(best, time.perf_counter() - begin)
+    return numbers.nbytes / best
+
+
 def measure(
     engines: dict[str, tuple[str, str]], threads: int, tokens: list[int], steps: int, rounds: int
 ) -> dict[str, dict[str, list[float]]]:
@@ -233,6 +249,8 @@ def _run(given: Any, work: Path) -> None:
 
     for kind in formats:
         for threads in given.threads:
+            parameters = work / f"{kind}.safetensors"
+            bandwidth = read_bandwidth(parameters, threads)
             found = measure(_engines(given, kind, work), threads, tokens[: given.prompt], given.steps, given.rounds)
             for engine, seconds in found.items():
                 of = {part: each[0] / threads if given.shared else each[1] for part, each in seconds.items()}
@@ -242,6 +260,8 @@ def _run(given: Any, work: Path) -> None:
                     "decode": given.steps / decode, "first": prompt, "tokens": [given.prompt, given.steps],
                     "clock": "processor" if given.shared else "wall",
                 }  # fmt: skip
+                if engine == "tvm_sched":
+                    row |= {"read": parameters.stat().st_size * row["decode"], "bandwidth": bandwidth}
                 keep("speed", row, "threads", "format", "engine")
     if given.quality:
         text = tokens[: given.text + 1]
@@ -278,9 +298,24 @@ def _write(given: Any, known: dict[str, list[dict[str, Any]]]) -> None:
     for threads in sorted({row["threads"] for row in rows}):
         page.text(f"## {threads} thread{'s' if threads > 1 else ''}")
         page.table(
-            ["format", "engine", "prompt, tokens/s", "decode, tokens/s", "first token, s"],
             [
-                [row["format"], row["engine"], f"{row['prompt']:.0f}", f"{row['decode']:.1f}", f"{row['first']:.3f}"]
+                "format",
+                "engine",
+                "prompt, tokens/s",
+                "decode, tokens/s",
+                "first token, s",
+                "decode, GB/s",
+                "of the memory's",
+            ],
+            [
+                [
+                    row["format"],
+                    row["engine"],
+                    f"{row['prompt']:.0f}",
+                    f"{row['decode']:.1f}",
+                    f"{row['first']:.3f}",
+                    *_bandwidth_cells(row),
+                ]
                 for kind in FORMATS
                 for row in rows
                 if (row["threads"], row["format"]) == (threads, kind)
@@ -305,6 +340,12 @@ def _write(given: Any, known: dict[str, list[dict[str, Any]]]) -> None:
             ],
         )
     page.write()
+
+
+def _bandwidth_cells(row: dict[str, Any]) -> list[str]:
+    if "read" not in row:
+        return ["", ""]
+    return [f"{row['read'] * 1e-9:.1f}", f"{row['bandwidth'] * 1e-9:.1f} ({row['read'] / row['bandwidth']:.0%})"]
 
 
 def _loss_cells(row: dict[str, Any], part: str) -> list[str]:

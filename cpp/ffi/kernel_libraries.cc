@@ -201,6 +201,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
           [](const ffi::String& json) {
             return OneDnnFunction("tvm_sched.onednn.layouts")(json).cast<ffi::Array<ffi::String>>();
           })
+      .def("tvm_sched.onednn_packed_elements",
+           [](const ffi::String& json, int operand, const ffi::String& layout) {
+             return OneDnnFunction("tvm_sched.onednn.packed_elements")(json, operand, layout)
+                 .cast<std::int64_t>();
+           })
       .def("tvm_sched.onednn_pack",
            [](const ffi::String& json, int operand, const ffi::String& layout,
               const ffi::Tensor& from, const ffi::Tensor& to) {

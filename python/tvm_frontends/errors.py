@@ -141,6 +141,20 @@ def upstream_reason(error: BaseException) -> str:
     return lines[-1] if lines[0].startswith("Trace") else lines[0]
 
 
+def text_input_error(where: str, name: str) -> ModelError:
+    """Return the error for an input of strings.
+
+    Examples
+    --------
+    >>> from tvm_frontends.errors import text_input_error
+    >>> print(text_input_error("model.onnx", "s"))
+    model.onnx: input 's' holds text, which TVM has no type for: cut the model behind its readers
+    """
+    return ModelError(
+        f"{where}: input {name!r} holds text, which TVM has no type for: cut the model behind its readers"
+    )
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the name of its class if the message is empty.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .constants import Constants, Values, check_constants
-from .errors import ModelError
+from .errors import ModelError, text_input_error
 from .imported_model import ImportedModel
 from .shapes import DeclaredInput, InputShapes, StaticShapes, expand_shapes
 
@@ -56,6 +56,8 @@ class ModelSource:
     """Sizes of symbols that the caller leaves open."""
     loose: bool = False
     """Whether inputs may have different sizes for one symbol, see `expand_shapes`."""
+    texts: tuple[str, ...] = ()
+    """Inputs of text that operators read: no shape makes the model one that can be imported."""
 
     def combinations(
         self, shapes: InputShapes | None = None, constants: Constants | None = None
@@ -65,8 +67,11 @@ class ModelSource:
         Raises
         ------
         ModelError
-            As `expand_shapes` and `check_constants`; an input has both a shape and a constant.
+            As `expand_shapes` and `check_constants`; an input has both a shape and a constant, or holds text.
         """
+        for name in self.texts:
+            if name not in (constants or {}):
+                raise text_input_error(self.where, name)
         values = check_constants(self.inputs, constants, self.where)
         for name in values:
             if isinstance(shapes, Mapping) and name in shapes:

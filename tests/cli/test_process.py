@@ -107,6 +107,26 @@ def test_ctrl_c_while_a_search_works_gives_the_best_schedule_so_far(tmp_path, wo
 
 
 @pytest.mark.slow
+def test_a_ctrl_c_that_comes_by_two_ways_is_one(tmp_path):
+    """`timeout -s INT` sends it to the process and to its group, which has the child that computes."""
+    random_problem(1, 150, devices=4, memory="generous").save(tmp_path / "p.json")
+    options = ["--option", "work=1000", "-o", tmp_path / "s.json"]
+    process = subprocess.Popen(
+        [*PROGRAM, "schedule", tmp_path / "p.json", *map(str, options)], stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    line = ""
+    while "annealing" not in line:
+        line = process.stderr.readline()
+        assert line
+    process.send_signal(signal.SIGINT)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert Schedule.load(tmp_path / "s.json").certificate.latency_ns > 0
+
+
+@pytest.mark.slow
 def test_a_closed_standard_output():
     command = " ".join([*PROGRAM, "schedulers", "--json"])
     result = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, text=True, timeout=120, check=False)

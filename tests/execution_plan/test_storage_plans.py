@@ -14,7 +14,7 @@ from execution_plan.test_residency import as_bytes, plan_of
 from thorough import examples
 from tvm_sched.errors import InputError
 from tvm_sched.execution_plan import emit_plan
-from tvm_sched.problem import Costs, Device, Operator, OpGraph, Problem, Storage, Switch, Tensor, Topology
+from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Storage, Switch, Tensor, Topology
 from tvm_sched.report.measurement import planned_timeline
 from tvm_sched.runtime import ScheduledModule, make_module, write_parameters
 from tvm_sched.schedule import Placement, Schedule, Transfer, moved_parameters, resident_parameters, simulate
@@ -201,3 +201,43 @@ def test_the_reader_checks_reads(change, message):
     next(step for step in made["steps"] if step["kind"] == "read").update(change)
     with pytest.raises((InputError, ValueError), match=message):
         make_module([json.loads(json.dumps(made))], {})
+
+
+def test_emulated_gpus_execute_the_reads_of_the_plan(module):
+    """Two GPUs on buses of two bytes a nanosecond take turns on a disk of one; the file has the order of the loads."""
+    buses = tuple(Bus(f"pcie{d}", 2e9) for d in range(2))
+    gpus = tuple(Device(f"gpu{d}", 1 << 30, 1e12, {"float32": 1e12}, bus=f"pcie{d}") for d in range(2))
+    topology = Topology("cold", gpus, buses, storage=Storage("disk", 1e9))
+    problem = Problem(pair().graph, topology, Costs(np.full((3, 2), 100)))
+    placements = tuple(
+        Placement(name, device) for name, device in (("first", "gpu0"), ("second", "gpu1"), ("third", "gpu1"))
+    )
+    loads = (("gpu0", "x"), ("gpu0", "v"), ("gpu1", "w"), ("gpu1", "table"))
+    moves = (*(Transfer("load", *load) for load in loads), Transfer("copy", "gpu1", "a", "gpu0"))
+    schedule = Schedule(problem.digest, placements, moves)
+    calls = ShapesOnly(problem.graph)
+    functions = {operator.name: f"tvm_sched.test_storage.{operator.name}" for operator in problem.graph.operators}
+    made = emit_plan(
+        problem, schedule, calls, name="p", backend="emulated", functions=functions, values=tuple(calls.parameters)
+    )
+    assert [spec["name"] for spec in made["parameters"]] == ["v", "w", "table"], "in the order of the file"
+    _, file, called = module
+    loaded = ScheduledModule(make_module([made], {}))
+    loaded.load_parameters(file)
+    loaded.configure(trace=True)
+    given = np.arange(64, dtype=np.uint8)
+    expected = given + sum(VALUES[name][:64] for name in ("v", "w", "table"))
+    np.testing.assert_array_equal(loaded.run(given)[0], expected)
+    assert called == ["first", "second", "third"]
+    timeline = loaded.timeline()
+    times = {
+        (event["event"]["kind"], event["event"]["name"]): (event["start_ns"], event["end_ns"])
+        for event in timeline["events"]
+        if event.get("event")
+    }
+    ends = np.cumsum([64, SIZES["v"], SIZES["w"], 64]).tolist()  # a byte a nanosecond, one after another
+    assert [times["load", name][1] for _, name in loads] == ends
+    assert times["kernel", "first"] == (ends[1], ends[1] + 100), "while the disk reads w"
+    arrived = ends[3] + 32  # the 64 bytes of a come over gpu1's bus, behind its two loads
+    assert times["kernel", "second"] == (arrived, arrived + 100)
+    assert timeline["latency_ns"] == simulate(problem, schedule).latency_ns

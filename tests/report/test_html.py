@@ -44,6 +44,12 @@ def test_it_opens_without_a_network(written):
     assert "Plotly" in text
 
 
+def test_a_speed_up_is_shown_where_there_is_something_to_compare(problem, single, exact, tmp_path):
+    together, _ = report(tmp_path / "two.html", problem, [Entry("one device", single), Entry("exact", exact)])
+    alone, _ = report(tmp_path / "one.html", problem, [Entry("exact", exact)])
+    assert ("Speed-up" in together, "Speed-up" in alone) == (True, False)
+
+
 def test_it_has_a_title_and_both_colour_schemes_and_prints(written):
     text, page = written
     assert "<title>A &amp; B</title>" in text

@@ -97,6 +97,9 @@ Kernel::Kernel(std::string name, Description description, int cores, std::shared
       shared_(std::move(shared)),
       bounds_result_(bounds_result),
       looked_(description_.operands.size()) {
+  for (const Operand& operand : description_.operands) {
+    elements_.push_back(StoredElements(operand));
+  }
   try {
     // oneDNN cuts the work for as many threads as there are when a primitive is made.
     threads::Enter(threads_, [&] { Build(); });
@@ -218,6 +221,10 @@ double Kernel::ParameterBound(int operand, const void* data) {
   if (last.generation == generation && last.source == data) return last.magnitude;
   Operand looked_at = description_.operands[operand];
   const void* values = data;
+  if (!looked_at.layout.empty()) {
+    looked_at.dims = {elements_[static_cast<std::size_t>(operand)]};
+    looked_at.within = 0;
+  }
   for (const Copy& copy : copies_) {
     if (copy.operand != operand || !copy.packed) continue;
     // The numbers and zeros; the parameter itself need not be in memory any more.
@@ -270,7 +277,7 @@ void Kernel::CheckCount(std::size_t given, std::size_t wanted) const {
 }
 
 void* Kernel::AddressOf(int argument, const DLTensor* tensor) const {
-  const std::int64_t wanted = description_.operands[argument].elements();
+  const std::int64_t wanted = elements_[static_cast<std::size_t>(argument)];
   std::int64_t elements = 1;
   for (int d = 0; d < tensor->ndim; ++d) elements *= tensor->shape[d];
   const DataType type = description_.operands[argument].type;

@@ -57,6 +57,9 @@ std::string ImplementationOf(const Description& description, int cores);
 /// The layout in which an argument comes.
 dnnl::memory::desc LayoutOf(const Operand& operand);
 
+/// Elements of the tensor that holds an argument: of one that was laid out with the padding.
+std::int64_t StoredElements(const Operand& operand);
+
 class Kernel {
  public:
   /// What the kernels of a module share.
@@ -150,7 +153,8 @@ class Kernel {
     const void* source = nullptr;
     double magnitude = kUnbounded;
   };
-  std::vector<Looked> looked_;  // the operands that are parameters
+  std::vector<Looked> looked_;          // the operands that are parameters
+  std::vector<std::int64_t> elements_;  // of the tensors that hold the arguments
 };
 
 }  // namespace tvm_sched::onednn

@@ -172,7 +172,17 @@ ffi::Array<ffi::String> Layouts(const ffi::String& json) {
   });
 }
 
-/// For the compiler: lay out the value of an operand of that kernel, into a tensor of equal size.
+/// For the compiler: elements of an operand of that kernel in a layout, with its padding.
+std::int64_t CountPackedElements(const ffi::String& json, int operand, const ffi::String& layout) {
+  return runtime::TranslateErrors([&] {
+    const Document document = ReadDocument(json);
+    const auto& operands = document.kernels.at(0).second.operands;
+    return PackedElements(operands.at(static_cast<std::size_t>(operand)), layout);
+  });
+}
+
+/// For the compiler: lay out the value of an operand of that kernel, into a tensor of so many
+/// elements.
 void PackOperand(const ffi::String& json, int operand, const ffi::String& layout,
                  const ffi::Tensor& from, const ffi::Tensor& to) {
   runtime::TranslateErrors([&] {
@@ -191,6 +201,7 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def("tvm_sched.onednn.implementation", Implementation)
       .def("tvm_sched.onednn.fastest_implementations", FastestImplementations)
       .def("tvm_sched.onednn.layouts", Layouts)
+      .def("tvm_sched.onednn.packed_elements", CountPackedElements)
       .def("tvm_sched.onednn.pack", PackOperand)
       .def("tvm_sched.onednn.load_module", Load);
 }

@@ -25,10 +25,11 @@ memory::desc Laid(const Operand& operand, memory::format_tag tag) {
 std::string NameOf(const Operand& operand, const memory::desc& layout) {
   Operand plain = operand;
   plain.layout.clear();
-  if (layout == LayoutOf(plain) || layout.get_size() != LayoutOf(plain).get_size()) return {};
+  if (layout == LayoutOf(plain)) return {};
   for (int tag = kFirst; tag < kLast; ++tag) {
     const memory::desc laid = Laid(plain, static_cast<memory::format_tag>(tag));
-    // Empty: of another number of dimensions. Of names for one layout the first is taken.
+    // Empty: of another number of dimensions. Of names for one layout the first is taken. Where
+    // dimensions are no multiples of its blocks, both have the same padding.
     if (laid && laid == layout) return NameOfTag(tag);
   }
   return {};
@@ -63,6 +64,12 @@ std::vector<std::string> PackedLayouts(const Description& description, int cores
     }
   });
   return layouts;
+}
+
+std::int64_t PackedElements(const Operand& operand, const std::string& layout) {
+  Operand packed = operand;
+  packed.layout = layout;
+  return StoredElements(packed);
 }
 
 void Pack(const Operand& operand, const std::string& layout, const void* from, void* to) {

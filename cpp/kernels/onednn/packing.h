@@ -15,9 +15,11 @@ namespace tvm_sched::onednn {
 std::optional<dnnl::memory::format_tag> LayoutOfName(const std::string& name);
 
 /// Of each operand: the name of the layout in which a kernel on a share of this many cores wants
-/// it, if it is a parameter that comes in another one, and the layout has a name and takes as many
-/// bytes; else empty.
+/// it, if it is a parameter that comes in another one, and the layout has a name; else empty.
 std::vector<std::string> PackedLayouts(const Description& description, int cores);
+
+/// Elements of an operand in a layout, with its padding.
+std::int64_t PackedElements(const Operand& operand, const std::string& layout);
 
 /// Lay out an operand. Throws dnnl::error.
 void Pack(const Operand& operand, const std::string& layout, const void* from, void* to);

@@ -235,6 +235,11 @@ memory::desc LayoutOf(const Operand& operand) {
   return memory::desc(operand.dims, TypeOf(operand), operand.strides);
 }
 
+std::int64_t StoredElements(const Operand& operand) {
+  if (operand.layout.empty()) return operand.elements();
+  return static_cast<std::int64_t>(LayoutOf(operand).get_size()) / BytesOf(operand.type);
+}
+
 std::vector<std::string> ImplementationsOf(const Description& d, const dnnl::engine& engine) {
   if (d.primitive == "convolution") {
     return Names<dnnl::convolution_forward>(d, engine, DescribeConvolution);

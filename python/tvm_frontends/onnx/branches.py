@@ -1,11 +1,13 @@
-"""Conversion of ``If`` whose condition is known only at run time: compute both branches and select one result."""
+"""Conversion of ``If`` and ``Loop`` whose condition is known only at run time: compute everything and select results."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..errors import MissingConstant, UnsupportedNode
-from .loop_operators import Builder, bodies, node_name
+from .loop_operators import DONE, MAX_NODES, Builder, bodies, node_name, scalar
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -36,6 +38,25 @@ def select_branches(model: ir.Model) -> bool:
     return changed
 
 
+def select_iterations(model: ir.Model) -> bool:
+    """Replace each ``Loop`` of the main graph that data may end early by as many iterations as it may have, in place.
+
+    After the condition is false, its values stay as they are. A ``Loop`` is replaced if its most iterations are known, it
+    collects no outputs, each value keeps a static shape, and no operator in it can fail (`UNSAFE`).
+
+    Returns
+    -------
+    bool
+        Whether anything changed.
+    """
+    changed = False
+    for node in list(model.graph):
+        if node.op_type == "Loop" and node.domain in ("", "ai.onnx") and _can_select_iterations(node):
+            _select_iterations(model, node)
+            changed = True
+    return changed
+
+
 def check_control_flow(model: ir.Model) -> None:
     """Refuse ``If``, ``Loop`` and ``Scan`` that are still in the graph, since no kernel runs them.
 
@@ -58,6 +79,47 @@ def check_control_flow(model: ir.Model) -> None:
             f"{node.op_type} (node {node_name(node)!r}): {what} depends on the values of {', '.join(map(repr, names))}",
             MissingConstant(tuple(names)),
         )
+
+
+def _can_select_iterations(node: ir.Node) -> bool:
+    import onnx_ir as ir
+
+    body = node.attributes["body"].as_graph()
+    limit, count = scalar(node.inputs[0]), len(body.inputs) - 2
+    if limit is None or len(body.outputs) != count + 1 or len(node.inputs) != count + 2:
+        return False
+    if (int(limit) - node.meta.get(DONE, 0)) * len(list(body.all_nodes())) > MAX_NODES:
+        return False
+    going_on = body.outputs[0]
+    if going_on.shape is None or tuple(going_on.shape) != ():
+        return False
+    for given, result in zip(node.inputs[2:], body.outputs[1:], strict=True):
+        if (
+            given is None
+            or not isinstance(given.type, ir.TensorType)
+            or given.shape is None
+            or not given.shape.is_static()
+            or given.shape != result.shape
+            or given.dtype != result.dtype
+        ):
+            return False
+    return all(_is_safe(inner) for inner in body)
+
+
+def _select_iterations(model: ir.Model, node: ir.Node) -> None:
+    builder = Builder(model, node)
+    body = node.attributes["body"].as_graph()
+    true = builder.constant(np.array(True))
+    going_on, carried = node.inputs[1] or true, list(node.inputs[2:])
+    for iteration in range(node.meta.get(DONE, 0), int(scalar(node.inputs[0]))):
+        following, *results = builder.inline(body, [builder.constant(np.array(iteration, np.int64)), true, *carried])
+        for position, (old, new) in enumerate(zip(carried, results, strict=True)):
+            assert old is not None
+            value = builder.emit("Where", [going_on, new, old], {}, new.name)
+            value.shape, value.type = old.shape, old.type
+            carried[position] = value
+        going_on = builder.emit("And", [going_on, following], {}, following.name)
+    builder.replace(carried)
 
 
 def _can_select(node: ir.Node) -> bool:

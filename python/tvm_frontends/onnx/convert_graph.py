@@ -18,7 +18,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from ..errors import ModelError, UnsupportedNode, first_line
+from ..errors import ModelError, UnsupportedNode, first_line, text_input_error
 from ..imported_model import data_address
 from .operators import Node, find
 from .operators.nodes import STANDARD, node_text
@@ -76,9 +76,7 @@ def check_operators(model: onnx.ModelProto, where: str) -> None:
     """
     for item in model.graph.input:
         if item.type.tensor_type.elem_type == STRING:
-            raise ModelError(
-                f"{where}: input {item.name!r} holds text, which TVM has no type for: cut the model behind its readers"
-            )
+            raise text_input_error(where, item.name)
     unknown = unknown_nodes(model)
     for node in unknown:
         if node.domain in _OUTSIDE or (node.domain in (*STANDARD, "com.microsoft") and node.op_type in _OUTSIDE):

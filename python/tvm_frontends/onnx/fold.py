@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..logs import quiet
-from .branches import check_control_flow, select_branches
+from .branches import check_control_flow, select_branches, select_iterations
 from .loop_operators import unroll_loops
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def fold_model(model: ir.Model) -> None:
         changed |= _fold_several_outputs(model)
         changed |= unroll_loops(model)
         common.RemoveUnusedNodesPass()(model)
-        if not changed and not select_branches(model):
+        if not changed and not select_branches(model) and not select_iterations(model):
             break
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     _lift_outputs(model)

@@ -61,9 +61,18 @@ def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSour
         return from_onnx(model, shapes, name, where, constants)
 
     inputs = declared_inputs(model)
-    return ModelSource(
-        name or model.graph.name or "model", where, inputs, import_with, lambda: _describe(model), loose=True
-    )
+    title = name or model.graph.name or "model"
+    texts = _texts(model.graph)
+    return ModelSource(title, where, inputs, import_with, lambda: _describe(model), loose=True, texts=texts)
+
+
+def _texts(graph: onnx.GraphProto) -> tuple[str, ...]:
+    """Return the inputs of strings that operators read."""
+    from onnx import TensorProto
+
+    read = {name for node in _nodes(graph) for name in node.input}
+    kinds = ((item.name, tensor_type(item.type).elem_type) for item in graph.input)
+    return tuple(name for name, kind in kinds if kind == TensorProto.STRING and name in read)
 
 
 def _describe(model: onnx.ModelProto) -> Description:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 MAX_NODES = 20_000
 """Most operators that unrolling a loop may create."""
 
-_DONE = "tvm_frontends.iterations_done"
+DONE = "tvm_frontends.iterations_done"
+"""Entry of a loop's ``meta``: its iterations that are unrolled already."""
 
 
 def unroll_loops(model: ir.Model) -> bool:
@@ -59,7 +60,7 @@ def unique_names(model: ir.Model) -> None:
 
 def _unroll_loop(model: ir.Model, node: ir.Node) -> bool:
     body = node.attributes["body"].as_graph()
-    done = node.meta.get(_DONE, 0)
+    done = node.meta.get(DONE, 0)
     count = len(body.inputs) - 2
     trips, going_on = _trips(node, body, done, model.opset_imports.get("", 0))
     if trips is None:
@@ -90,20 +91,20 @@ def _unroll_loop(model: ir.Model, node: ir.Node) -> bool:
 
 def _trips(node: ir.Node, body: ir.Graph, done: int, opset: int) -> tuple[int | None, bool]:
     """Return how many iterations can be unrolled now (None if unknown), and whether others may follow."""
-    limit, condition = _scalar(node.inputs[0]), _scalar(node.inputs[1])
+    limit, condition = scalar(node.inputs[0]), scalar(node.inputs[1])
     if (node.inputs[0] is not None and limit is None) or (node.inputs[1] is not None and condition is None):
         return None, False
     left = np.inf if limit is None else max(0, int(limit) - done)
     if condition is False or left == 0:
         return 0, False
     following = _behind_identities(body.outputs[0])
-    if following is body.inputs[1] or _scalar(following):
+    if following is body.inputs[1] or scalar(following):
         if left == np.inf:
             raise UnsupportedNode(
                 f"Loop (node {node_name(node)!r}) never ends: it has no trip count and its condition stays true; correct it"
             )
         return int(left), False
-    if _scalar(following) is not None:
+    if scalar(following) is not None:
         return 1, False
     most = int(min(left, MAX_NODES // max(1, len(body)) + 1))
     counted = count_iterations(body, done, list(node.inputs[2:]), most, opset)
@@ -229,7 +230,7 @@ class Builder:
             num_outputs=len(node.outputs),
             name=node.name,
         )
-        tail.meta[_DONE] = done
+        tail.meta[DONE] = done
         for old, new in zip(node.outputs, tail.outputs, strict=True):
             new.name, new.type = self.name(old.name or "loop"), old.type
         self.nodes.append(tail)
@@ -294,7 +295,7 @@ def _check_size(node: ir.Node, body: ir.Graph, trips: int) -> None:
         )
 
 
-def _scalar(value: ir.Value | None) -> Any:
+def scalar(value: ir.Value | None) -> Any:
     """Return the value of a constant of one element, or None."""
     if value is None or value.const_value is None or value.const_value.size != 1:
         return None

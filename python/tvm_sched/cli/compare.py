@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,10 +14,10 @@ from ..errors import InputError, TvmSchedError
 from ..worker_pool import workers_of
 from .attached_commands import RESEARCH
 from .inputs import ModelsOrProblems, OptionalTopology, ReportFile, Workers
-from .interrupt import interruptible
+from .interrupt import interruptible, was_interrupted
 from .methods import MethodOptions, parse_options, solve_with_progress
 from .model_options import OfferedVariants, RequestOptions, load_problem
-from .output import FAILURE, Output
+from .output import FAILURE, INTERRUPTED, Output
 from .registration import app, command
 
 if TYPE_CHECKING:
@@ -98,11 +100,15 @@ def compare(
         answers = _solve_all(out, solves)
     from ..report.scheduler_comparison import Comparison, Comparisons
 
+    if not answers:
+        raise KeyboardInterrupt
     comparisons, complete = [], True
     for n, problem in enumerate(problems):
         own = dict(zip(names, answers[n * len(names) :], strict=False))
         failed = {name: str(error) for name, error in own.items() if isinstance(error, TvmSchedError)}
         solved = {name: answer for name, answer in own.items() if not isinstance(answer, TvmSchedError)}
+        if not own:  # Ctrl-C came before
+            break
         for name, message in failed.items():
             out.say(f"error: {name}: {message}")
         if report and solved:
@@ -114,19 +120,43 @@ def compare(
         out.show(comparisons[-1].table())
         complete &= not failed
     out.result(Comparisons(comparisons) if each else comparisons[0])
+    if len(answers) < len(solves):
+        out.say(f"interrupted; {len(answers)} of {len(solves)} schedules are there")
+        raise typer.Exit(INTERRUPTED)
     if not complete:
         raise typer.Exit(FAILURE)
 
 
 def _solve_all(out: Output, solves: list[SolveCall]) -> list[Schedule | TvmSchedError]:
-    """Return the schedule of each call, or the error that prevented it; with workers, all calls run at once."""
+    """Return the schedule of each call, or the error that prevented it; with workers, all calls run at once.
+
+    After Ctrl-C, the calls until then are answered, the last one with its best schedule so far.
+    """
     from ..schedulers.solver import solve_many
     from ..worker_pool import have_workers
 
     if not have_workers():
-        return [_solve_here(out, *one) for one in solves]
+        answers: list[Schedule | TvmSchedError] = []
+        out.show_partial = partial(_show_first, out, solves, answers)  # if Ctrl-C ends a method that answers nothing
+        with suppress(KeyboardInterrupt):
+            for one in solves:
+                answers.append(_solve_here(out, *one))
+                if was_interrupted():
+                    break
+        return answers
     with interruptible(out), out.step(f"Scheduling {len(solves)} times"):
         return solve_many(solves)
+
+
+def _show_first(out: Output, solves: list[SolveCall], answers: list[Schedule | TvmSchedError]) -> None:
+    """Show the schedules of the first problem that are there."""
+    from ..report.scheduler_comparison import Comparison
+
+    problem = solves[0][0]
+    named = zip(solves, answers, strict=False)
+    solved = {call[2]: answer for call, answer in named if call[0] is problem and not isinstance(answer, TvmSchedError)}
+    if solved:
+        out.show(Comparison.of(problem, solved, {}).table())
 
 
 def _solve_here(

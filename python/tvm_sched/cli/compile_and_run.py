@@ -21,7 +21,7 @@ from .interrupt import answered, interruptible, was_interrupted
 from .methods import SchedulerOptions
 from .model_options import COMPILE_OPTIONS, ResidentParameters, ShapeOptions, model_warnings, resident_of
 from .option_groups import Attached, FromApi
-from .output import Output
+from .output import INTERRUPTED, Output
 from .registration import app, command
 from .value_files import ValueOptions
 from .view_files import store_trace
@@ -394,3 +394,6 @@ def run(
     store_trace(out, trace, [measured.predicted, measured.timeline], start=summary.stages)
     out.show(*summary.tables(module, measured.plan, warm=bool(configured.get("resident"))))
     out.result(summary)
+    if was_interrupted():
+        out.say(f"interrupted; fewer than {repeat} runs were measured")
+        raise typer.Exit(INTERRUPTED)

@@ -128,7 +128,8 @@ def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile)
         raise InputError(
             f"{schedule_file}: the schedule is for warm runs (--resident); only bounds of cold ones are explained"
         )
-    lines = sentences(problem, chosen)
+    with interruptible(out), out.step(f"Explaining {schedule_file.name}"):
+        lines = sentences(problem, chosen)
     out.show(*map(escape, lines))
     out.result(Explanation(lines))
 
@@ -200,7 +201,8 @@ def show_verdict(out: Output, check: Callable[..., Any], *files: Path, writes: s
     from tvm_sched_check import Refused
 
     try:
-        verdict = check(*files)
+        with out.step(f"Writing the {writes}" if writes else f"Checking {files[-1].name}"):
+            verdict = check(*files)
     except Refused as error:
         raise InputError(str(error)) from None
     if writes:

@@ -7,14 +7,19 @@ line blocks the signal before any other thread begins, and one thread waits for 
 from __future__ import annotations
 
 import _thread
+import math
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from ..progress import Progress
 from .output import INTERRUPTED, Output
 
+_SAME_SECONDS = 0.1
+"""Signals that come sooner after one another are one: `timeout` sends it to the process and to its group, as scripts do."""
 _at_once: Output | None = None
 """Where to print the last message, while Ctrl-C may end the process at once."""
 _asked = False
@@ -35,9 +40,13 @@ def watch() -> None:
 
 def _wait() -> None:
     global _asked
+    before = -math.inf
     while True:
         signal.sigwait({signal.SIGINT})
-        out = _at_once
+        now = time.monotonic()
+        if now - before < _SAME_SECONDS:
+            continue
+        before, out = now, _at_once
         if out or _asked:
             if out:
                 out.aside.show_cursor(True)
@@ -74,6 +83,17 @@ def answered(out: Output) -> Iterator[None]:
 def was_interrupted() -> bool:
     """Return whether Ctrl-C was pressed, so that a result may be less than was asked for."""
     return _asked
+
+
+def ending_when_interrupted(progress: Progress) -> Progress:
+    """Return a progress that raises ``KeyboardInterrupt`` after Ctrl-C, also if a search has answered the signal itself."""
+
+    def report(what: str, done: int, total: int) -> None:
+        progress(what, done, total)
+        if _asked:
+            raise KeyboardInterrupt
+
+    return report
 
 
 def stoppable(out: Output, answers_interrupt: bool) -> AbstractContextManager[None]:

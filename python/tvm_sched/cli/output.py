@@ -40,6 +40,8 @@ class Output:
         Written files by their content; a list if several hold the same.
     kept_in_cache : callable
         Returns what an interrupted command has left in the cache, for its last message; an empty text if nothing.
+    show_partial : callable
+        Shows the results that an interrupted command has.
     note : Note
         The current work of the process.
     """
@@ -52,6 +54,7 @@ class Output:
         self.screen, self.aside = _console(sys.stdout), _console(sys.stderr)
         self.files: dict[str, str | list[str]] = {}
         self.kept_in_cache: Callable[[], str] = str
+        self.show_partial: Callable[[], None] = lambda: None
 
     def show(self, *renderables: Any) -> None:
         """Print a result for people; nothing with ``--json``."""
@@ -90,7 +93,9 @@ class Output:
         return Step(self.aside, title, self.note.write)
 
     def interrupted(self) -> None:
-        """Print that Ctrl-C was pressed, and which files were saved."""
+        """Print what there is of the results, that Ctrl-C was pressed, and which files were saved."""
+        self.show_partial()
+        self.finish()
         kept = self.kept_in_cache()
         nothing = "no file was written" if kept else "nothing was saved"
         saved = f"saved before: {', '.join(self.saved)}" if self.files else nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,25 +52,31 @@ def measure(
     """Run ``module`` with the inputs ``values``.
 
     Emulated devices compute values once, after the measured runs, and with ``times_only`` not at all. With
-    ``trace_apart`` the timeline is of one more run, since measured runs that replay a graph cannot be traced.
+    ``trace_apart`` the timeline is of one more run, since measured runs that replay a graph cannot be traced. After
+    Ctrl-C the measured runs until then are summarised, if there are any.
     """
     module.configure(trace=not trace_apart)
     begin = time.monotonic()
     seconds: list[float] = []
     outputs: list[Array] = []
     fastest: dict[str, Any] = {}
-    for n in range(warm_up + repeat):
-        if progress:
-            progress("warm-up" if n < warm_up else "measured runs", n, warm_up + repeat)
-        if module.emulated:
-            module.run_times(*values)
-        else:
-            outputs = module.run(*values)
-        if n < warm_up:
-            continue
-        seconds.append(module.latency())
-        if seconds[-1] == min(seconds) and not trace_apart:
-            fastest = module.timeline()
+    try:
+        for n in range(warm_up + repeat):
+            if progress:
+                progress("warm-up" if n < warm_up else "measured runs", n, warm_up + repeat)
+            if module.emulated:
+                module.run_times(*values)
+            else:
+                outputs = module.run(*values)
+            if n < warm_up:
+                continue
+            latency = module.latency()
+            if not trace_apart and latency < min(seconds, default=math.inf):
+                fastest = module.timeline()
+            seconds.append(latency)
+    except KeyboardInterrupt:
+        if not seconds:
+            raise
     if trace_apart:
         module.configure(trace=True)
         if module.emulated:

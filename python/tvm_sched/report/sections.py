@@ -50,7 +50,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], style: str = "", n
 
 
 def summary_table(views: Sequence[View]) -> str:
-    """Return a row for each schedule: latencies, bound, gap; speed-ups are over the first of the same `_case`."""
+    """Return a row for each schedule: latencies, bound, gap; speed-ups are over the first of the same `_case`, if any."""
     head = [
         "Schedule",
         "Scheduler",
@@ -65,6 +65,9 @@ def summary_table(views: Sequence[View]) -> str:
     ]
     first: dict[Any, int] = {}
     longest: dict[Any, int] = {}
+    compared = len(views) > len({_case(view) for view in views})
+    if not compared:
+        head.remove("Speed-up")
     for view in views:
         longest[_case(view)] = max(longest.get(_case(view), 1), view.predicted.latency_ns)
     rows = []
@@ -80,7 +83,7 @@ def summary_table(views: Sequence[View]) -> str:
                 format_ns(certificate.lower_bound_ns) if certificate else NONE,
                 format_percent(certificate.gap) if certificate else NONE,
                 escape(certificate.bound) if certificate else NONE,
-                f"{base / latency:.2f}×" if latency else NONE,
+                *([f"{base / latency:.2f}×" if latency else NONE] if compared else ()),
                 format_time(view.schedule.seconds) if view.schedule.seconds else NONE,
                 _bar(latency, certificate.lower_bound_ns if certificate else 0, longest[_case(view)]),
             ]

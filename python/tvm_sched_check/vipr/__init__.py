@@ -56,7 +56,7 @@ def write(problem_file: str | Path, evidence_file: str | Path, certificate_file:
         horizon = count(evidence["proved_ns"])
         translated = ScheduleProgram(Problem(document), horizon)
         proved = [translated.prove(lemma) for lemma in evidence["lemmas"]]
-        bound = min(translated.bound(), horizon)  # longer schedules are in no case looked at
+        bound = translated.bound()
     except MALFORMED as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     named = (("operator", translated.problem.o), ("device", translated.problem.d))

@@ -55,13 +55,16 @@ class IntegerProgram:
         """Return a constraint or derived row by number."""
         return self.constraints[number] if number >= 0 else self.derived[-1 - number]
 
-    def combine(self, label: str, terms: Terms, round_up: bool = False) -> int:
-        """Derive a linear combination; with ``round_up`` its right-hand side is rounded up (Chvátal-Gomory)."""
+    def combine(self, label: str, terms: Terms, round_up: bool = False, most: float = math.inf) -> int:
+        """Derive a linear combination; with ``round_up`` its right-hand side is rounded up (Chvátal-Gomory).
+
+        The row states no more than ``most`` of what is derived.
+        """
         row = self._combined(label, terms)
         if round_up:
-            row = Row(
-                label, row.sense, math.ceil(row.right), row.coefficients, ("rnd", row.reason[1] if row.reason else ())
-            )
+            ceiling = math.ceil(row.right)
+            right = ceiling if ceiling < most else int(most)
+            row = Row(label, row.sense, right, row.coefficients, ("rnd", row.reason[1] if row.reason else ()))
         return self._derive(row)
 
     def assume(self, label: str, variables: Iterable[int], sense: int, right: int) -> int:

@@ -111,10 +111,8 @@ class Cases:
             self.groups[key] = Group(turns, first, last)
         return self.groups[key]
 
-    def delay(
-        self, first: int, last: int, between: list[int], named: set[int], ns: int, path: int
-    ) -> tuple[int, int] | None:
-        """Return the largest delay above ``path`` that a tree of limited size proves, and its row; None without one."""
+    def delay(self, first: int, last: int, between: list[int], named: set[int], ns: int, path: int) -> int | None:
+        """Return the row of the largest delay above ``path`` that a tree of limited size proves; None without one."""
         decided = [o for o in between if len(between) <= WIDEST or o in named]
         for part in _TRIES:
             target = path + round(part * (ns - path))
@@ -126,7 +124,7 @@ class Cases:
             if tree.target <= path:
                 return None
             self.left -= tree.nodes
-            return tree.target, tree.write()
+            return tree.write()
         return None
 
 

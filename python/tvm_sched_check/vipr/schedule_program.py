@@ -173,11 +173,14 @@ class ScheduleProgram:
         return proved[0]
 
     def bound(self) -> int:
-        """Derive the strongest bound of the run that there is, as the last row; return its nanoseconds."""
+        """Derive the strongest bound of the run that there is, as the last row; return its nanoseconds.
+
+        It is no more than the horizon, since the rows say nothing of longer schedules.
+        """
         self._lemmas += 1
         proved = max(self.delays.get((None, None), (0, 0)), self._path(None, None, {}))
-        self.program.combine("bound", {proved[1]: 1}, round_up=True)
-        return proved[0]
+        self.program.combine("bound", {proved[1]: 1}, round_up=True, most=self.horizon)
+        return min(proved[0], self.horizon)
 
     def _path(self, first: int | None, last: int | None, lemma: dict[str, Any]) -> Proved:
         heads, tails = Paths(self, first, forward=True), Paths(self, last, forward=False)
@@ -300,7 +303,8 @@ class ScheduleProgram:
         path = max(heads[o] + tails[o] for o in between)
         if lemma["ns"] <= path:
             return self._path(first, last, lemma)
-        return self.cases.delay(first, last, between, named, lemma["ns"], path)
+        row = self.cases.delay(first, last, between, named, lemma["ns"], path)
+        return None if row is None else (int(self.program.row(row).right), row)
 
     def _bus(self, first: int | None, last: int | None, lemma: dict[str, Any]) -> Proved:
         """Derive Theorem 2 of ``docs/proofs/bus.md``, with steps Theorem 1 of ``docs/proofs/path_and_bus.md``.

@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from tvm_sched.cli.inputs import JSON
+from tvm_sched.cli.interrupt import ending_when_interrupted
 from tvm_sched.cli.methods import MethodOptions, Options
 from tvm_sched.cli.output import INTERRUPTED, Output
 from tvm_sched.cli.registration import command
@@ -218,7 +219,8 @@ def replay(
     search, services = state.search, list(state.services.values())
     done: dict[str, list[object]] = {name: [] for name in chosen}
     stopped = False
-    with out.step("Replaying") as step:
+    with out.step("Replaying") as shown:
+        step = ending_when_interrupted(shown)
         for n in seeds:
             requests, faults = trace.draw(on, n)
             settings = how.settings(n)
@@ -263,7 +265,8 @@ def _replay_pods(
     gpus = sum(node.gpus for node in nodes)
     done: dict[str, list[PodRun]] = {policy: [] for policy in policies}
     stopped = False
-    with out.step("Replaying") as step:
+    with out.step("Replaying") as shown:
+        step = ending_when_interrupted(shown)
         for seed in seeds:
             drawn = draw_pods(pods, gpus, POD_RATIO, seed)
             for policy in policies:

@@ -215,6 +215,21 @@ def test_casts_that_are_refused():
         compile(model("Cast", [X], to=TensorProto.STRING), "cpu1", "single")
 
 
+def test_text_is_refused_before_shapes_are_asked_for():
+    """Who gives the shapes would only be refused then. An input of text that no operator reads refuses nothing here."""
+    inputs = [
+        helper.make_tensor_value_info(name, kind, ["n", "m"])
+        for name, kind in (("x", TensorProto.FLOAT), ("s", TensorProto.STRING), ("unread", TensorProto.STRING))
+    ]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in ("y", "t")]
+    nodes = [helper.make_node("Abs", ["x"], ["y"]), helper.make_node("Identity", ["s"], ["t"])]
+    for count, message in ((2, "input 's' holds text"), (1, "input 'x': dimension 0 .'n'. has no fixed size")):
+        graph = helper.make_graph(nodes[:count], "g", inputs, outputs[:count])
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+        with pytest.raises(InputError, match=message):
+            compile(proto, "cpu1", "single")
+
+
 @pytest.mark.parametrize(
     "kind", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
 )

@@ -184,6 +184,19 @@ def test_loops_of_unknown_length_are_refused(limit, condition, message):
         prepare.prepare(model, {"x": (2, 3), "n": ()}, None, "m")
 
 
+@pytest.mark.parametrize("factor", [0.01, 1, 10, 1000])
+def test_a_loop_that_data_end_early(factor):
+    """After the condition is false, values stay: all four iterations run, or two, one or none."""
+    model = parse(
+        """g (float[2, 3] x) => (float[2, 3] y, float[2, 3] z) <int64 n = {4}, float most = {100}> {
+            s = ReduceMax<keepdims = 0>(x)  c = Less(s, most)
+            y, z = Loop(n, c, x, x) <body = b (int64 i, bool ci, float[2, 3] v, float[2, 3] u)
+                                              => (bool co, float[2, 3] w, float[2, 3] q) {
+                w = Add(v, v)  q = Add(u, v)  t = ReduceMax<keepdims = 0>(w)  co = Less(t, most) }> }"""
+    )
+    assert "Loop" not in operators(prepared(model, {"x": X * np.float32(factor)}))
+
+
 def test_scans():
     model = parse(
         """g (float[2] h, float[2, 3] x) => (float[2] y, float[2, 3] s) {

@@ -128,3 +128,75 @@ def test_what_lies_in_a_layout_is_laid_out_once():
     np.testing.assert_array_equal(product("ab", weights), weights.sum(0, keepdims=True))
     with pytest.raises(Exception, match='no layout "nonsense" in this version of oneDNN'):
         product("nonsense", weights)
+
+
+def test_a_layout_with_padding_is_a_vector_with_it():
+    """One block of 16 rows and 64 columns, whose elements lie row by row."""
+    import tvm_ffi
+
+    described = {
+        "primitive": "matmul",
+        "operands": [
+            {"dims": [2, 3], "strides": [3, 1]},
+            {"dims": [3, 5], "strides": [5, 1], "parameter": True},
+            {"dims": [2, 5], "strides": [5, 1]},
+        ],
+    }
+    document = json.dumps({"version": VERSION, "kernels": {"kernel": described}})
+    assert library_function("tvm_sched.onednn_packed_elements")(document, 1, "BA16a64b") == 16 * 64
+    assert library_function("tvm_sched.onednn_packed_elements")(document, 1, "ba") == 15
+    weights, packed = np.arange(1, 16, dtype="float32").reshape(3, 5), np.full(1024, np.nan, "float32")
+    library_function("tvm_sched.onednn_pack")(
+        document, 1, "BA16a64b", tvm_ffi.from_dlpack(weights), tvm_ffi.from_dlpack(packed)
+    )
+    expected = np.zeros((16, 64), "float32")
+    expected[:3, :5] = weights
+    np.testing.assert_array_equal(packed.reshape(16, 64), expected)
+    described["operands"][1]["layout"] = "BA16a64b"
+    made = library_function("tvm_sched.make_onednn_module")(
+        json.dumps({"version": VERSION, "kernels": {"kernel": described}})
+    )
+    source, result = np.array([[1, 2, 3], [4, 5, 6]], "float32"), np.zeros((2, 5), "float32")
+    made["kernel"](*map(tvm_ffi.from_dlpack, (source, packed, result)))
+    np.testing.assert_array_equal(result, source @ weights)  # whole numbers
+    with pytest.raises(Exception, match='argument 1 of the kernel "kernel" is no float32 tensor of 1024 elements'):
+        made["kernel"](*map(tvm_ffi.from_dlpack, (source, weights, result)))
+
+
+def test_weights_whose_sizes_are_no_multiples_of_blocks_are_laid_out(tmp_path):
+    """A convolution of three channels, and a product of 70 terms and 130 columns for several rows, then a ReLU."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    if library_function("tvm_sched.why_not_onednn")():
+        pytest.skip("oneDNN is not installed")
+    kernel = RANDOM.standard_normal((10, 3, 3, 3)).astype("float32")
+    odd = RANDOM.standard_normal((70, 130)).astype("float32")
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel"], ["c"]),
+        helper.make_node("Reshape", ["c", "shape"], ["r"]),
+        helper.make_node("MatMul", ["r", "odd"], ["m"]),
+        helper.make_node("Relu", ["m"], ["y"]),
+    ]
+    constants = {"kernel": kernel, "odd": odd, "shape": np.array([14, 70], "int64")}
+    graph = helper.make_graph(
+        nodes, "odd", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 9])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [14, 130])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    compiled = compile(model, COLD, parameters="external", cost_model="roofline", scheduler="single", cache=False)
+    compiled.export(tmp_path / "odd.so")
+    stored = load_file(tmp_path / "odd.safetensors")
+    for value in (kernel, odd):  # on every processor the numbers, whatever their layout, and zeros
+        assert any(
+            np.array_equal(np.sort(found[found != 0]), np.sort(value, axis=None)) for found in stored.values()
+        ), stored.keys()
+    if any(found.ndim == 1 and found.size > odd.size for found in stored.values()):
+        assert not any(found.shape == odd.shape for found in stored.values())
+    given = RANDOM.standard_normal((1, 3, 16, 9)).astype("float32")
+    windows = np.lib.stride_tricks.sliding_window_view(given[0].astype(float), (3, 3), axis=(1, 2))
+    convolved = np.einsum("cyxhw,ochw->oyx", windows, kernel.astype(float))
+    expected = np.maximum(convolved.reshape(14, 70) @ odd.astype(float), 0)
+    module = runtime.load(tmp_path / "odd.so")
+    for _ in range(2):
+        np.testing.assert_allclose(module.run(given)[0], expected, rtol=1e-4, atol=1e-4)

@@ -137,6 +137,7 @@ def make_executor(
             states=variant.states,
         )
         libraries += called
+        _resize_parameters(plan, values)
         _rename_parameters(plan, values, parameters)
         plans.append(plan)
     main = _main_function(variants)
@@ -237,6 +238,18 @@ def check_runs_on_gpus(mod: tvm.IRModule, problem: Problem, extraction: Extracti
                 f"operator {call.operator!r} calls {call.function!r}, a function of the host, which has no kernel for GPUs; "
                 "compile for a topology of CPUs, or leave it out of the model"
             )
+
+
+def _resize_parameters(plan: dict[str, Any], values: dict[str, Any]) -> None:
+    """Give the plan's parameters the shapes of their values, which `pack_parameters` may have padded."""
+    for index, spec in enumerate(plan["parameters"]):
+        shape = [int(size) for size in values[spec["name"]].shape]
+        if shape == spec["shape"]:
+            continue
+        spec["shape"] = shape
+        for buffer in plan["buffers"]:
+            if buffer["source"] == {"kind": "parameter", "index": index}:
+                buffer["shape"] = shape
 
 
 def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict[str, Any]) -> None:

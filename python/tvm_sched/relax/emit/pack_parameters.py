@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from typing import Any
 
 import tvm
@@ -22,8 +23,9 @@ _Use = tuple[str, int]
 def pack_parameters(mod: tvm.IRModule, calls: Extraction, shares: dict[str, tuple[int, int]]) -> tvm.IRModule:
     """Return the module with packed values, and descriptions of kernels that say so.
 
-    A parameter is packed if all kernels that read it are oneDNN's and want it in one layout, which has a name and no
-    padding. On another machine, where a kernel may want another layout, it is laid out anew when the kernel first runs.
+    A parameter is packed if all kernels that read it are oneDNN's and want it in one layout, which has a name. If the layout
+    has padding, the value becomes a vector with it. On another machine, where a kernel may want another layout, it is laid
+    out anew when the kernel first runs.
 
     Parameters
     ----------
@@ -50,10 +52,11 @@ def pack_parameters(mod: tvm.IRModule, calls: Extraction, shares: dict[str, tupl
     changed: dict[str, dict[str, Any]] = {}
     for count, (name, (function, operand)) in enumerate(sorted(chosen.items())):
         report_progress("packing parameters", count, len(chosen))
-        packed = tvm.runtime.empty(values[name].shape, values[name].dtype)
-        library_function("tvm_sched.onednn_pack")(
-            described[function], operand, wanted[function, operand], values[name], packed
-        )
+        use = described[function], operand, wanted[function, operand]
+        shape = tuple(int(size) for size in values[name].shape)
+        elements = int(library_function("tvm_sched.onednn_packed_elements")(*use))
+        packed = tvm.runtime.empty(shape if elements == prod(shape) else (elements,), values[name].dtype)
+        library_function("tvm_sched.onednn_pack")(*use, values[name], packed)
         values[name] = packed
     for call in calls.calls:
         for operand, name in enumerate(call.inputs):
