@@ -2,7 +2,9 @@
 
 import pytest
 
-ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
+
+import ray
 
 from tvm_sched_cluster.serving import deployment_actors
 
