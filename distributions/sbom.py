@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-OURS = ("libtvm_sched",)
+OURS = ("libtvm_sched", "libtriton_tvm_sched")
 """Beginnings of the names of libraries that this project builds."""
 FOREIGN = {
     "libdnnl": ("oneDNN", "Apache-2.0", "https://github.com/uxlfoundation/oneDNN"),

@@ -67,6 +67,16 @@ def test_a_bill_of_materials_names_what_is_in_a_wheel(tmp_path):
     assert any(name.endswith("licenses/LICENSE") for name in inside)
 
 
+def test_every_library_that_a_build_makes_is_known(tmp_path):
+    """CMake installs each shared library or module into the wheels."""
+    builds = [ROOT / "CMakeLists.txt", *(ROOT / "cmake").glob("*.cmake")]
+    names = [
+        name for file in builds for name in re.findall(r"add_library\((\w+) (?:MODULE|SHARED)\b", file.read_text())
+    ]
+    assert {"tvm_sched", "triton_tvm_sched"} <= set(names)
+    load("sbom").document(write_wheel(tmp_path, files=[f"tvm_sched/_lib/lib{name}.so" for name in names]))
+
+
 def test_an_unknown_library_or_a_missing_licence_is_an_error(tmp_path):
     sbom = load("sbom")
     with pytest.raises(ValueError, match="libsurprise"):

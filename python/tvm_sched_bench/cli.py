@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.markup import escape
@@ -33,6 +33,7 @@ def COMMANDS(root: typer.Typer) -> None:  # noqa: N802 - the name of the entry p
     root.add_typer(learn)
 
 
+T = TypeVar("T")
 HOME = "tvm_sched_bench.bench_summaries"
 SuitePath = Annotated[
     Path, typer.Argument(metavar="SUITE", help="Suite of instances: suite.toml, or the folder that holds it.")
@@ -180,7 +181,8 @@ def check_kept(out: Output, suite: SuitePath, only: Only = None) -> None:
     from .bench_summaries import CheckedSolutions
 
     instances = load_suite(suite)
-    kept = list(checked(BestKnown(instances), instances.chosen(only or ())))
+    cases = instances.chosen(only or ())
+    kept = list(_with_progress(out, "Checking", checked(BestKnown(instances), cases), len(cases)))
     summary = CheckedSolutions(
         {case.name: known.checked for case, known, _ in kept}, [claim for _, _, claim in kept if claim]
     )
@@ -213,7 +215,8 @@ def prove_kept(
     from .bench_summaries import ProvedBound, ProvedBounds
 
     instances, changed, refused = load_suite(suite), {}, {}
-    for each in proved(BestKnown(instances), instances.chosen(only or ()), iterations):
+    cases = instances.chosen(only or ())
+    for each in _with_progress(out, "Proving", proved(BestKnown(instances), cases, iterations), len(cases)):
         name, before, now = each.case.name, each.before, each.now
         if each.refused:
             out.say(f"{each.refused}; {'replaced' if each.replaced else 'it stays as it is'}")
@@ -229,6 +232,14 @@ def prove_kept(
     out.result(ProvedBounds(changed, refused))
     if refused:
         raise typer.Exit(FAILURE)
+
+
+def _with_progress(out: Output, title: str, results: Iterator[T], count: int) -> Iterator[T]:
+    """Yield results, with their number as progress."""
+    with out.step(title) as step:
+        for number, each in enumerate(results, 1):
+            step("instances", number, count)
+            yield each
 
 
 @command(app, "table", f"{HOME}:MethodSummaries")

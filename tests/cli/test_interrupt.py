@@ -118,3 +118,13 @@ def test_runs_until_ctrl_c_are_summarised(place, monkeypatch):
     measured = measure(Counted(), [], 2, 10, press, times_only=True)
     assert (measured.statistics.repeat, measured.statistics.min) == (place - 2, 3.0)
     assert measured.timeline == {"plan": "p", "of": 3}
+
+
+def test_a_sweep_without_a_row_writes_nothing(problem_file, tmp_path, monkeypatch):
+    from tvm_sched import sweep
+
+    monkeypatch.setattr(sweep, "run", lambda *arguments: ([], False))
+    report = tmp_path / "sweep.html"
+    result = run_command("sweep", problem_file, "--vary", "bandwidth=1,2", "--report", report)
+    assert (result.status, result.stdout, report.exists()) == (130, "", False)
+    assert "interrupted; nothing was saved" in result.stderr

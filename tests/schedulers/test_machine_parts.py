@@ -79,6 +79,14 @@ def test_a_wide_graph_is_searched_on_the_whole_machine():
     assert solve(problem, method="anytime", options={"work": 0.05}).certificate.latency_ns < 2 * 20_100
 
 
+def test_pricing_ends_at_the_deadline_with_the_parts_that_have_a_price():
+    scenario = as_scenario(chains(servers(8, 8), 64, 2))
+    assert len(promising_machines(scenario)[0].topology.devices) == 64
+    answers = iter([False, True])
+    (best, *_) = promising_machines(scenario, lambda: next(answers))
+    assert len(best.topology.devices) == 16  # parts of 8 and 16 were priced
+
+
 def test_small_servers_are_not_cut_and_the_first_device_of_each_bus_leads():
     scenario = as_scenario(chains(servers(5, 6), 1, 4))
     (first, *_) = promising_machines(scenario)

@@ -104,6 +104,8 @@ def sweep(
         executor.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():  # after Ctrl-C they still compute
             process.kill()
+    if not complete and not solved:
+        raise KeyboardInterrupt
     table = summarise(grid, solved, method.scheduler, options, over.target and over.target / 1e3)
     if report:
         from ..report.sweep_page import write_sweep_page

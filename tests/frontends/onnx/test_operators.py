@@ -262,11 +262,22 @@ def drawn(variant: Variant, rng: np.random.Generator) -> list[Any]:
 def right_values(variant: Variant, inputs: list[Any]) -> list[Any]:
     """The outputs by the reference, in the widest floating-point type in which it computes the operator."""
     operator = variant.model.graph.node[0].op_type
+    if operator == "LogSoftmax":
+        return [log_softmax(variant, inputs[0])]
     if (variant.kind in FLOATS and operator not in OWN_TYPE) or operator == "MaxPool":  # which pads with NaN
         for wide in ("float64", "float32"):
             with contextlib.suppress(KeyError, RuntimeTypeError):  # constants of its functions have a type
                 return evaluated(retyped(variant.model, inputs, variant.data, wide), variant)
     return evaluated(Variant(variant.model, inputs, variant.data, variant.kind), variant)
+
+
+def log_softmax(variant: Variant, x: Any) -> Any:
+    """In float64; the reference takes the logarithm of a softmax that has become 0."""
+    attributes = {each.name: helper.get_attribute_value(each) for each in variant.model.graph.node[0].attribute}
+    axis = attributes.get("axis", -1)
+    with np.errstate(all="ignore"):
+        below = x.astype("float64") - x.astype("float64").max(axis, keepdims=True)
+        return (below - np.log(np.exp(below).sum(axis, keepdims=True))).astype(x.dtype)
 
 
 def evaluated(wide: Variant, variant: Variant) -> list[Any]:

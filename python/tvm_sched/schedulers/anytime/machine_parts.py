@@ -7,7 +7,7 @@ operator on each device, and most moves of a search on the whole machine would g
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -28,11 +28,12 @@ NEARLY = 1.05
 """A second part is searched, too, if its quick schedule takes at most this factor longer than the best."""
 
 
-def promising_machines(scenario: Scenario) -> list[Scenario]:
+def promising_machines(scenario: Scenario, late: Callable[[], bool] = lambda: False) -> list[Scenario]:
     """Return one or two parts of the machine, the whole perhaps among them, the more promising first.
 
     Parts have 8, 16, 32, ... devices: fast ones first, neighbours together, those on buses of their own before those that
-    share one. Quick schedules price them. A problem with concurrency, or of a small machine, stays whole.
+    share one. Quick schedules price them, small parts first, until it is ``late``. A problem with concurrency, or of a
+    small machine, stays whole.
     """
     devices = len(scenario.topology.devices)
     if devices <= 2 * LEAST_PART or scenario.costs.concurrency is not None:
@@ -42,6 +43,8 @@ def promising_machines(scenario: Scenario) -> list[Scenario]:
     for number, part in enumerate(parts):
         report_progress("parts of the machine", number, len(parts))
         prices.append(_price(part))
+        if late():
+            break
     best = sorted((price, k) for k, price in enumerate(prices) if price < math.inf)[:2]
     return [parts[k] for price, k in best if price <= NEARLY * best[0][0]] or [scenario]
 
