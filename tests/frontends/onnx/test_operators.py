@@ -55,6 +55,7 @@ SKIPPED = {
 
 UNSAID = {
     "nan": {
+        "Resize": "the reference multiplies what it does not take by 0, which gives NaN",
         "PRelu": "the reference multiplies a zero by the slope, which the standard does with numbers below 0 alone",
         "OneHot": "the reference multiplies what it does not take by 0; ours takes one of two numbers",
         "MaxPool": "the reference drops NaN; ours keeps it (test_edge_values.py)",
