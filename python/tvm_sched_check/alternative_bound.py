@@ -91,6 +91,15 @@ def resolved(document: dict[str, Any], choice: dict[str, str]) -> Problem:
     return Problem(document | {"graph": graph, "costs": costs})
 
 
+def relaxed_of(document: dict[str, Any], evidence: dict[str, Any]) -> Relaxed | None:
+    """Return the relaxed problem of the evidence of a problem with variants, and None of another one."""
+    variants = "variants" in document
+    if variants != ("relaxed" in evidence):
+        has = ("variants", "no") if variants else ("no variants", "a")
+        raise Refused(f"the problem has {has[0]}, but the evidence has {has[1]} relaxed problem")
+    return Relaxed(document, evidence["relaxed"]) if variants else None
+
+
 class Relaxed:
     """The relaxed problem of the evidence; raises `Refused` if it may be harder than some choice.
 

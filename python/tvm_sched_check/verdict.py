@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from .alternative_bound import Relaxed, resolved
+from .alternative_bound import relaxed_of, resolved
 from .derivation import bound_of
 from .document import MALFORMED, Refused, count, read, without
 from .groups import Groups
@@ -68,10 +68,12 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
             latency = Replay(chosen, schedule["placements"], schedule["transfers"], resident).latency
             document = without(document, resident)
             chosen = resolved(document, schedule.get("choice") or {})
-        relaxed = Relaxed(document, evidence["relaxed"]) if "variants" in document else None
+        relaxed = relaxed_of(document, evidence)
         basis = chosen if relaxed is None else relaxed.problem
         through = None if relaxed is None else Groups(relaxed).least
         bound = bound_of(basis, evidence["lemmas"], through)
+        if count(evidence["proved_ns"]) != bound:
+            raise Refused(f"proved_ns of the evidence is {evidence['proved_ns']}, but its last lemma says {bound} ns")
         claimed = count(certificate["latency_ns"]) if certificate else latency
         certified = count(certificate["lower_bound_ns"]) if certificate else None
     except MALFORMED as error:

@@ -225,9 +225,10 @@ class Generator:
                 )
         stage, stages = abouts[0].get("stage", 0), abouts[0].get("stages", 1)
         if [about.get("stage", 0) for about in abouts] != list(range(stages)):
+            alone = "give the modules of all stages in order, or " if stage == 0 else "give "
             raise InputError(
-                f"{self.where}: is stage {stage} of a pipeline with {stages}; give the path of the first one, beside which "
-                "the others lie"
+                f"{self.where}: is stage {stage} of a pipeline with {stages}; {alone}the path of the first one, beside "
+                "which the others lie"
             )
         if len({about.get("pipeline") for about in abouts}) > 1:
             raise InputError(f"{self.where}: the stages beside it are of another compilation; compile the model again")

@@ -45,7 +45,7 @@ class LanguageModel:
     stages: int = 1
     """Into how many `staged` cuts it."""
     layers: range | None = None
-    """Those of a stage; None: all."""
+    """The layers of a stage; None: all of the model."""
 
     @property
     def own_layers(self) -> range:
@@ -161,17 +161,17 @@ class CompiledStages:
 
     @property
     def problems(self) -> tuple[Any, ...]:
-        """Those of all stages, in order."""
+        """Problems of all stages, in order."""
         return tuple(problem for stage in self.stages for problem in stage.problems)
 
     @property
     def schedules(self) -> tuple[Any, ...]:
-        """Those of all stages, in order."""
+        """Schedules of all stages, in order."""
         return tuple(schedule for stage in self.stages for schedule in stage.schedules)
 
     @property
     def slow_kernels(self) -> tuple[Any, ...]:
-        """Those of all stages."""
+        """Slow kernels of all stages, each once."""
         return tuple(dict.fromkeys(kernel for stage in self.stages for kernel in stage.slow_kernels))
 
     def export(self, path: str | os.PathLike[str]) -> list[Path]:

@@ -35,7 +35,7 @@ class StageThreads:
         self._threads = [ThreadPoolExecutor(1, f"stage {k}") for k in range(len(stages))]
 
     def submit(self, tokens: Any, positions: Any, sequences: Any, outputs: Any) -> Future[StagedRun]:
-        """Begin a run; the arguments are those of a plan that has all layers."""
+        """Begin a run; a plan that has all layers takes the same arguments."""
         answer: Future[StagedRun] = Future()
         self._hand_on(0, tokens, (positions, sequences), outputs, 0.0, answer)
         return answer

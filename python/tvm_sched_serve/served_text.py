@@ -83,8 +83,13 @@ def load_served(
     """
     module = load(file, threads=threads)
     require_parameters(file, module.parameters())
-    if not module.info().get("generation"):
+    about = module.info().get("generation")
+    if not about:
         return ServedModel.of(module, file, name, version, instances=instances, watchdog=watchdog)
+    if about.get("stages", 1) > 1:
+        raise InputError(
+            f"{file}: is a stage of a pipeline; pipelines of language models are not served: tvm-sched generate takes them"
+        )
     try:
         from tvm_sched_language import Generator
     except ModuleNotFoundError:

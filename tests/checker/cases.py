@@ -36,7 +36,11 @@ class Files:
     schedule: dict
     evidence: dict
 
-    def check(self, folder):
+    def check(self, folder, proved_ns=None):
+        """Check them; ``proved_ns`` of the evidence is what its last lemma says, if not given."""
+        if isinstance(self.evidence, dict) and self.evidence.get("lemmas"):
+            last = self.evidence["lemmas"][-1]["ns"]
+            self.evidence["proved_ns"] = last if proved_ns is None else proved_ns
         paths = [Path(folder) / f"{name}.json" for name in ("problem", "schedule", "evidence")]
         for path, document in zip(paths, (self.problem, self.schedule, self.evidence), strict=True):
             path.write_bytes(document if isinstance(document, bytes) else json.dumps(document).encode())

@@ -16,6 +16,7 @@ from checker.cases import bus_problem, certified, chain_of_readers, fan
 from checker.test_placements import KIND as PLACEMENTS
 from checker.test_placements import small as small_instance
 from checker.test_together import staged_fan
+from checker.test_variants import halved
 from checker.vipr_rules import proved
 from schedulers.exhaustive import least_latency
 from thorough import examples
@@ -130,6 +131,7 @@ def test_no_changed_schedule_or_evidence_proves_what_is_false(folder, case):
         which = random.choice(["schedule", "evidence", "evidence"])
         content = json.dumps(of[which]).encode()
         files = of | {which: broken(content, random) if turn % 5 == 0 else mutated(of[which], random)}
+        files["evidence"] = agreeing(files["evidence"], random)
         if (verdict := run(check, files, folder)) is None:
             continue
         accepted += 1
@@ -146,6 +148,15 @@ def test_no_changed_schedule_or_evidence_proves_what_is_false(folder, case):
         if {*resident} == {*run_.resident}:
             assert verdict.proved_ns <= least, files["evidence"]
     assert accepted < ROUNDS
+
+
+def agreeing(document, random):
+    """Changed evidence, half of the time with ``proved_ns`` as its last lemma says: any other value is refused."""
+    try:
+        last = document["lemmas"][-1]["ns"] if random.random() < 0.5 else document["proved_ns"]
+    except (LookupError, TypeError):
+        return document
+    return document | {"proved_ns": last}
 
 
 def parsed(content):
@@ -198,14 +209,40 @@ def test_no_certificate_of_changed_evidence_proves_what_is_false(folder, case):
     random, document = Random(case), json.loads(evidence(run_).to_json())
     problem, certificate = run_.problem.to_json(), folder / "bound.vipr"
     for turn in range(ROUNDS):
-        changed = mutated(document, random)
+        changed = agreeing(mutated(document, random), random)
         if turn % 5 == 0:
-            changed = document | {"proved_ns": random.randrange(2 * least)}
+            claim = {"ns": random.randrange(2 * least)}
+            changed = document | {"proved_ns": claim["ns"], "lemmas": [*document["lemmas"], {"rule": "path"} | claim]}
         written = run(lambda *paths: vipr.write(*paths, certificate), {"problem": problem, "evidence": changed}, folder)
         if written is not None:
             assert proved(certificate.read_text()) == written.proved_ns
             if changed.get("resident") == document.get("resident"):
                 assert written.proved_ns <= least, changed
+
+
+@pytest.mark.parametrize("problem", [fan(10), halved()], ids=["no variants", "variants"])
+def test_certificates_and_the_checker_refuse_the_same_relaxed_problems(folder, problem):
+    """A relaxed problem is put in, left out or changed; its only lemma claims nothing, so all else is judged."""
+    random, document = Random(0), json.loads(problem.to_json())
+    chosen = problem if problem.variants is None else problem.resolve({})
+    schedule = solve(chosen, method="single").replace(problem=problem.digest, certificate=None)
+    proof = json.loads(evidence(problem).to_json())
+    of = {"problem": problem.to_json(), "schedule": json.loads(schedule.to_json())}
+    accepted = 0
+    for _ in range(ROUNDS):
+        relaxed = {"graph": document["graph"], "costs": document["costs"], "runs": {}}
+        relaxed = mutated(random.choice([relaxed, proof.get("relaxed", relaxed)]), random)
+        changed = proof | ({"relaxed": relaxed} if random.random() < 0.9 else {})
+        changed |= {"lemmas": [{"rule": "path", "ns": 0}], "proved_ns": 0}
+        verdict = run(check, of | {"evidence": changed}, folder)
+        names = ("problem", "evidence")
+        written = run(
+            lambda *paths: vipr.write(*paths, folder / "bound.vipr"),
+            {name: (of | {"evidence": changed})[name] for name in names}, folder,
+        )  # fmt: skip
+        assert (written is None) == (verdict is None), changed
+        accepted += verdict is not None
+    assert 0 < accepted < ROUNDS
 
 
 @pytest.mark.parametrize("seed", range(3))

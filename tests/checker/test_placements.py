@@ -104,6 +104,15 @@ def test_all_paths_of_a_small_graph_are_bounds():
         assert 0 < path_bound(read, path) <= best
 
 
+@pytest.mark.parametrize("rows", [[[10], [10]], [[], []], [[10, 1, 0]] * 2, [[10, 1], [10]], [[10, 1]], [[10, 1]] * 3])
+def test_rows_without_one_time_for_each_accelerator_are_refused(rows):
+    """Without the second one, which takes 1, a path would prove 20, which is more than a placement takes."""
+    fields = json.loads(json.loads(KIND.document(chain()))["instance"])
+    Read(json.dumps(fields | {"accelerator": [[10, 1]] * 2}))
+    with pytest.raises(Refused, match="differ in length"):
+        Read(json.dumps(fields | {"accelerator": rows}))
+
+
 CHANGES = {
     "an operator is missing": lambda f: f["placement"]["subgraph"].pop(),
     "a subgraph that is not there": lambda f: f["placement"].update(subgraph=[1, 3]),

@@ -11,7 +11,7 @@ from checker.cases import bus_problem, fan, files_of, placed
 from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Request, Scenario, Tensor, Workload
 from tvm_sched.schedule import requests_of
 from tvm_sched.schedulers import solve
-from tvm_sched_check import Refused
+from tvm_sched_check import Refused, check, vipr
 from variant_cases import gated
 
 
@@ -22,6 +22,31 @@ def test_a_certificate_that_is_wrong_is_refused(folder):
         files.schedule["certificate"].update(changed)
         with pytest.raises(Refused, match="the certificate says"):
             files.check(folder)
+
+
+@pytest.mark.parametrize("claimed", [0, 309, 311, 10**6, 310.0, None])
+def test_evidence_that_says_it_proves_something_else_than_its_last_lemma_is_refused(folder, claimed):
+    files = files_of(fan(10), solve(fan(10), method="single"))
+    assert files.check(folder).proved_ns == 310
+    files.evidence["proved_ns"] = claimed
+    paths = [folder / f"{name}.json" for name in ("problem", "schedule", "evidence")]
+    paths[2].write_text(json.dumps(files.evidence))
+    for verify in (lambda: check(*paths), lambda: vipr.write(paths[0], paths[2], folder / "bound.vipr")):
+        with pytest.raises(Refused, match=r"proved_ns of the evidence is|where an integer from 0 is allowed"):
+            verify()
+
+
+def test_a_relaxed_problem_of_a_problem_without_variants_is_refused(folder):
+    """With times of 1000 in place of 1 it would prove what is false of the problem."""
+    files = files_of(fan(10), solve(fan(10), method="single"))
+    costs = {mode: [[ns and ns * 1000 for ns in row] for row in json.loads(files.problem)["costs"][mode]]
+             for mode in ("operator_ns", "direct_ns")}  # fmt: skip
+    files.evidence["relaxed"] = {"graph": json.loads(files.problem)["graph"], "costs": costs, "runs": {}}
+    files.evidence["lemmas"] = [{"rule": "path", "ns": 300_000}]
+    with pytest.raises(Refused, match="no variants, but the evidence has a relaxed problem"):
+        files.check(folder)
+    with pytest.raises(Refused, match="no variants, but the evidence has a relaxed problem"):
+        vipr.write(folder / "problem.json", folder / "evidence.json", folder / "bound.vipr")
 
 
 def test_a_schedule_without_a_certificate_has_no_bound_that_is_proved(folder):
@@ -251,4 +276,4 @@ def test_a_bound_above_the_schedule_is_to_be_reported(folder, monkeypatch):
     """No rule is known by which this happens."""
     monkeypatch.setattr("tvm_sched_check.verdict.bound_of", lambda *_: 401)
     with pytest.raises(Refused, match="please report this"):
-        files_of(fan(10), solve(fan(10), method="single")).check(folder)
+        files_of(fan(10), solve(fan(10), method="single")).check(folder, proved_ns=401)

@@ -1,5 +1,6 @@
 """Evidence over all alternatives: it is accepted, and a relaxed problem that is harder than some choice is not."""
 
+import hashlib
 import json
 from random import Random
 
@@ -30,7 +31,7 @@ from tvm_sched.schedule import with_choice
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem, random_schedule, random_variants
-from tvm_sched_check import Refused
+from tvm_sched_check import Refused, vipr
 from tvm_sched_check.alternative_bound import Relaxed, resolved
 from variant_cases import gated
 
@@ -173,6 +174,29 @@ def test_a_relaxed_problem_that_is_harder_than_some_way_is_refused(what):
     HARDER[what](document, claim)
     with pytest.raises((Refused, LookupError)):
         Relaxed(document, claim)
+
+
+@pytest.mark.parametrize("what", HARDER)
+def test_no_certificate_is_written_of_a_relaxed_problem_that_is_harder(folder, what):
+    problem, proof = (json.loads(each.to_json()) for each in (halved(), evidence(halved())))
+    paths = [folder / name for name in ("problem.json", "evidence.json", "bound.vipr")]
+
+    def written():
+        paths[0].write_text(json.dumps(problem))
+        proof["problem"] = hashlib.sha256(paths[0].read_bytes()).hexdigest()[:16]
+        paths[1].write_text(json.dumps(proof))
+        return vipr.write(*paths)
+
+    assert (
+        written().proved_ns == 261
+    )  # no lemma of alternatives is translated; x in 10, 100, a head of 49, a tail of 2, 100
+    first = paths[2].read_text().splitlines()[0]
+    assert first.startswith(
+        "% No schedule of the relaxed problem of the evidence, and so with no choice of alternatives"
+    )
+    HARDER[what](problem, proof["relaxed"])
+    with pytest.raises(Refused):
+        written()
 
 
 @settings(max_examples=examples(40), deadline=None)

@@ -10,7 +10,8 @@ from random import Random
 import pytest
 from hypothesis import example, given, settings
 
-from checker.cases import bus_problem, chain_of_readers, fan
+from checker.cases import bus_problem, chain_of_readers, fan, placed
+from checker.test_together import staged_fan, staged_problems
 from checker.vipr_rules import Wrong, proved
 from strategies import SEEDS, problems
 from tvm_sched.bounds.schedule_evidence import evidence
@@ -77,6 +78,23 @@ def test_a_changed_certificate_is_refused(folder, case):
             proved("\n".join(higher))
 
 
+def test_operators_that_run_together_do_not_take_turns(folder):
+    """A stage of both branches takes 150, and the run 350: no rule of devices that run one at a time may say 400."""
+    problem, _ = staged_fan(150)
+    document = json.loads(evidence(problem).to_json())
+    files = folder / "problem.json", folder / "evidence.json", folder / "bound.vipr"
+    problem.save(files[0])
+    for lemma in (
+        placed(300),
+        {"rule": "turns", "operators": ["a", "b"], "ns": 400},
+        {"rule": "work", "by": "end", "operators": ["source", "a", "b", "join"], "multipliers": [1, 1], "ns": 400},
+    ):
+        document |= {"lemmas": [lemma, {"rule": "path", "ns": 400}], "proved_ns": 400}
+        files[1].write_text(json.dumps(document))
+        summary = vipr.write(*files)
+        assert (summary.left_out, proved(files[2].read_text())) == (1, 300)
+
+
 def served_by(run, problem, o, d):
     """What brings each host tensor of an operator over a bus: to its device, or to the device it is copied from.
 
@@ -97,11 +115,15 @@ def values_of(translated, run, lemmas):
     problem, program = translated.problem, translated.program
     where = {o: (p, d, direct) for p, (o, d, direct) in enumerate(run.placements)}
     start, end = ({o: times[p] for o, (p, _, _) in where.items()} for times in (run.start, run.end))
+    for p, (o, d, direct) in enumerate(run.placements):  # a stage's streams run one operator after another
+        before = [run.placements[q][0] for q in range(p) if run.stages[q] == run.stages[p]]
+        start[o] += sum(problem.normal[other][d] for other in before)
+        end[o] = start[o] + (problem.direct if direct else problem.normal)[o][d]
     value = dict.fromkeys(program.variables, 0) | {"L": run.latency} | {f"C_{o}": ns for o, ns in end.items()}
     value |= {f"y_{o}_{d}_{'direct' if direct else 'normal'}": 1 for o, (_, d, direct) in where.items()}
     for number, lemma in enumerate(lemmas, 1):
         name = f"{lemma['rule']}_{number}"
-        if lemma["rule"] in ("work", "turns"):
+        if f"{name}_begin" in value:
             by_end = lemma["rule"] == "turns" or lemma["by"] == "end"
             begins = {
                 o: end[o] - translated.duration(o)[0] if by_end else start[o]
@@ -156,8 +178,19 @@ COPIED_FROM_HOST_MEMORY = random_problem(
     problem=problems(max_operators=8, max_devices=3, min_operators=1, memory=("generous",), styles=STYLES), seed=SEEDS
 )
 def test_constraints_and_what_is_derived_hold_in_every_schedule(problem, seed):
+    holds_in(problem, random_schedule(problem, seed), seed)
+
+
+@settings(max_examples=40, deadline=None)
+@given(case=staged_problems(), seed=SEEDS)
+def test_they_hold_if_operators_run_together_in_stages(case, seed):
+    holds_in(*case, seed)
+
+
+def holds_in(problem, schedule, seed):
+    """Assert that a schedule satisfies the constraints of the problem's evidence and of lemmas made up."""
     random, checked = Random(seed), Problem(json.loads(problem.to_json()))
-    document = json.loads(random_schedule(problem, seed).to_json())
+    document = json.loads(schedule.to_json())
     try:
         run = Replay(checked, document["placements"], document["transfers"])
     except Refused:

@@ -39,11 +39,6 @@ def generator(artifact):
     return Generator(artifact)
 
 
-@pytest.fixture(scope="module")
-def expected(artifact):
-    return [text.tokens for text in Generator(artifact).generate(PROMPTS, **GREEDY)]
-
-
 def test_texts_that_follow_each_other_have_the_tokens_of_transformers(folder, generator):
     for prompt, text in zip(PROMPTS, generator.generate(PROMPTS, **GREEDY), strict=True):
         check_greedy(folder, prompt, text.tokens)
@@ -52,14 +47,15 @@ def test_texts_that_follow_each_other_have_the_tokens_of_transformers(folder, ge
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_stages_on_emulated_gpus_give_the_same(folder, expected):
+def test_stages_on_emulated_gpus_give_the_tokens_of_transformers(folder):
     compiled = compile_stages(folder, "v100-server", OPTIONS, scheduler="heft", cost_model="roofline", resident=1.0)
     for model, own in zip(compiled.stages, (("gpu1", "gpu2"), ("gpu3", "gpu4")), strict=True):
         for plan in model.module.plans():
             used = {plan["queues"][step["queue"]]["device"] for step in plan["steps"] if step["kind"] == "kernel"}
             assert {plan["devices"][number]["name"] for number in used} <= set(own)
     generator = Generator(compiled.modules)
-    assert [text.tokens for text in generator.generate(PROMPTS[:2], **GREEDY)] == expected[:2]
+    for prompt, text in zip(PROMPTS, generator.generate(PROMPTS[:2], **GREEDY), strict=False):
+        check_greedy(folder, prompt, text.tokens)
     times = {(time.phase, time.rows): time for time in generator.times()}
     slowest = max(
         entry["latency_ns"]
@@ -89,7 +85,7 @@ def test_a_stage_computes_while_the_next_one_does(generator, monkeypatch):
     assert len(generator.generate(PROMPTS[:2], **{**GREEDY, "max_tokens": 2})) == 2
 
 
-def test_a_failed_run_changes_no_text(generator, expected, monkeypatch):
+def test_a_failed_run_changes_no_text(folder, generator, monkeypatch):
     run, calls = type(generator.module).run, []
 
     def failing(module, *arguments):
@@ -107,10 +103,12 @@ def test_a_failed_run_changes_no_text(generator, expected, monkeypatch):
         except InputError as error:
             failures += str(error) == "this run fails"
     assert failures == 1
-    assert [sequence.tokens for sequence in sequences] == expected[:3]
+    for sequence in sequences:
+        assert len(sequence.tokens) == GREEDY["max_tokens"]
+        check_greedy(folder, sequence.prompt, sequence.tokens)
 
 
-def test_a_cancelled_text_keeps_its_place_until_its_run_has_ended(generator, expected):
+def test_a_cancelled_text_keeps_its_place_until_its_run_has_ended(folder, generator):
     cancelled, other = (generator.start(prompt, **GREEDY) for prompt in (PROMPTS[1], PROMPTS[0]))
     generator.step()
     assert cancelled.in_flight or other.in_flight
@@ -121,8 +119,9 @@ def test_a_cancelled_text_keeps_its_place_until_its_run_has_ended(generator, exp
     while not rest.finished:
         generator.step()
     assert sorted(generator._free) == [0, 1, 2, 3]
-    assert rest.tokens == expected[PROMPTS.index(rest.prompt)]
-    assert [text.tokens for text in generator.generate(PROMPTS, **GREEDY)] == expected
+    check_greedy(folder, rest.prompt, rest.tokens)
+    for prompt, text in zip(PROMPTS, generator.generate(PROMPTS, **GREEDY), strict=True):
+        check_greedy(folder, prompt, text.tokens)
 
 
 def test_other_stages_are_refused(folder, artifact, tmp_path):
@@ -130,7 +129,7 @@ def test_other_stages_are_refused(folder, artifact, tmp_path):
         InputError, match=r"model.stage1.so: is stage 1 of a pipeline with 2; give the path of the first"
     ):
         Generator(artifact.with_name("model.stage1.so"))
-    with pytest.raises(InputError, match="is stage 0 of a pipeline with 2"):
+    with pytest.raises(InputError, match="is stage 0 of a pipeline with 2; give the modules of all stages in order"):
         Generator(Generator(artifact).module)
     (tmp_path / "model.so").write_bytes(artifact.read_bytes())
     with pytest.raises(InputError, match=r"model.stage1.so: there is no such file"):

@@ -2,6 +2,7 @@
 
 from random import Random
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,20 +18,22 @@ from tvm_sched.problem import (
     Operator,
     OpGraph,
     Problem,
+    Storage,
     Switch,
     Tensor,
     Topology,
     as_scenario,
 )
 from tvm_sched.problem.topology_changes import part_of
-from tvm_sched.schedule import verify
+from tvm_sched.schedule import ScheduleIndex, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.machine_parts import promising_machines
+from tvm_sched.schedulers.common.native_methods import list_order
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.variant_problems import random_variants
 
 
-def servers(count, size, memory=1 << 30):
+def servers(count, size, memory=1 << 30, storage=msgspec.UNSET):
     """Servers of ``size`` GPUs; two of them share a bus, a switch joins all of a server."""
     names = [f"gpu{d}" for d in range(count * size)]
     return Topology(
@@ -40,6 +43,7 @@ def servers(count, size, memory=1 << 30):
         switches=tuple(
             Switch(f"nvswitch{n}", tuple(names[n * size : (n + 1) * size]), 1e11, 1e-6) for n in range(count)
         ),
+        storage=storage,
     )
 
 
@@ -77,6 +81,14 @@ def test_a_wide_graph_is_searched_on_the_whole_machine():
     problem = chains(servers(4, 8), 32, 2)
     assert sizes(problem)[0] == 32
     assert solve(problem, method="anytime", options={"work": 0.05}).certificate.latency_ns < 2 * 20_100
+
+
+def test_pricing_ends_at_the_deadline_with_the_parts_that_have_a_price():
+    scenario = as_scenario(chains(servers(8, 8), 64, 2))
+    assert len(promising_machines(scenario)[0].topology.devices) == 64
+    answers = iter([False, True])
+    (best, *_) = promising_machines(scenario, lambda: next(answers))
+    assert len(best.topology.devices) == 16  # parts of 8 and 16 were priced
 
 
 def test_small_servers_are_not_cut_and_the_first_device_of_each_bus_leads():
@@ -136,6 +148,35 @@ def test_schedules_of_parts_obey_the_rules_of_the_whole_machine(seed, devices, v
     assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
     again = solve(problem, method="anytime", options={"work": 0.02})
     assert (again.placements, again.transfers) == (schedule.placements, schedule.transfers)
+
+
+def reading(topology, operators=8):
+    """Operators of 1 ms that read one parameter of 40 MB: 4 ms on a bus."""
+    made = tuple(Operator(f"o{k}", inputs=("w",), outputs=(f"y{k}",)) for k in range(operators))
+    tensors = (Tensor("w", 40_000_000, kind="parameter"), *(Tensor(f"y{k}", 1000) for k in range(operators)))
+    costs = Costs([[1_000_000] * len(topology.devices)] * operators)
+    return Problem(OpGraph("reading", made, tensors), topology, costs)
+
+
+@pytest.mark.parametrize("bandwidth", [1e9, 1e11, 1e13])
+def test_no_answer_is_worse_than_a_quick_method_behind_storage(bandwidth):
+    """A disk of 100 GB/s feeds the 4 buses of a part at once, not the 16 of the machine."""
+    problem = reading(servers(4, 8, storage=Storage("disk", bandwidth)))
+    best = solve(problem, method="anytime", options={"work": 0.05})
+    verify(problem, best)
+    for method in ("single", "heft", "peft"):
+        assert best.certificate.latency_ns <= solve(problem, method=method).certificate.latency_ns
+
+
+@settings(max_examples=examples(10), deadline=None)
+@given(seed=st.integers(0, 10_000), bandwidth=st.sampled_from([0, 1e9, 3e10, 1e11, 1e12]))
+def test_a_schedule_takes_the_same_time_on_a_part_and_on_the_machine(seed, bandwidth):
+    topology = servers(3, 8, storage=Storage("disk", bandwidth) if bandwidth else msgspec.UNSET)
+    whole = as_scenario(reading(topology, 1 + seed % 12))
+    for part in promising_machines(whole):
+        index = list_order(part, "heft")
+        schedule = index.to_schedule().replace(problem=whole.problem.digest)
+        assert ScheduleIndex.of(whole, schedule).times.latency_ns == index.times.latency_ns
 
 
 @pytest.mark.parametrize("kept", [["gpu1", "gpu0"], ["gpu9"]])

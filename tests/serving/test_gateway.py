@@ -291,6 +291,123 @@ def test_stages_that_nobody_hands_over_end_and_those_that_arrive_stay(cluster, m
     run(act())
 
 
+def test_a_switch_that_fails_leaves_the_stages_of_another_alone(cluster, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(ingress, "_ABANDONED_SECONDS", 0.0)
+
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        generations = [generation(number) for number in (2, 3)]
+        for each in generations:
+            cluster.start(each)
+        directories = {each.number: cluster.directory(each) for each in generations}
+        arrived, lost = asyncio.Event(), asyncio.Event()
+
+        async def arrive(stage, replica):
+            await arrived.wait()
+
+        async def lose(stage, replica):
+            await lost.wait()
+            raise ServingError("it has gone")
+
+        directories[2].ping, directories[3].ping = arrive, lose
+        monkeypatch.setattr(ingress, "RayDirectory", lambda of: directories[of.number])
+        second, third = (asyncio.ensure_future(entry.ingress.switch(each)) for each in generations)
+        while len(entry.ingress.arriving) < 2:
+            await asyncio.sleep(0)
+        lost.set()
+        with pytest.raises(ServingError, match="it has gone"):
+            await third
+        cluster.abandoned = {2, 3}
+        while len(cluster.ended_alone) < 3:
+            await asyncio.sleep(0.001)
+        assert set(cluster.ended_alone) == {3}
+        arrived.set()
+        assert await second == []
+        await entry.ingress.entry.close()
+
+    run(act())
+
+
+def test_a_slow_switch_takes_back_no_later_one(cluster, monkeypatch):  # noqa: F811
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        second, third = (generation(number) for number in (2, 3))
+        for each in (second, third):
+            cluster.start(each)
+        slow, arrived = cluster.directory(second), asyncio.Event()
+
+        async def arrive(stage, replica):
+            await arrived.wait()
+
+        slow.ping = arrive
+        monkeypatch.setattr(ingress, "RayDirectory", lambda of: slow if of.number == 2 else cluster.directory(of))
+        switch = asyncio.ensure_future(entry.ingress.switch(second))
+        while not entry.ingress.arriving:
+            await asyncio.sleep(0)
+        assert await entry.ingress.switch(third) == []
+        arrived.set()
+        assert await switch == []
+        assert entry.ingress.generation.number == 3
+        await entry.ingress.entry.close()
+
+    run(act())
+
+
+def test_a_look_for_abandoned_stages_that_fails_is_not_the_last(cluster, monkeypatch):  # noqa: F811
+    """Another version of Ray may list jobs with other fields."""
+    monkeypatch.setattr(ingress, "_ABANDONED_SECONDS", 0.0)
+    looks = []
+
+    def look(name, number):
+        looks.append(number)
+        if len(looks) < 3:
+            raise KeyError("JobID")
+        return {7}
+
+    monkeypatch.setattr(ingress, "abandoned_generations", look)
+
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        while not cluster.ended_alone and not entry.ingress.caretaker.done():
+            await asyncio.sleep(0.001)
+        assert cluster.ended_alone[:1] == [7]
+        await entry.ingress.entry.close()
+
+    run(act())
+
+
+def test_stages_that_are_not_served_are_refused_without_asking_ray_each_time(cluster, monkeypatch):  # noqa: F811
+    async def act():
+        entry = Entry(cluster)
+        await entry.start()
+        cluster.start(generation(5))
+        assert await entry.ingress.switch(generation(5)) == []
+        asked = []
+
+        def lost(of):
+            asked.append(of.number)
+            raise ValueError("no such actor")
+
+        monkeypatch.setattr(ingress, "RayDirectory", lost)
+
+        def refused(number):
+            with pytest.raises(ServingError, match=f"generation {number} is not served; generation 5 is"):
+                entry.ingress._directory(number)
+
+        for number in (6, 0, -1, 3, 3, 4, 3):  # a rollout is still starting the sixth
+            refused(number)
+        assert asked == [3, 4]
+        entry.ingress.missing[3] = 0.0  # the time is over
+        refused(3)
+        assert asked == [3, 4, 3]
+        await entry.ingress.entry.close()
+
+    run(act())
+
+
 def test_a_switch_that_waits_for_a_client_says_so(cluster):  # noqa: F811
     async def act():
         entry = Entry(cluster)

@@ -16,8 +16,8 @@ bool NeedsFinite(const PostOperation& post);
 /// Whether a post-operation of the kernel does.
 bool NeedsFinite(const Description& description);
 
-/// The processor's flag of invalid operations, of the calling thread. Whoever makes a NaN of
-/// numbers raises it, and so do the instructions that lose one: comparisons, minimum and maximum.
+/// The processor's flag of invalid operations, of the calling thread. An instruction that makes a
+/// NaN of numbers raises it, and so do those that lose one: comparisons, minimum and maximum.
 class InvalidFlag {
  public:
   static void Clear();

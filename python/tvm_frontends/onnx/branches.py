@@ -110,7 +110,7 @@ def _select_iterations(model: ir.Model, node: ir.Node) -> None:
     builder = Builder(model, node)
     body = node.attributes["body"].as_graph()
     true = builder.constant(np.array(True))
-    going_on, carried = node.inputs[1] or true, list(node.inputs[2:])
+    going_on, carried = _as_scalar(builder, node.inputs[1] or true), list(node.inputs[2:])
     for iteration in range(node.meta.get(DONE, 0), int(scalar(node.inputs[0]))):
         following, *results = builder.inline(body, [builder.constant(np.array(iteration, np.int64)), true, *carried])
         for position, (old, new) in enumerate(zip(carried, results, strict=True)):
@@ -158,8 +158,8 @@ def _is_safe(node: ir.Node) -> bool:
 
 def _select(model: ir.Model, node: ir.Node) -> None:
     builder = Builder(model, node)
-    condition = node.inputs[0]
-    assert condition is not None
+    assert node.inputs[0] is not None
+    condition = _as_scalar(builder, node.inputs[0])
     chosen = builder.inline(node.attributes["then_branch"].as_graph(), [])
     other = builder.inline(node.attributes["else_branch"].as_graph(), [])
     values: list[ir.Value] = []
@@ -168,6 +168,13 @@ def _select(model: ir.Model, node: ir.Node) -> None:
         value.shape, value.type = first.shape, first.type
         values.append(value)
     builder.replace(values)
+
+
+def _as_scalar(builder: Builder, condition: ir.Value) -> ir.Value:
+    """Return a condition, which may have several dimensions of 1, without dimensions."""
+    if condition.shape is not None and tuple(condition.shape) == ():
+        return condition
+    return builder.emit("Reshape", [condition, builder.constant(np.array([], np.int64))], {}, condition.name)
 
 
 def _inputs_behind(value: ir.Value) -> set[str]:

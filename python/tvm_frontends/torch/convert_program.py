@@ -116,14 +116,14 @@ class _Importer(ExportedProgramImporter):
 
         A branch has no side effects, and kernels bound their indices, so the branch that is not taken does no harm.
         """
-        condition, *branches, operands = node.args
-        chosen = [self._branch(self.env[branch], operands) for branch in branches]
-        chosen_if = self.env[condition]
-        if isinstance(chosen_if, bool):
-            return chosen[0 if chosen_if else 1]
-        chosen_if = self.block_builder.emit(relax.op.reshape(chosen_if, ()))
-        pairs = zip(*chosen, strict=True)
-        return [self.block_builder.emit(relax.op.where(chosen_if, first, second)) for first, second in pairs]
+        asked, *branches, operands = node.args
+        results = [self._branch(self.env[branch], operands) for branch in branches]
+        condition = self.env[asked]
+        if isinstance(condition, bool):
+            return results[0 if condition else 1]
+        condition = self.block_builder.emit(relax.op.reshape(condition, ()))
+        pairs = zip(*results, strict=True)
+        return [self.block_builder.emit(relax.op.where(condition, first, second)) for first, second in pairs]
 
     def _branch(self, graph: Any, operands: Any) -> list[relax.Expr]:
         nodes = list(graph.graph.nodes)

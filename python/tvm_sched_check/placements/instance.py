@@ -30,7 +30,7 @@ class Instance:
             self.after[count(u)].append(count(v))
             self.before[v].append(u)
         rows = {len(self.accelerator), len(self.size), len(self.transfer), len(self.together) or len(operators)}
-        if rows != {len(operators)} or {*map(len, self.accelerator)} > {len(self.capacity)} or not self.most:
+        if rows != {len(operators)} or not {*map(len, self.accelerator)} <= {len(self.capacity)} or not self.most:
             raise Refused("the lists of the instance differ in length, or no subgraphs are allowed")
         try:
             self.order = list(TopologicalSorter(dict(enumerate(self.before))).static_order())

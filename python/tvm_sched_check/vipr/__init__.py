@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from ..alternative_bound import relaxed_of
 from ..document import MALFORMED, Problem, Refused, count, read, without
 from .schedule_program import ScheduleProgram
 
@@ -49,19 +50,24 @@ def write(problem_file: str | Path, evidence_file: str | Path, certificate_file:
         if evidence["problem"] != digest:
             raise Refused(f"the evidence is of problem {evidence['problem']}; the digest of {problem_file} is {digest}")
         document = without(document, evidence.get("resident", []))
-        if "relaxed" in evidence:
-            document = document | {key: evidence["relaxed"][key] for key in ("graph", "costs")}
-        elif "variants" in document:
-            raise Refused("the problem has variants, but the evidence has no relaxed problem")
-        horizon = count(evidence["proved_ns"])
-        translated = ScheduleProgram(Problem(document), horizon)
+        if document["costs"].get("concurrency") is not None and "variants" in document:
+            raise Refused("variants together with costs.concurrency are not covered by this checker")
+        relaxed, horizon = relaxed_of(document, evidence), count(evidence["proved_ns"])
+        if horizon != evidence["lemmas"][-1]["ns"]:
+            raise Refused(
+                f"proved_ns of the evidence is {horizon}, but its last lemma says {evidence['lemmas'][-1]['ns']} ns"
+            )
+        translated = ScheduleProgram(Problem(document) if relaxed is None else relaxed.problem, horizon)
         proved = [translated.prove(lemma) for lemma in evidence["lemmas"]]
         bound = translated.bound()
     except MALFORMED as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
     named = (("operator", translated.problem.o), ("device", translated.problem.d))
     names = (f"{what} {number}: {name!r}" for what, numbers in named for name, number in numbers.items())
-    comments = [f"No schedule of problem {digest} takes less than {bound} ns.", *names]
+    what = f"problem {digest}"
+    if relaxed is not None:
+        what = f"the relaxed problem of the evidence, and so with no choice of alternatives of {what},"
+    comments = [f"No schedule of {what} takes less than {bound} ns.", *names]
     program = translated.program
     try:
         with open(certificate_file, "w", encoding="ascii", errors="backslashreplace") as file:

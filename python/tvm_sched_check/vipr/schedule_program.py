@@ -164,9 +164,10 @@ class ScheduleProgram:
             "placement": self._placement,
         }  # fmt: skip
         derive = rules.get(lemma["rule"])
-        if derive is None or (self.together and (lemma["rule"] == "turns" or lemma.get("by") == "end")):
-            return None  # the last two need devices that run one operator at a time
         self._lemmas += 1
+        alone = lemma["rule"] in ("turns", "placement") or lemma.get("by") == "end"
+        if derive is None or (self.together and alone):
+            return None  # these rules need devices that run one operator at a time
         if (proved := derive(first, last, lemma)) is None:
             return None
         self.delays[first, last] = max(proved, self.delays.get((first, last), (-1, 0)))
@@ -188,10 +189,19 @@ class ScheduleProgram:
         terms = {row: 1 for row in (heads.row(o), tails.row(o)) if row is not None}
         return heads.ns[o] + tails.ns[o], self.program.combine(f"path_{self._lemmas}", terms)
 
-    def _device_work(self, first: int | None, last: int | None, lemma: dict[str, Any]) -> Proved:
-        """Derive Lemma 2, or 3, of ``docs/proofs/device_work.md`` for the operators and weights of a lemma."""
+    def _device_work(self, first: int | None, last: int | None, lemma: dict[str, Any]) -> Proved | None:
+        """Derive Lemma 2, or 3, of ``docs/proofs/device_work.md`` for the operators and weights of a lemma.
+
+        If operators run together, a stage's work need not fit between starts and ends of its operators. Then heads and tails
+        count nothing, and only lemmas of the whole run are derived.
+        """
         name, weights = f"work_{self._lemmas}", [count(weight) for weight in lemma["multipliers"]]
-        window = self._window(name, first, last, lemma["operators"], by_end=lemma["by"] == "end")
+        if not self.together:
+            window = self._window(name, first, last, lemma["operators"], by_end=lemma["by"] == "end")
+        elif first is last is None:
+            window = Window([], self.devices, {})
+        else:
+            return None
         terms: Counter[int] = Counter(window.around)
         total = sum(weights)
         terms.update({window.devices[d]: Fraction(weight, total) for d, weight in enumerate(weights)})

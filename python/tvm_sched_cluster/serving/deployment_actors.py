@@ -41,7 +41,9 @@ def abandoned_generations(name: str, number: int) -> set[int]:
     A rollout's command starts them and then hands them over to the ingress.
     """
     ended = {job["JobID"] for job in ray._private.state.jobs() if job["IsDead"]}
-    started_by = {actor["Name"]: actor["JobID"] for actor in ray._private.state.actors().values() if actor["Name"]}
+    # Ray lists those that ended, too, and another rollout may use their names again.
+    actors = ray._private.state.actors().values()
+    started_by = {actor["Name"]: actor["JobID"] for actor in actors if actor["State"] != "DEAD"}
     later = [part for part in parts(name) if part != ingress_name(name) and generation_of(part) > number]
     return {generation_of(part) for part in later if started_by.get(part) in ended}
 

@@ -38,6 +38,8 @@ LOG = logging.getLogger("tvm_sched.serving")
 _PING_SECONDS = 2.0
 _ABANDONED_SECONDS = 30.0
 """Between looks for stages that nobody will hand over."""
+_MISSING_SECONDS = 1.0
+"""Until Ray is asked again for the stages of a generation that it did not have."""
 
 
 @dataclass
@@ -77,8 +79,10 @@ class Ingress:
         self.past: list[PipelineEntry] = []
         """Of earlier generations, which may have requests of clients."""
         self.switched = asyncio.Condition()
-        self.arriving = 0
-        """The generation that a rollout hands over at the moment."""
+        self.arriving: list[int] = []
+        """The generations that rollouts hand over at the moment."""
+        self.missing: dict[int, float] = {}
+        """Generations whose stages Ray does not have, and when it may be asked again."""
         self.caretaker = asyncio.create_task(self._end_abandoned())
         self.complete = asyncio.Event()
         """Set when every gateway that is there has had the time to find this ingress."""
@@ -139,13 +143,13 @@ class Ingress:
         """
         if generation.number > self.generation.number:
             directory = RayDirectory(generation)
-            self.arriving = max(self.arriving, generation.number)
+            self.arriving.append(generation.number)
             try:
                 await asyncio.gather(*(directory.ping(*each) for each in generation.deployment.processes))
-                store_generation(generation)
-            except BaseException:
-                self.arriving = 0
-                raise
+            finally:
+                self.arriving.remove(generation.number)
+        if generation.number > self.generation.number:  # no other rollout was faster
+            store_generation(generation)
             old = self.entry
             self.past.append(old)
             self._serve(generation, directory)
@@ -193,11 +197,14 @@ class Ingress:
         while True:
             try:
                 for number in await asyncio.to_thread(abandoned_generations, name, self.generation.number):
-                    if number > max(self.generation.number, self.arriving):
+                    if number > self.generation.number and number not in self.arriving:
                         LOG.warning("deployment %s: generation %d was abandoned by its rollout and ends", name, number)
                         await asyncio.to_thread(end_generation, name, number)
-            except (RayError, ValueError) as error:
-                LOG.warning("deployment %s: abandoned stages were not looked for: %s", name, _first_line(error))
+            except Exception as error:  # what Ray lists differs between its versions; the next look may succeed
+                what = type(error).__name__
+                LOG.warning(
+                    "deployment %s: abandoned stages were not looked for: %s: %s", name, what, _first_line(error)
+                )
             await asyncio.sleep(_ABANDONED_SECONDS)
 
     def _serves(self, request: int) -> tuple[Message, list[Array]]:
@@ -270,14 +277,14 @@ class Ingress:
         ServingError
             Its stages are not there. A gateway asks again until it has switched.
         """
-        found = self.directories.get(number)
-        if found is None:
+        found, current, now = self.directories.get(number), self.generation.number, time.monotonic()
+        if found is None and 1 <= number < current and now >= self.missing.get(number, now):
             try:  # a rollout changes nothing but the artifact
-                found = RayDirectory(replace(self.generation, number=number))
+                found = self.directories[number] = RayDirectory(replace(self.generation, number=number))
             except (LookupError, ValueError):
-                now = self.generation.number
-                raise ServingError(f"generation {number} is not served; generation {now} is") from None
-            self.directories[number] = found
+                self.missing[number] = now + _MISSING_SECONDS
+        if found is None:
+            raise ServingError(f"generation {number} is not served; generation {current} is")
         return found
 
     def _gone(self, channel: Channel) -> None:

@@ -336,3 +336,12 @@ def test_results_are_bound_in_the_models_order():
     (block,) = imported.mod["main"].body.blocks
     calls = [binding.value for binding in block.bindings if isinstance(binding.value, tvm.relax.Call)]
     assert [call.op.name.split(".")[-1] for call in calls] == ["relu", "mean", "tanh", "mean", "add"]
+
+
+def test_positions_in_sequences_count_from_the_end():
+    graph = """<ir_version: 8, opset_import: ["" : 17]> g (float[4, 3] x) => (float[1, 3] y) <int64 at = {%d}> {
+        parts = SplitToSequence<axis = 0>(x)  y = SequenceAt(parts, at) }"""
+    x = X[0, 0, :4, :3].copy()
+    np.testing.assert_array_equal(compile(onnx.parser.parse_model(graph % -2), "cpu1", "single").run(x), x[2:3])
+    with pytest.raises(InputError, match="its position -5 is outside of its sequence of 4 tensors"):
+        compile(onnx.parser.parse_model(graph % -5), "cpu1", "single")

@@ -197,6 +197,22 @@ def test_a_loop_that_data_end_early(factor):
     assert "Loop" not in operators(prepared(model, {"x": X * np.float32(factor)}))
 
 
+@pytest.mark.parametrize("s", [-1, 1])
+def test_a_condition_of_one_dimension_leaves_scalars_scalars(s):
+    """ONNX lets a condition have one element in any number of dimensions."""
+    model = parse(
+        """g (float[1] s, float x) => (float y, float z)
+            <int64 n = {5}, float zero = {0}, float one = {1}, float most = {3.5}> {
+            c = Greater(s, zero)
+            y = Loop(n, c, x) <body = b (int64 i, bool[1] ci, float v) => (bool co, float w) {
+                w = Add(v, one)  co = Less(w, most) }>
+            z = If(c) <then_branch = t () => (float a) { a = Neg(x) },
+                       else_branch = e () => (float b) { b = Add(x, one) }> }"""
+    )
+    graph = prepared(model, {"s": np.array([s], np.float32), "x": np.array(0, np.float32)})
+    assert not {"Loop", "If"} & set(operators(graph))
+
+
 def test_scans():
     model = parse(
         """g (float[2] h, float[2, 3] x) => (float[2] y, float[2, 3] s) {

@@ -55,6 +55,9 @@ SKIPPED = {
 
 UNSAID = {
     "nan": {
+        "Resize": "the reference multiplies what it does not take by 0, which gives NaN",
+        "PRelu": "the reference multiplies a zero by the slope, which the standard does with numbers below 0 alone",
+        "OneHot": "the reference multiplies what it does not take by 0; ours takes one of two numbers",
         "MaxPool": "the reference drops NaN; ours keeps it (test_edge_values.py)",
         "LpPool": "the reference drops NaN, which it takes for what lies beyond the padding; ours keeps it",
         "QuantizeLinear": "which integer stands for NaN is not said",
@@ -67,6 +70,8 @@ UNSAID = {
         "Det": "the reference's elimination gives 0 at a pivot of 0, whatever the rest is; our sum of products gives NaN",
     },
     "infinity": {
+        "PRelu": "the reference multiplies a zero by the slope, which the standard does with numbers below 0 alone",
+        "OneHot": "the reference multiplies what it does not take by 0; ours takes one of two numbers",
         "QuantizeLinear": "the reference wraps beyond 32 bits; ours saturates (test_edge_values.py)",
         "Resize": "the reference multiplies what it does not take by 0, which gives NaN",
         "DynamicQuantizeLinear": "the scale would be infinite",
@@ -87,6 +92,8 @@ UNSAID = {
             "sums overflow in the type of the result before they do in float64",
         ),
         "QuantizeLinear": "the reference wraps beyond 32 bits; ours saturates (test_edge_values.py)",
+        "ScatterND": "products overflow in the type of the result before they do in float64",
+        "OneHot": "the reference's difference of two numbers overflows; ours takes one of them",
     },
     "zero": dict.fromkeys(("Div", "Mod"), "division of integers by 0 is not said"),
     "least": dict.fromkeys(("Div", "Mod"), "the least integer by -1 is not said"),
@@ -95,23 +102,27 @@ UNSAID = {
 
 UNTYPED = {
     "Shrink": (
-        "int",
+        ("int",),
         "the standard's function casts lambd and bias to the type of the input first; the reference does not",
     ),
-    "GridSample": ("int", "how values between integers are rounded is not said"),
-    "RoiAlign": ("float16", "positions are rounded to the type of the image"),
-    "Resize": ("int", "how a mean of integers is rounded is not said"),
+    "GridSample": (("int",), "how values between integers are rounded is not said"),
+    "RoiAlign": (("float16",), "positions are rounded to the type of the image"),
+    "Resize": (
+        ("int", "bool"),
+        "how a mean of integers is rounded is not said, and the reference has none of booleans",
+    ),
+    "OneHot": (("bool",), "the reference subtracts, which NumPy does not for booleans"),
 }
 """Types that are left out, by operator, and why."""
 
 EXACT = (
     "Add", "Sub", "Mul", "Div", "Sqrt", "Reciprocal", "Abs", "Neg", "Floor", "Ceil", "Round",
     "CenterCropPad", "Compress", "Concat", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GatherElements",
-    "GatherND", "Identity", "OneHot", "Pad", "Reshape", "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze",
+    "GatherND", "Identity", "Pad", "Reshape", "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Squeeze",
     "Tile", "Transpose", "Trilu", "Unsqueeze", "Where",
 )  # fmt: skip
 """Operators that round at most once, or move numbers: all bits of a result are said, but those of NaN."""
-UP_TO_ZERO = ("Max", "Min", "Relu", "PRelu", "Clip", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin")
+UP_TO_ZERO = ("Max", "Min", "Relu", "PRelu", "Clip", "GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin", "OneHot")
 """Operators that give one of their inputs, of which the sign of a zero is not said. LeakyRelu is none of them: the
 standard's function first rounds its slope, a float32, to the type of the input, while the reference does not."""
 
@@ -189,11 +200,11 @@ def data_inputs(operator: str, model: onnx.ModelProto, inputs: list[Any]) -> tup
     variable = VARIABLE.get(operator, formal[0] if formal else "")
     if operator in FIXED or variable not in allowed:
         return [], [""]
-    left = UNTYPED.get(operator, ("none", ""))[0]
+    left = UNTYPED.get(operator, ((), ""))[0]
     kinds = [
         name
         for name in (*FLOATS, *INTEGERS, "bool")
-        if left not in name and f"tensor({ONNX_NAMES.get(name, name)})" in allowed[variable]
+        if not any(each in name for each in left) and f"tensor({ONNX_NAMES.get(name, name)})" in allowed[variable]
     ]
     return [k for k, name in enumerate(formal) if name == variable], kinds
 
@@ -262,11 +273,22 @@ def drawn(variant: Variant, rng: np.random.Generator) -> list[Any]:
 def right_values(variant: Variant, inputs: list[Any]) -> list[Any]:
     """The outputs by the reference, in the widest floating-point type in which it computes the operator."""
     operator = variant.model.graph.node[0].op_type
+    if operator == "LogSoftmax":
+        return [log_softmax(variant, inputs[0])]
     if (variant.kind in FLOATS and operator not in OWN_TYPE) or operator == "MaxPool":  # which pads with NaN
         for wide in ("float64", "float32"):
             with contextlib.suppress(KeyError, RuntimeTypeError):  # constants of its functions have a type
                 return evaluated(retyped(variant.model, inputs, variant.data, wide), variant)
     return evaluated(Variant(variant.model, inputs, variant.data, variant.kind), variant)
+
+
+def log_softmax(variant: Variant, x: Any) -> Any:
+    """In float64; the reference takes the logarithm of a softmax that has become 0."""
+    attributes = {each.name: helper.get_attribute_value(each) for each in variant.model.graph.node[0].attribute}
+    axis = attributes.get("axis", -1)
+    with np.errstate(all="ignore"):
+        below = x.astype("float64") - x.astype("float64").max(axis, keepdims=True)
+        return (below - np.log(np.exp(below).sum(axis, keepdims=True))).astype(x.dtype)
 
 
 def evaluated(wide: Variant, variant: Variant) -> list[Any]:

@@ -192,7 +192,15 @@ def grid_sample(node: Node) -> relax.Expr:
 
 @converter("ConvTranspose")
 def conv_transpose(node: Node) -> relax.Expr:
-    """Convert ConvTranspose; ``output_shape`` determines the padding."""
+    """Convert ConvTranspose; ``output_shape`` determines the padding.
+
+    With dilations, halves are multiplied in float32, for which there is a library: TVM's own kernel also multiplies by the
+    zeros that it puts between the weights, which makes NaN of infinity.
+    """
+    kind = dtype_of(node.input(0))
+    if kind in ("float16", "bfloat16") and any(each > 1 for each in node.attribute("dilations", ())):
+        wide = tuple(None if each is None else node.emit(relax.op.astype(each, "float32")) for each in node.inputs)
+        return relax.op.astype(node.emit(conv_transpose(replace(node, inputs=wide))), kind)
     wanted = node.attribute("output_shape")
     if wanted is None:
         return convert_upstream(node)

@@ -1,5 +1,7 @@
 """Parts of a large machine on which `anytime` searches: a schedule for some of its devices is one for the machine.
 
+It takes the same time on both, since a part keeps the routes of its devices and has the same rule for turns on a storage.
+
 A model that gains nothing from the 100th GPU is searched faster and better without it: list scheduling looks at each
 operator on each device, and most moves of a search on the whole machine would go to devices that no good schedule uses.
 """
@@ -7,7 +9,7 @@ operator on each device, and most moves of a search on the whole machine would g
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -17,8 +19,10 @@ from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, Costs, Problem, Scenario, Variants
 from ...problem.topology_changes import part_of
 from ...progress import report_progress
+from ...schedule import ScheduleIndex
 from ..common.native_methods import fit_into_memory, list_order
 from ..common.search import Searches
+from ..single import SingleOptions, single
 from .list_rules import device_groups, rules
 
 LEAST_PART = 8
@@ -28,11 +32,12 @@ NEARLY = 1.05
 """A second part is searched, too, if its quick schedule takes at most this factor longer than the best."""
 
 
-def promising_machines(scenario: Scenario) -> list[Scenario]:
+def promising_machines(scenario: Scenario, late: Callable[[], bool] = lambda: False) -> list[Scenario]:
     """Return one or two parts of the machine, the whole perhaps among them, the more promising first.
 
     Parts have 8, 16, 32, ... devices: fast ones first, neighbours together, those on buses of their own before those that
-    share one. Quick schedules price them. A problem with concurrency, or of a small machine, stays whole.
+    share one. Quick schedules price them, small parts first, until it is ``late``. A problem with concurrency, or of a
+    small machine, stays whole.
     """
     devices = len(scenario.topology.devices)
     if devices <= 2 * LEAST_PART or scenario.costs.concurrency is not None:
@@ -42,6 +47,10 @@ def promising_machines(scenario: Scenario) -> list[Scenario]:
     for number, part in enumerate(parts):
         report_progress("parts of the machine", number, len(parts))
         prices.append(_price(part))
+        if part is scenario:  # the search on a part considers each of its own devices alone
+            prices[-1] = min(prices[-1], _alone(scenario))
+        if late():
+            break
     best = sorted((price, k) for k, price in enumerate(prices) if price < math.inf)[:2]
     return [parts[k] for price, k in best if price <= NEARLY * best[0][0]] or [scenario]
 
@@ -78,19 +87,31 @@ def _by_speed(scenario: Scenario) -> list[list[int]]:
 
 
 def _on(scenario: Scenario, devices: list[int]) -> Scenario | None:
-    """Return the same run on some devices; None if an operator runs on none of them."""
+    """Return the same run on some devices; None if an operator runs on none of them, or if loads take other times there."""
     problem, topology, variants = scenario.problem, scenario.topology, scenario.variants
     costs = problem.costs.columns(devices)
     of_variants = variants.costs.columns(devices) if variants else costs
     if not (_runnable(costs).all() and _runnable(of_variants).all()):
         return None
     machine = part_of(topology, [topology.devices[d].name for d in devices])
+    if machine.shares_storage != topology.shares_storage:  # a storage that feeds fewer buses may feed all at once
+        return None
     reduced = Variants(variants.groups, of_variants) if variants else None
     return scenario.with_problem(Problem.derive(problem.graph, machine, costs, reduced))
 
 
 def _runnable(costs: Costs) -> npt.NDArray[np.bool_]:
     return (np.minimum(costs.operator_ns, costs.direct_ns) != FORBIDDEN).any(axis=1)
+
+
+def _alone(scenario: Scenario) -> float:
+    """Return nanoseconds of the method `single`, with all groups as in the graph."""
+    one = scenario.resolve({})
+    try:
+        schedule = single(one.problem, one.workload, SingleOptions())
+    except InfeasibleError:
+        return math.inf
+    return float(ScheduleIndex.of(one, schedule).objective_ns)
 
 
 def _price(scenario: Scenario) -> float:

@@ -125,7 +125,7 @@ def anytime(problem: Problem, workload: Workload, options: AnytimeOptions) -> Sc
 def _search(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions) -> Schedule:
     """Search in one scenario for the best schedule for a mix of requests; without any, for the scenario's run."""
     budget = options.budget()
-    machines = promising_machines(scenario)
+    machines = promising_machines(scenario, lambda: budget.late)
     if scenario.variants is None and len(machines) == 1:
         (machine,) = machines
         state = ScheduleState(machine, options.seed, mix)
