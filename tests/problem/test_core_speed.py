@@ -1,11 +1,12 @@
 """The speed of a core: named, kept, or measured; topologies and the number of threads follow from it."""
 
 import json
+from contextlib import contextmanager
 
 import msgspec
 import pytest
 
-from tvm_sched.cores import processor_name
+from tvm_sched import cores
 from tvm_sched.cost_model.calibrated_model import is_of_this_machine
 from tvm_sched.cost_model.device_properties import properties
 from tvm_sched.errors import InputError
@@ -23,7 +24,7 @@ def kept(monkeypatch, tmp_path):
 def test_a_processor_is_measured_once(kept, monkeypatch):
     measured = core_speed.core_speed()
     assert json.loads(kept.read_bytes()) == {
-        processor_name(): {"flops": measured.flops, "bandwidth": measured.bandwidth}
+        core_speed._processor(): {"flops": measured.flops, "bandwidth": measured.bandwidth}
     }
     # From a core of 100 MHz without vectors to one of 10 GHz with four units of 512 bits.
     assert 2e8 < measured.flops < 1.3e12
@@ -37,10 +38,55 @@ def test_a_processor_is_measured_once(kept, monkeypatch):
 def test_a_damaged_file_is_replaced_and_other_processors_stay(kept, content):
     kept.write_bytes(content)
     assert core_speed.core_speed().flops > 0
-    kept.write_text(json.dumps({"another": {"flops": 1.0, "bandwidth": 2.0}}))
+    kept.write_text(json.dumps({"another": {"flops": 1e9, "bandwidth": 2e9}}))
     core_speed._kept.cache_clear()
     core_speed.core_speed()
-    assert set(json.loads(kept.read_bytes())) == {"another", processor_name()}
+    assert set(json.loads(kept.read_bytes())) == {"another", core_speed._processor()}
+
+
+@pytest.mark.parametrize(("flops", "bandwidth"), [(-1.0, 1e9), (1e9, 0.0), (1e308, 1e9), (1e9, 1e-300)])
+def test_kept_speeds_that_no_core_has_are_measured_anew(kept, flops, bandwidth):
+    kept.write_text(json.dumps({core_speed._processor(): {"flops": flops, "bandwidth": bandwidth}}))
+    core_speed._kept.cache_clear()
+    measured = core_speed.core_speed()
+    assert (measured.flops, measured.bandwidth) != (flops, bandwidth)
+    assert json.loads(kept.read_bytes())[core_speed._processor()]["flops"] == measured.flops > 0
+    assert load_topology("cpu2").devices[0].memory_bandwidth > 0
+
+
+def test_a_process_takes_what_another_has_measured_meanwhile(kept, monkeypatch):
+    @contextmanager
+    def locked(file):
+        file.write_text(json.dumps({core_speed._processor(): {"flops": 1e11, "bandwidth": 2e10}}))
+        yield
+
+    monkeypatch.setattr(core_speed, "locked", locked)
+    monkeypatch.setattr(core_speed, "_measured", lambda: pytest.fail("measured again"))
+    core_speed._kept.cache_clear()
+    assert core_speed.core_speed() == core_speed.CoreSpeed(1e11, 2e10)
+
+
+def test_a_folder_that_cannot_be_written_needs_no_cache(kept, monkeypatch):
+    monkeypatch.setenv("TVM_SCHED_CACHE", str(kept / "below"))
+    kept.write_bytes(b"")
+    assert core_speed.core_speed().flops > 0
+
+
+def test_the_best_of_several_measurements_counts(monkeypatch):
+    rates = iter([(1e11, 3e10), (2e11, 1e10), (1.5e11, 2e10), (1e11, 1e10), None])
+    monkeypatch.setattr(core_speed, "library_function", lambda name: lambda: next(rates))
+    assert core_speed._measured() == core_speed.CoreSpeed(2e11, 3e10)
+
+
+def test_generations_of_one_name_are_told_apart(monkeypatch):
+    known = {"model name": "Intel(R) Xeon(R) Processor", "cpu family": "6", "stepping": "8"}
+    names = set()
+    for model in ("106", "143"):
+        fields = known | {"model": model}
+        for module in (cores, core_speed):
+            monkeypatch.setattr(module, "processor_fields", lambda fields=fields: fields)
+        names.add(core_speed._processor())
+    assert names == {f"Intel(R) Xeon(R) Processor (family 6), model {model}, stepping 8" for model in ("106", "143")}
 
 
 def test_nothing_is_kept_without_caches(kept, monkeypatch):

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 
 #include "kernels/language/kernels.h"
 
@@ -314,6 +316,17 @@ Kernel MakeLinear(const JsonCursor& about) {
   };
 }
 
+/// Refuse a tensor that has not just as many bytes as the kernel reads or writes.
+void ExpectBytes(const DLTensor& tensor, std::int64_t bytes, const char* name) {
+  std::int64_t found = tensor.dtype.bits * tensor.dtype.lanes / 8;
+  for (int axis = 0; axis < tensor.ndim; ++axis) found *= tensor.shape[axis];
+  if (found != bytes) {
+    throw std::invalid_argument(std::string("product with packed weights: its ") + name + " have " +
+                                std::to_string(found) + " bytes; " + std::to_string(bytes) +
+                                " are needed");
+  }
+}
+
 // Inputs: rows, numbers, scales, zero points, bias of each matrix. Of several matrices, each is
 // multiplied by the same rows if they are `shared`, or by rows of its own.
 Kernel MakePacked(const JsonCursor& about) {
@@ -332,7 +345,15 @@ Kernel MakePacked(const JsonCursor& about) {
   const std::int64_t columns = about.Field("columns").Int(1, 1 << 30);
   const std::int64_t matrices = about.Field("matrices").Int(1, 1 << 20);
   const bool shared = about.Field("shared").Bool(), bias = about.Field("bias").Bool();
+  constexpr std::int64_t kFloat = sizeof(float);
+  const std::size_t operands =
+      4 + (layout.zeros != BlockLayout::Zeros::kMiddle ? 1 : 0) + (bias ? 1 : 0);
   return [=](const Tensors& tensors) {
+    if (tensors.size() != operands) {
+      throw std::invalid_argument("product with packed weights: it has " +
+                                  std::to_string(tensors.size()) + " tensors; " +
+                                  std::to_string(operands) + " are needed");
+    }
     const auto bytes = [&](std::size_t k) {
       return reinterpret_cast<const std::byte*>(FloatsOf(tensors[k]));
     };
@@ -349,6 +370,17 @@ Kernel MakePacked(const JsonCursor& about) {
     std::int64_t count = 1;
     for (int axis = 0; axis < tensors[0]->ndim; ++axis) count *= tensors[0]->shape[axis];
     count /= terms * (shared ? 1 : matrices);
+    const std::int64_t each = matrices * all.count() * layout.Count(terms) * kColumns;
+    const bool halves = layout.scales == BlockLayout::Scales::kFloat16;
+    ExpectBytes(*tensors[0], count * terms * (shared ? 1 : matrices) * kFloat, "rows");
+    ExpectBytes(*tensors[1], matrices * all.count() * layout.Bytes(terms), "weights");
+    ExpectBytes(*tensors[2], each * (halves ? 2 : kFloat), "scales");
+    if (all.block_zeros != nullptr) {
+      const bool floats = layout.zeros == BlockLayout::Zeros::kFloat32;
+      ExpectBytes(*tensors[3], each * (floats ? kFloat : 1), "zero points");
+    }
+    if (bias) ExpectBytes(*tensors[next], matrices * columns * kFloat, "biases");
+    ExpectBytes(*tensors.back(), matrices * count * columns * kFloat, "results");
     std::vector<const float*> rows(count);
     for (std::int64_t m = 0; m < matrices; ++m) {
       const float* from = FloatsOf(tensors[0]) + (shared ? 0 : m * count * terms);

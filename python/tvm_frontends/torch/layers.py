@@ -148,12 +148,18 @@ def max_pool_with_positions(call: Call) -> relax.Expr:
     strides = strides or kernel
     shape = [int(size) for size in call.result[1].shape]
 
-    def larger(a: Any, b: Any) -> Any:
+    floating = dtype_of(x).startswith(("float", "bfloat"))
+    smallest = tirx.const(-math.inf, dtype_of(x)) if floating else tvm.te.min_value(dtype_of(x))
+
+    def larger(a: Any, b: Any) -> Any:  # of equal values the first; the last NaN, as in torch
         first = tirx.any(a[1] > b[1], tirx.all(a[1] == b[1], a[0] <= b[0]))
+        if floating:
+            one, other = tirx.isnan(a[1]), tirx.isnan(b[1])
+            first = tirx.Select(other, tirx.all(one, a[0] >= b[0]), tirx.any(one, first))
         return tirx.Select(first, a[0], b[0]), tirx.Select(first, a[1], b[1])
 
     def least(position: Any, value: Any) -> Any:
-        return tirx.const(height * width, position), tvm.te.min_value(value)
+        return tirx.const(height * width, position), smallest
 
     def compute(a: te.Tensor) -> te.Tensor:
         rows, columns = (te.reduce_axis((0, size), name=f"k{axis}") for axis, size in enumerate(kernel))
@@ -164,7 +170,7 @@ def max_pool_with_positions(call: Call) -> relax.Expr:
             column = index[-1] * strides[1] - padding[1] + columns * dilation[1]
             inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
             position = tirx.if_then_else(inside, row * width + column, height * width).astype("int64")
-            value = tirx.if_then_else(inside, a(*index[:-2], row, column), tvm.te.min_value(a.dtype))
+            value = tirx.if_then_else(inside, a(*index[:-2], row, column), smallest)
             return reducer((position, value), axis=[rows, columns])
 
         return te.compute(shape, element, name="positions")[0]

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
 from .._library import function as library_function
-from ..cores import processor_name
-from ..errors import InputError
-from ..files import cache_directory, caches_allowed, write_atomically
+from ..cores import processor_fields, processor_name
+from ..errors import FormatError, InputError
+from ..files import UNREADABLE, cache_directory, caches_allowed, locked, write_atomically
 
 VARIABLE = "TVM_SCHED_CORE_SPEED"
 """Environment variable with the speed of a core, ``GFLOP/s,GB/s``, which is then not measured."""
+
+
+_MEASUREMENTS = 4
+"""Measurements, of which the best counts: other work on the machine only makes a core slower."""
+_LEAST, _MOST = 1e6, 1e15
+"""Rates outside of these limits are no core's; kept ones are then measured again."""
 
 
 class CoreSpeed(msgspec.Struct, frozen=True):
@@ -31,7 +38,7 @@ ASSUMED = CoreSpeed(255e9, 40e9)
 
 
 def core_speed() -> CoreSpeed:
-    """Return the speed of one core: that of `VARIABLE`, else the kept one, else measure it within a tenth of a second.
+    """Return the speed of one core: that of `VARIABLE`, else the kept one, else measure it within a third of a second.
 
     Raises
     ------
@@ -46,7 +53,7 @@ def core_speed() -> CoreSpeed:
     """
     if text := os.environ.get(VARIABLE):
         return _of_text(text)
-    return _kept(cache_directory() / "core_speed.json" if caches_allowed() else None, processor_name())
+    return _kept(cache_directory() / "core_speed.json" if caches_allowed() else None, _processor())
 
 
 def _of_text(text: str) -> CoreSpeed:
@@ -59,31 +66,46 @@ def _of_text(text: str) -> CoreSpeed:
     return CoreSpeed(flops, bandwidth)
 
 
+def _processor() -> str:
+    """Return the processor's name with what tells generations of the same name apart."""
+    fields = processor_fields()
+    return ", ".join([processor_name(), *(f"{key} {fields[key]}" for key in ("model", "stepping") if key in fields)])
+
+
 @lru_cache
 def _kept(file: Path | None, processor: str) -> CoreSpeed:
-    known: dict[str, CoreSpeed] = {}
-    if file is not None and file.is_file():
-        try:
-            known = msgspec.json.decode(file.read_bytes(), type=dict[str, CoreSpeed])
-        except (OSError, msgspec.DecodeError):  # damaged: measured and written anew
-            known = {}
-    if processor not in known:
-        measured = _measured()
-        if measured is None:
-            return ASSUMED
-        known[processor] = measured
-        if file is not None:
-            try:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(file, msgspec.json.encode(known))
-            except OSError:
-                pass  # measured again by the next process
-    return known[processor]
+    if file is None:
+        return _measured() or ASSUMED
+    if found := _read(file).get(processor):
+        return found
+    found = None
+    with suppress(OSError, FormatError):  # not writable: the next process measures again
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with locked(file):  # a process that starts at the same time waits, and takes what this one measures
+            known = _read(file)
+            found = known.get(processor) or _measured()
+            if found is not None and processor not in known:
+                write_atomically(file, msgspec.json.encode({**known, processor: found}))
+    return found or _measured() or ASSUMED
+
+
+def _read(file: Path) -> dict[str, CoreSpeed]:
+    """Return the kept speeds that a core can have; none of a missing or damaged file."""
+    try:
+        known = msgspec.json.decode(file.read_bytes(), type=dict[str, CoreSpeed])
+    except (OSError, *UNREADABLE):
+        return {}
+    return {
+        processor: speed
+        for processor, speed in known.items()
+        if _LEAST <= speed.flops <= _MOST and _LEAST <= speed.bandwidth <= _MOST
+    }
 
 
 def _measured() -> CoreSpeed | None:
     try:
-        flops, bandwidth = library_function("tvm_sched.core_speed")()
+        measure = library_function("tvm_sched.core_speed")
+        flops, bandwidth = (max(rates) for rates in zip(*(measure() for _ in range(_MEASUREMENTS)), strict=True))
     except (FileNotFoundError, RuntimeError, ValueError):  # no C++ library, or an old one
         return None
     return CoreSpeed(float(f"{flops:.3g}"), float(f"{bandwidth:.3g}")) if flops > 0 and bandwidth > 0 else None

@@ -87,3 +87,29 @@ def test_what_is_refused(attributes: dict[str, Any], words: str) -> None:
     model.graph.output[0].name = "o0"
     with pytest.raises(InputError, match=words):
         tvm_sched.relax.compile(model, "cpu1", "single")
+
+
+@pytest.mark.parametrize(
+    ("position", "wrong", "words"),
+    [
+        (2, np.zeros((EXPERTS, INNER, HIDDEN // 2), "int32"), "weights of fc1 have the type int32"),
+        (2, np.zeros((EXPERTS, INNER, HIDDEN), "uint8"), "weights of fc1 have 64 inputs; 32 are needed"),
+        (3, np.ones((EXPERTS, INNER + 1), "float32"), "scales of fc1: found 260 .* need 256"),
+        (3, np.full((EXPERTS, INNER), np.inf, "float16"), "256 of its scales are infinite or NaN"),
+        (3, np.ones((EXPERTS, INNER, 3), "float32"), "scales of fc1: 32 inputs are no 3 blocks of whole bytes"),
+        (4, np.zeros((EXPERTS, 1), "float32"), "bias of fc1: found 4 .* need 256"),
+        (7, np.zeros((EXPERTS, 1), "float32"), "bias of fc2: found 4 .* need 128"),
+        (11, np.zeros((EXPERTS, INNER), "int8"), "zero points of fc1: found 256 elements of type int8; .* need 128"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(position: int, wrong: Any, words: str) -> None:
+    values = [
+        *router(), whole(4, EXPERTS, INNER, HIDDEN), np.ones((EXPERTS, INNER), "float32"), None,
+        whole(4, EXPERTS, HIDDEN, INNER), np.ones((EXPERTS, HIDDEN), "float32"), *[None] * 6,
+    ]  # fmt: skip
+    values[position] = wrong
+    model = node_model("QMoE", values, [0, 1], 1, domain="com.microsoft", k=2)
+    model.graph.output[0].CopyFrom(model.graph.input[0])
+    model.graph.output[0].name = "o0"
+    with pytest.raises(InputError, match=rf"QMoE.*{words}"):
+        tvm_sched.relax.compile(model, "cpu1", "single")

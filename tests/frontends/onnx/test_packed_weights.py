@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -136,11 +137,70 @@ def test_plain_tvm_computes_the_kernel() -> None:
     check(cases, [each.numpy() for each in found])
 
 
-def test_sizes_that_do_not_fit_are_refused() -> None:
-    values, attributes, _ = product_case(4, 32, "none", "float32", (3,), 60, 7)
-    values[1] = values[1][:, :1]
-    with pytest.raises(InputError, match=r"MatMulNBits.*B 112 bytes.*need 60, 224 and 14"):
+def refused(words: str, values: list[Any], attributes: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=rf"operator MatMulNBits.*{words}"):
         tvm_sched.relax.compile(model_of([(values, attributes, None)]), "cpu1", "single")
+
+
+_NEEDED = "K = 60, N = 7, bits = 4, block_size = 32 need"
+
+
+@pytest.mark.parametrize(
+    ("position", "wrong", "words"),
+    [
+        (1, np.zeros((7, 1, 16), "uint8"), f"B: found 112 elements of type uint8; {_NEEDED} 224 of type uint8"),
+        (1, np.zeros((7, 2, 16), "int32"), "B: found 224 elements of type int32"),
+        (2, np.ones(7, "float32"), f"scales: found 7 .*{_NEEDED} 14 of type float32 or float16"),
+        (2, np.ones(14, "int8"), "scales: found 14 elements of type int8"),
+        (3, np.zeros((7, 1), "float32"), f"zero points in floats: found 7 .*{_NEEDED} 14"),
+        (3, np.zeros((7, 0), "uint8"), f"packed zero points: found 0 .*{_NEEDED} 7 of type uint8. Export the model"),
+        (3, np.zeros(5, "uint8"), "packed zero points: found 5"),
+        (3, np.zeros((7, 1), "int8"), "packed zero points: found 7 elements of type int8"),
+        (5, np.zeros(1, "float32"), f"bias: found 1 .*{_NEEDED} 7 of type float32"),
+        (5, np.zeros(7, "int32"), "bias: found 7 elements of type int32"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(position: int, wrong: Any, words: str) -> None:
+    values, attributes, _ = product_case(4, 32, "none", "float32", (3,), 60, 7)
+    values += [None] * (6 - len(values))
+    values[position] = wrong
+    refused(words, values, attributes)
+
+
+@pytest.mark.parametrize("scale", ["float16", "float32"])
+@pytest.mark.parametrize("number", [np.inf, np.nan])
+def test_scales_that_are_not_finite_are_refused(scale: str, number: float) -> None:
+    values, attributes, _ = product_case(4, 32, "floats", scale, (3,), 60, 7)
+    for position, name in ((3, "zero points"), (2, "scales")):
+        values[position].reshape(-1)[3] = number
+        refused(f"1 of its {name} are infinite or NaN; finite numbers are needed", values, attributes)
+
+
+@pytest.mark.parametrize("block", [0, -32, 8, 48])
+def test_block_sizes_that_are_none_are_refused(block: int) -> None:
+    values, attributes, _ = product_case(4, 32, "none", "float32", (3,), 60, 7)
+    refused(f"block_size is {block}, K 60, N 7; a power of two from 16", values, attributes | {"block_size": block})
+
+
+def test_the_kernel_refuses_tensors_of_other_sizes() -> None:
+    kernel = {
+        "kind": "packed", "bits": 4, "block": 32, "terms": 60, "columns": 7, "matrices": 1, "shared": True,
+        "scales": "float16", "zeros": "float32", "bias": True,
+    }  # fmt: skip
+    text = json.dumps({"version": 3, "kernels": {"product": kernel}})
+    product = tvm.get_global_func("tvm_sched.make_language_module")(text)["product"]
+    shapes = {
+        "rows": ((2, 60), "float32"), "weights": ((1, 8, 16), "uint32"), "scales": ((1, 2, 16), "float16"),
+        "zero points": ((1, 2, 16), "float32"), "biases": ((7,), "float32"), "results": ((2, 7), "float32"),
+    }  # fmt: skip
+    tensors = {name: tvm.runtime.tensor(np.ones(shape, dtype)) for name, (shape, dtype) in shapes.items()}
+    product(*tensors.values())
+    for name, (shape, dtype) in shapes.items():
+        wrong = tvm.runtime.tensor(np.ones((*shape[:-1], shape[-1] - 1), dtype))
+        with pytest.raises(ValueError, match=rf"its {name} have \d+ bytes; \d+ are needed"):
+            product(*(tensors | {name: wrong}).values())
+    with pytest.raises(ValueError, match="it has 5 tensors; 6 are needed"):
+        product(*list(tensors.values())[:5])
 
 
 TABLE = (11, 24)

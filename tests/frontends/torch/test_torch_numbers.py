@@ -240,7 +240,21 @@ class Module(torch.nn.Module):
 )
 @pytest.mark.sampled(2)
 def test_as_torch(name: str) -> None:
-    function, inputs = CASES[name]
+    check_as_torch(*CASES[name])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_max_pool_positions_of_infinity_and_nan() -> None:
+    """In a window of negative infinity the first position counts, and the last NaN before all numbers."""
+    x = torch.tensor([[[[-INF, -INF, 1, 2], [-INF, -INF, 3, INF], [NAN, 1, 5, NAN], [INF, 2, NAN, INF]]]])
+    assert functional.max_pool2d(x, 2, return_indices=True)[1].flatten().tolist() == [0, 7, 8, 14]
+    check_as_torch(
+        lambda x: tuple(y for padding in (0, 1) for y in functional.max_pool2d(x, 2, 2, padding, return_indices=True)),
+        [x],
+    )
+
+
+def check_as_torch(function: Callable[..., Any], inputs: list[torch.Tensor]) -> None:
     program = torch.export.export(Module(function), tuple(inputs))
     compiled = tvm_sched.relax.compile(program, "cpu1", "heft", cost_model="roofline")
     found, right = compiled.run(*(x.numpy() for x in inputs)), function(*inputs)

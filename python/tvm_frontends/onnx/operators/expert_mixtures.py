@@ -10,7 +10,7 @@ from tvm import relax
 
 from ...kernels.packed_products import PackedProduct, unpack
 from .nodes import Node, constant_of, converter
-from .packed_weights import packed_product
+from .packed_weights import FLOATS, expect, packed_product
 
 _Layer = Callable[[relax.Expr], relax.Expr]
 """From rows (1 or experts, rows, inputs) to (experts, rows, outputs)."""
@@ -59,20 +59,36 @@ def _packed_layer(node: Node, position: int, scales: int, zeros: int, bias: int,
         raise node.unsupported("its weights are known only when the model runs")
     if bits not in (2, 4, 8):
         raise node.unsupported(f"its weights have {bits} bits; 2, 4 and 8 are allowed")
+    if packed.ndim != 3 or packed.dtype != np.uint8:
+        raise node.unsupported(
+            f"the weights of {name} have the type {packed.dtype} and {packed.ndim} dimensions; uint8 and three (experts, "
+            "outputs, packed inputs) are needed"
+        )
     experts, outputs, inputs = (*packed.shape[:2], packed.shape[2] * 8 // bits)
-    scale = scale.reshape(experts * outputs, -1)
-    blocks = scale.shape[-1]
+    rows = experts * outputs
+    blocks = max(1, scale.size // max(1, rows))
+    why = f"{experts} experts with {outputs} outputs and {inputs} inputs in {blocks} blocks of {bits} bits"
+    expect(node, f"the scales of {name}", scale, FLOATS, rows * blocks, why)
+    if inputs % blocks or inputs // blocks * bits % 8:
+        raise node.unsupported(f"the scales of {name}: {inputs} inputs are no {blocks} blocks of whole bytes")
+    scale = scale.reshape(rows, blocks)
     if zero is not None:  # without blocks they are packed along the outputs
-        packed_zeros = zero.reshape(experts, -1) if blocks == 1 else zero.reshape(experts, outputs, -1)
-        zero = unpack(packed_zeros, bits)[..., : outputs if blocks == 1 else blocks].reshape(experts * outputs, blocks)
-    about = PackedProduct(
-        bits, inputs // blocks, inputs, outputs, experts, zero is not None, node.input(bias) is not None
-    )
-    numbers = relax.const(packed.reshape(experts * outputs, blocks, -1))
+        of_group, numbers_of_group = (experts, outputs) if blocks == 1 else (rows, blocks)
+        size = of_group * -(-numbers_of_group * bits // 8)
+        expect(node, f"the zero points of {name}", zero, ("uint8",), size, why)
+        zero = unpack(zero.reshape(of_group, -1), bits)[:, :numbers_of_group].reshape(rows, blocks)
+    biases = node.input(bias)
+    if biases is not None:
+        expect(node, f"the bias of {name}", biases, FLOATS, rows, why)
+    about = PackedProduct(bits, inputs // blocks, inputs, outputs, experts, zero is not None, biases is not None)
+    numbers = relax.const(packed.reshape(rows, blocks, -1))
 
-    def layer(rows: relax.Expr) -> relax.Expr:
-        flat = None if node.input(bias) is None else node.emit(relax.op.reshape(node.input(bias), (-1,)))
-        return packed_product(node, about, rows, numbers, scale, zero, flat)
+    def layer(tokens: relax.Expr) -> relax.Expr:
+        size = node.shape(tokens, "its tokens")[-1]
+        if size != inputs:
+            raise node.unsupported(f"the weights of {name} have {inputs} inputs; {size} are needed")
+        flat = None if biases is None else node.emit(relax.op.reshape(biases, (-1,)))
+        return packed_product(node, about, tokens, numbers, scale, zero, flat)
 
     return layer
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -35,20 +36,28 @@ def matmul_nbits(node: Node) -> relax.Expr:
         raise node.unsupported("its weights or scales are missing, or packed for one kind of GPU (weight_prepacked)")
     if bits not in _BITS:
         raise node.unsupported(f"its weights have {bits} bits; 2, 4 and 8 are allowed")
-    about = PackedProduct(bits, block, k, n, zeros=point is not None, bias=bias is not None)
-    size = node.shape(a, "its input A")[-1]
-    sizes = (packed.size, scale.size) == (n * about.blocks * about.block_bytes, n * about.blocks)
-    if block * bits % 8 or not sizes or size != k:
+    if block < 16 or block & (block - 1) or k < 1 or n < 1:
         raise node.unsupported(
-            f"A has {size} columns, B {packed.size} bytes and scales {scale.size} elements; K = {k}, N = {n}, bits = {bits} "
-            f"and block_size = {block} need {k}, {n * about.blocks * about.block_bytes} and {n * about.blocks}"
+            f"block_size is {block}, K {k}, N {n}; a power of two from 16 and sizes from 1 are needed"
         )
-    numbers = packed.reshape(n, about.blocks, -1)
-    scale = scale.reshape(n, about.blocks)
+    about = PackedProduct(bits, block, k, n, zeros=point is not None, bias=bias is not None)
+    columns, blocks = node.shape(a, "its input A")[-1], about.blocks
+    if columns != k:
+        raise node.unsupported(f"A has {columns} columns; K = {k} needs {k}")
+    why = f"K = {k}, N = {n}, bits = {bits}, block_size = {block}"
+    expect(node, "its weights B", packed, ("uint8",), n * blocks * about.block_bytes, why)
+    expect(node, "its scales", scale, FLOATS, n * blocks, why)
+    numbers = packed.reshape(n, blocks, -1)
+    scale = scale.reshape(n, blocks)
     if point is not None:
-        floating = point.dtype.kind != "u"
-        point = point.reshape(n, -1).astype("float32") if floating else unpack(point.reshape(n, -1), bits)
-        point = point[:, : about.blocks]
+        if point.dtype.name in FLOATS:
+            expect(node, "its zero points in floats", point, FLOATS, n * blocks, why)
+            point = point.reshape(n, blocks).astype("float32")
+        else:
+            expect(node, "its packed zero points", point, ("uint8",), n * -(-blocks * bits // 8), why)
+            point = unpack(point.reshape(n, -1), bits)[:, :blocks]
+    if bias is not None:
+        expect(node, "its bias", bias, FLOATS, n, why)
     if groups is not None:
         weights = _reordered(node, about, numbers, scale, point, _weights(node, groups))
         result = node.emit(relax.op.matmul(a, relax.const(np.ascontiguousarray(weights.T).astype(dtype_of(a)))))
@@ -66,9 +75,15 @@ def packed_product(
     zeros: npt.NDArray[Any] | None,
     bias: relax.Expr | None,
 ) -> relax.Expr:
-    """Emit a product of rows with packed weights, computed in float32; see `packed_product_kernel`."""
+    """Emit a product of rows with packed weights, computed in float32; see `packed_product_kernel`.
+
+    Raises
+    ------
+    UnsupportedNode
+        A scale or a zero point is infinite or NaN.
+    """
     dtype, shape = dtype_of(rows), node.shape(rows, "its rows")
-    kept = scales if scales.dtype in (np.float32, np.float16) else scales.astype("float32")
+    kept = _finite(node, scales, zeros)
     constants = [np.ascontiguousarray(each) for each in (kept, zeros) if each is not None]
     arguments = [cast(node, rows, "float32"), numbers, *(relax.const(each) for each in constants)]
     if bias is not None:
@@ -77,6 +92,46 @@ def packed_product(
     result = relax.TensorType(about.result_shape(shape), "float32")
     function = node.builder.add_func(kernel, "packed_product")
     return cast(node, node.emit(relax.call_tir(function, arguments, result)), dtype)
+
+
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+"""Types of scales, bias and zero points in floats."""
+
+
+def expect(
+    node: Node, what: str, value: relax.Expr | npt.NDArray[Any], dtypes: tuple[str, ...], size: int, why: str
+) -> None:
+    """Refuse an operand of another type or number of elements, which a kernel would read as what it is not.
+
+    Parameters
+    ----------
+    what : str
+        The operand in the message: ``"its scales"``.
+    why : str
+        What the number of elements follows from.
+    """
+    if isinstance(value, np.ndarray):
+        dtype, found = value.dtype.name, value.size
+    else:
+        dtype, found = dtype_of(value), math.prod(node.shape(value, what))
+    if dtype not in dtypes or found != size:
+        raise node.unsupported(
+            f"{what}: found {found} elements of type {dtype}; {why} need {size} of type {' or '.join(dtypes)}. Export "
+            "the model again, or with weights in floats"
+        )
+
+
+def _finite(node: Node, scales: npt.NDArray[Any], zeros: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+    """Return scales in float16 or float32, after a check that the kernels can take them and the zero points."""
+    kept = scales if scales.dtype in (np.float32, np.float16) else scales.astype("float32")
+    for what, values in (("scales", kept), ("zero points", zeros)):
+        wrong = 0 if values is None else int(values.size - np.isfinite(values).sum())
+        if wrong:
+            raise node.unsupported(
+                f"{wrong} of its {what} are infinite or NaN; finite numbers are needed. Quantise the model again, or "
+                "export it with weights in floats"
+            )
+    return kept
 
 
 def _weights(node: Node, value: relax.Expr | None) -> npt.NDArray[Any] | None:
@@ -92,7 +147,12 @@ def _weights(node: Node, value: relax.Expr | None) -> npt.NDArray[Any] | None:
 def _reordered(node: Node, about: PackedProduct, numbers: Any, scales: Any, zeros: Any, order: Any) -> Any:
     """Return weights ``(N, K)`` of which each has the scale and the zero point of the group that ``order`` names."""
     group = order.reshape(-1)[: about.terms].astype("int64")
-    if len(group) != about.terms or group.min(initial=0) < 0 or group.max(initial=0) >= about.blocks:
+    if (
+        order.dtype.kind not in "iu"
+        or len(group) != about.terms
+        or group.min(initial=0) < 0
+        or group.max(initial=0) >= about.blocks
+    ):
         raise node.unsupported(
             f"g_idx does not name one of {about.blocks} groups for each of K = {about.terms} weights"
         )
@@ -117,6 +177,8 @@ def gather_block_quantized(node: Node) -> relax.Expr:
         raise node.unsupported(
             f"its data are {kind} of {bits} bits; int4, uint4, and uint8 of 2, 4 and 8 bits are allowed"
         )
+    if kind == "uint8" and any(each is not None and each.dtype != np.uint8 for each in (data, zeros)):
+        raise node.unsupported("its data or zero points are not of type uint8. Export the model again")
     table, middle = data, 1 << (bits - 1)
     if kind != "uint8":  # 4 bits that are held in bytes
         middle = 8 if kind == "int4" else 0
