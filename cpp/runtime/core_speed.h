@@ -9,8 +9,8 @@ struct CoreSpeed {
   double bandwidth;  // bytes a second, read and written, of arrays of some MiB; 0 without memory
 };
 
-/// Measure within a tenth of a second. The fastest of many short pieces counts. Other work on the
-/// machine still lowers the result, by up to a third, so callers take the best of several.
+/// Measure for some 60 ms. The fastest of many short pieces counts. Other work on the machine still
+/// lowers the result, by up to a third, so callers take the best of several measurements.
 CoreSpeed MeasureCoreSpeed();
 
 }  // namespace tvm_sched::runtime
