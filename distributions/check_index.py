@@ -25,11 +25,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import onnx
 from check_wheels import README, ROOT, WheelEnvironment
 
 INSTALLED = "tvm-sched[bench,onnx,report]"
 DISTRIBUTIONS = ROOT / "docs" / "distributions.md"
+MODEL = """
+import sys
+from onnx import TensorProto, helper, save
+x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 8]) for name in "xy")
+graph = helper.make_graph([helper.make_node("Sin", ["x"], ["y"])], "small", [x], [y])
+save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), sys.argv[1])
+"""
+"""Program that writes a small model."""
 
 
 def write_index(dist: Path, folder: Path) -> dict[str, str]:
@@ -83,20 +90,18 @@ def main() -> None:
             assert installed == versions[project], f"{project} {installed} was installed, not {versions[project]}"
         environment.follow(README, "Five commands")
         subprocess.check_call([environment.programs / "tvm-sched", "--version"])
+        environment.run("python", "-c", MODEL, folder / "model.onnx")  # the tools of a build have no onnx
         _check_one_line(options, folder)
     print(f"{INSTALLED} {versions['tvm-sched']} installs from an index, and the README's five commands run")
 
 
 def _check_one_line(options: argparse.Namespace, folder: Path) -> None:
-    """Run the one-line installation of docs/distributions.md with a small model, in a cache of its own."""
+    """Run the one-line installation of docs/distributions.md on ``model.onnx``, in a cache of its own."""
     if shutil.which("uvx") is None:
         print("uvx is not installed (pip install uv): the one-line installation was not checked")
         return
     (line,) = (text for text in DISTRIBUTIONS.read_text().splitlines() if text.startswith("uvx "))
     words = [{"dist": str(options.dist.resolve())}.get(word, word) for word in shlex.split(line)]
-    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 8]) for name in "xy")
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Sin", ["x"], ["y"])], "small", [x], [y])
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), folder / "model.onnx")
     environment = {
         **os.environ,
         "UV_CACHE_DIR": str(folder / "uv"),
