@@ -305,12 +305,13 @@ def picture(model: Model, plan: dict[str, Any], storage_name: str) -> Any:
         (axes[1], measured, begin, f"measured, median of {len(starts)} cold starts"),
     ):
         axis.set_title(title, loc="left")
-        for event in timeline.events:
-            at = {"kernel": 0, "load": 2, "host_read": 2}.get(event.kind)
-            if at is None or (event.kind == "load" and axis is axes[1]):
-                continue
-            axis.barh(at, (event.end_ns - event.start_ns) * 1e-9, 0.7, shift + event.start_ns * 1e-9,
-                      color="tab:green" if at == 0 else "tab:blue", edgecolor="white", linewidth=0.3)  # fmt: skip
+        for at, kinds, color in ((0, ("kernel",), "tab:green"), (2, ("load", "host_read"), "tab:blue")):
+            bars = [
+                (shift + event.start_ns * 1e-9, (event.end_ns - event.start_ns) * 1e-9)
+                for event in timeline.events
+                if event.kind in kinds and not (event.kind == "load" and axis is axes[1])
+            ]
+            axis.broken_barh(bars, (at - 0.35, 0.7), facecolors=color, edgecolors="white", linewidth=0.3)
         loads = sorted((shift + event.end_ns * 1e-9, event.bytes) for event in timeline.events if event.kind == "load")
         edges = [(reading, 0), *loads]
         total = max(sum(size for _, size in loads), 1)

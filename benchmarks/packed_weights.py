@@ -15,6 +15,8 @@ os.environ.setdefault("TVM_SCHED_COSTS", "roofline")
 import numpy as np
 import onnx
 import onnxruntime
+from _common import parser
+from _result_page import Row, report
 from onnx import TensorProto, helper, numpy_helper
 
 import tvm_sched.relax
@@ -23,15 +25,21 @@ BLOCK, RUNS = 32, 15
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--size", type=int, default=2048, help="rows and columns of each matrix (default 2048)")
-    parser.add_argument("--products", type=int, default=12, help="products of a chain (default 12)")
-    parser.add_argument("--rows", type=int, nargs="+", default=[1, 64], help="rows that are multiplied (default 1 64)")
-    options = parser.parse_args()
+    arguments = parser(__doc__)
+    arguments.add_argument("--size", type=int, default=2048, help="rows and columns of each matrix")
+    arguments.add_argument("--products", type=int, default=12, help="products of a chain")
+    arguments.add_argument("--rows", type=int, nargs="+", default=[1, 64], help="rows that are multiplied")
+    options = arguments.parse_args()
+    if options.quick:
+        options.size = min(options.size, 256)
+    found = []
     for rows in options.rows:
         for bits in (32, 2, 4, 8):
             ours, theirs = (each / options.products * 1e6 for each in _times(chain(rows, bits, options), rows, options))
             print(f"{rows} rows, {bits} bits: {ours:.0f} us, ONNX Runtime {theirs:.0f} us", flush=True)
+            case = f"{rows} rows, {bits} bits"
+            found += [Row(case, "ours", ours, "us"), Row(case, "ONNX Runtime", theirs, "us")]
+    report("Products with packed weights", found, options.json, options.markdown)
 
 
 def chain(rows: int, bits: int, options: argparse.Namespace) -> onnx.ModelProto:

@@ -84,6 +84,7 @@ class TextOptions:
         int | None,
         typer.Option(
             "--stages",
+            "-k",
             metavar="N",
             help="--generate: stages of a pipeline, in which several texts follow each other. Each has some of the layers, "
             "its part of the topology's devices, and an artifact of its own (model.so, model.stage1.so, ...).",

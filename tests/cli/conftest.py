@@ -47,8 +47,12 @@ def run_command(*arguments):
 
 @pytest.fixture(autouse=True)
 def nothing_is_kept(monkeypatch):
-    """What commands do must not depend on what other tests have compiled; tests of the cache take it away."""
+    """What commands do must not depend on what other tests have compiled; tests of the cache take it away.
+
+    Nor on the width of the terminal, which pytest-xdist sets.
+    """
     monkeypatch.setenv("TVM_SCHED_NO_CACHE", "1")
+    monkeypatch.delenv("COLUMNS", raising=False)
 
 
 @pytest.fixture

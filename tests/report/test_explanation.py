@@ -61,9 +61,9 @@ def test_variants_are_explained_for_the_choice():
     assert any("the group gate lies between, and none of its 2 alternatives is faster" in line for line in told)
 
 
-def test_costs_that_know_operators_together_have_no_lemmas():
+def test_bounds_without_evidence_say_why():
     document = json.loads(one_bus([[10], [10]]).to_json())
-    document["costs"]["concurrency"] = {"utilisation": [[[0.5]], [[0.5]]]}
+    document["costs"]["concurrency"] = {"utilisation": [[[0.5]], [[0.5]]], "pairs": [[0, 0, 1, 15]]}
     problem = Problem.from_json(json.dumps(document))
     assert any(
         "What the bound rests on cannot be told" in line for line in explain(problem, solve(problem, method="single"))

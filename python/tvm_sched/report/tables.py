@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 from rich import box
+from rich.cells import cell_len
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -19,15 +20,27 @@ from .figures import lane_figures, ordered_lanes
 from .summaries import LatencySample, ModelEnd
 from .units import format_bytes, format_ns, format_percent, format_rate, format_time
 
+_TEXT_WIDTH = 8
+"""Columns that a longer text gets at least."""
+
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str | Text]], title: str = "", text_columns: int = 1) -> Table:
-    """Return a table; columns after the first ``text_columns`` are aligned right, cells of `Text` keep their styles."""
+    """Return a table; columns after the first ``text_columns`` are aligned right, cells of `Text` keep their styles.
+
+    In a narrow terminal heads break, and long texts; numbers stay whole.
+    """
+    cells = [[cell if isinstance(cell, Text) else Text.from_markup(escape(cell)) for cell in row] for row in rows]
     view = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for n, name in enumerate(head):
         text = n < text_columns
-        view.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=not text)
-    for row in rows:
-        view.add_row(*(cell if isinstance(cell, Text) else escape(cell) for cell in row))
+        widest = max((row[n].cell_len for row in cells if n < len(row)), default=0)
+        least = min(widest, _TEXT_WIDTH) if text else widest
+        fixed = least >= max(widest, cell_len(name))
+        view.add_column(
+            name, justify="left" if text else "right", overflow="fold", min_width=least or None, no_wrap=fixed
+        )
+    for row in cells:
+        view.add_row(*row)
     return view
 
 
