@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 import pytest
-from exhaustive import optimum, small_problem, stage_cost
+from exhaustive import optimum, possible_stages, small_problem, stage_cost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,15 +22,6 @@ from tvm_sched.search_budget import Budget
 from tvm_sched_bench.testing.regal import regal_like
 
 SEEDS = st.integers(0, 10_000)
-
-
-def possible_stages(problem):
-    """All sets of nodes that hold those on the paths between their nodes."""
-    before = paths(problem)
-    for chosen in itertools.product((False, True), repeat=problem.size):
-        inside = np.array(chosen)
-        if not (before[inside].any(axis=0) & before[:, inside].any(axis=1) & ~inside).any():
-            yield np.flatnonzero(inside)
 
 
 @given(SEEDS, SEEDS)

@@ -1,17 +1,15 @@
 """The rule ``prices`` of partitions' bounds, against all sets of nodes that can be a stage."""
 
-import itertools
 import json
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from exhaustive import optimum, small_problem, stage_cost
+from exhaustive import optimum, possible_stages, small_problem, stage_cost
 from hypothesis import given, settings
 
 from strategies import SEEDS
 from thorough import examples
-from tvm_sched.bounds.partitions.matrix_cuts import paths
 from tvm_sched.bounds.partitions.partition_evidence import partition_evidence, priced
 from tvm_sched.pipeline import PartitionProblem
 from tvm_sched_bench.kinds.throughput_kind import Pipeline, ThroughputKind
@@ -26,15 +24,6 @@ KIND = ThroughputKind()
 
 def read(problem, stages=2):
     return graph_of(json.loads(KIND.document(Pipeline(problem, stages))))
-
-
-def possible_stages(problem):
-    """All sets of nodes that hold those on the paths between their nodes."""
-    before = paths(problem)
-    for chosen in itertools.product((False, True), repeat=problem.size):
-        inside = np.array(chosen)
-        if not (before[inside].any(axis=0) & before[:, inside].any(axis=1) & ~inside).any():
-            yield np.flatnonzero(inside)
 
 
 @settings(max_examples=examples(100), deadline=None)

@@ -5,6 +5,7 @@ from random import Random
 
 import numpy as np
 
+from tvm_sched.bounds.partitions.matrix_cuts import paths
 from tvm_sched.pipeline import PartitionProblem, StageTensor
 
 
@@ -48,3 +49,12 @@ def optimum(problem, stages):
             lists = [[v for v in range(problem.size) if stage_of[v] == s] for s in range(stages)]
             best = min(best, max(stage_cost(problem, nodes) for nodes in lists))
     return best
+
+
+def possible_stages(problem):
+    """All sets of nodes that hold those on the paths between their nodes."""
+    before = paths(problem)
+    for chosen in itertools.product((False, True), repeat=problem.size):
+        inside = np.array(chosen)
+        if not (before[inside].any(axis=0) & before[:, inside].any(axis=1) & ~inside).any():
+            yield np.flatnonzero(inside)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,12 +31,7 @@ def select_branches(model: ir.Model) -> bool:
     bool
         Whether anything changed.
     """
-    changed = False
-    for node in list(model.graph):
-        if node.op_type == "If" and node.domain in ("", "ai.onnx") and _can_select(node):
-            _select(model, node)
-            changed = True
-    return changed
+    return _replace_each(model, "If", _can_select, _select)
 
 
 def select_iterations(model: ir.Model) -> bool:
@@ -49,10 +45,17 @@ def select_iterations(model: ir.Model) -> bool:
     bool
         Whether anything changed.
     """
+    return _replace_each(model, "Loop", _can_select_iterations, _select_iterations)
+
+
+def _replace_each(
+    model: ir.Model, kind: str, possible: Callable[[ir.Node], bool], replace: Callable[[ir.Model, ir.Node], None]
+) -> bool:
+    """Replace the nodes of a kind for which that is possible; return whether there was one."""
     changed = False
     for node in list(model.graph):
-        if node.op_type == "Loop" and node.domain in ("", "ai.onnx") and _can_select_iterations(node):
-            _select_iterations(model, node)
+        if node.op_type == kind and node.domain in ("", "ai.onnx") and possible(node):
+            replace(model, node)
             changed = True
     return changed
 
