@@ -72,7 +72,8 @@ class Evidence(NamedTuple):
             body["resident"] = self.resident
         if self.relaxed is not None:
             document = json.loads(self.relaxed.problem.to_json())
-            body["relaxed"] = {"graph": document["graph"], "costs": document["costs"], "runs": self.relaxed.runs}
+            claim = {"graph": document["graph"], "costs": document["costs"], "runs": self.relaxed.runs}
+            body["relaxed"] = claim | ({"combined": self.relaxed.combined} if self.relaxed.combined else {})
         return encode_document(body, FORMAT, VERSION)
 
     def save(self, path: str | os.PathLike[str]) -> None:
