@@ -236,7 +236,7 @@ class Derivation:
     def along(self, steps: list[dict[str, Any]], regions: Collection[Any] = ()) -> tuple[Counter[int], int, int]:
         """Return the weights of operators on edge steps, the weight that starts, and what delay steps prove by weight.
 
-        Regions carry weight on and are priced elsewhere. Refuse steps along which more weight leaves an operator than arrives
+        Regions carry weight on; `bus` prices them. Refuse steps along which more weight leaves an operator than arrives
         (``docs/proofs/path_and_bus.md``).
         """
         along, left, started, proved = Counter[int](), Counter[int | None](), 0, 0
