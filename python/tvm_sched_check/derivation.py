@@ -211,7 +211,7 @@ class Derivation:
         loads = [0] * len(p.o)
         for t, o in reader.items():
             loads[o] += min(bus[d] * ns for d, ns in zip(self.on_bus, self.load[t], strict=True))
-        along, started, total = self.along([*lemma.get("steps", []), *lemma.get("regions", [])])
+        along, started, total = self.along(lemma.get("steps", []), lemma.get("regions", []))
         options = dict[int, list[tuple[int, int, int]]]()  # device, time and price
         for o in range(len(p.o)) if started or any(busy) else follows:
             own = [(d, ns, loads[o]) for d in self.devices if (ns := p.normal[o][d]) is not None]
@@ -233,19 +233,20 @@ class Derivation:
         multipliers([*of.values(), *busy, started], len(of) + len(busy) + 1)  # refuses those that are all 0
         return -(-total // (sum(of.values()) + sum(busy) + started))
 
-    def along(self, steps: list[dict[str, Any]]) -> tuple[Counter[int], int, int]:
+    def along(self, steps: list[dict[str, Any]], regions: Collection[Any] = ()) -> tuple[Counter[int], int, int]:
         """Return the weights of operators on edge steps, the weight that starts, and what delay steps prove by weight.
 
-        Refuse steps along which more weight leaves an operator than arrives (``docs/proofs/path_and_bus.md``).
+        Regions carry weight on; `bus` prices them. Refuse steps along which more weight leaves an operator than arrives
+        (``docs/proofs/path_and_bus.md``).
         """
         along, left, started, proved = Counter[int](), Counter[int | None](), 0, 0
-        for step in steps:
+        for i, step in enumerate([*steps, *regions]):
             weight, last = count(step["multiplier"]), self.problem.o[step["last"]]
             first = self.problem.o[step["first"]] if "first" in step else None
             left[last] += weight
             left[first] -= weight
             started += weight if first is None else 0
-            if "cost" in step:  # a region, priced as a whole
+            if i >= len(steps):  # a region, priced as a whole
                 continue
             if first is None or first in self.problem.before[last]:
                 along[last] += weight
