@@ -224,8 +224,7 @@ def is_part(mod: tvm.IRModule, value: Any) -> bool:
         function = mod[value.op]
         calls = kernel_calls(function) if isinstance(function, relax.Function) else None
         return any(is_part(mod, binding.value) for binding in calls or ())
-    attributes = mod[value.args[0]].attrs if is_kernel_call(value) else None
-    return bool(attributes) and PART in attributes
+    return is_kernel_call(value) and PART in (mod[value.args[0]].attrs or ())
 
 
 def _part_kernel(part: Window, available: tuple[Interval | None, ...]) -> tvm.tirx.PrimFunc:
