@@ -23,15 +23,16 @@ Side = tuple[Times, Times, int]
 """Heads (or tails) on any device, the same on a device that runs no seed, and the number of seeds."""
 
 
-def bound_of(problem: Problem, lemmas: list[dict[str, Any]], through: Callable[..., int] | None = None) -> int:
+def bound_of(problem: Problem, lemmas: list[dict[str, Any]], rules: Mapping[str, Callable[..., int]] = {}) -> int:
     """Return the bound in nanoseconds that lemmas prove; refuse a lemma that does not follow.
 
-    ``through`` proves lemmas of the rule ``alternatives``.
+    ``rules`` are further rules by name, called with what is known, the lemma's ends, and the lemma.
     """
     known = Derivation(problem)
     for number, lemma in enumerate(lemmas):
         first, last = (problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
-        prove = through if through and lemma["rule"] == "alternatives" else partial(known.proved, lemma["rule"])
+        more = rules.get(lemma["rule"])
+        prove = partial(more, known) if more else partial(known.proved, lemma["rule"])
         proved = prove(first, last, lemma)
         if not count(lemma["ns"]) < proved + 1:  # times are integers, so what is proved is rounded up
             raise Refused(f"lemma {number} ({lemma['rule']}) claims {lemma['ns']} ns; what it rests on proves {proved}")

@@ -15,6 +15,7 @@ LIMITS = {
     600: ("document", "replay", "derivation", "placement_bound"),
     110: ("verdict", "command", "__main__"),
     80: ("together",),
+    100: ("assignment",),
     215: ("alternative_bound", "groups"),
 }
 
