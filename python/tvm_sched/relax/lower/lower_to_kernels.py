@@ -59,6 +59,8 @@ class LowerToKernels:
     after_fusion : sequence of passes
         Passes such as `tvm_sched.relax.passes.OfferVariants`, run after operators are fused and before fused functions
         become kernels.
+    before_fusion : sequence of passes
+        Passes such as `tvm_sched.relax.passes.SplitRows`, run when each call of ``main`` is one of a PrimFunc.
 
     Raises
     ------
@@ -82,12 +84,14 @@ class LowerToKernels:
         device_kind: str = "cpu",
         archs: Sequence[str] = (),
         after_fusion: Sequence[tvm.transform.Pass] = (),
+        before_fusion: Sequence[tvm.transform.Pass] = (),
     ) -> None:
         self.fold = fold
         self.libraries = libraries
         self.device_kind = device_kind
         self.archs = tuple(archs)
         self.after_fusion = list(after_fusion)
+        self.before_fusion = list(before_fusion)
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
@@ -153,7 +157,7 @@ class LowerToKernels:
             )(widen_scans(mod))
         fuse = [transform.AnnotateTIROpPattern(), transform.FoldConstant(), transform.FuseOps()]
         last = [transform.FuseTIR(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()]
-        return tvm.transform.Sequential([*fuse, *self.after_fusion, *last])(legal)
+        return tvm.transform.Sequential([*self.before_fusion, *fuse, *self.after_fusion, *last])(legal)
 
 
 def _operators_for(device_kind: str) -> tvm.target.Target:

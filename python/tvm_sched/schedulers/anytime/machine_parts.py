@@ -121,7 +121,7 @@ def _price(scenario: Scenario) -> float:
     for choice in [{}, {group.name: group.alternative_names[-1] for group in groups}][: 2 if groups else 1]:
         one = scenario.resolve(choice)
         rule = next(rules(one))
-        listed = Searches(one).construct(rule.choices, rule.choice)
+        listed = Searches(one).construct(rule.choices, rule.choice, home=rule.home)
         latencies += [] if listed is None else [float(listed[1])]
         for method in ("heft", "peft"):
             with suppress(InfeasibleError):
