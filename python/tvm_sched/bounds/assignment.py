@@ -358,8 +358,8 @@ class _Program:
     def _with_regions(self, devices: list[int], buses: list[BusRow], copies: list[Copy]) -> WeighedAssignment | None:
         """Return the bound with regions priced as wholes in place of the steps; None if there are none."""
         rest, count = sum(devices) + sum(row.weight for row in buses), len(self.place)
-        if not rest or not self.relaxation.work.exclusive:
-            return None
+        if rest < SCALE >> 10 or not self.relaxation.work.exclusive:
+            return None  # of smaller weights, rounding would be more than `SAFETY`
         time, price = np.full((2, len(self.relaxation.shortest), 2 * count), np.inf)
         for o, costs in enumerate(self._costs(devices, buses, copies)):
             for d, direct, ns, cost in costs:
