@@ -146,10 +146,12 @@ class ProblemObj : public tvm::ffi::Object {
    * \brief List scheduling, see `search::Construct`.
    * \param allowed 0 or 1 for each choice and device.
    * \param direct 0 or 1 for each choice: whether direct host access is allowed, too.
+   * \param copy_percent By choice: the weight of copies, in percent of their time.
    * \param choice The choice of each operator.
    */
   Optional<Arc<ConstructedSequenceObj>> Construct(Integers allowed, Integers direct,
-                                                  Integers choice, double memory_scale) const;
+                                                  Integers copy_percent, Integers choice,
+                                                  double memory_scale) const;
 
   /*! \brief A local search from the sequence of a whole schedule. */
   Arc<LocalSearchObj> Improve(Integers sequence, const LocalSearchSettingsObj* settings) const;
