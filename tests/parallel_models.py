@@ -20,9 +20,9 @@ from tvm_sched.schedulers import solve
 CONFIG = DecoderConfig(name="tiny", layers=1, hidden=32, heads=4, vocab=48, intermediate=64)
 
 
-def decoder(config=CONFIG):
+def decoder(config=CONFIG, shape=(2, 5)):
     """A decoder with values for its parameters."""
-    mod = decoder_module(config, 2, 5)
+    mod = decoder_module(config, *shape)
     rng = np.random.default_rng(0)
     values = {
         p: tvm.runtime.tensor((0.3 * rng.standard_normal([int(n) for n in p.ty.shape.values])).astype("float32"))

@@ -228,11 +228,9 @@ ffi::Tensor ProblemObj::OrderLaunches(const String& method, Integers demand,
       search::OrderLaunches(Graph(), rule, demands, Elements("memory_bound", memory_bound, count)));
 }
 
-ffi::Optional<ffi::Arc<ConstructedSequenceObj>> ProblemObj::Construct(Integers allowed,
-                                                                      Integers direct,
-                                                                      Integers copy_percent,
-                                                                      Integers choice,
-                                                                      double memory_scale) const {
+ffi::Optional<ffi::Arc<ConstructedSequenceObj>> ProblemObj::Construct(
+    Integers allowed, Integers direct, Integers copy_percent, Integers choice, double memory_scale,
+    Integers home) const {
   const search::Instance& instance = EventInstance();
   const std::vector<search::Choice> choices =
       ChoicesOf(instance.devices(), allowed, direct, copy_percent);
@@ -240,7 +238,12 @@ ffi::Optional<ffi::Arc<ConstructedSequenceObj>> ProblemObj::Construct(Integers a
   for (int64_t c : Elements("choice", choice, instance.operators())) {
     chosen.push_back(IndexBelow("choice", c, 0, choices.size()));
   }
-  const search::Constructed made = search::Construct(instance, choices, chosen, memory_scale);
+  std::vector<search::DeviceId> homes;
+  for (int64_t d : Elements("home", home, home.numel() > 0 ? instance.tensors() : 0)) {
+    homes.push_back(IndexBelow("home", d, search::kNone, instance.devices()));
+  }
+  const search::Constructed made =
+      search::Construct(instance, choices, chosen, memory_scale, std::move(homes));
   if (made.events.empty()) return std::nullopt;
   const auto result = ffi::make_arc<ConstructedSequenceObj>();
   result->events = TableOf(made.events);

@@ -61,16 +61,11 @@ void FindLongestPaths(Instance* instance) {
 }
 
 /*! \brief Transit devices of `device`; copies of a large tensor say which neighbours are near. */
-std::vector<DeviceId> TransitsOf(const simulate::Problem& problem, DeviceId device) {
+std::vector<DeviceId> TransitsOf(const Instance& instance, DeviceId device) {
+  const simulate::Problem& problem = instance.problem;
   const int32_t down = problem.RouteOf(kHost, device);
   if (down == kNone) return {};
   const auto devices = static_cast<DeviceId>(problem.devices.size());
-  std::vector<bool> is_bus(problem.channels, false);
-  for (DeviceId d = 0; d < devices; ++d) {
-    const int32_t route = problem.RouteOf(kHost, d);
-    if (route == kNone) continue;
-    for (ChannelId c : problem.route_channels[route]) is_bus[c] = true;
-  }
   TensorId largest = 0;
   for (size_t t = 1; t < problem.tensors.size(); ++t) {
     if (problem.tensors[t].size > problem.tensors[largest].size) largest = static_cast<TensorId>(t);
@@ -79,9 +74,7 @@ std::vector<DeviceId> TransitsOf(const simulate::Problem& problem, DeviceId devi
   for (DeviceId s = 0; s < devices && !problem.tensors.empty(); ++s) {
     const int32_t first = problem.RouteOf(kHost, s), on = problem.RouteOf(s, device);
     if (s == device || first == kNone || on == kNone || first == down) continue;
-    const auto channels = problem.route_channels[on];
-    if (std::any_of(channels.begin(), channels.end(), [&](ChannelId c) { return is_bus[c]; }))
-      continue;
+    if (instance.UsesBus(on)) continue;
     near[first].emplace_back(problem.TransferTime(largest, on), s);
   }
   std::vector<std::pair<Nanoseconds, DeviceId>> chosen;
@@ -97,6 +90,16 @@ std::vector<DeviceId> TransitsOf(const simulate::Problem& problem, DeviceId devi
   std::vector<DeviceId> transits;
   for (const auto& [duration, s] : chosen) transits.push_back(s);
   return transits;
+}
+
+std::vector<bool> BusesOf(const simulate::Problem& problem) {
+  std::vector<bool> is_bus(problem.channels, false);
+  for (size_t d = 0; d < problem.devices.size(); ++d) {
+    const int32_t route = problem.RouteOf(kHost, static_cast<DeviceId>(d));
+    if (route == kNone) continue;
+    for (ChannelId c : problem.route_channels[route]) is_bus[c] = true;
+  }
+  return is_bus;
 }
 
 }  // namespace
@@ -115,13 +118,19 @@ Instance::Instance(const simulate::Problem& given) : problem(given) {
   predecessors = ToRows(before);
   successors = ToRows(after);
   readers = ToRows(reading);
+  is_bus = BusesOf(problem);
   for (size_t d = 0; d < devices(); ++d) {
     const auto device = static_cast<DeviceId>(d);
-    for (DeviceId s : TransitsOf(problem, device)) transits.value.push_back(s);
+    for (DeviceId s : TransitsOf(*this, device)) transits.value.push_back(s);
     transits.EndRow();
     if (problem.devices[d].shares_host_memory) sharing.push_back(device);
   }
   FindLongestPaths(this);
+}
+
+bool Instance::UsesBus(int32_t route) const {
+  return std::ranges::any_of(problem.route_channels[route],
+                             [this](ChannelId c) { return is_bus[c]; });
 }
 
 }  // namespace tvm_sched::search

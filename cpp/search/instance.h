@@ -34,12 +34,16 @@ struct Instance {
   /*! \brief Neighbours through which a parameter may be loaded into each device: on other buses,
    * the two nearest on each, joined without a bus. */
   simulate::Rows<DeviceId> transits;
+  /*! \brief Whether each channel leads from host memory to a device. */
+  std::vector<bool> is_bus;
   /*! \brief Devices that share host memory. */
   std::vector<DeviceId> sharing;
 
   size_t operators() const { return problem.operators(); }
   size_t tensors() const { return problem.tensors.size(); }
   size_t devices() const { return problem.devices.size(); }
+  /*! \brief Whether a route takes a bus, and so may delay loads. */
+  bool UsesBus(int32_t route) const;
   bool OnHost(TensorId tensor) const { return problem.tensors[tensor].in_host_memory(); }
   Nanoseconds Duration(OperatorId op, DeviceId device, bool direct) const {
     return (direct ? problem.direct_time : problem.operator_time)(op, device);

@@ -5,6 +5,7 @@
 #include <map>
 #include <queue>
 #include <tuple>
+#include <utility>
 
 #include "replay.h"
 
@@ -232,8 +233,10 @@ bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
 Sequence Dispatch(const PartialSchedule& given) { return Dispatcher(given).Run(); }
 
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
-                      const std::vector<int32_t>& choice, double memory_scale) {
-  PartialSchedule listed(instance, {memory_scale, Growth::Insertion::kLoads});
+                      const std::vector<int32_t>& choice, double memory_scale,
+                      std::vector<DeviceId> home) {
+  PartialSchedule listed(instance,
+                         {memory_scale, Growth::Insertion::kLoads, false, std::move(home)});
   if (!ListSchedule(&listed, choices, choice)) return {};
   Replay replay(instance);
   PartialSchedule sorted(instance, {memory_scale}), dispatched(instance, {memory_scale});

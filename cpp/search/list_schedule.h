@@ -44,9 +44,11 @@ struct Constructed {
 /*!
  * \brief A whole schedule by list scheduling, dispatched anew where that makes it shorter. Loads
  * may take gaps that earlier decisions left on a bus.
+ * \param home As in `Growth`.
  */
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
-                      const std::vector<int32_t>& choice, double memory_scale);
+                      const std::vector<int32_t>& choice, double memory_scale,
+                      std::vector<DeviceId> home = {});
 
 }  // namespace tvm_sched::search
 

@@ -204,6 +204,14 @@ PartialSchedule::Path PartialSchedule::FindPlainPath(TensorId t, DeviceId device
   return best;
 }
 
+DeviceId PartialSchedule::HomeFor(TensorId tensor, DeviceId device) const {
+  if (growth_.home.empty() || !instance_->OnHost(tensor)) return kNone;
+  const DeviceId home = growth_.home[tensor];
+  if (home == kNone || home == device) return home;
+  const int32_t on = problem_->RouteFor(tensor, home, device);
+  return on != kNone && !instance_->UsesBus(on) ? home : kNone;
+}
+
 PartialSchedule::Path PartialSchedule::FindPathFromHolders(TensorId t, DeviceId device,
                                                            bool transits) const {
   const simulate::Problem& problem = *problem_;
@@ -215,21 +223,25 @@ PartialSchedule::Path PartialSchedule::FindPathFromHolders(TensorId t, DeviceId 
     const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
     best.Offer({arrival, start, route, s, 1});
   };
-  const bool on_host = problem.tensors[t].in_host_memory();
-  if (on_host) consider(kHost, {});
-  for (DeviceId s : Holders(t)) consider(s, at_(t, s));
-  if (!on_host) return best;
-  for (DeviceId s : instance_->sharing) consider(s, {});
-  if (!transits) return best;
-  for (DeviceId s : instance_->transits[device]) {
-    if (at_(t, s) != kNever) continue;
+  const auto consider_through = [&](DeviceId s) {
     const int32_t first = problem.RouteFor(t, kHost, s), on = problem.RouteFor(t, s, device);
+    if (at_(t, s) != kNever || first == kNone) return;
     const Nanoseconds loading = problem.TransferTime(t, first);
     const Nanoseconds duration = problem.TransferTime(t, on);
     const Nanoseconds loaded = FirstStart(first, {}, loading) + loading;
     const Nanoseconds start = FirstStart(on, loaded, duration), arrival = start + duration;
     best.Offer({arrival, start, on, s, 2});
-  }
+  };
+  const bool on_host = problem.tensors[t].in_host_memory();
+  const DeviceId home = HomeFor(t, device);
+  const bool anywhere = home == kNone || home == device;
+  if (on_host && anywhere) consider(kHost, {});
+  for (DeviceId s : Holders(t)) consider(s, at_(t, s));
+  if (!anywhere) consider_through(home);
+  if (!on_host || home != kNone) return best;
+  for (DeviceId s : instance_->sharing) consider(s, {});
+  if (!transits) return best;
+  for (DeviceId s : instance_->transits[device]) consider_through(s);
   return best;
 }
 

@@ -64,6 +64,9 @@ struct Growth {
    * through a neighbour (parallel transmission), and of sources that are equally fast the first
    * device is taken, not the one that had the tensor first. */
   bool plain = false;
+  /*! \brief By tensor: the device that alone loads a parameter for those that it reaches without a
+   * bus, so that it crosses one bus only; kNone: each device as is fastest. Empty: none has one. */
+  std::vector<DeviceId> home = {};
 
   static Growth Plain(Insertion insertion = Insertion::kNone) { return {1.0, insertion, true}; }
 };
@@ -192,6 +195,8 @@ class PartialSchedule {
                          : FindPathFromHolders(tensor, device, transits);
   }
   Path FindPathFromHolders(TensorId tensor, DeviceId device, bool transits) const;
+  /*! \brief The device that loads a parameter for another one, or kNone. */
+  DeviceId HomeFor(TensorId tensor, DeviceId device) const;
   /*! \brief From host memory or the first of the devices. */
   Path FindPlainPath(TensorId tensor, DeviceId device) const;
   bool TryExtension(const Event& run, bool transits, Extension* extension);

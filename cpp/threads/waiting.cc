@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
@@ -20,11 +21,13 @@ using Clock = std::chrono::steady_clock;
 /// How long a thread that waits pauses before it yields. TBB's workers sleep after 1 ms without
 /// work; what takes longer is a thread that holds a lock and needs a core.
 constexpr auto kPauseTime = std::chrono::milliseconds(1);
-/// One call's pauses. TBB looks for work between calls, and sleeps after 100 of them in a wait for
-/// others.
-constexpr auto kCallTime = std::chrono::microseconds(4);
-/// Calls further apart than this belong to different waits.
-constexpr auto kGap = std::chrono::microseconds(50);
+/// A call pauses for this part of what its wait took so far: TBB looks for work between calls, so a
+/// thread sees new work late by at most that, and in short waits at once.
+constexpr int kPart = 16;
+/// The longest pause of a call. TBB sleeps after 100 calls in a wait: here after about 1 ms.
+constexpr auto kLongestCall = std::chrono::microseconds(20);
+/// Calls further apart than this belong to different waits: in between there was work.
+constexpr auto kGap = std::chrono::microseconds(5);
 
 void Pause() {
 #if defined(__x86_64__)
@@ -44,7 +47,12 @@ int PauseOrYield() {
     last = Clock::now();
     return 0;
   }
-  for (const Clock::time_point end = now + kCallTime; now < end; now = Clock::now()) Pause();
+  const Clock::time_point end =
+      now + std::min<Clock::duration>((now - begin) / kPart, kLongestCall);
+  do {
+    Pause();
+    now = Clock::now();
+  } while (now < end);
   last = now;
   return 0;
 }

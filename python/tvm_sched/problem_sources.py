@@ -57,7 +57,7 @@ class SourceOptions:
         token, with the keys and values of --shape's tokens as parameters.
     costs : str, optional
         Cost model, or a file of latencies.
-    variants, rows
+    variants, rows, row_parts
         As in `CompileOptions`.
     resident : str, optional
         Parameters that are on the devices when a run begins, see `resident_texts`.
@@ -69,6 +69,7 @@ class SourceOptions:
     costs: str | None = None
     variants: bool = True
     rows: bool | None = None
+    row_parts: int = 1
     resident: str | None = None
 
     def one_shape(self, why: str) -> ShapeSet | None:
@@ -177,7 +178,13 @@ def _decoder_graph(
 
     gpus = machine if options.costs in BY_LAUNCHES else None
     return decoder_variants(
-        config, *shape, phase=options.phase, pieces=pieces_for(machine), rows=options.offers_rows, gpus=gpus
+        config,
+        *shape,
+        phase=options.phase,
+        pieces=pieces_for(machine),
+        rows=options.offers_rows,
+        row_parts=options.row_parts,
+        gpus=gpus,
     )
 
 
@@ -217,6 +224,8 @@ def _load_file(
         raise InputError(f"{path} is a problem file, whose shapes are fixed: {option} is for models")
     if options.rows:
         raise InputError(f"{path} is a problem file, which has its variants: --rows is for models")
+    if options.row_parts != 1:
+        raise InputError(f"{path} is a problem file, whose operators are fixed: --row-parts is for models")
     problem = Problem.load(path)
     if not options.variants:
         problem = problem.resolve({})
@@ -259,7 +268,7 @@ def _import(
 
     return make_problem(
         path, topology, input_shapes=shapes, constants=constants, cost_model=options.costs, variants=options.variants,
-        rows=options.offers_rows,
+        rows=options.offers_rows, row_parts=options.row_parts,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Variants: groups of operators with several alternatives; a schedule chooses one for each group.
 
 `resolved` makes the problem of a choice. `Relaxed` reads the relaxed problem of the evidence and checks that it is no
-harder than any choice: conditions B1 to B4 of ``docs/proofs/variants.md``.
+harder than any choice: conditions B1 to B5 of ``docs/proofs/variants.md``.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ class Alternative(NamedTuple):
 
     def leading(self, tensor: str, end: str, sizes: dict[str, int]) -> set[str]:
         """Return the operators on paths from a tensor to ``end``, with ``end``; none if the tensor does not lead to it."""
-        waits, on_path = self.led_to(self.named("inputs", {tensor}), 0, sizes), set[str]()
-        while more := ({end} if not on_path else self._makers(on_path)) & waits - on_path:
-            on_path |= more
-        return on_path
+        return self.led_to(self.named("inputs", {tensor}), 0, sizes) & self.leading_to(end)
 
-    def _makers(self, operators: set[str]) -> set[str]:
-        return self.named("outputs", {t for o in operators for t in self.rows[o][0].get("inputs", [])})
+    def leading_to(self, end: str) -> set[str]:
+        """Return an operator and all that lead to it."""
+        found = {end}
+        while more := self.named("outputs", {t for o in found for t in self.rows[o][0].get("inputs", [])}) - found:
+            found |= more
+        return found
 
 
 def alternatives_of(document: dict[str, Any]) -> dict[str, dict[str, Alternative]]:
@@ -109,6 +110,8 @@ class Relaxed:
 
     def __init__(self, document: dict[str, Any], claim: dict[str, Any]) -> None:
         self.problem = p = Problem(document | {"graph": claim["graph"], "costs": claim["costs"]})
+        if p.mapped:
+            raise Refused("a problem has variants, and storage of which devices without buses are mapped")
         self.document, self.known, self.alternatives = document, document["graph"]["tensors"], alternatives_of(document)
         alternatives = self.alternatives
         runs = {f"operator {name}": {"": {name: name}} for name in p.o if f"operator {name}" in alternatives} | claim[
@@ -129,6 +132,13 @@ class Relaxed:
         for group in claim["runs"]:
             for t in (t for alternative in alternatives[group].values() for t in alternative.tensors_of("inputs")):
                 self.read_by.setdefault(t, set()).add(group)
+        # By group, a tensor that stands for several host tensors, which cross one after another only over one bus.
+        self.combined: dict[str, int] = {group: p.t[name] for group, name in claim.get("combined", {}).items()}
+        if self.combined and (any(p.shares) or len(set(p.bus)) > 1):
+            raise Refused("the relaxed problem has a combined tensor, but not all devices are on one bus")
+        for v, hosts in enumerate(p.host_inputs):
+            if {*hosts} & {*self.combined.values()} and hosts != [self.combined.get(group_of[v])]:
+                raise Refused("a combined tensor is read by another group, or beside other host tensors")
         for group, by_alternative in runs.items():
             for name, alternative in alternatives[group].items():
                 if by_alternative[name].keys() != next(iter(by_alternative.values())).keys():
@@ -160,7 +170,8 @@ class Relaxed:
             self._check_times(alternative.rows[o], own, reads)
             # B4: host tensors that the operator does not read are parts of its largest own one.
             free = (t for t in reads if self.read_by.get(t) == {group} and t not in p.t)
-            more = {t for v in own for t in p.host_inputs[v] if reads.get(p.tensor_names[t], -1) < p.size[t]}
+            read = {t for v in own for t in p.host_inputs[v]} - {self.combined.get(group)}
+            more = {t for t in read if reads.get(p.tensor_names[t], -1) < p.size[t]}
             parts.setdefault(max(free, key=lambda t: (sizes[t], t), default=""), set()).update(more)
         for (name, some), d in (
             (each, d) for each in parts.items() for d in range(len(p.devices)) if (HOST, d) in p.routes
@@ -171,11 +182,28 @@ class Relaxed:
                 raise Refused(
                     f"parts of {name or 'nothing'!r} in an alternative of {group!r} cross a bus in more time than it"
                 )
+        if group in self.combined:
+            whole = self._loaded_before(group, alternative, runs) & host - {t for t, some in parts.items() if some}
+            routes = [route for (source, _), route in p.routes.items() if source == HOST]
+            least = {size: min(route.ns(size) for route in routes) for size in {*p.size, *sizes.values()}}
+            if least[p.size[self.combined[group]]] > sum(least[sizes[t]] for t in whole):
+                raise Refused(
+                    f"the combined tensor of {group!r} takes longer on the bus than what an alternative loads"
+                )
+
+    def _loaded_before(self, group: str, alternative: Alternative, runs: dict[int, str]) -> set[str]:
+        """Return inputs of this group alone which are loaded before the operators to which readers of its tensor belong."""
+        p, names = self.problem, set(alternative.rows)
+        for v in (v for v in runs if self.combined[group] in p.host_inputs[v]):
+            names &= alternative.leading_to(runs[v])
+        rows = [alternative.rows[o] for o in names]
+        read = {t for row in rows if not any(ns is not None for ns in row[2]) for t in row[0].get("inputs", [])}
+        return {t for t in read if self.read_by.get(t) == {group} and t not in p.t}
 
     def _check_times(self, row: Row, own: list[int], reads: dict[str, int]) -> None:
         """Check B1, and B4 for direct reads, for an operator of an alternative."""
         p, (operator, *modes) = self.problem, row
-        reading = [v for v in own if p.host_inputs[v]]
+        reading = [v for v in own if {*p.host_inputs[v]} - {*self.combined.values()}]
         directly = sum(count((operator.get("read_bytes") or {}).get(t, size)) for t, size in reads.items())
         for d, direct in (
             (d, direct) for d in range(len(p.devices)) for direct in (0, 1) if modes[direct][d] is not None

@@ -23,15 +23,16 @@ Side = tuple[Times, Times, int]
 """Heads (or tails) on any device, the same on a device that runs no seed, and the number of seeds."""
 
 
-def bound_of(problem: Problem, lemmas: list[dict[str, Any]], through: Callable[..., int] | None = None) -> int:
+def bound_of(problem: Problem, lemmas: list[dict[str, Any]], rules: Mapping[str, Callable[..., int]] = {}) -> int:
     """Return the bound in nanoseconds that lemmas prove; refuse a lemma that does not follow.
 
-    ``through`` proves lemmas of the rule ``alternatives``.
+    ``rules`` are further rules by name, called with what is known, the lemma's ends, and the lemma.
     """
     known = Derivation(problem)
     for number, lemma in enumerate(lemmas):
         first, last = (problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
-        prove = through if through and lemma["rule"] == "alternatives" else partial(known.proved, lemma["rule"])
+        more = rules.get(lemma["rule"])
+        prove = partial(more, known) if more else partial(known.proved, lemma["rule"])
         proved = prove(first, last, lemma)
         if not count(lemma["ns"]) < proved + 1:  # times are integers, so what is proved is rounded up
             raise Refused(f"lemma {number} ({lemma['rule']}) claims {lemma['ns']} ns; what it rests on proves {proved}")
@@ -211,7 +212,7 @@ class Derivation:
         loads = [0] * len(p.o)
         for t, o in reader.items():
             loads[o] += min(bus[d] * ns for d, ns in zip(self.on_bus, self.load[t], strict=True))
-        along, started, total = self.along([*lemma.get("steps", []), *lemma.get("regions", [])])
+        along, started, total = self.along(lemma.get("steps", []), lemma.get("regions", []))
         options = dict[int, list[tuple[int, int, int]]]()  # device, time and price
         for o in range(len(p.o)) if started or any(busy) else follows:
             own = [(d, ns, loads[o]) for d in self.devices if (ns := p.normal[o][d]) is not None]
@@ -233,19 +234,20 @@ class Derivation:
         multipliers([*of.values(), *busy, started], len(of) + len(busy) + 1)  # refuses those that are all 0
         return -(-total // (sum(of.values()) + sum(busy) + started))
 
-    def along(self, steps: list[dict[str, Any]]) -> tuple[Counter[int], int, int]:
+    def along(self, steps: list[dict[str, Any]], regions: Collection[Any] = ()) -> tuple[Counter[int], int, int]:
         """Return the weights of operators on edge steps, the weight that starts, and what delay steps prove by weight.
 
-        Refuse steps along which more weight leaves an operator than arrives (``docs/proofs/path_and_bus.md``).
+        Regions carry weight on; `bus` prices them. Refuse steps along which more weight leaves an operator than arrives
+        (``docs/proofs/path_and_bus.md``).
         """
         along, left, started, proved = Counter[int](), Counter[int | None](), 0, 0
-        for step in steps:
+        for i, step in enumerate([*steps, *regions]):
             weight, last = count(step["multiplier"]), self.problem.o[step["last"]]
             first = self.problem.o[step["first"]] if "first" in step else None
             left[last] += weight
             left[first] -= weight
             started += weight if first is None else 0
-            if "cost" in step:  # a region, priced as a whole
+            if i >= len(steps):  # a region, priced as a whole
                 continue
             if first is None or first in self.problem.before[last]:
                 along[last] += weight

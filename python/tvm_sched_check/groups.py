@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .alternative_bound import Alternative, Relaxed
-from .derivation import bound_of
+from .derivation import Derivation, bound_of
 from .document import Problem, Refused
 
 
@@ -17,7 +17,7 @@ class Groups:
         self.ends = dict[str, int]()
         self.known = dict[str, int]()
 
-    def least(self, first: int | None, last: int, lemma: dict[str, Any]) -> int:
+    def least(self, _: Derivation, first: int | None, last: int, lemma: dict[str, Any]) -> int:
         """Return the least nanoseconds from the end of ``first``, which makes the tensor, to the end of ``last``."""
         p, group, tensor = self.relaxed.problem, lemma["group"], lemma["tensor"]
         if first is None or p.maker.get(p.t[tensor]) != first or self.ends.setdefault(group, last) != last:

@@ -1,6 +1,7 @@
 """The independent checker: evidence of random problems is accepted, whatever is changed in it is not."""
 
 import json
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -64,7 +65,7 @@ def test_a_region_of_which_places_are_left_open_is_proved(folder):
 
 
 def test_each_argument_is_proved(folder):
-    """The random problems at hand have bounds by all four arguments, and lemmas of all rules but one."""
+    """The random problems at hand have bounds by all five arguments, and lemmas of all rules but one."""
     arguments, rules = set(), set()
     for seed in range(30):
         problem = random_problem(seed, operators=3 + seed % 20, devices=1 + seed % 5, memory="generous")
@@ -72,7 +73,7 @@ def test_each_argument_is_proved(folder):
         assert files.check(folder).all_proved
         arguments.add(files.evidence["argument"])
         rules |= {lemma["rule"] + lemma.get("by", "") for lemma in files.evidence["lemmas"]}
-    assert arguments == {"critical path", "bus", "device work", "path and bus"}
+    assert arguments == {"critical path", "bus", "device work", "path and bus", "assignment"}
     assert rules >= {"path", "bus", "placement", "workstart"}
 
 
@@ -220,6 +221,26 @@ def test_path_and_bus_by_hand(folder):
         files.evidence["lemmas"] = [lemma | wrong, {"rule": "path", "ns": 1}]
         with pytest.raises(Refused):
             files.check(folder)
+
+
+def test_a_step_with_a_cost_is_no_region(folder):
+    """A region is priced; a step that only has the field would join two branches for nothing, and prove 500 of 406."""
+    reads = {"source": (), "a": ("source",), "aa": ("a",), "b": ("source",), "bb": ("b",), "join": ("aa", "bb")}
+    operators = tuple(Operator(name, "", read, (name,)) for name, read in reads.items())
+    graph = OpGraph("branches", operators, tuple(Tensor(name, 6) for name in reads), ("join",))
+    problem = Problem(graph, fan(6).topology, Costs(np.full((6, 2), 100)))
+    assert solve(problem, method="anytime", options={"work": 0.1}).certificate.latency_ns == 406
+    files = files_of(problem, solve(problem, method="single"))
+    path = ["source", "a", "aa", "b", "bb", "join"]
+    steps = [{"first": first, "last": last, "multiplier": 1} for first, last in pairwise(path)]
+    steps.insert(0, {"last": "source", "multiplier": 1})
+    lemma = {"rule": "bus", "least": 0, "multipliers": {}, "operators": [], "steps": steps, "ns": 500}
+    for wrong in ({}, {"cost": 0}, {"cost": 100}):
+        files.evidence["lemmas"] = [lemma | {"steps": [*steps[:3], steps[3] | wrong, *steps[4:]]}]
+        with pytest.raises(Refused):
+            files.check(folder)
+    files.evidence["lemmas"] = [lemma | {"steps": [*steps[:3], {**steps[5], "first": "aa"}], "ns": 400}]
+    assert files.check(folder).proved_ns == 400
 
 
 def test_regions_with_prices_by_hand(folder):

@@ -15,7 +15,8 @@ LIMITS = {
     600: ("document", "replay", "derivation", "placement_bound"),
     110: ("verdict", "command", "__main__"),
     80: ("together",),
-    190: ("alternative_bound", "groups"),
+    100: ("assignment",),
+    215: ("alternative_bound", "groups"),
 }
 
 

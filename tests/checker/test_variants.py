@@ -200,7 +200,9 @@ def test_no_certificate_is_written_of_a_relaxed_problem_that_is_harder(folder, w
 
 
 @settings(max_examples=examples(40), deadline=None)
-@given(problem=problems(max_operators=8, max_devices=3, min_operators=1, memory=("generous",)), seed=SEEDS)
+@given(
+    problem=problems(8, 3, min_operators=1, memory=("generous",), styles=("bus", "shared", "mixed", "disk")), seed=SEEDS
+)
 def test_whatever_relaxed_problem_is_accepted_no_schedule_is_below_its_bound(problem, seed):
     """The evidence's own, with a few things changed at random."""
     random, problem = Random(seed), random_variants(problem, seed, groups=3)

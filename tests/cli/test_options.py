@@ -136,6 +136,7 @@ MEANINGS = {
     "--report": "HTML report",
     "--requests": "file of requests",
     "--resident": "parameters that are on the devices",
+    "--row-parts": "parts in which the whole model is computed",
     "--rows": "split by rows",
     "--running": "what runs already",
     "--runs": "replays with seeds of their own",

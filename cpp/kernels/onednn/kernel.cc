@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/onednn/finite_operations.h"
+#include "kernels/onednn/row_bands.h"
 #include "kernels/onednn/scratchpad.h"
 #include "threads/pool.h"
 
@@ -164,12 +165,14 @@ void Kernel::Execute(const std::vector<void*>& data) {
     if (bounds_result_) RaiseResult(BoundsOf(description_, InputBounds(data)).result);
     return;
   }
-  for (Slot& slot : slots_) slot.memory.set_data_handle(data[slot.operand]);
+  for (Slot& slot : slots_) {
+    slot.memory.set_data_handle(static_cast<std::byte*>(data[slot.operand]) + slot.offset);
+  }
   auto* scratch = static_cast<std::byte*>(Scratchpad(copied_size_ + scratchpad_size_));
   if (windows_) {
     auto* rows = reinterpret_cast<float*>(scratch);
     windows_->Copy(static_cast<const float*>(data[0]), rows, threads_);
-    arguments_.at(DNNL_ARG_SRC).set_data_handle(rows);
+    parts_.front().arguments.at(DNNL_ARG_SRC).set_data_handle(rows);
     scratch += Aligned(windows_->bytes());
   }
   for (Copy& copy : copies_) {
@@ -180,8 +183,20 @@ void Kernel::Execute(const std::vector<void*>& data) {
     copy.reorder.execute(Stream(), given, copy.memory);
     scratch += Aligned(copy.memory.get_desc().get_size());
   }
-  if (scratchpad_size_ > 0) scratchpad_.set_data_handle(scratch);
+  for (Part& part : parts_) {
+    if (part.scratchpad_size > 0) part.scratchpad.set_data_handle(scratch);
+    scratch += part.scratchpad_size;
+  }
   ExecutePrimitive(data);
+}
+
+void Kernel::Compute() {
+  const auto run = [](const Part& part) {
+    part.primitive.execute(Stream(), part.arguments);
+    Stream().wait();
+  };
+  if (parts_.size() == 1) return run(parts_.front());
+  threads::Loop(threads_, static_cast<int>(parts_.size()), [&](int part) { run(parts_[part]); });
 }
 
 void Kernel::ExecutePrimitive(const std::vector<void*>& data) {
@@ -190,8 +205,7 @@ void Kernel::ExecutePrimitive(const std::vector<void*>& data) {
   // large.
   const bool alone = threads_ == 1;
   if (needs_finite_ && alone) InvalidFlag::Clear();
-  primitive_.execute(Stream(), arguments_);
-  Stream().wait();
+  Compute();
   const bool raised = needs_finite_ && alone && InvalidFlag::Raised();
   const bool looks = needs_finite_ && !alone;
   if (!raised && !looks && !bounds_result_) return;
@@ -304,43 +318,57 @@ void Kernel::Build() {
   needs_finite_ = NeedsFinite(description_);
   if (MatrixVector::Computes(description_)) {
     row_.emplace(description_, threads_);
-    ComesAs(row_->weights(), 1);
+    ComesAs(row_->weights(), description_.operands[1], 1);
     return;
   }
   const Prepared prepared = onednn::Prepare(description_, Engine());
   CheckExact(description_, prepared.implementation);
   windows_ = prepared.windows;
   if (windows_) copied_size_ = Aligned(windows_->bytes());
-  if (description_.source_zero != 0) {
+  const std::vector<Description> bands = RowBands(description_, prepared.implementation, threads_);
+  if (bands.empty()) return AddPart(prepared, description_);
+  threads::Enter(1, [&] {
+    for (const Description& band : bands) AddPart(onednn::Prepare(band, Engine()), band);
+  });
+}
+
+void Kernel::AddPart(const Prepared& prepared, const Description& described) {
+  Part part;
+  if (described.source_zero != 0) {
     const dnnl::memory::desc one({1}, dnnl::memory::data_type::s32, dnnl::memory::format_tag::a);
-    arguments_.emplace(DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC,
-                       dnnl::memory(one, Engine(), &description_.source_zero));
+    part.arguments.emplace(DNNL_ARG_ATTR_ZERO_POINTS | DNNL_ARG_SRC,
+                           dnnl::memory(one, Engine(), &description_.source_zero));
   }
   for (const Prepared::Binding& binding : prepared.bindings) {
     if (windows_ && binding.operand == 0) {
-      arguments_.emplace(binding.execution_argument,
-                         dnnl::memory(binding.expected, Engine(), nullptr));
+      part.arguments.emplace(binding.execution_argument,
+                             dnnl::memory(binding.expected, Engine(), nullptr));
       continue;
     }
-    if (ComesAs(binding.expected, binding.operand)) {
-      slots_.push_back({binding.operand, dnnl::memory(binding.expected, Engine(), nullptr)});
-      arguments_.emplace(binding.execution_argument, slots_.back().memory);
+    const Operand& given = described.operands[binding.operand];
+    if (ComesAs(binding.expected, given, binding.operand)) {
+      const std::int64_t offset = given.offset - description_.operands[binding.operand].offset;
+      slots_.push_back({binding.operand, dnnl::memory(binding.expected, Engine(), nullptr),
+                        offset * BytesOf(given.type)});
+      part.arguments.emplace(binding.execution_argument, slots_.back().memory);
     } else {
-      arguments_.emplace(binding.execution_argument, copies_.back().memory);
+      part.arguments.emplace(binding.execution_argument, copies_.back().memory);
     }
   }
-  scratchpad_size_ = prepared.scratchpad.get_size();
-  if (scratchpad_size_ > 0) {
-    scratchpad_ = dnnl::memory(prepared.scratchpad, Engine(), nullptr);
-    arguments_.emplace(DNNL_ARG_SCRATCHPAD, scratchpad_);
+  if (prepared.scratchpad.get_size() > 0) {
+    part.scratchpad_size = Aligned(prepared.scratchpad.get_size());
+    part.scratchpad = dnnl::memory(prepared.scratchpad, Engine(), nullptr);
+    part.arguments.emplace(DNNL_ARG_SCRATCHPAD, part.scratchpad);
+    scratchpad_size_ += part.scratchpad_size;
   }
-  primitive_ = prepared.make();
+  part.primitive = prepared.make();
+  parts_.push_back(std::move(part));
 }
 
-bool Kernel::ComesAs(const dnnl::memory::desc& expected, int operand) {
-  const dnnl::memory::desc given = LayoutOf(description_.operands[operand]);
-  if (expected == given) return true;
-  const dnnl::reorder::primitive_desc reorder(Engine(), given, Engine(), expected);
+bool Kernel::ComesAs(const dnnl::memory::desc& expected, const Operand& given, int operand) {
+  const dnnl::memory::desc layout = LayoutOf(given);
+  if (expected == layout) return true;
+  const dnnl::reorder::primitive_desc reorder(Engine(), layout, Engine(), expected);
   copies_.push_back(
       {operand, dnnl::memory(expected, Engine(), nullptr), dnnl::reorder(reorder), {}});
   if (!description_.operands[operand].parameter) copied_size_ += Aligned(expected.get_size());

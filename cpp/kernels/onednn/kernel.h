@@ -91,9 +91,13 @@ class Kernel {
 
  private:
   void Build();
+  /// Add a primitive that computes the result, or a band of it as `described`.
+  void AddPart(const Prepared& prepared, const Description& described);
   /// Whether an argument comes as it is expected; else a call, or of a parameter
   /// `LayOutParameters`, copies it.
-  bool ComesAs(const dnnl::memory::desc& expected, int operand);
+  bool ComesAs(const dnnl::memory::desc& expected, const Operand& given, int operand);
+  /// Run the primitives.
+  void Compute();
   void Execute(const std::vector<void*>& data);
   [[noreturn]] void Fail(const dnnl::error& error) const;
   /// Lay out the parameters among the arguments as the primitive wants them, where they are new.
@@ -122,16 +126,21 @@ class Kernel {
   // Instead of a primitive, where there is one:
   std::unique_ptr<OwnKernel> own_;
   std::optional<MatrixVector> row_;
-  dnnl::primitive primitive_;
+  struct Part {
+    dnnl::primitive primitive;
+    std::unordered_map<int, dnnl::memory> arguments;
+    dnnl::memory scratchpad;
+    std::size_t scratchpad_size = 0;
+  };
+  std::vector<Part> parts_;  // one primitive, or one for each thread's band of the result
   std::mutex mutex_;
   std::optional<Windows> windows_;
-  std::size_t scratchpad_size_ = 0;
+  std::size_t scratchpad_size_ = 0;  // of all parts
   std::size_t copied_size_ = 0;  // of what a call copies: windows, and arguments in other layouts
-  dnnl::memory scratchpad_;
-  std::unordered_map<int, dnnl::memory> arguments_;
   struct Slot {
     int operand;
     dnnl::memory memory;
+    std::int64_t offset;  // bytes from the argument's address
   };
   std::vector<Slot> slots_;  // memories whose address a call sets
   struct Copy {

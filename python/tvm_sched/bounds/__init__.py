@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import weakref
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import InfeasibleError
 from ..problem import Problem, Scenario, as_scenario
+from .assignment import assignment_bound
 from .bus import bus_bound
 from .critical_path import critical_path_bound
 from .device_work import device_work_bound
@@ -88,8 +90,8 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     Returns
     -------
     Bound
-        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"`` or ``"path and bus"``; ``docs/proofs/index.md`` says
-        where each is proved.
+        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"``, ``"path and bus"`` or ``"assignment"``;
+        ``docs/proofs/index.md`` says where each is proved.
 
     Raises
     ------
@@ -127,7 +129,7 @@ def _single_device_bound(problem: Problem) -> Bound | None:
 
 
 def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
-    """Return the bounds critical path, device work and bus, and path and bus if it is stronger than path and bus alone.
+    """Return the bounds critical path, device work and bus, and path and bus and assignment where they may be stronger.
 
     Raises
     ------
@@ -154,8 +156,11 @@ def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
         Bound(whole_ns(device_work_bound(relaxation)), "device work"),
         Bound(whole_ns(bus_bound(relaxation).ns), "bus"),
     ]
-    weighed = path_and_bus_bound(relaxation)
-    return bounds if weighed is None else [*bounds, Bound(whole_ns(weighed.ns), "path and bus")]
+    if (weighed := path_and_bus_bound(relaxation)) is not None:
+        bounds.append(Bound(whole_ns(weighed.ns), "path and bus"))
+    if (assigned := assignment_bound(relaxation)) is not None:
+        bounds.append(Bound(whole_ns(assigned.ns), "assignment"))
+    return bounds
 
 
 def relaxation_of(problem: Problem | Scenario) -> Relaxation:
@@ -173,11 +178,12 @@ def relaxation_of(problem: Problem | Scenario) -> Relaxation:
         return Relaxation(cold)
     no_harder = relaxed(cold)
     through = group_delays(cold, no_harder, strongest)
-    return Relaxation(no_harder.problem, tuple(Delay(each.first, each.last, float(each.ns)) for each in through))
+    delays = tuple(Delay(each.first, each.last, float(each.ns)) for each in through)
+    return Relaxation(no_harder.problem, delays, of_schedules=False)
 
 
 def strongest(problem: Problem) -> int:
-    """Return the strongest bound in nanoseconds; 0 if no schedule exists.
+    """Return the strongest bound of a part of a run in nanoseconds; 0 if no schedule exists.
 
     Group delays use it for an alternative that may have no schedule: 0 claims nothing.
 
@@ -188,6 +194,7 @@ def strongest(problem: Problem) -> int:
     (3750, 3250)
     """
     try:
-        return max(bound.ns for bound in all_bounds(problem))
+        part = replace(relaxation_of(problem), of_schedules=False)
+        return max(bound.ns for bound in all_bounds(part)) if problem.graph.operators else 0
     except InfeasibleError:
         return 0

@@ -177,36 +177,41 @@ class _Dual:
         return None if flow is None else self._integers(*flow)
 
     def _integers(self, flow: Mapping[Step, float], devices: float, buses: float) -> Weights:
-        """Round to integer weights with no more outflow than inflow at each operator.
-
-        The solver's tolerance may give an operator that takes 1e-8 of the run no inflow. The missing weight then comes
-        from the start of the run.
-        """
-        index = self.relaxation.problem.graph.index
-        weights = {step: weight for step, weight in flow.items() if weight > 0}
-        arriving, going = ([0.0] * (len(index.inputs) + 1) for _ in range(2))  # the last is the start of the run, -1
-        for (first, last), weight in weights.items():
-            going[first] += weight
-            arriving[last] += weight
-        for o in index.order:
-            if (missing := going[o] - arriving[o]) > LOST * going[o]:
-                weights[-1, o] = weights.get((-1, o), 0.0) + missing
-                arriving[o] = going[o]
-                going[-1] += missing
-        leaving: dict[int, list[tuple[int, float]]] = {}
-        for (first, last), weight in weights.items():
-            leaving.setdefault(first, []).append((last, weight))
-        steps: dict[Step, int] = {}
-        arrived = [*[0] * len(index.inputs), int(SCALE * going[-1])]
-        for o in (-1, *index.order):
-            left = arrived[o]
-            for last, weight in leaving.get(o, ()):
-                goes = min(left, int(arrived[o] * (weight / max(arriving[o], going[o]))))
-                if goes > 0:
-                    steps[o, last] = goes
-                    arrived[last] += goes
-                    left -= goes
+        """Round to integer weights with no more outflow than inflow at each operator."""
+        steps = integer_steps(self.relaxation.problem.graph.index.order, flow)
         return Weights(steps, int(SCALE * devices), int(SCALE * buses))
+
+
+def integer_steps(order: Sequence[int], flow: Mapping[Step, float]) -> dict[Step, int]:
+    """Return weights of steps as integers, `SCALE` times as large, with no more outflow than inflow at each operator.
+
+    The solver's tolerance may give an operator that takes 1e-8 of the run no inflow. The missing weight then comes
+    from the start of the run.
+    """
+    weights = {step: weight for step, weight in flow.items() if weight > 0}
+    arriving, going = ([0.0] * (len(order) + 1) for _ in range(2))  # the last is the start of the run, -1
+    for (first, last), weight in weights.items():
+        going[first] += weight
+        arriving[last] += weight
+    for o in order:
+        if (missing := going[o] - arriving[o]) > LOST * going[o]:
+            weights[-1, o] = weights.get((-1, o), 0.0) + missing
+            arriving[o] = going[o]
+            going[-1] += missing
+    leaving: dict[int, list[tuple[int, float]]] = {}
+    for (first, last), weight in weights.items():
+        leaving.setdefault(first, []).append((last, weight))
+    steps: dict[Step, int] = {}
+    arrived = [*[0] * len(order), int(SCALE * going[-1])]
+    for o in (-1, *order):
+        left = arrived[o]
+        for last, weight in leaving.get(o, ()):
+            goes = min(left, int(arrived[o] * (weight / max(arriving[o], going[o]))))
+            if goes > 0:
+                steps[o, last] = goes
+                arrived[last] += goes
+                left -= goes
+    return steps
 
 
 @dataclass

@@ -32,6 +32,8 @@ class Relaxation:
     """Without variants, with operators."""
     extra: tuple[Delay, ...] = ()
     """Delays between any operators, such as those of groups; they come first in `delays`."""
+    of_schedules: bool = True
+    """Whether runs are schedules of the problem, with all transfers; not so for a relaxed problem, or a part of a run."""
 
     @cached_property
     def host(self) -> HostTraffic:

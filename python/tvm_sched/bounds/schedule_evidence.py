@@ -20,9 +20,10 @@ import numpy.typing as npt
 
 from ..errors import InfeasibleError, InputError
 from ..files import encode_document, write_atomically
-from ..problem import COLD, Problem, Request, Scenario, Workload, as_scenario
+from ..problem import COLD, HOST, Problem, Request, Scenario, Workload, as_scenario
 from ..progress import report_progress, report_to
 from . import MARGIN, Bound, lower_bound, strongest, whole_ns
+from .assignment import assignment_bound
 from .bus import bus_bound
 from .device_work import work_arguments
 from .dominated_regions import regions_between
@@ -45,7 +46,7 @@ class Evidence(NamedTuple):
     certified: Bound
     """The result of `lower_bound`."""
     argument: str
-    """The last lemma's argument: ``"critical path"``, ``"bus"``, ``"path and bus"`` or ``"device work"``."""
+    """The last lemma's argument: one of the names of `Bound`."""
     lemmas: list[dict[str, Any]]
     """See ``docs/formats/evidence.md``."""
     relaxed: Relaxed | None = None
@@ -72,7 +73,8 @@ class Evidence(NamedTuple):
             body["resident"] = self.resident
         if self.relaxed is not None:
             document = json.loads(self.relaxed.problem.to_json())
-            body["relaxed"] = {"graph": document["graph"], "costs": document["costs"], "runs": self.relaxed.runs}
+            claim = {"graph": document["graph"], "costs": document["costs"], "runs": self.relaxed.runs}
+            body["relaxed"] = claim | ({"combined": self.relaxed.combined} if self.relaxed.combined else {})
         return encode_document(body, FORMAT, VERSION)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -95,7 +97,11 @@ def evidence(of: Problem | Scenario) -> Evidence:
     InputError
         The costs say how long operators take together, and have more than shares of resources (`uncovered`).
     """
-    scenario = as_scenario(of)
+    return _evidence(as_scenario(of), whole=True)
+
+
+def _evidence(scenario: Scenario, *, whole: bool) -> Evidence:
+    """Return the evidence of a whole run, or of a part of one, for which fewer arguments hold."""
     problem, resident = scenario.problem, tuple(sorted(scenario.resident))
     if (more := uncovered(problem)) is not None:
         raise InputError(
@@ -103,7 +109,7 @@ def evidence(of: Problem | Scenario) -> Evidence:
             f"have {more}; lemmas know serial share and resources (costs.concurrency.serial_share and utilisation) alone"
         )
     report_progress("bound", 0, _PARTS)
-    certified = lower_bound(scenario)
+    certified = lower_bound(scenario) if whole else Bound(strongest(scenario.problem), "")
     digest, problem = problem.digest, without_resident(problem, scenario.resident)
     no_harder = None if problem.variants is None else relaxed(problem)
     basis = problem if no_harder is None else no_harder.problem
@@ -115,9 +121,13 @@ def evidence(of: Problem | Scenario) -> Evidence:
         through = [] if no_harder is None else group_delays(problem, no_harder, _proved if many else strongest)
     report_progress("arguments", 2, _PARTS)
     extra = tuple(Delay(each.first, each.last, float(each.ns)) for each in through)
-    recorder = _Recorder(_WithoutRegions(basis, extra) if many else Relaxation(basis, extra), through)
+    of_schedules = whole and no_harder is None
+    recorder = _Recorder((_WithoutRegions if many else Relaxation)(basis, extra, of_schedules), through)
     arguments = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
-    best = max(arguments, key=lambda whole: min(whole.ns, certified.ns))  # the first of those that attain it
+    best = max(arguments, key=lambda argument: min(argument.ns, certified.ns))  # the first of those that attain it
+    for stronger in recorder.assignment():
+        if best.ns < certified.ns and stronger.ns > best.ns:
+            best = stronger._replace(before=best, heads=best.heads + stronger.heads)
     report_progress("lemmas", 3, _PARTS)
     lemmas = recorder.lemmas_for(best)
     return Evidence(digest, certified, best.name, lemmas, no_harder, resident, recorder.through(best))
@@ -145,7 +155,7 @@ def uncovered(problem: Problem) -> str | None:
 def _proved(problem: Problem) -> int:
     """Return the bound in nanoseconds that lemmas prove; 0 if no schedule exists."""
     try:
-        return evidence(problem).proved_ns
+        return _evidence(as_scenario(problem), whole=False).proved_ns
     except InfeasibleError:
         return 0
 
@@ -164,14 +174,15 @@ class _WithoutRegions(Relaxation):
         return [max(super().busy, key=lambda work: float(work.min(axis=1).sum()))]
 
 
-@dataclass(frozen=True)
-class _RunArgument:
+class _RunArgument(NamedTuple):
     """An argument about the whole run: its bound, its lemma, and the operators whose heads and tails it counts."""
 
     name: str
     value: float
     lemma: dict[str, Any]
     heads: tuple[tuple[str, int], ...] = ()
+    before: _RunArgument | None = None
+    """A weaker argument that is stored as well, because other checkers know its rule."""
 
     @property
     def ns(self) -> int:
@@ -245,6 +256,41 @@ class _Recorder:
         delays = tuple(("delay", self._delay_of[step]) for step in weights.steps if step in self._delay_of)
         return [_RunArgument("path and bus", weighed.ns, lemma, rests + delays)]
 
+    def assignment(self) -> list[_RunArgument]:
+        """Return the argument `assignment`, if there is one."""
+        weighed = assignment_bound(self.relaxation)
+        if weighed is None:
+            return []
+        topology, names = self.relaxation.problem.topology, ["", *self._names(range(len(self.relaxation.shortest)))]
+        tensors = self.relaxation.problem.graph.tensors
+        buses = {
+            route.channels[0]: topology.storage.name if topology.storage and topology.shares_storage else device.bus
+            for d, device in enumerate(topology.devices)
+            if (route := topology.route(HOST, d)) is not None
+        }
+        lemma = {
+            "rule": "assignment",
+            "steps": [
+                {**({"first": names[first + 1]} if first >= 0 else {}), "last": names[last + 1], "multiplier": weight}
+                for (first, last), weight in weighed.steps.items()
+            ],
+            "devices": weighed.devices,
+            "buses": [
+                {"bus": buses[row.channel], "least": row.least, "multiplier": row.weight} for row in weighed.buses
+            ],
+            "copies": [
+                {
+                    "tensor": tensors[copy.tensor].name,
+                    "reader": names[copy.reader + 1],
+                    "prices": [copy.prices.get(place, 0) for place in weighed.place],
+                }
+                for copy in weighed.copies
+            ],
+        }
+        rests = tuple(("after", o) for o in range(len(self.relaxation.shortest)))
+        delays = tuple(("delay", self._delay_of[step]) for step in weighed.steps if step in self._delay_of)
+        return [_RunArgument("assignment", weighed.ns, lemma, rests + delays)]
+
     def device_work(self) -> list[_RunArgument]:
         """Return the arguments `device work`."""
         arguments = []
@@ -293,7 +339,8 @@ class _Recorder:
                 first, last = self._names(self.relaxation.delays[i][:2])
                 stands = {"first": first, "last": last, "ns": whole_ns(self.relaxation.delays[i].ns)}
                 lemmas.append({**(reason or {"rule": "path"}), **stands})
-        return [*lemmas, {**whole.lemma, "ns": whole.ns}]
+        weaker = [whole.before] if whole.before else []
+        return [*lemmas, *({**each.lemma, "ns": each.ns} for each in (*weaker, whole))]
 
     def through(self, whole: _RunArgument) -> list[str]:
         """Return the names of the operators on which an argument rests."""
@@ -301,6 +348,8 @@ class _Recorder:
             return list(whole.lemma["operators"])
         if whole.lemma["rule"] == "bus":
             return self._names(o for side, o in whole.heads if side == "after")
+        if whole.lemma["rule"] == "assignment":
+            return self._names(range(len(self.relaxation.shortest)))
         place = {o: i for i, o in enumerate(self.relaxation.problem.graph.index.order)}
         return self._names(sorted({o for _, o in self.walked}, key=place.__getitem__))
 
@@ -343,7 +392,7 @@ class _Recorder:
         alternatives = {}
         for alternative, problem in through.alternatives.items():
             if id(problem) not in self.of_alternatives:  # equal layers have one
-                self.of_alternatives[id(problem)] = evidence(problem).lemmas
+                self.of_alternatives[id(problem)] = _evidence(as_scenario(problem), whole=False).lemmas
             alternatives[alternative] = self.of_alternatives[id(problem)]
         return {"rule": "alternatives", "group": through.group, "tensor": through.tensor, "alternatives": alternatives}
 

@@ -5,7 +5,7 @@ Proof that its bounds hold: Theorem 1 of ``docs/proofs/variants.md``; the constr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import permutations
@@ -27,7 +27,11 @@ from .alternative_heads import (
     read_by_others,
     reduce_any_form,
 )
+from .one_bus import OneBus, largest_fitting
 from .resident_relaxation import without_inputs
+
+GAIN = 0.01
+"""By how much a combined tensor must exceed the bus time of parts, as a part of it, to replace them."""
 
 
 class Relaxed(NamedTuple):
@@ -37,6 +41,8 @@ class Relaxed(NamedTuple):
     runs: dict[str, dict[str, dict[str, str]]]
     """By group and alternative: for each relaxed operator that stands for the group, the operator to which it belongs.
     """
+    combined: dict[str, str]
+    """By group: the combined tensor, which stands for several host tensors of each alternative; not for all groups."""
 
 
 def relaxed(problem: Problem) -> Relaxed:
@@ -73,7 +79,10 @@ def relaxed(problem: Problem) -> Relaxed:
     costs = Costs(np.array(normal).reshape(shape), np.array(direct).reshape(shape), problem.costs.source)
     devices = tuple(msgspec.structs.replace(device, memory=1 << 60) for device in problem.topology.devices)
     runs = {group.name: parts[group.operators[0]].runs for group in problem.variants.groups}
-    return Relaxed(Problem.derive(graph, msgspec.structs.replace(problem.topology, devices=devices), costs), runs)
+    combined = {group.name: name for group in problem.variants.groups if (name := parts[group.operators[0]].combined)}
+    return Relaxed(
+        Problem.derive(graph, msgspec.structs.replace(problem.topology, devices=devices), costs), runs, combined
+    )
 
 
 @dataclass
@@ -90,6 +99,10 @@ class _Replacement:
     direct: list[Array]
     gone: Sequence[str] = ()
     runs: dict[str, dict[str, str]] = field(default_factory=dict)
+    divided: list[set[str]] = field(default_factory=list)
+    """By alternative, its host tensors of which heads read parts; empty if none do."""
+    combined: str = ""
+    """The name of the combined tensor, which the last operator reads."""
 
 
 class _RelaxationBuilder:
@@ -117,6 +130,7 @@ class _RelaxationBuilder:
                         readers.setdefault(name, set()).add(group.name)
         for name in problem.graph.outputs:
             readers.setdefault(name, set()).add("result")
+        self.hosts = {tensor.name for tensor in problem.graph.tensors if tensor.kind != "activation"}
         self.taken = problem.graph.index.operator_id.keys() | problem.graph.index.tensor_id.keys()
         self.alone = {name for name, who in readers.items() if len(who) == 1}
         self.left_to_groups = {name for name in partly & self.alone if readers[name] <= set(group_of.values())}
@@ -139,9 +153,64 @@ class _RelaxationBuilder:
             alternatives.append(self._reduced(alternative.operators, rows, alternative.tensors, needed))
         known = [alternative for alternative in alternatives if alternative is not None]
         joined = self._joined(group, known, needed) if len(known) == len(alternatives) else None
-        if joined:
-            return joined
-        return self._least(group, [base, *(alternative.operators for alternative in group.alternatives)], needed)
+        part = joined or self._least(group, [base, *(each.operators for each in group.alternatives)], needed)
+        if part.operators and self._one_bus is not None:
+            loads = [self._loaded_before(part.runs[group.graph_alternative], base, members, ())]
+            for alternative in group.alternatives:
+                rows, runs = self.rows[group.name, alternative.name], part.runs[alternative.name]
+                loads.append(self._loaded_before(runs, alternative.operators, rows, alternative.tensors))
+            self._combine(part, loads, self._one_bus)
+        return part
+
+    def _loaded_before(
+        self, runs: Mapping[str, str], operators: Sequence[Operator], rows: Sequence[int], own: Iterable[Tensor]
+    ) -> dict[str, int]:
+        """Return host tensors that are loaded for this group alone before the tail of an alternative starts; with sizes.
+
+        They are inputs of the tail, or of operators that lead to it, which cannot read them directly.
+        """
+        tail = next(k for k, operator in enumerate(operators) if operator.name == list(runs.values())[-1])
+        loading = [k for k in needed_by_tail(operators, tail) if (self.costs.direct_ns[rows[k]] == FORBIDDEN).all()]
+        names = {tensor.name for tensor in own}
+        sizes = {t.name: t.size for t in (*self.graph.tensors, *own) if t.kind != "activation"}
+        read = {name for k in loading for name in operators[k].inputs}
+        return {name: size for name, size in sizes.items() if name in read and (name in names or name in self.alone)}
+
+    def _combine(self, part: _Replacement, loads: Sequence[Mapping[str, int]], bus: OneBus) -> None:
+        """Let the tail read a tensor whose load takes no longer than the ``loads`` of any alternative together.
+
+        It stands for the tensors that heads do not divide, or for all, and then heads read no parts: whatever needs more
+        bus time.
+        """
+        undivided = [
+            [size for name, size in sizes.items() if name not in divided]
+            for sizes, divided in zip(loads, part.divided or [set()] * len(loads), strict=True)
+        ]
+        beside, alone = (
+            bus.loaded_in(min(sum(map(bus.load_ns, sizes)) for sizes in each))
+            for each in (undivided, [sizes.values() for sizes in loads])
+        )
+        parts = {tensor.name: bus.load_ns(tensor.size) for tensor in part.tensors if tensor.kind != "activation"}
+        with_parts = sum(parts.values()) + (bus.load_ns(beside) if beside >= 0 else 0)
+        size = beside
+        if alone >= 0 and bus.load_ns(alone) > (1 + GAIN) * with_parts:
+            size = alone
+            self._take_away(part, parts)
+        if size >= 0:
+            part.combined = self._new(f"{part.operators[-1].name}/loads")
+            part.tensors.append(Tensor(part.combined, size, "parameter"))
+            tail = part.operators[-1]
+            part.operators[-1] = msgspec.structs.replace(tail, inputs=(*tail.inputs, part.combined))
+
+    def _take_away(self, part: _Replacement, parts: Container[str]) -> None:
+        """Let no head read these tensors; a head that is left without host tensors runs in its faster mode."""
+        part.tensors = [tensor for tensor in part.tensors if tensor.name not in parts]
+        for k, operator in enumerate(part.operators):
+            kept = tuple(name for name in operator.inputs if name not in parts)
+            if kept != operator.inputs and self.hosts.isdisjoint(kept):
+                part.normal[k] = np.minimum(part.normal[k], part.direct[k])
+                part.direct[k] = np.full_like(part.direct[k], FORBIDDEN)
+            part.operators[k] = msgspec.structs.replace(operator, inputs=kept)
 
     def _least(self, group: Group, alternatives: Sequence[Sequence[Operator]], needed: Sequence[str]) -> _Replacement:
         """Return one operator of a nanosecond, if heads and tail are not possible.
@@ -220,7 +289,7 @@ class _RelaxationBuilder:
         any_form = any(alternative.any_form for alternative in alternatives)
         count = sum(not head.is_further for head in heads)
         name = group.operators[0]
-        part = _Replacement([], [], [], [])
+        part = _Replacement([], [], [], [], divided=[set() for _ in alternatives])
         fed: list[str] = []
         sizes = [self._fitting([(p.gives, s) for p, s in zip(head.places, head.shares, strict=True) if p.gives >= 0],
                                self._between) for head in heads]  # fmt: skip
@@ -228,6 +297,8 @@ class _RelaxationBuilder:
             row = head_of.places
             normal, direct = _head(row, head_of.shares)
             hosts, tensors = self._hosts(f"{name}/head{i}/host", head_of, direct, count)
+            for divided, place in zip(part.divided, row, strict=True):
+                divided.update([place.own_name] if tensors else [])
             if not hosts:
                 normal, direct = np.minimum(normal, direct), np.full_like(direct, FORBIDDEN)
             joined = not any_form and all(size >= 0 for size in sizes)
@@ -292,7 +363,7 @@ class _RelaxationBuilder:
         if all(each.own >= 0 for each in row):
             size = self._fitting([(each.own, s) for each, s in zip(row, head.owners, strict=True)], self._from_host)
             if size >= 0:
-                size = _largest(size, lambda s: self._readable(bytes_shared + s, direct))
+                size = largest_fitting(size, lambda s: self._readable(bytes_shared + s, direct))
             if size >= 0:
                 tensors.append(Tensor(self._new(name), size, "parameter"))
                 hosts.append(tensors[-1].name)
@@ -309,7 +380,7 @@ class _RelaxationBuilder:
         """
         if not wholes:
             return 0
-        return _largest(
+        return largest_fitting(
             min(size // count for size, count in wholes),
             lambda s: all(
                 count * r.nanoseconds(s) <= r.nanoseconds(size) for size, count in wholes if count > 1 for r in routes
@@ -328,6 +399,10 @@ class _RelaxationBuilder:
                 devices.setdefault(speed, []).append(d)
         return [(routes[speed], devices[speed]) for speed in routes]
 
+    @cached_property
+    def _one_bus(self) -> OneBus | None:
+        return OneBus.of(self.topology)
+
     @property
     def _from_host(self) -> list[Route]:
         return [route for route, _ in self._loads]
@@ -338,17 +413,6 @@ class _RelaxationBuilder:
         devices = range(len(self.topology.devices))
         routes = (route for a, b in permutations(devices, 2) if (route := self.topology.route(a, b)) is not None)
         return list({(route.bandwidth, route.latency): route for route in routes}.values())
-
-
-def _largest(most: int, fits: Callable[[int], bool]) -> int:
-    """Return the largest number from 0 to ``most`` that fits, by bisection; -1 if 0 does not fit."""
-    if not fits(0):
-        return -1
-    low, high = 0, max(most, 0)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle - 1)
-    return low
 
 
 def _head(row: Sequence[AlternativeOperator], share: Sequence[int]) -> tuple[Array, Array]:

@@ -57,7 +57,7 @@ ResidentRequests = Annotated[
     ),
 ]
 COMPILE_OPTIONS = "tvm_sched.relax.options:CompileOptions"
-OfferedVariants = Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("variants", "rows"))]
+OfferedVariants = Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("variants", "rows", "row_parts"))]
 _SOURCE = "tvm_sched.problem_sources:SourceOptions"
 _OWN = {"shape": Shapes, "constant": Constants, "costs": OptionalCosts}
 ModelOptions = Annotated[Any, FromApi(_SOURCE, ("shape", "constant", "phase", "costs"), _OWN, makes=True)]

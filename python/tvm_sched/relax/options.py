@@ -25,7 +25,8 @@ _ALLOWED: Mapping[str, tuple[str | None, ...]] = {
     "precision": ("float32", "bfloat16", "tf32"),
 }
 _OF_LATENCY = (
-    "scheduler", "measure", "streams", "launch_order", "variants", "rows", "graph", "resident", "instances", "states",
+    "scheduler", "measure", "streams", "launch_order", "variants", "rows", "row_parts", "graph", "resident", "instances",
+    "states",
 )  # fmt: skip
 _OF_THROUGHPUT = ("stages", "partitioner", "devices", "latency_ceiling", "throughput_floor")
 
@@ -69,6 +70,10 @@ class CompileOptions:
     rows : bool, optional
         Whether the scheduler may split kernels by rows (batch entries, tokens or image rows). Every part then needs all the
         weights, so this pays only if the weights are already on the devices. Default: true if ``resident`` is given.
+    row_parts : int
+        Number of parts of the batch, or of the tokens of a single sequence, in which the whole model is computed. A part
+        goes from kernel to kernel without waiting for the other parts, so devices compute different parts at once. This
+        pays for large batches: every device that computes a part needs all the weights of its kernels.
     parameters : {"auto", "embed", "external"}
         Where parameters' values go: into the artifact, or into a file beside it. ``"auto"`` embeds up to `EMBED_LIMIT`
         bytes.
@@ -127,6 +132,7 @@ class CompileOptions:
     launch_order: str | None = None
     variants: bool = True
     rows: bool | None = None
+    row_parts: int = 1
     parameters: str = "auto"
     processor: str = "native"
     precision: str = "float32"
@@ -181,6 +187,8 @@ class CompileOptions:
             raise InputError(f"devices is {self.devices!r}; a list of names of devices is allowed: [{self.devices!r}]")
         if self.rows and not self.variants:
             raise InputError("rows is True and variants is False; rows are variants: leave one of the two away")
+        if not _is_whole(self.row_parts) or self.row_parts < 1:
+            raise InputError(f"row_parts is {self.row_parts!r}; a number from 1 is allowed")
         if self.graph and self.backend != "cuda":
             raise InputError("graph is for GPUs: give backend='cuda', too")
 

@@ -44,12 +44,13 @@ from .toolchain.compile_target import CompileTarget
 from .toolchain.failures import explained
 from .toolchain.nvcc import has_nvcc
 from .variants.offer_variants import OfferVariants, pieces_for
+from .variants.split_rows import SplitRows
 
 __all__ = [
     "AllocateStreams", "DescribeLaunches", "EmitExecutor", "EmitPipeline", "EstimateLatencies", "LowerToKernels",
     "MeasureSchedules", "OfferVariants", "OrderLaunches", "PartitionPipeline", "Place", "PrepareKernels",
-    "SetCompileTarget", "SplitByDominators", "SplitTail", "build_functions", "compile_target", "decision_passes",
-    "emit_passes", "pass_list", "pipeline", "problem_passes",
+    "SetCompileTarget", "SplitByDominators", "SplitRows", "SplitTail", "build_functions", "compile_target",
+    "decision_passes", "emit_passes", "pass_list", "pipeline", "problem_passes",
 ]  # fmt: skip
 
 
@@ -187,6 +188,7 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
             libraries=() if emulates_gpus(options) else None,
             archs=sorted({device.arch for device in options.topology.devices if device.arch}),
             after_fusion=variants if offers_variants(options) else (),
+            before_fusion=[SplitRows(options.row_parts)],
         ),
         *([DescribeLaunches(archs)] if archs else []),
         PrepareKernels(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..bounds import Bound, all_bounds, lower_bound
@@ -59,7 +59,8 @@ def _proof(problem: Problem, bound: Bound) -> list[str]:
     of = f", for {format_ns(proof.proved_ns)} of it" if proof.proved_ns < bound.ns else ""
     if proof.relaxed:
         of += ", for operators that stand for all alternatives of a group (OPERATOR/head0 and others)"
-    *lemmas, last = proof.lemmas
+    *before, last = proof.lemmas
+    lemmas = [lemma for lemma in before if "last" in lemma]
     longest = sorted(lemmas, key=lambda lemma: -lemma["ns"])
     sentences = [f"Why{of}:", *(f"  {_lemma(lemma)}" for lemma in longest[:MOST_SHOWN])]
     if len(lemmas) > MOST_SHOWN:
@@ -102,14 +103,27 @@ def _whole(problem: Problem, proof: Evidence, last: dict[str, Any]) -> Iterator[
         for o in readers:
             for t, size in zip(index.host_inputs[o], index.host_bytes[o], strict=True):
                 read[t] = max(size if direct[o] else index.size[t], read.get(t, 0))
-        buses = ", ".join(last["multipliers"])
+        crossed = ", ".join(last["multipliers"])
         if "steps" in last:
-            yield from _weighed(last)
+            yield (
+                "An operator whose parameters are loaded keeps the buses busy, one that reads them directly takes longer. "
+                + _weighed(last["steps"], last.get("devices", []), last["multipliers"], last["ns"])
+            )
+            yield from _heaviest([*last["steps"], *last.get("regions", [])])
             return
         yield (
-            f"{len(read)} inputs and parameters, {format_bytes(sum(read.values()))}, have to cross {buses} "
+            f"{len(read)} inputs and parameters, {format_bytes(sum(read.values()))}, have to cross {crossed} "
             f"to {len(readers)} operators, and after each of them at least {format_ns(last['least'])} of work follow: {ns}."
         )
+    elif last["rule"] == "assignment":
+        buses: dict[str, int] = {}
+        for row in last["buses"]:
+            buses[row["bus"]] = buses.get(row["bus"], 0) + row["multiplier"]
+        yield (
+            "On each device an operator takes its time there, its parameters cross that device's bus, and what operators "
+            f"elsewhere make is copied to it. {_weighed(last['steps'], last['devices'], buses, last['ns'])}"
+        )
+        yield from _heaviest(last["steps"])
     else:
         yield (
             f"{len(last['operators'])} operators fill the {len(last['multipliers'])} devices between what must be done "
@@ -117,20 +131,21 @@ def _whole(problem: Problem, proof: Evidence, last: dict[str, Any]) -> Iterator[
         )
 
 
-def _weighed(last: dict[str, Any]) -> Iterator[str]:
-    """Yield sentences on a bound from paths and buses together."""
-    crossing, working = sum(last["multipliers"].values()), sum(last.get("devices", [0]))
-    along = sum(step["multiplier"] for step in last["steps"] if "first" not in step)
+def _weighed(steps: Sequence[dict[str, Any]], devices: Sequence[int], buses: Mapping[str, int], ns: int) -> str:
+    """Return a sentence on a bound from paths, devices and buses together."""
+    crossing, working = sum(buses.values()), sum(devices)
+    along = sum(step["multiplier"] for step in steps if "first" not in step)
     total = crossing + working + along
-    parts = [(along, "on the paths"), (working, "on the devices"), (crossing, f"on {', '.join(last['multipliers'])}")]
-    shares = " and ".join(f"{format_percent(part / total)} of its time {where}" for part, where in parts if part)
-    path = heaviest_path([*last["steps"], *last.get("regions", [])])
-    shown = " -> ".join(path if len(path) <= 9 else [*path[:4], f"({len(path) - 8} more)", *path[-4:]])
-    yield (
-        "An operator whose parameters are loaded keeps the buses busy, one that reads them directly takes longer. Counted "
-        f"with {shares}, whichever is less, all operators take {format_ns(last['ns'])}."
+    parts = [(along, "on the paths"), (working, "on the devices"), (crossing, f"on {', '.join(buses)}")]
+    shares = " and ".join(
+        f"{format_percent(part / total)} of its time {where}" for part, where in parts if part >= total / 2000
     )
-    if path:
+    return f"Counted with {shares}, whichever is less, all operators take {format_ns(ns)}."
+
+
+def _heaviest(steps: Sequence[dict[str, Any]]) -> Iterator[str]:
+    if path := heaviest_path(steps):
+        shown = " -> ".join(path if len(path) <= 9 else [*path[:4], f"({len(path) - 8} more)", *path[-4:]])
         yield f"The path that counts most: {shown}."
 
 

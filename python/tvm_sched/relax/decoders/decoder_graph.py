@@ -17,6 +17,7 @@ from ..lower.lower_to_kernels import LowerToKernels
 from ..problem.demands import with_demands
 from ..problem.operator_graph import extract_variants
 from ..variants.offer_variants import OfferVariants
+from ..variants.split_rows import SplitRows
 from .decoder_layers import Decoder
 
 PHASES = ("full", "prefill", "decode")
@@ -75,17 +76,22 @@ def decoder_variants(
     dtype: str = "float32",
     pieces: Sequence[int] = (),
     rows: bool = False,
+    row_parts: int = 1,
     gpus: Topology | None = None,
 ) -> tuple[OpGraph, tuple[Group, ...]]:
     """Make the graph as `decoder_graph`, and the groups of its operators that have alternatives.
 
     ``pieces`` holds the numbers of pieces of products. ``rows`` offers splits by rows also if only warm runs can gain
-    (`tvm_sched.relax.variants.row_regions`). With ``gpus``, operators have demands on the GPUs of that topology
+    (`tvm_sched.relax.variants.row_regions`). ``row_parts`` splits the whole model
+    (`tvm_sched.relax.variants.split_rows`). With ``gpus``, operators have demands on the GPUs of that topology
     (`tvm_sched.relax.problem.demands`), which takes a tenth of a second for each kernel.
     """
     archs = [device.arch for device in gpus.devices if device.kind == "cuda"] if gpus else ()
     variants = OfferVariants(pieces, unbound=True, rows=rows)
-    passes = [LowerToKernels(libraries=(), after_fusion=[variants]), PrepareKernels(schedule=False)]
+    passes = [
+        LowerToKernels(libraries=(), after_fusion=[variants], before_fusion=[SplitRows(row_parts)]),
+        PrepareKernels(schedule=False),
+    ]
     if archs:
         passes.insert(1, DescribeLaunches(archs))
     mod = tvm.transform.Sequential(passes)(decoder_module(config, batch, tokens, phase=phase, dtype=dtype))

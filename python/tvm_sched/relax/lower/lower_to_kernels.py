@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...progress import report_progress
 from ..ir.attributes import DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
-from . import comparisons, extremum_positions, half_precision, max_pools
+from . import comparisons, extremum_positions, half_precision, max_pools, scatters
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .half_convolutions import prepare_half_convolutions
@@ -59,6 +59,8 @@ class LowerToKernels:
     after_fusion : sequence of passes
         Passes such as `tvm_sched.relax.passes.OfferVariants`, run after operators are fused and before fused functions
         become kernels.
+    before_fusion : sequence of passes
+        Passes such as `tvm_sched.relax.passes.SplitRows`, run when each call of ``main`` is one of a PrimFunc.
 
     Raises
     ------
@@ -82,12 +84,14 @@ class LowerToKernels:
         device_kind: str = "cpu",
         archs: Sequence[str] = (),
         after_fusion: Sequence[tvm.transform.Pass] = (),
+        before_fusion: Sequence[tvm.transform.Pass] = (),
     ) -> None:
         self.fold = fold
         self.libraries = libraries
         self.device_kind = device_kind
         self.archs = tuple(archs)
         self.after_fusion = list(after_fusion)
+        self.before_fusion = list(before_fusion)
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
@@ -146,13 +150,14 @@ class LowerToKernels:
                             **comparisons.legalizations(),
                             **extremum_positions.legalizations(),
                             **max_pools.legalizations(),
+                            **scatters.legalizations(),
                         }
                     ),
                 ]
             )(widen_scans(mod))
         fuse = [transform.AnnotateTIROpPattern(), transform.FoldConstant(), transform.FuseOps()]
         last = [transform.FuseTIR(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()]
-        return tvm.transform.Sequential([*fuse, *self.after_fusion, *last])(legal)
+        return tvm.transform.Sequential([*self.before_fusion, *fuse, *self.after_fusion, *last])(legal)
 
 
 def _operators_for(device_kind: str) -> tvm.target.Target:

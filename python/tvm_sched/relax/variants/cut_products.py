@@ -143,6 +143,11 @@ def part_of(whole: relax.TensorType, axis: int, begin: int, end: int) -> tvm.tir
     return _kernel([whole], lambda builder, a: relax.op.strided_slice(a, [axis], [begin], [end]))
 
 
+def shares_of(whole: relax.TensorType, axis: int, parts: int) -> tvm.tirx.PrimFunc:
+    """Make the kernel that splits a tensor into equal shares along an axis."""
+    return _kernel([whole], lambda builder, a: relax.op.split(a, parts, axis))
+
+
 def addition(parts: Sequence[relax.TensorType]) -> tvm.tirx.PrimFunc:
     """Make the kernel that adds tensors of one type, in order."""
     shape = list(parts[0].shape.values)

@@ -122,7 +122,7 @@ class _Shrunk:
         shape = [int(extent) for extent in tensor.shape]
         shape[interval.axis] = interval.end - interval.begin
         sizes = [tirx.IntImm(str(old.ty.dtype), new) for old, new in zip(tensor.shape, shape, strict=True)]
-        return tirx.decl_buffer(sizes, str(tensor.dtype), tensor.name)
+        return tirx.decl_buffer(sizes, str(tensor.dtype), tensor.name, layout=tensor.ty.layout)
 
     def _nest(self, nest: Any) -> Any:
         if isinstance(nest, tirx.For):

@@ -7,7 +7,7 @@ of a problem, and keeps the kernels of the chosen alternatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
@@ -21,13 +21,14 @@ from tvm_frontends.imported_model import number_of_inputs
 
 from ...problem import Topology
 from ..ir.tensor_types import dtype_of, known_shape
-from ..lower.kernel_libraries.rewrite import Rewriter
 from .cut_products import Channels, Product, addition, as_channels, as_product, concatenation, part_of
 from .find_tensor_parallel import TensorParallelRegion, find_regions
 from .kernel_parts import Interval
+from .new_kernels import KernelRewriter
 from .read_alternatives import CALL
 from .read_fused_functions import HEAVY, Core, core_of, fuse, heavy_binding, kernel_calls, needs, pattern, with_type
 from .row_regions import PartCall, RowRegion, RowSearch, part_type
+from .split_rows import is_part
 
 WHOLE, FUSED, APART, TENSOR, TREE = "whole", "fused", "apart", "tensor", "tensor-tree"
 
@@ -54,6 +55,8 @@ class OfferVariants:
 
     *Batch, rows.* Each part computes some rows of the batch, the tokens or an image, and needs all weights. A last kernel
     concatenates the parts (`tvm_sched.relax.variants.row_regions`).
+
+    After `tvm_sched.relax.passes.SplitRows` only calls that it left whole get alternatives.
 
     The pass takes a module as ``FuseOps`` leaves it: ``main`` calls PrimFuncs and functions of the attribute ``Primitive``.
 
@@ -107,7 +110,7 @@ class _Pieces:
     counts: tuple[int, ...]
 
 
-class _Offers(Rewriter):
+class _Offers(KernelRewriter):
     """Rewrites ``main``: joins calls with their alternatives."""
 
     def __init__(self, mod: tvm.IRModule, pieces: Sequence[int], unbound: bool, warm: bool) -> None:
@@ -117,9 +120,9 @@ class _Offers(Rewriter):
         self.products: dict[relax.Var, _Pieces] = {}
         self.regions: dict[relax.Var, TensorParallelRegion] = {}
         self.rows: dict[relax.Var, RowRegion] = {}
+        self.parts: set[relax.Var] = set()  # calls of a model that is in parts already
         self._pieces, self._unbound = pieces, unbound
         self._parameters = frozenset(self.function.params[number_of_inputs(self.function) :])
-        self._functions: dict[Any, Any] = {}
         self._cut_of: dict[Any, Product | Channels | None] = {}
         body = self.function.body
         if not isinstance(body, relax.SeqExpr):
@@ -128,12 +131,14 @@ class _Offers(Rewriter):
         heavy = 0
         for position, binding in enumerate(each for block in body.blocks for each in block.bindings):
             used = relax.analysis.free_vars(binding.value)
+            divided = is_part(self.mod, binding.value)
             needed = _union(before.get(variable, 0) for variable in used)
-            if (split := self._split(binding.value, before, heavy)) is not None:
+            if not divided and (split := self._split(binding.value, before, heavy)) is not None:
                 self.splits[binding.var] = split
-            if pieces and (product := self._pieces_of(binding)) is not None:
+            if pieces and not divided and (product := self._pieces_of(binding)) is not None:
                 self.products[binding.var] = product
             before[binding.var] = needed | 1 << position
+            self.parts |= {binding.var} if divided else set()
             heavy |= self._is_heavy(binding.value) << position
         roots = {variable: each.core for variable, each in self.products.items()}
         self.regions = find_regions(self.mod, roots, pieces, self._is_weights)
@@ -148,10 +153,11 @@ class _Offers(Rewriter):
                 self.groups[variable] = self.regions[variable].variables
             elif variable in self.products and variable not in inner:
                 self.groups[variable] = (variable,)
-        for last, members in self.groups.items():
+        for last, members in self.groups.items() if not self.parts else ():
             if (region := search.within(members)) is not None:
                 self.rows[last] = region
-        others = search.others({each for members in self.groups.values() for each in members})
+        claimed = {each for members in self.groups.values() for each in members}
+        others = search.others(claimed) if not self.parts else {}
         self.rows |= others
         self.groups |= {last: region.variables for last, region in others.items()}
         grouped = {each for members in self.groups.values() for each in members}
@@ -262,7 +268,7 @@ class _Offers(Rewriter):
         results, types = [], []
         for begin, end in cut.pieces(count):
             width = end - begin
-            kernel = self._kernel(name, partial(cut.kernel, width), (core.kernel, width))
+            kernel = self.add_kernel(name, partial(cut.kernel, width), (core.kernel, width))
             shape[cut.result_axis] = width
             types.append(relax.TensorType(list(shape), dtype_of(core.joint)))
             part = self.emit(relax.op.strided_slice(weights, [cut.axis], [begin], [end]))
@@ -271,7 +277,7 @@ class _Offers(Rewriter):
 
     def _concatenation(self, types: Sequence[relax.TensorType], axis: int) -> tvm.ir.GlobalVar:
         """Return the kernel that concatenates tensors along an axis."""
-        return self._kernel("concatenate", lambda: concatenation(types, axis), ("concatenate", str(types), axis))
+        return self.add_kernel("concatenate", lambda: concatenation(types, axis), ("concatenate", str(types), axis))
 
     def _tensor_parallel(
         self, region: TensorParallelRegion, count: int, value: relax.Call, in_pairs: bool = False
@@ -285,7 +291,7 @@ class _Offers(Rewriter):
             for member in cutting.members:
                 ty = member.part_type(part, cutting.units)
                 key = member.kernel, member.axis, member.units, len(part)
-                kernel = self._kernel(str(member.kernel.name_hint), partial(member.cut.of, len(part)), key)
+                kernel = self.add_kernel(str(member.kernel.name_hint), partial(member.cut.of, len(part)), key)
                 intervals = member.intervals_of(part)
                 env[member.variable] = self._part_call(kernel, member.arguments, intervals, ty, env, cut)
             results.append(env[core.joint])
@@ -299,7 +305,7 @@ class _Offers(Rewriter):
 
     def _addition(self, ty: relax.TensorType, count: int) -> tvm.ir.GlobalVar:
         """Return the kernel that adds tensors of one type."""
-        return self._kernel("add", lambda: addition([ty] * count), ("add", str(ty), count))
+        return self.add_kernel("add", lambda: addition([ty] * count), ("add", str(ty), count))
 
     def _by_rows(self, members: Sequence[relax.Var], parts: Sequence[Sequence[PartCall]]) -> Any:
         """Emit the calls that are cut for each part of the rows, the others as in the graph, and the concatenation."""
@@ -314,7 +320,7 @@ class _Offers(Rewriter):
             env: dict[relax.Var, Any] = {}
             for call in part:
                 key = call.called.variable, call.rows, call.available
-                kernel = self._kernel(
+                kernel = self.add_kernel(
                     str(call.called.variable.name_hint), partial(call.window.kernel, call.available), key
                 )
                 env[call.variable] = self._part_call(kernel, call.called.arguments, call.available, call.type, env, cut)
@@ -350,7 +356,7 @@ class _Offers(Rewriter):
             return whole
         if self._is_weights(argument):
             return self.emit(relax.op.strided_slice(whole, [part.axis], [part.begin], [part.end]))
-        kernel = self._kernel("strided_slice", lambda: part_of(argument.ty, *part), (str(argument.ty), part))
+        kernel = self.add_kernel("strided_slice", lambda: part_of(argument.ty, *part), (str(argument.ty), part))
         return self.emit(relax.call_tir(kernel, [whole], part_type(argument.ty, part)))
 
     def _arguments(self, call: relax.Call) -> dict[Any, Any]:
@@ -366,26 +372,6 @@ class _Offers(Rewriter):
         arguments = self._arguments(value) | dict(zip(inner, parts, strict=True))
         return self._call([joined, *core.epilogue], core.epilogue[-1].var, arguments)
 
-    def _kernel(self, name: str, make: Callable[[], tvm.tirx.PrimFunc], key: Any) -> tvm.ir.GlobalVar:
-        """Return the kernel of a key; equal kernels are one function of the module."""
-        if key not in self._functions:
-            function = make()
-            same = str(name), tvm_ffi.structural_hash(function, map_free_vars=True)
-            if same not in self._functions:
-                self._functions[same] = self._add(name, function)
-            self._functions[key] = self._functions[same]
-        return self._functions[key]
-
-    def _add(self, name: str, function: Any) -> tvm.ir.GlobalVar:
-        used_names, unique, count = {v.name_hint for v in self.mod.get_global_vars()}, name, 0
-        while unique in used_names:
-            count += 1
-            unique = f"{name}{count}"
-        variable = tvm.ir.GlobalVar(unique)
-        relax.expr._update_type(variable, function.ty)
-        self.mod.update_func(variable, function)
-        return variable
-
     def _call(self, bindings: Sequence[relax.VarBinding], result: relax.Var, values: dict[Any, Any]) -> Any:
         """Emit bindings of a fused function: the call of their kernel, or of a new function that fuses several."""
         if len(bindings) == 1:
@@ -397,10 +383,10 @@ class _Offers(Rewriter):
         params = [v for v in used if v in values]
         function = fuse(bindings, result, params)
         key = tvm_ffi.structural_hash(function, map_free_vars=True)
-        if key not in self._functions:
+        if key not in self.functions:
             kernels = [str(b.value.args[0].name_hint) for b in bindings]
-            self._functions[key] = self._add("_".join(["fused", *kernels]), function)
-        return self.emit(relax.Call(self._functions[key], [values[v] for v in params]))
+            self.functions[key] = self.add_function("_".join(["fused", *kernels]), function)
+        return self.emit(relax.Call(self.functions[key], [values[v] for v in params]))
 
 
 def _cut(function: relax.Function, needs: dict[Any, set[Any]], late: set[Any], heavy: Any) -> _Split | None:

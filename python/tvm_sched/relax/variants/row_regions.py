@@ -159,7 +159,7 @@ class RowSearch:
     def _all_windows(self, called: Called | None, rows: Sequence[Interval | None]) -> list[Window]:
         """Return the windows of a call for all parts; none if it cannot be cut to one of them."""
         windows: list[Window] = []
-        if called is None or not _is_ordinary(called):
+        if called is None or not is_ordinary(called):
             return windows
         for part in rows:
             key = called.variable, part
@@ -226,7 +226,7 @@ def part_type(whole: relax.TensorType, part: Interval | None) -> relax.TensorTyp
     return relax.TensorType(shape, dtype_of(whole))
 
 
-def _is_ordinary(called: Called) -> bool:
+def is_ordinary(called: Called) -> bool:
     """Whether a kernel's parameters are tensors of known sizes: one for each argument, and the result."""
     params = called.kernel.params
     sizes = [n for tensor in params for n in getattr(tensor, "shape", [None])]

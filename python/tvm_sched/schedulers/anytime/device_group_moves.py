@@ -61,9 +61,9 @@ class BlockSearch:
 
     def step(self) -> bool:
         """Try one change; return whether its schedule is the best so far."""
-        rule = Rule(self._choices, self._changed(list(self._now.rule.choice)))
+        rule = Rule(self._choices, self._changed(list(self._now.rule.choice)), self._now.rule.home)
         late, self._tries = self._tries % HISTORY, self._tries + 1
-        listed = self._searches.construct(rule.choices, rule.choice, self._scale)
+        listed = self._searches.construct(rule.choices, rule.choice, self._scale, rule.home)
         better = False
         if listed is not None:
             sequence, latency = listed

@@ -7,7 +7,7 @@ the model that run on distant devices. A part is a range of operators by the byt
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,6 +15,7 @@ from ...problem import HOST, Scenario
 from ..common.events import Array
 from ..common.greedy import priorities
 from ..common.search import PlacementChoice, Searches
+from .row_parts import parameter_homes, part_numbers
 
 ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of rounds in which the model's parts alternate between the groups of devices."""
@@ -37,10 +38,15 @@ FEW_PLACES = MOST_PLACES // 20
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule of a list schedule: for each operator a position in ``choices``, the devices that it may use."""
+    """Rule of a list schedule.
+
+    For each operator a position in ``choices``, the devices that it may use; for each parameter the device that loads it
+    for its neighbours (-1: any), or nothing.
+    """
 
     choices: list[PlacementChoice]
     choice: list[int]
+    home: Sequence[int] = ()
 
 
 def device_groups(scenario: Scenario) -> list[list[int]]:
@@ -67,6 +73,9 @@ def rules(scenario: Scenario) -> Iterator[Rule]:
     sets = [everywhere, *together] if len(together) > 1 else [everywhere]
     sets += [[d for d in devices if d in fast] for devices in sets]
     distinct = [list(s) for s in dict.fromkeys(tuple(s) for s in sets) if s]
+    numbers = part_numbers(scenario)
+    if numbers is not None:
+        yield from _by_rows(scenario, numbers, together)
     for direct in (False, True):
         for devices in distinct:
             yield Rule([PlacementChoice(devices, direct)], [0] * count)
@@ -90,17 +99,61 @@ def _parts(scenario: Scenario, together: list[list[int]]) -> Iterator[Rule]:
     """Yield rules that run parts of the model on alternating groups of devices."""
     position = _parameter_positions(scenario)
     most = max(len(group) for group in together)
-    if len(together) == 2:
-        first, second = sorted(range(2), key=lambda g: len(together[g]))
-        patterns = [[(share, first), (1 - share, second)] for share in SHARES]
-    else:
-        patterns = [[(1 / n, g) for g in range(n)] for n in range(2, len(together) + 1)]
-        patterns.append([(len(group) / sum(map(len, together)), g) for g, group in enumerate(together)])
     choices = [PlacementChoice(group, direct=most == 1) for group in together]
-    for pattern in patterns:
+    for pattern in _patterns(together):
         for rounds in ROUNDS:
             for order in (pattern, pattern[::-1]):
                 yield Rule(choices, _assign_groups(position, rounds, order))
+
+
+def _patterns(together: list[list[int]]) -> list[list[tuple[float, int]]]:
+    """Return shares of a round and the groups that get them."""
+    if len(together) == 2:
+        first, second = sorted(range(2), key=lambda g: len(together[g]))
+        return [[(share, first), (1 - share, second)] for share in SHARES]
+    patterns = [[(1 / n, g) for g in range(n)] for n in range(2, len(together) + 1)]
+    return [*patterns, [(len(group) / sum(map(len, together)), g) for g, group in enumerate(together)]]
+
+
+def _by_rows(scenario: Scenario, numbers: Sequence[int | None], together: list[list[int]]) -> Iterator[Rule]:
+    """Yield rules for a model in parts by rows: each device of a group computes some parts of the group's layers.
+
+    Parameters are loaded once for a group. Only lookups, which read a few rows of a table, read the host directly.
+    """
+    everywhere = range(len(scenario.topology.devices))
+    choices = [PlacementChoice([d], direct) for d in everywhere for direct in (False, True)]
+    others = 2 * len(everywhere)  # from there on: any device of a group
+    choices += [PlacementChoice(group, direct=False) for group in together]
+    reads = [bool(operator.read_bytes) for operator in scenario.graph.operators]
+    homes = [parameter_homes(scenario, group) for group in together]
+    position = _parameter_positions(scenario)
+    for groups in _layers_to_groups(position, together):
+        choice = [
+            others + g if number is None else 2 * together[g][number % len(together[g])] + lookup
+            for g, number, lookup in zip(groups, numbers, reads, strict=True)
+        ]
+        home = homes[groups[0]] if len(set(groups)) == 1 else _merged(scenario, homes, groups)
+        yield Rule(choices, choice, home)
+
+
+def _merged(scenario: Scenario, homes: list[list[int]], groups: Sequence[int]) -> list[int]:
+    """Return the homes of parameters, each in the group of an operator that reads it."""
+    home = [-1] * len(homes[0])
+    for o, read in enumerate(scenario.graph.index.host_inputs):
+        for t in read:
+            home[t] = homes[groups[o]][t]
+    return home
+
+
+def _layers_to_groups(position: list[float], together: list[list[int]]) -> Iterator[list[int]]:
+    """Yield groups of devices by operator: each group alone, then layers that alternate between the groups."""
+    for g in sorted(range(len(together)), key=lambda g: -len(together[g])):
+        yield [g] * len(position)
+    if len(together) > 1:
+        for pattern in _patterns(together):
+            for rounds in ROUNDS:
+                for order in (pattern, pattern[::-1]):
+                    yield _assign_groups(position, rounds, order)
 
 
 def _close_to_inputs(scenario: Scenario, together: list[list[int]], weight: float) -> list[int]:
@@ -168,6 +221,6 @@ def list_schedules(
     for i, rule in enumerate(rules(scenario)):
         if i >= 4 and i * places > most_places:
             return
-        listed = searches.construct(rule.choices, rule.choice, memory_scale)
+        listed = searches.construct(rule.choices, rule.choice, memory_scale, rule.home)
         if listed is not None:
             yield listed[0], rule

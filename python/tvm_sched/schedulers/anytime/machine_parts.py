@@ -129,7 +129,7 @@ def _price(scenario: Scenario, budget: Budget) -> float:
         places = len(one.graph.operators) * len(one.topology.devices)
         budget.spend(QUICK_SCHEDULES * places / PLACES_PER_SECOND)
         rule = next(rules(one))
-        listed = Searches(one).construct(rule.choices, rule.choice)
+        listed = Searches(one).construct(rule.choices, rule.choice, home=rule.home)
         latencies += [] if listed is None else [float(listed[1])]
         for method in ("heft", "peft"):
             with suppress(InfeasibleError):

@@ -41,7 +41,11 @@ class Searches:
         self._native = native_problem(self.scenario)
 
     def construct(
-        self, choices: Sequence[PlacementChoice], choice: Sequence[int], memory_scale: float = 1.0
+        self,
+        choices: Sequence[PlacementChoice],
+        choice: Sequence[int],
+        memory_scale: float = 1.0,
+        home: Sequence[int] = (),
     ) -> tuple[Array, int] | None:
         """Schedule by list scheduling: the operator of highest rank first, on the device where it ends first.
 
@@ -53,6 +57,9 @@ class Searches:
             Position in ``choices`` for each operator.
         memory_scale : float
             Share of each device's memory that may be used.
+        home : sequence of int, (tensors,), optional
+            The device that alone loads a parameter for the devices that it reaches without a bus; -1: each device gets it
+            as is fastest.
 
         Returns
         -------
@@ -66,6 +73,7 @@ class Searches:
             np.array([round(100 * c.copy_weight) for c in choices], dtype=np.int64),
             np.array(choice, dtype=np.int64),
             memory_scale,
+            np.array(home, dtype=np.int64),
         )
         return None if result is None else (_rows(result.events), result.latency_ns)
 

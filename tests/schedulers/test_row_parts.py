@@ -1,0 +1,74 @@
+"""Start schedules of models in parts by rows: each device computes parts, and each parameter crosses one bus."""
+
+import numpy as np
+
+from tvm_sched.bounds import lower_bound
+from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology, as_scenario
+from tvm_sched.schedule import ScheduleIndex, verify
+from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.anytime.list_rules import rules
+from tvm_sched.schedulers.anytime.row_parts import parameter_homes, part_numbers
+from tvm_sched.schedulers.common.search import Searches
+
+from .exhaustive import least_latency
+
+
+def layers_in_parts(layers=2, parts=2, linked=True):
+    """Each part goes through all layers; a layer has a parameter of 100 bytes, a bus carries 1 a nanosecond, a link 10."""
+    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}, bus=f"pcie{i}") for i in range(2))
+    buses = tuple(Bus(f"pcie{i}", 1e9) for i in range(2))
+    links = (Link(("gpu0", "gpu1"), 1e10),) if linked else ()
+    names = [[f"{layer}.{part}" for part in range(parts)] for layer in range(layers)]
+    operators = [
+        Operator(name, "", (f"w{layer}", *([names[layer - 1][part]] if layer else [])), (name,))
+        for layer, row in enumerate(names)
+        for part, name in enumerate(row)
+    ]
+    tensors = [Tensor(f"w{layer}", 100, "parameter") for layer in range(layers)]
+    tensors += [Tensor(name, 1) for row in names for name in row]
+    graph = OpGraph("parts", tuple(operators), tuple(tensors), tuple(names[-1]))
+    return Problem(graph, Topology("two", devices, buses, links), Costs(np.full((layers * parts, 2), 50)))
+
+
+def test_parts_are_told_by_the_parameters_that_they_share():
+    scenario = as_scenario(layers_in_parts(3))
+    assert part_numbers(scenario) == [0, 1, 0, 1, 0, 1]
+    assert part_numbers(as_scenario(layers_in_parts(3, parts=1))) is None
+
+
+def test_parameters_are_dealt_to_the_buses():
+    scenario = as_scenario(layers_in_parts(4))
+    tensors = scenario.graph.index.tensor_id
+    home = parameter_homes(scenario, [0, 1])
+    assert [home[tensors[f"w{layer}"]] for layer in range(4)] == [0, 1, 0, 1]
+    assert {home[tensors[name]] for name in ("0.0", "3.1")} == {-1}
+
+
+def test_each_parameter_is_loaded_once_and_copied_on():
+    """Both buses load a layer each until 100; each device has the other layer at 110.
+
+    The part on gpu0 ends at 200, that on gpu1 begins at 110 and ends at 210. With a load of each layer on each bus, both
+    would end at 250.
+    """
+    problem = layers_in_parts()
+    scenario = as_scenario(problem)
+    rule = next(rules(scenario))
+    sequence, latency = Searches(scenario).construct(rule.choices, rule.choice, home=rule.home)
+    assert latency == 210
+    verify(problem, ScheduleIndex.of_sequence(scenario, sequence).to_schedule())
+    assert solve(problem, method="anytime", options={"work": 0.02, "time_limit": None}).certificate.latency_ns <= 210
+
+
+def test_no_schedule_of_all_is_faster_than_the_bound():
+    problem = layers_in_parts()
+    best = least_latency(problem, 200_000)
+    assert lower_bound(problem).ns <= best <= 210
+
+
+def test_without_a_link_each_device_loads_for_itself():
+    scenario = as_scenario(layers_in_parts(linked=False))
+    rule = next(rules(scenario))
+    assert Searches(scenario).construct(rule.choices, rule.choice, home=rule.home) is not None
+    home = [1] * len(scenario.graph.tensors)  # cannot be kept: gpu1's copies would take the bus of gpu0
+    sequence, _ = Searches(scenario).construct(rule.choices, rule.choice, home=home)
+    assert set(sequence[sequence[:, 0] == 2][:, 2].tolist()) == {-1}
