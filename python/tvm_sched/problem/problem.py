@@ -109,6 +109,12 @@ class Problem(Document):
         groups = self.variants.groups if self.variants else ()
         return [tensor for group in groups for each in group.alternatives for tensor in each.tensors]
 
+    @property
+    def places(self) -> int:
+        """Number of pairs of an operator and a device, with the operators of alternatives."""
+        alternatives = self.variants.costs.operator_ns.size if self.variants else 0
+        return int(self.costs.operator_ns.size + alternatives)
+
     def resolve(self, choice: Mapping[str, str] | None = None) -> Problem:
         """Return the problem without variants that results from a choice.
 
