@@ -8,6 +8,7 @@ before it; the last one has neither and is the bound. The proofs of the rules ar
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -126,21 +127,25 @@ class Derivation:
         end: Any = min(ready + at_once, max(ready, arrival) + loaded)
         return end, ready if at_once < inf else max(ready, arrival)
 
-    def together_or_apart(self, o: int, neighbours: Collection[int], head: Times, passed: Times) -> int:
+    def together_or_apart(self, o: int, neighbours: Collection[int], head: Times, passed: Times) -> Any:
         """Return the least time at which an operator can start after its neighbours (heads_and_tails.md, Lemma 3).
 
         ``head`` are least times before the neighbours' starts, ``passed`` before their ends.
         """
         apart = {b: passed[b] + self.between(b, o) for b in neighbours}
         ranked = sorted(neighbours, key=apart.__getitem__, reverse=True)
-        best = apart[ranked[0]]
-        for size in range(1, len(ranked) + 1):
+
+        def together(size: int) -> Any:
+            """Return the least start if the first ``size`` share the device of ``o``."""
             total = longest = 0
             for b in sorted(ranked[:size], key=head.__getitem__, reverse=True):
                 total += self.least_busy[b]
                 longest = max(longest, head[b] + total)
-            best = min(best, max(longest, apart[ranked[size]] if size < len(ranked) else 0))
-        return best
+            return longest
+
+        # With more of them there, `together` grows and the longest copy falls: the least maximum is where the two meet.
+        meet = bisect_left(range(len(ranked)), True, key=lambda size: together(size) >= apart[ranked[size]])
+        return min(together(meet), apart[ranked[meet - 1]] if meet else inf)
 
     def between(self, a: int, b: int) -> Any:
         """Return the least time of a copy between two neighbours on different devices, in either direction."""
