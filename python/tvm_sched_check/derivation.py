@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -32,9 +31,8 @@ def bound_of(problem: Problem, lemmas: list[dict[str, Any]], rules: Mapping[str,
     known = Derivation(problem)
     for number, lemma in enumerate(lemmas):
         first, last = (problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
-        more = rules.get(lemma["rule"])
-        prove = partial(more, known) if more else partial(known.proved, lemma["rule"])
-        proved = prove(first, last, lemma)
+        rule = lemma["rule"]
+        proved = rules[rule](known, first, last, lemma) if rule in rules else known.proved(rule, first, last, lemma)
         if not count(lemma["ns"]) < proved + 1:  # times are integers, so what is proved is rounded up
             raise Refused(f"lemma {number} ({lemma['rule']}) claims {lemma['ns']} ns; what it rests on proves {proved}")
         known.to[last].append((first, lemma["ns"]))
