@@ -30,8 +30,8 @@ Both sides are at fault where much is open (measured in prototypes on 2026-11-27
 
 - **Bounds.** `assignment` ([proof](../proofs/assignment.md)) counts that a parameter crosses the bus of a device that
   reads it, and copies. It raised the bound of SqueezeNet, cold, on t4x2-a10 from 0.430 to 0.491 ms and on l4x3-a4000
-  from 0.343 to 0.398, of GoogLeNet from 1.671 to 1.778 and from 1.082 to 1.156, of ResNet-50 from 5.470 to 5.554 and
-  from 3.211 to 3.276; those of task graphs by 0.5 to 2 %. It is a linear relaxation of everything but regions: an
+  from 0.343 to 0.398, of GoogLeNet from 1.671 to 1.778 and from 1.082 to 1.156, of ResNet-50 from 5.470 to 5.548 and
+  from 3.211 to 3.268; those of task graphs by 0.5 to 2 %. It is a linear relaxation of everything but regions: an
   operator may be half on one device and half on another. Rows of the buses for what precedes each operator would add
   0 to 1.7 % to the linear program (prototype, 2026-11-27). On the public networks, whose GPUs are equal, `path and
   bus` by regions stays stronger.
