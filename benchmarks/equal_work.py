@@ -11,7 +11,7 @@ import fnmatch
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
@@ -33,6 +33,14 @@ KINDS = ("latency", "throughput")
 def half(name: str) -> str:
     """Return the half of an instance."""
     return "tuned on" if sha256(name.encode()).digest()[-1] % 2 == 0 else "held out"
+
+
+def sampled(cases: Sequence[Case], count: int) -> list[Case]:
+    """Return of each family and half the ``count`` cases whose names have the least SHA-256."""
+    chosen: dict[tuple[str, str], list[Case]] = defaultdict(list)
+    for case in sorted(cases, key=lambda each: sha256(each.name.encode()).digest()):
+        chosen[case.name.partition("/")[0], half(case.name)].append(case)
+    return [case for group in chosen.values() for case in group[:count]]
 
 
 def run(case: Case, work: float) -> dict[str, Any]:
@@ -89,6 +97,7 @@ def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--work", default="0.5,2,10", metavar="S,S,...", help="seconds of work on an idle core")
     arguments.add_argument("--only", default="*", metavar="PATTERN", help="instances by name")
+    arguments.add_argument("--sample", type=int, metavar="N", help="only N instances of each family and half")
     arguments.add_argument("--results", type=Path, required=True, metavar="FILE.jsonl", help="a run goes on there")
     arguments.add_argument("--before", type=Path, metavar="FILE.jsonl", help="results before a change, to compare with")
     options = arguments.parse_args()
@@ -96,10 +105,11 @@ def main() -> None:
     best = BestKnown(suite).instances
     done = [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
     known = {(each["name"], each["work"]) for each in done}
+    cases = [case for case in suite.cases if case.kind.name in KINDS and case.name in best]
+    cases = sampled(cases, options.sample) if options.sample else cases
     for work in map(float, options.work.split(",")):
-        for case in suite.cases:
-            wanted = case.kind.name in KINDS and case.name in best and fnmatch.fnmatch(case.name, options.only)
-            if wanted and (case.name, work) not in known:
+        for case in cases:
+            if fnmatch.fnmatch(case.name, options.only) and (case.name, work) not in known:
                 done.append(run(case, work))
                 print(*done[-1].values(), file=sys.stderr)
                 with options.results.open("a") as file:

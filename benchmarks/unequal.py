@@ -28,12 +28,13 @@ from tvm_sched_bench.testing.task_graphs import FAMILIES, task_graph
 REASONS = """
 Both sides are at fault where much is open (measured in prototypes on 2026-11-27):
 
-- **Bounds.** They weigh buses by bandwidth. They count neither that a parameter must cross the bus of a device that reads
-  it, nor copies between buses. A linear program does: it has shares of each operator's devices, a row for each device and
-  bus, what precedes each operator, and copies. It raises the bound of SqueezeNet, cold, on t4x2-a10 from 0.430 to 0.476 ms,
-  of ResNet-50 from 5.470 to 5.551 ms, of GoogLeNet on l4x3-a4000 from 1.082 to 1.128 ms, and of Cholesky on t4x2-a10 from
-  19.61 to 19.90 ms. On the public networks, whose GPUs are equal, the bound by regions is stronger. The program would need
-  a rule of its own in the checker.
+- **Bounds.** `assignment` ([proof](../proofs/assignment.md)) counts that a parameter crosses the bus of a device that
+  reads it, and copies. It raised the bound of SqueezeNet, cold, on t4x2-a10 from 0.430 to 0.491 ms and on l4x3-a4000
+  from 0.343 to 0.398, of GoogLeNet from 1.671 to 1.778 and from 1.082 to 1.156, of ResNet-50 from 5.470 to 5.548 and
+  from 3.211 to 3.268; those of task graphs by 0.5 to 2 %. It is a linear relaxation of everything but regions: an
+  operator may be half on one device and half on another. Rows of the buses for what precedes each operator would add
+  0 to 1.7 % to the linear program (prototype, 2026-11-27). On the public networks, whose GPUs are equal, `path and
+  bus` by regions stays stronger.
 - **Schedules.** Loads are large beside the temperature of annealing, so it hardly moves an operator to another bus. With
   `work=1` Cholesky on t4x2-a10 takes 24.46 ms. Annealing of half a second from the answer of a mixed-integer program, which
   took 22 s itself, reaches 23.33 ms. Four times the temperature gains 2.9 % there and 1.5 % for towers on l4x3-a4000, but

@@ -69,12 +69,13 @@ search::Progress ProgressOf(const ffi::Function& progress) {
 
 /*! \brief A choice of devices for each row of `allowed`. */
 std::vector<search::Choice> ChoicesOf(size_t devices, const Integers& allowed,
-                                      const Integers& direct) {
+                                      const Integers& direct, const Integers& copy_percent) {
   const std::span<int64_t> with_direct = Elements("direct", direct);
   const std::span<int64_t> cells = Elements("allowed", allowed, with_direct.size() * devices);
+  const std::span<int64_t> percent = Elements("copy_percent", copy_percent, with_direct.size());
   std::vector<search::Choice> choices;
   for (size_t c = 0; c < with_direct.size(); ++c) {
-    search::Choice choice{{}, with_direct[c] != 0};
+    search::Choice choice{{}, with_direct[c] != 0, static_cast<double>(percent[c]) / 100};
     for (size_t d = 0; d < devices; ++d) choice.device.push_back(cells[c * devices + d] != 0);
     choices.push_back(std::move(choice));
   }
@@ -228,9 +229,11 @@ ffi::Tensor ProblemObj::OrderLaunches(const String& method, Integers demand,
 }
 
 ffi::Optional<ffi::Arc<ConstructedSequenceObj>> ProblemObj::Construct(
-    Integers allowed, Integers direct, Integers choice, double memory_scale, Integers home) const {
+    Integers allowed, Integers direct, Integers copy_percent, Integers choice, double memory_scale,
+    Integers home) const {
   const search::Instance& instance = EventInstance();
-  const std::vector<search::Choice> choices = ChoicesOf(instance.devices(), allowed, direct);
+  const std::vector<search::Choice> choices =
+      ChoicesOf(instance.devices(), allowed, direct, copy_percent);
   std::vector<int32_t> chosen;
   for (int64_t c : Elements("choice", choice, instance.operators())) {
     chosen.push_back(IndexBelow("choice", c, 0, choices.size()));

@@ -146,12 +146,13 @@ class ProblemObj : public tvm::ffi::Object {
    * \brief List scheduling, see `search::Construct`.
    * \param allowed 0 or 1 for each choice and device.
    * \param direct 0 or 1 for each choice: whether direct host access is allowed, too.
+   * \param copy_percent By choice: the weight of copies, in percent of their time.
    * \param choice The choice of each operator.
    * \param home See `search::Growth`; no elements: no parameter has one.
    */
   Optional<Arc<ConstructedSequenceObj>> Construct(Integers allowed, Integers direct,
-                                                  Integers choice, double memory_scale,
-                                                  Integers home) const;
+                                                  Integers copy_percent, Integers choice,
+                                                  double memory_scale, Integers home) const;
 
   /*! \brief A local search from the sequence of a whole schedule. */
   Arc<LocalSearchObj> Improve(Integers sequence, const LocalSearchSettingsObj* settings) const;

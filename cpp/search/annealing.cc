@@ -12,12 +12,17 @@ namespace {
 
 /*! \brief Temperature at the start and at the end of a round, as parts of the best latency. */
 constexpr double kHot = 0.002, kCold = 0.0001;
+/*! \brief Weight of the time of all copies beside the latency where parameters are loaded: a bus
+ * that has less to carry has room for loads, which the latency alone shows late. */
+constexpr double kCopyWeight = 0.2;
 /*! \brief Rounds from hot to cold, each from the best sequence. */
 constexpr int kRounds = 2;
 /*! \brief Moves after which the operators that the latency waits for are looked up again. */
 constexpr int kRefresh = 100;
 /*! \brief Part of the moves that such operators make. */
 constexpr double kCritical = 0.5;
+/*! \brief Part of the moves of several operators where parameters are loaded. */
+constexpr double kGroup = 0.2;
 /*! \brief How far an operator goes in the order, or looks for a partner. */
 constexpr size_t kNear = 48;
 
@@ -26,12 +31,20 @@ class Movable {
  public:
   Movable(const simulate::Problem& problem, const TaskGraph& graph, const StageSequence& start,
           int stage)
-      : problem_(problem), graph_(graph), stage_(stage), now_(start), place_(graph.size()) {
+      : problem_(problem),
+        graph_(graph),
+        stage_(stage),
+        loads_(std::ranges::any_of(problem.tensors,
+                                   [](const simulate::Tensor& t) { return t.in_host_memory(); })),
+        now_(start),
+        place_(graph.size()) {
     for (size_t i = 0; i < now_.order.size(); ++i) place_[now_.order[i]] = i;
   }
 
   const StageSequence& sequence() const { return now_; }
   size_t place(OperatorId op) const { return place_[op]; }
+
+  bool loads() const { return loads_; }
 
   /*! \brief Positions between which the last move changed something, to the end of a stage. */
   size_t first() const { return first_; }
@@ -43,6 +56,7 @@ class Movable {
 
   /*! \brief Tries one change; false where it is none. */
   bool Move(OperatorId op, MersenneTwister* random) {
+    if (loads_ && random->Unit() < kGroup) return MoveGroup(op, random);
     switch (random->ShareOf(stage_ > 1 ? 7 : 5)) {
       case 0:
         return SetDevice(op, random);
@@ -109,6 +123,37 @@ class Movable {
     end = std::min(end + 2, now_.order.size());
     old_order_.assign(now_.order.begin() + begin, now_.order.begin() + end);
     old_joins_.assign(now_.joins.begin() + begin, now_.joins.begin() + end);
+  }
+
+  /*! \brief An operator and some that are joined to it on its device go to another device. */
+  bool MoveGroup(OperatorId op, MersenneTwister* random) {
+    const auto device = static_cast<DeviceId>(random->ShareOf(graph_.devices()));
+    const DeviceId from = now_.device[op];
+    if (device == from) return false;
+    group_.assign(1, op);
+    const size_t most = 1 + random->ShareOf(size_t{2} << random->ShareOf(4));
+    for (size_t tries = 2 * most; group_.size() < most && tries > 0; --tries) {
+      const OperatorId member = group_[random->ShareOf(group_.size())];
+      const auto before = graph_.Predecessors(member), after = graph_.Successors(member);
+      if (before.empty() && after.empty()) break;
+      const size_t i = random->ShareOf(before.size() + after.size());
+      const OperatorId other = i < before.size() ? before[i].op : after[i - before.size()].op;
+      if (now_.device[other] == from && std::ranges::find(group_, other) == group_.end())
+        group_.push_back(other);
+    }
+    size_t low = place_[op], high = low;
+    for (const OperatorId member : group_) {
+      if (graph_.Time(member, device) >= kFar) return false;
+      low = std::min(low, place_[member]);
+      high = std::max(high, place_[member]);
+    }
+    Remember(low, high);
+    for (const OperatorId member : group_) {
+      ChangeDevice(member, device);
+      Separate(place_[member]);
+      Separate(place_[member] + 1);
+    }
+    return true;
   }
 
   bool SetDevice(OperatorId op, MersenneTwister* random) {
@@ -260,8 +305,10 @@ class Movable {
   const simulate::Problem& problem_;
   const TaskGraph& graph_;
   const int stage_;
+  const bool loads_;  // whether anything is loaded
   StageSequence now_;
   std::vector<size_t> place_;
+  std::vector<OperatorId> group_;
   // What the last move changed, as it was.
   std::vector<std::pair<OperatorId, DeviceId>> old_devices_;
   size_t begin_ = 0, first_ = 0;
@@ -305,6 +352,17 @@ std::vector<OperatorId> CriticalOperators(const TaskGraph& graph, const StageSeq
   return critical;
 }
 
+/*! \brief Time of all copies between devices, those of one tensor counted for each reader. */
+int64_t CopyTime(const TaskGraph& graph, const StageSequence& sequence) {
+  int64_t total = 0;
+  for (size_t o = 0; o < graph.size(); ++o) {
+    const auto op = static_cast<OperatorId>(o);
+    for (const Neighbour& from : graph.Predecessors(op))
+      total += graph.Communication(from.edge, sequence.device[from.op], sequence.device[op]);
+  }
+  return total;
+}
+
 }  // namespace
 
 int64_t LatencyOf(const Instance& instance, const TaskGraph& graph, const StageSequence& sequence) {
@@ -325,6 +383,8 @@ StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const Sta
     least = std::min(least, latency);
     const double hot = kHot * static_cast<double>(least);
     const double begin = over, end = static_cast<double>(round + 1) / kRounds;
+    const double weight = now.loads() ? kCopyWeight : 0;
+    int64_t copying = weight > 0 ? CopyTime(graph, now.sequence()) : 0;
     std::vector<OperatorId> critical;
     double temperature = hot;
     for (; least > effort.goal; ++moves) {
@@ -347,7 +407,10 @@ StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const Sta
                                 : static_cast<OperatorId>(random.ShareOf(graph.size()));
       const double threshold = -temperature * std::log(1 - random.Unit());
       if (!now.Move(op, &random)) continue;
-      const int64_t limit = latency + static_cast<int64_t>(threshold);
+      const int64_t copies = weight > 0 ? CopyTime(graph, now.sequence()) : 0;
+      const int64_t limit =
+          latency +
+          static_cast<int64_t>(threshold + weight * static_cast<double>(copying - copies));
       const int64_t found = timer->Time(now.sequence(), now.first(), now.last(), limit);
       if (found > limit) {
         now.Undo();
@@ -356,6 +419,7 @@ StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const Sta
       timer->Keep();
       now.Keep();
       latency = found;
+      copying = copies;
       if (latency >= least) continue;
       least = latency;
       best = now.sequence();

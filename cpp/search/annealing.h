@@ -49,12 +49,14 @@ int64_t LatencyOf(const Instance& instance, const TaskGraph& graph, const StageS
  * \brief The best sequence found by simulated annealing; never a worse one than `start`.
  *
  * A move gives an operator another device, another place between its neighbours in the graph, the
- * device of an operator near it in exchange, or a partner in a stage; operators that the latency
+ * device of an operator near it in exchange, or a partner in a stage; where parameters are loaded,
+ * also some operators that are joined on one device go to another. Operators that the latency
  * waits for are moved more often. Now and then the sequence is sorted by time, so that what is near
  * in it is near in time. Temperature falls with the effort spent, or with the clock where that is
  * ahead. Where copies do not contend and nothing is loaded, a move that is refused costs no more
  * than the operators that it changed and their successors; otherwise the whole sequence is
- * placed anew, into gaps if that makes the start shorter. See `PlaceBest` for the best sequence.
+ * placed anew until its end, or what its buses still have to load, is too late; into gaps if that
+ * makes the start shorter. See `PlaceBest` for the best sequence.
  */
 StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const StageSequence& start,
                      const Effort& effort, const Clock& clock);

@@ -12,19 +12,22 @@
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief The extension that ends first, with the fewest moves among those; false where there is
- * none.
+/*! \brief The extension that ends first, its copies weighed, with the fewest moves among those;
+ * false where there is none.
  */
 bool BestExtension(PartialSchedule* state, OperatorId op, const Choice& choice, Extension* best) {
   Extension extension;
   bool found = false;
+  const auto price = [&](const Extension& e) {
+    const double copying = choice.copy_weight * static_cast<double>(e.copying.count);
+    return std::tuple(e.end.count + static_cast<int64_t>(copying), e.moves.size());
+  };
   for (size_t d = 0; d < state->instance().devices(); ++d) {
     if (!choice.device[d]) continue;
     for (bool direct : {false, true}) {
       if (direct && !choice.direct) continue;
       if (!state->FindExtension(op, static_cast<DeviceId>(d), direct, &extension)) continue;
-      if (!found || std::tuple(extension.end, extension.moves.size()) <
-                        std::tuple(best->end, best->moves.size())) {
+      if (!found || price(extension) < price(*best)) {
         std::swap(*best, extension);
         found = true;
       }
@@ -204,7 +207,7 @@ class Dispatcher {
 bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
                   const std::vector<int32_t>& choice) {
   const Instance& instance = state->instance();
-  const Choice anywhere{std::vector<bool>(instance.devices(), true), true};
+  const Choice anywhere{std::vector<bool>(instance.devices(), true)};
   std::vector<size_t> waiting(instance.operators());
   std::priority_queue<std::pair<Nanoseconds, OperatorId>> free;  // of equal rank the later operator
   for (size_t o = 0; o < waiting.size(); ++o) {

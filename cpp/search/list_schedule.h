@@ -15,6 +15,8 @@ struct Choice {
   /*! \brief Direct host access: a read takes the bus only once the operator can start, so a chain
    * of them leaves the bus idle between. */
   bool direct = true;
+  /*! \brief How much later an operator may end that spares the buses a moment of copying. */
+  double copy_weight = 0;
 };
 
 /*!

@@ -283,6 +283,7 @@ bool PartialSchedule::FastestPath(TensorId tensor, DeviceId device, Sequence* mo
 bool PartialSchedule::TryExtension(const Event& run, bool transits, Extension* extension) {
   const simulate::Problem& problem = *problem_;
   extension->moves.clear();
+  extension->copying = {};
   extension->run = run;
   Nanoseconds ready{};
   bool possible = true;
@@ -305,6 +306,7 @@ bool PartialSchedule::TryExtension(const Event& run, bool transits, Extension* e
       Reserve(first, start, start + loading);  // of other channels than the move on from there
     }
     extension->moves.push_back(Event::Move(t, path.source, run.device));
+    if (held_[t] > 0) extension->copying.count += path.arrival.count - path.start.count;
     Reserve(path.route, path.start, path.arrival);
     ready = std::max(ready, path.arrival);
   }

@@ -45,6 +45,8 @@ struct Extension {
   Nanoseconds end;
   Sequence moves;
   Event run;
+  /*! \brief Time of the moves of tensors that some device has already. */
+  Nanoseconds copying{};
 };
 
 /*! \brief Where events may go in a partial schedule, and which paths tensors may take. */

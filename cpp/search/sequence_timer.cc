@@ -212,14 +212,105 @@ class FreeTimer : public SequenceTimer {
 
 /*! \brief Operators that insertion places in the time in which others are appended. */
 constexpr int64_t kWorkInGaps = 3;
+/*! \brief Operators at whose loads the bound looks in the time in which one is placed. */
+constexpr int64_t kLookedAtOnce = 8;
 /*! \brief Insertion is used if it shortens the start by more than one part in so many. */
 constexpr int64_t kLeastGain = 25;
+
+/*!
+ * \brief What a bus still has to carry after each position of a sequence: a bound on the latency.
+ *
+ * A parameter that one operator reads is loaded onto that operator's device, behind what the
+ * sequence loads before it over the same bus.
+ */
+class BusBound {
+ public:
+  explicit BusBound(const Instance& instance)
+      : instance_(instance), load_(instance.operators(), instance.devices(), 0) {
+    const simulate::Problem& problem = instance.problem;
+    // Operators that overlap may take less together than one of them alone, and a device that
+    // shares host memory may send on what it reads there.
+    if (problem.concurrency.known() || !instance.sharing.empty()) return;
+    for (size_t d = 0; d < instance.devices(); ++d) {
+      const int32_t route = problem.RouteOf(kHost, static_cast<DeviceId>(d));
+      const bool known = route != kNone && !problem.route_channels[route].empty();
+      bus_.push_back(known ? problem.route_channels[route][0] : kNone);
+      for (size_t o = 0; o < instance.operators() && known; ++o) {
+        const auto op = static_cast<OperatorId>(o);
+        if (instance.Duration(op, static_cast<DeviceId>(d), false) == kNever) continue;
+        for (TensorId t : problem.inputs[op]) {
+          if (!instance.OnHost(t) || instance.readers[t].size() > 1 || problem.tensors[t].resident)
+            continue;
+          load_(op, d) += problem.TransferTime(t, route).count;
+          exists_ = true;
+        }
+      }
+    }
+    need_.resize(instance.operators());
+  }
+
+  /*! \brief Whether there is any such parameter. */
+  bool exists() const { return exists_; }
+
+  /*! \brief Looks at a sequence; false where its loads alone take longer than `limit`. */
+  bool Start(const StageSequence& sequence, int64_t limit) {
+    next_.assign(instance_.problem.channels, 0);
+    for (size_t i = sequence.order.size(); i-- > 0;) {
+      const OperatorId op = sequence.order[i];
+      const DeviceId device = sequence.device[op];
+      const int32_t bus = bus_[device];
+      if (bus == kNone || load_(op, device) == 0) continue;
+      const int64_t after = instance_.Duration(op, device, false).count + instance_.tail[op].count;
+      next_[bus] = need_[i] = load_(op, device) + std::max(after, next_[bus]);
+    }
+    return std::ranges::all_of(next_, [&](int64_t need) { return need <= limit; });
+  }
+
+  /*! \brief Whether the run may end by `limit` if position `i` of the sequence is placed next. */
+  bool Allows(const StageSequence& sequence, size_t i, const PartialSchedule& placed,
+              int64_t limit) const {
+    const OperatorId op = sequence.order[i];
+    const DeviceId device = sequence.device[op];
+    if (bus_[device] == kNone || load_(op, device) == 0) return true;
+    return placed.channel_free(bus_[device]).count + need_[i] <= limit;
+  }
+
+ private:
+  const Instance& instance_;
+  simulate::Matrix<int64_t> load_;  // by operator and device: of parameters that no other reads
+  std::vector<int32_t> bus_;        // by device: the first channel of its loads
+  bool exists_ = false;
+  std::vector<int64_t> need_, next_;  // by position, by channel
+};
+
+/*! \brief Appends stages while `allowed` says so of their first positions and none ends too late;
+ * returns the number of positions before the stage that was refused. */
+template <typename Allowed>
+size_t AppendWhile(const StageSequence& sequence, PartialSchedule* schedule, int64_t limit,
+                   const Allowed& allowed) {
+  int32_t number = 0;
+  std::vector<int32_t> streams;  // 0, 1, ...
+  for (size_t i = 0; i < sequence.order.size();) {
+    if (!allowed(i)) return i;
+    size_t after = i + 1;
+    while (after < sequence.order.size() && sequence.SameStage(after)) ++after;
+    while (streams.size() < after - i) streams.push_back(static_cast<int32_t>(streams.size()));
+    const std::span<const OperatorId> ops(sequence.order.data() + i, after - i);
+    const auto end = schedule->PlaceStage(ops, std::span(streams).first(ops.size()),
+                                          sequence.device[ops[0]], ++number);
+    if (end == kNever || Add(end.count, schedule->instance().tail[ops.back()].count) > limit)
+      return i;
+    i = after;
+  }
+  return sequence.order.size();
+}
 
 /*! \brief Any problem: the whole sequence is placed anew each time. */
 class WholeTimer : public SequenceTimer {
  public:
   explicit WholeTimer(const Instance& instance, bool inserts = false)
       : schedule_(instance, GrowthOf(inserts)),
+        bus_bound_(instance),
         start_(instance.operators()),
         end_(instance.operators()),
         ends_by_tails_(!instance.problem.concurrency.known()),
@@ -230,9 +321,17 @@ class WholeTimer : public SequenceTimer {
   }
 
   int64_t Time(const StageSequence& sequence, size_t, size_t, int64_t limit) override {
+    const int64_t count = std::ssize(sequence.order);
+    const bool bounded = !inserts_ && bus_bound_.exists();
+    // What the bound leaves out is not counted, but the look at the whole sequence is.
+    work_ += bounded ? count / kLookedAtOnce : count * (inserts_ ? kWorkInGaps : 1);
+    if (bounded && !bus_bound_.Start(sequence, limit)) return kFar;
     schedule_.Clear();
-    work_ += std::ssize(sequence.order) * (inserts_ ? kWorkInGaps : 1);
-    if (!Append(sequence, &schedule_, ends_by_tails_ ? limit : kFar)) return kFar;
+    const size_t placed = AppendWhile(
+        sequence, &schedule_, ends_by_tails_ ? limit : kFar,
+        [&](size_t i) { return !bounded || bus_bound_.Allows(sequence, i, schedule_, limit); });
+    if (bounded) work_ += static_cast<int64_t>(placed);
+    if (placed < sequence.order.size()) return kFar;
     const int64_t latency = schedule_.latency().count;
     return latency <= limit ? latency : kFar;
   }
@@ -253,6 +352,7 @@ class WholeTimer : public SequenceTimer {
 
  private:
   PartialSchedule schedule_;
+  BusBound bus_bound_;
   std::vector<int64_t> start_, end_;
   /*! \brief Whether an operator's longest path to the end says when the run ends at the earliest:
    * operators that overlap may take less together than one of them alone. */
@@ -272,20 +372,8 @@ bool NothingContends(const simulate::Problem& problem) {
 }  // namespace
 
 bool Append(const StageSequence& sequence, PartialSchedule* schedule, int64_t limit) {
-  int32_t number = 0;
-  std::vector<int32_t> streams;  // 0, 1, ...
-  for (size_t i = 0; i < sequence.order.size();) {
-    size_t after = i + 1;
-    while (after < sequence.order.size() && sequence.SameStage(after)) ++after;
-    while (streams.size() < after - i) streams.push_back(static_cast<int32_t>(streams.size()));
-    const std::span<const OperatorId> ops(sequence.order.data() + i, after - i);
-    const auto end = schedule->PlaceStage(ops, std::span(streams).first(ops.size()),
-                                          sequence.device[ops[0]], ++number);
-    if (end == kNever || Add(end.count, schedule->instance().tail[ops.back()].count) > limit)
-      return false;
-    i = after;
-  }
-  return true;
+  return AppendWhile(sequence, schedule, limit, [](size_t) { return true; }) ==
+         sequence.order.size();
 }
 
 int64_t SequenceTimer::TimeAll(const StageSequence& sequence) {

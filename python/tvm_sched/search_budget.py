@@ -66,6 +66,10 @@ class TimedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Replace limits in the options; raises `InputError` if the method has no such limit."""
         raise NotImplementedError
 
+    def scaled(self, places: int) -> Self:
+        """Return the options with default limits for a problem of so many operators times devices."""
+        return self
+
     def part(self, count: int) -> Self:
         """Return the options of one of ``count`` searches that share time and work."""
         raise NotImplementedError

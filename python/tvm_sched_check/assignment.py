@@ -74,30 +74,30 @@ class _Assignment:
     def least(self) -> int:
         """Add up the least cost of each operator, and divide by the weight of the latency."""
         p, busy = self.problem, [count(weight) for weight in self.lemma.get("devices", [0] * len(self.place))]
-        if any(busy) and not self.known.exclusive:
-            raise Refused("rule 'assignment' with devices needs devices that run one operator at a time")
+        regions = self.lemma.get("regions", [])
+        if (any(busy) or regions) and not self.known.exclusive:
+            raise Refused("rule 'assignment' with devices or regions needs devices that run one operator at a time")
         if max((least for _, least, _ in self.rows), default=0) > max(
             ns + self.after[o] for o, ns in enumerate(self.known.shortest)
         ):
             raise Refused("rule 'assignment': less than `least` follows every operator")
-        along, started, total = self.known.along(self.lemma["steps"])
+        along, started, total = self.known.along(self.lemma["steps"], regions)
         shares, loads = self.claims(), defaultdict[int, list[int]](list)
         follows = [self._rest(o) + self.after[o] for o in range(len(p.o))]
         for t in range(len(p.size)):
             if readers := [o for o, read in enumerate(p.host_inputs) if t in read]:
                 loads[max(readers, key=lambda o: (p.taken(o, t), follows[o], -o))].append(t)
-        for o in range(len(p.o)):
-            costs = []
-            for d in self.known.devices:
-                weight = along[o] + busy[d]
-                if (ns := p.normal[o][d]) is not None:
-                    brought = sum(self.entry(t, self.place[d], follows[o]) for t in loads[o])
-                    costs.append(weight * ns + shares[o, d] + brought)
-                if (ns := p.direct[o][d]) is not None:
-                    route = p.routes.get((HOST, d))
-                    read = p.host_read(o, d) * self.weight(route, follows[o]) if route else 0
-                    costs.append(weight * ns + shares[o, d] + read)
-            total += min(costs)
+        options: dict[int, list[tuple[int, int, int]]] = {o: [] for o in range(len(p.o))}
+        for o, d in ((o, d) for o in options for d in self.known.devices):
+            weight = along[o] + busy[d]
+            if (ns := p.normal[o][d]) is not None:
+                brought = sum(self.entry(t, self.place[d], follows[o]) for t in loads[o])
+                options[o].append((d, ns, weight * ns + shares[o, d] + brought))
+            if (ns := p.direct[o][d]) is not None:
+                route = p.routes.get((HOST, d))
+                read = p.host_read(o, d) * self.weight(route, follows[o]) if route else 0
+                options[o].append((d, ns, weight * ns + shares[o, d] + read))
+        total += self.known.cheapest(options, regions)
         weights = [weight for *_, weight in self.rows]
         total += sum(least * weight for _, least, weight in self.rows)
         multipliers([*weights, *busy, started], len(weights) + len(busy) + 1)  # refuses those that are all 0

@@ -8,9 +8,9 @@ before it; the last one has neither and is the bound. The proofs of the rules ar
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -31,9 +31,8 @@ def bound_of(problem: Problem, lemmas: list[dict[str, Any]], rules: Mapping[str,
     known = Derivation(problem)
     for number, lemma in enumerate(lemmas):
         first, last = (problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
-        more = rules.get(lemma["rule"])
-        prove = partial(more, known) if more else partial(known.proved, lemma["rule"])
-        proved = prove(first, last, lemma)
+        rule = lemma["rule"]
+        proved = rules[rule](known, first, last, lemma) if rule in rules else known.proved(rule, first, last, lemma)
         if not count(lemma["ns"]) < proved + 1:  # times are integers, so what is proved is rounded up
             raise Refused(f"lemma {number} ({lemma['rule']}) claims {lemma['ns']} ns; what it rests on proves {proved}")
         known.to[last].append((first, lemma["ns"]))
@@ -71,9 +70,7 @@ class Derivation:
         between = [o for o in self.problem.order if o in end and o in after and o != first]
         operators = {self.problem.o[name] for name in lemma.get("operators", [])}
         if (first is not None and not between) or not operators <= set(between) or (rule != "path" and not operators):
-            raise Refused(
-                f"rule {rule!r}: no path leads from its first to its last operator, or an operator named is on none"
-            )
+            raise Refused(f"rule {rule!r}: no path leads from its first to its last operator, or one named is on none")
         if rule == "path":
             return max((end[o] + after[o] for o in between), default=0)
         if not self.exclusive and (rule == "placement" or lemma.get("by") == "end"):
@@ -128,21 +125,25 @@ class Derivation:
         end: Any = min(ready + at_once, max(ready, arrival) + loaded)
         return end, ready if at_once < inf else max(ready, arrival)
 
-    def together_or_apart(self, o: int, neighbours: Collection[int], head: Times, passed: Times) -> int:
+    def together_or_apart(self, o: int, neighbours: Collection[int], head: Times, passed: Times) -> Any:
         """Return the least time at which an operator can start after its neighbours (heads_and_tails.md, Lemma 3).
 
         ``head`` are least times before the neighbours' starts, ``passed`` before their ends.
         """
         apart = {b: passed[b] + self.between(b, o) for b in neighbours}
         ranked = sorted(neighbours, key=apart.__getitem__, reverse=True)
-        best = apart[ranked[0]]
-        for size in range(1, len(ranked) + 1):
+
+        def together(size: int) -> Any:
+            """Return the least start if the first ``size`` share the device of ``o``."""
             total = longest = 0
             for b in sorted(ranked[:size], key=head.__getitem__, reverse=True):
                 total += self.least_busy[b]
                 longest = max(longest, head[b] + total)
-            best = min(best, max(longest, apart[ranked[size]] if size < len(ranked) else 0))
-        return best
+            return longest
+
+        # With more of them there, `together` grows and the longest copy falls: the least maximum is where the two meet.
+        meet = bisect_left(range(len(ranked)), True, key=lambda size: together(size) >= apart[ranked[size]])
+        return min(together(meet), apart[ranked[meet - 1]] if meet else inf)
 
     def between(self, a: int, b: int) -> Any:
         """Return the least time of a copy between two neighbours on different devices, in either direction."""
@@ -220,19 +221,27 @@ class Derivation:
                 if (ns := p.direct[o][d]) is not None:
                     own.append((d, ns, bus[d] * p.host_read(o, d) if o in follows else 0))
             options[o] = [(d, ns, (along[o] + busy[d]) * ns + carried) for d, ns, carried in own]
-        for region in lemma.get("regions", []):
-            first, end = p.o[region["first"]], p.o[region["last"]]
-            behind, ahead = self.reach(first, True)[0], self.reach(end, False)[0]
-            inside = {o: options.pop(o, []) for o in p.order if o in behind and o in ahead and o != first}
-            if not all(inside.values()) or not inside:
-                raise Refused("rule 'bus': two regions have an operator in common, or one has none")
-            if self.placements.costs_less(first, inside, count(region["multiplier"]), count(region["cost"])):
-                raise Refused(f"rule 'bus': the region behind {region['first']!r} may cost less than {region['cost']}")
-            total += region["cost"]
-        total += sum(min(price for *_, price in own) for own in options.values())
+        total += self.cheapest(options, lemma.get("regions", []))
         total += sum(of.values()) * min(follows.values(), default=0)
         multipliers([*of.values(), *busy, started], len(of) + len(busy) + 1)  # refuses those that are all 0
         return -(-total // (sum(of.values()) + sum(busy) + started))
+
+    def cheapest(self, options: dict[int, list[tuple[int, int, int]]], regions: Collection[dict[str, Any]]) -> int:
+        """Return the least price of the options of each operator, of which those in a region count as the region's cost.
+
+        Options are a device, a time and a price. Proof: Theorem 2 of ``docs/proofs/path_and_bus.md``.
+        """
+        for region in regions:
+            first, end = self.problem.o[region["first"]], self.problem.o[region["last"]]
+            behind, ahead = self.reach(first, True)[0], self.reach(end, False)[0]
+            inside = {o: options.pop(o, []) for o in self.problem.order if o in behind and o in ahead and o != first}
+            if not all(inside.values()) or not inside:
+                raise Refused("two regions have an operator in common, or one has none")
+            if self.placements.costs_less(first, inside, count(region["multiplier"]), count(region["cost"])):
+                raise Refused(f"the region behind {region['first']!r} may cost less than {region['cost']}")
+        return sum(region["cost"] for region in regions) + sum(
+            min(price for *_, price in own) for own in options.values()
+        )
 
     def along(self, steps: list[dict[str, Any]], regions: Collection[Any] = ()) -> tuple[Counter[int], int, int]:
         """Return the weights of operators on edge steps, the weight that starts, and what delay steps prove by weight.

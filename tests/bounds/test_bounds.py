@@ -1,5 +1,6 @@
 """No bound is above the latency of any feasible schedule; some are worked out by hand."""
 
+from itertools import product
 from random import Random
 
 import msgspec
@@ -209,6 +210,34 @@ def test_neighbours_share_a_device_or_pay_for_copies():
     assert together_or_apart([Neighbour(0, 100, 400), Neighbour(150, 100, 550)]) == 250
     # One copy is long, the other short: the first here, 100, the second's copy at 110.
     assert together_or_apart([Neighbour(0, 100, 400), Neighbour(0, 100, 110)]) == 110
+
+
+def test_neighbours_share_a_device_in_the_best_of_all_sets():
+    random = Random(37)
+    for _ in range(200):
+        heads = [random.randint(0, 30) for _ in range(random.randint(1, 6))]
+        beside = [Neighbour(head, work := random.randint(0, 20), head + work + random.randint(0, 60)) for head in heads]
+        least = np.inf
+        for chosen in product((False, True), repeat=len(beside)):
+            here = [each for each, on in zip(beside, chosen, strict=True) if on]
+            first = [one.head + sum(other.work for other in here if other.head >= one.head) for one in here]
+            least = min(least, max([*first, *(each.apart for each, on in zip(beside, chosen, strict=True) if not on)]))
+        assert together_or_apart(beside) == least
+
+
+def test_thousands_of_neighbours_with_long_copies_are_few_steps():
+    steps = 0
+
+    class Counted(Neighbour):
+        @property
+        def work(self):
+            nonlocal steps
+            steps += 1
+            return 1.0
+
+    count = 1000  # all share the device: each copy takes longer than all work
+    assert together_or_apart([Counted(0.0, 1.0, 1e6 + i) for i in range(count)]) == count
+    assert steps < 20 * count
 
 
 def test_work_between_both_ends():

@@ -1,6 +1,7 @@
 """The bound `assignment` by hand, below the optimum for any weights, and what the checker refuses of its lemma."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,19 @@ from tvm_sched.bounds import all_bounds, lower_bound, whole_ns
 from tvm_sched.bounds.assignment import SCALE, BusRow, _Program, assignment_bound
 from tvm_sched.bounds.path_and_bus import integer_steps
 from tvm_sched.bounds.relaxation import Relaxation
-from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched.cost_model import costs
+from tvm_sched.problem import (
+    Bus,
+    Costs,
+    Device,
+    Operator,
+    OpGraph,
+    Problem,
+    Tensor,
+    Topology,
+    load_topology,
+    problem_of,
+)
 from tvm_sched.report.explanation import explain
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem, random_schedule
@@ -145,6 +158,26 @@ def test_a_lemma_that_does_not_follow_is_refused(folder, what):
     WRONG[what](lemma)
     with pytest.raises(Refused):
         files.check(folder, proved_ns=lemma["ns"])
+
+
+def test_regions_with_prices(folder):
+    """SqueezeNet, cold, on two T4 and an A10: its eight fire modules are priced as wholes."""
+    benchmarks = Path(__file__).parents[2] / "benchmarks"
+    graph = Problem.load(benchmarks / "instances" / "models" / "squeezenet_p4d.json.gz").graph
+    problem = problem_of(graph, (), load_topology(str(benchmarks / "data" / "unequal" / "t4x2-a10.toml")), costs)
+    weighed = assignment_bound(Relaxation(problem))
+    assert len(weighed.regions) == 8
+    assert lower_bound(problem) == (whole_ns(weighed.ns), "assignment")
+    files = files_of(problem, certified(problem, solve(problem, method="single")))
+    verdict = files.check(folder)
+    assert verdict.all_proved
+    assert verdict.proved_ns == whole_ns(weighed.ns)
+    lemma = files.evidence["lemmas"][-1]
+    first, *others = lemma["regions"]
+    for wrong in ([{**first, "cost": 2 * first["cost"]}], [first, first], [{**first, "multiplier": 2**70}]):
+        lemma["regions"] = [*wrong, *others]
+        with pytest.raises(Refused):
+            files.check(folder)
 
 
 def test_devices_that_may_run_operators_together_have_no_weight(folder):

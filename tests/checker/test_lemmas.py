@@ -5,6 +5,7 @@ from random import Random
 
 from hypothesis import given, settings
 
+from checker.cases import fan
 from strategies import SEEDS, problems
 from tvm_sched.errors import TvmSchedError
 from tvm_sched.schedulers import solve
@@ -65,3 +66,27 @@ def test_what_is_proved_holds_in_every_schedule(problem, seed):
         assert proved <= least, (lemma, first, last)
         known.to[last].append((first, proved))
         known.of[first].append((last, proved))
+
+
+def test_thousands_of_readers_of_one_tensor_are_few_steps():
+    """Lemma 3 of heads_and_tails.md: each of 1,000 readers takes 1 ns, and a copy of what it reads longer than all."""
+    count = 1000
+    document = json.loads(fan(2000).to_json())
+    source, reader = document["graph"]["operators"][:2]
+    readers = [reader | {"name": f"r{i}", "outputs": []} for i in range(count)]
+    document["graph"] |= {"operators": [source, *readers], "tensors": document["graph"]["tensors"][:1], "outputs": []}
+    document["costs"] |= {
+        mode: [row] * (count + 1) for mode, row in (("operator_ns", [1, 1]), ("direct_ns", [None] * 2))
+    }
+    known = Derivation(Problem(document))
+    steps = 0
+
+    class Counted(list):
+        def __getitem__(self, position):
+            nonlocal steps
+            steps += 1
+            return super().__getitem__(position)
+
+    known.least_busy = Counted(known.least_busy)
+    assert known.reach(None, forward=False)[0][0] == count
+    assert steps < 20 * count

@@ -163,6 +163,78 @@ TEST(Anneal, TimesWhatFollowsAMoveLikeTheWhole) {
   EXPECT_EQ(timer->Time(sequence, 4, 4, kFar), 125);
 }
 
+/*!
+ * \brief Operators with a parameter each, one of them read twice, on two devices behind one bus and
+ * a third behind a faster one; copies go up one bus and down the other.
+ */
+simulate::Problem WithLoads(size_t operators, std::mt19937_64* random) {
+  constexpr size_t kDevices = 3;
+  const auto below = [&](size_t limit) { return static_cast<int32_t>((*random)() % limit); };
+  simulate::Problem problem;
+  for (size_t o = 0; o < operators; ++o) {  // tensor o is its output, operators + o its parameter
+    const auto op = static_cast<int32_t>(o), count = static_cast<int32_t>(operators);
+    problem.inputs.value.push_back(count + (o % 4 == 3 ? op - 1 : op));
+    if (o > 0) problem.inputs.value.push_back(below(o));
+    problem.inputs.EndRow();
+    problem.outputs.value.push_back(op);
+    problem.outputs.EndRow();
+  }
+  for (size_t t = 0; t < 2 * operators; ++t) {
+    const auto producer = t < operators ? static_cast<OperatorId>(t) : kNone;
+    problem.tensors.push_back({Bytes{1}, producer, t >= operators});
+  }
+  problem.devices.assign(kDevices, {Bytes{1 << 20}, false});
+  problem.operator_time = {operators, kDevices, Nanoseconds{}};
+  problem.direct_time = {operators, kDevices, simulate::kNever};
+  problem.host_read_time = {operators, kDevices, Nanoseconds{}};
+  for (Nanoseconds& time : problem.operator_time.value) time = Nanoseconds{5 + below(30)};
+  // Routes: loads over the slow and the fast bus, copies between the three devices.
+  const std::vector<std::vector<ChannelId>> channels = {{0}, {1}, {2, 0}, {2, 1}, {3, 0}};
+  for (const auto& row : channels) {
+    problem.route_channels.value.insert(problem.route_channels.value.end(), row.begin(), row.end());
+    problem.route_channels.EndRow();
+  }
+  problem.channels = 4;
+  problem.route = {kDevices + 1, kDevices + 1, kNone};
+  const int32_t routes[4][4] = {
+      {kNone, 0, 0, 1}, {kNone, kNone, 2, 3}, {kNone, 2, kNone, 3}, {kNone, 4, 4, kNone}};
+  for (size_t a = 0; a < 4; ++a) {
+    for (size_t b = 0; b < 4; ++b) problem.route(a, b) = routes[a][b];
+  }
+  problem.route_speed = {0, 1, 0, 0, 0};
+  problem.transfer_time = {2, 2 * operators, Nanoseconds{}};
+  for (size_t t = 0; t < 2 * operators; ++t) {
+    problem.transfer_time(0, t) = Nanoseconds{20 + below(40)};
+    problem.transfer_time(1, t) = Nanoseconds{10 + below(20)};
+  }
+  return problem;
+}
+
+TEST(Anneal, KnowsFromTheLoadsThatAreLeftWhetherItEndsInTime) {
+  constexpr size_t kOperators = 14;
+  std::mt19937_64 random(3);
+  int refused_at_once = 0;
+  for (int graph_number = 0; graph_number < 20; ++graph_number) {
+    const simulate::Problem problem = WithLoads(kOperators, &random);
+    const Instance instance(problem);
+    const TaskGraph graph(problem);
+    const std::unique_ptr<SequenceTimer> timer = MakeTimer(instance, graph);
+    StageSequence sequence{graph.PriorityOrder(), std::vector<DeviceId>(kOperators),
+                           std::vector<bool>(kOperators)};
+    for (int i = 0; i < 30; ++i) {
+      sequence.device[random() % kOperators] = static_cast<DeviceId>(random() % 3);
+      const int64_t latency = timer->TimeAll(sequence);
+      for (const int64_t limit : {latency / 2, latency - 20, latency - 1, latency, 2 * latency}) {
+        const int64_t before = timer->work();
+        EXPECT_EQ(timer->Time(sequence, 0, kOperators - 1, limit),
+                  latency <= limit ? latency : kFar);
+        if (timer->work() - before == kOperators / 8) ++refused_at_once;  // none was placed
+      }
+    }
+  }
+  EXPECT_GT(refused_at_once, 100);  // by the loads alone, of 600 with half of the latency
+}
+
 TEST(Anneal, KnowsFromWhatFollowsAMoveWhetherItEndsInTime) {
   const simulate::Problem problem =
       MakeProblem({10, 40, 35, 30, 10, 20, 25, 15},

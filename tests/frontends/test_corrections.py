@@ -56,6 +56,11 @@ CASES = {
         "float[1,2] x) => (float[1,1] y) <int64[1] a = {1}> { y = ReduceLogSumExp(x, a) }",
         [np.array([[INF, 1]], "f")],
     ),
+    "ReduceL1": ("float[2] x) => (float[2] y) { y = ReduceL1<noop_with_empty_axes=1>(x) }", [np.array([-3, 2], "f")]),
+    "LRN": (
+        "float16[1,3,2,2] x) => (float16[1,3,2,2] y) { y = LRN<size=3>(x) }",
+        [normal(1, 3, 2, 2).astype("float16")],
+    ),
     "GlobalMaxPool": (
         "float[1,2,2,2] x) => (float[1,2,1,1] y) { y = GlobalMaxPool(x) }",
         [np.full((1, 2, 2, 2), -INF, "f")],

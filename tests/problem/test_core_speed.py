@@ -10,7 +10,7 @@ from tvm_sched import cores
 from tvm_sched.cost_model.calibrated_model import is_of_this_machine
 from tvm_sched.cost_model.device_properties import properties
 from tvm_sched.errors import InputError
-from tvm_sched.problem import core_speed, cpu_presets, load_topology
+from tvm_sched.problem import core_speed, cpu_presets, load_topology, read_topology, write_topology
 
 
 @pytest.fixture
@@ -111,8 +111,21 @@ def test_a_topology_with_other_rates_is_still_of_this_machine(monkeypatch):
     monkeypatch.setenv(core_speed.VARIABLE, "12,3")
     assert load_topology("cpu2") != written
     assert is_of_this_machine(written)
-    smaller = msgspec.structs.replace(written.devices[0], memory=written.devices[0].memory // 2)
-    assert not is_of_this_machine(msgspec.structs.replace(written, devices=(smaller, written.devices[1])))
+    older = tuple(msgspec.structs.replace(device, threads=msgspec.UNSET) for device in written.devices)
+    assert is_of_this_machine(msgspec.structs.replace(written, devices=older))
+    for other in ({"memory": written.devices[0].memory // 2}, {"threads": 77}):
+        device = msgspec.structs.replace(written.devices[0], **other)
+        assert not is_of_this_machine(msgspec.structs.replace(written, devices=(device, written.devices[1])))
+
+
+def test_threads_are_those_of_the_machine_that_wrote_the_topology(monkeypatch, tmp_path):
+    monkeypatch.setattr(cpu_presets, "_cores", lambda: 4)
+    monkeypatch.setattr(cpu_presets, "_kernels", lambda: cpu_presets._ONEDNN)
+    monkeypatch.setenv(core_speed.VARIABLE, "100,20")
+    write_topology(tmp_path / "two.toml", load_topology("cpu2"))
+    monkeypatch.setattr(cpu_presets, "_cores", lambda: 1)
+    monkeypatch.setenv(core_speed.VARIABLE, "50,20")  # a rate of 195 GFLOP/s would be four threads of this speed
+    assert [properties(device).processors for device in read_topology(tmp_path / "two.toml").devices] == [2, 2]
 
 
 @pytest.mark.parametrize("text", ["255", "a,b", "0,40", "255,-1", "inf,40", "nan,40", "1,2,3"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvm_sched.cost_model import costs
-from tvm_sched.errors import FormatError, InputError, ProblemError
+from tvm_sched.errors import CostsError, FormatError, InputError, ProblemError
 from tvm_sched.problem import FORBIDDEN, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, load_topology
 from tvm_sched_bench.testing import random_problem
 
@@ -89,6 +89,7 @@ def set_at(data, path, value):
         (["costs", "operator_ns", 0], [1], ["[1, 2] columns"]),
         (["costs", "operator_ns", 0, 0], -1, ["operator_ns[0][0]", "-1 ns"]),
         (["costs", "operator_ns", 0, 0], 1 << 70, ["64 bits"]),
+        (["costs", "operator_ns", 0, 0], -(1 << 70), ["64 bits"]),
         (["costs", "operator_ns", 0, 0], 1.5, ["$.costs.operator_ns[0][0]", "found 1.5"]),
         (["costs", "operator_ns"], [[1, 1]], ["(1, 2)", "(2, 2)"]),
         (["costs", "direct_ns", 0, 0], 1, ["'A'", "'gpu0'", "faster than the bus"]),
@@ -132,13 +133,34 @@ def test_costs_of_another_graph():
         lambda data: data["costs"].update(operator_ns=[[FORBIDDEN - 1] * 2] * 2, direct_ns=[[None] * 2] * 2),
         lambda data: data["topology"]["buses"][0].update(bandwidth=1e-300),
         lambda data: data["topology"]["links"][0].update(latency=1e300),
+        lambda data: data["topology"]["devices"][0].update(wait_overhead=1e300),
+        lambda data: data["topology"]["devices"][0].update(stream_overhead=1e10),
     ],
 )
-def test_times_whose_sum_leaves_64_bits(wrong):
+@pytest.mark.parametrize("direct", [None, 10**9])
+def test_times_whose_sum_leaves_64_bits(wrong, direct):
     data = json.loads(small_problem().to_json())
-    data["costs"]["direct_ns"] = [[None] * 2] * 2
+    data["costs"]["direct_ns"] = [[direct] * 2, [None] * 2]
     wrong(data)
     with pytest.raises(ProblemError, match=r"add up to .* s; at most .* s are allowed"):
+        Problem.from_json(json.dumps(data))
+
+
+def test_a_route_through_host_memory_whose_bandwidth_is_rounded_to_zero():
+    data = json.loads(small_problem().to_json())
+    data["topology"] |= {"peer_access": False, "links": []}
+    for bus in data["topology"]["buses"]:
+        bus["bandwidth"] = 5e-324
+    with pytest.raises(ProblemError, match="add up to inf s"):
+        Problem.from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize("field", ["utilisation", "crowding"])
+def test_rows_of_different_lengths(field):
+    data = json.loads(small_problem().to_json())
+    data["costs"]["concurrency"] = {"utilisation": [[[1.0]] * 2] * 2, "crowding": [[0.5] * 2] * 2}
+    data["costs"]["concurrency"][field][0] = data["costs"]["concurrency"][field][0][:1]
+    with pytest.raises(CostsError, match=f"rows of {field} differ in length"):
         Problem.from_json(json.dumps(data))
 
 

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
+from tvm_sched import search_budget
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import (
+    COLD,
     Bus,
     Costs,
     Device,
@@ -21,15 +23,18 @@ from tvm_sched.problem import (
     Operator,
     OpGraph,
     Problem,
+    Request,
     Switch,
     Tensor,
     Topology,
+    Workload,
     as_scenario,
 )
 from tvm_sched.schedule import ScheduleIndex, simulate, verify
 from tvm_sched.schedule.native_objects import native_problem
 from tvm_sched.schedule.native_problem import AnnealingEffort
 from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.anytime import scheduler
 from tvm_sched.schedulers.anytime.improvers import Annealing
 from tvm_sched.schedulers.anytime.list_rules import rules
 from tvm_sched.schedulers.anytime.search_state import ScheduleState
@@ -157,6 +162,41 @@ def test_without_a_time_limit_the_clock_decides_nothing(seed, monkeypatch):
     again = solve(problem, method="anytime", options={"work": 0.05})
     assert first.choice
     assert again.replace(seconds=first.seconds) == first
+
+
+def works(problem, monkeypatch, options=None, workload=COLD):
+    """Return the work that each search of one call may use."""
+    found = []
+
+    def improve(state, turns, budget):
+        found.append(budget.work)
+        return search_budget.improve(state, turns, Budget(0.0))
+
+    monkeypatch.setattr(scheduler, "improve", improve)
+    solve(problem, workload, "anytime", options)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "work"), [({"work": 3}, 3), ({"time_limit": 5}, 4), ({"time_limit": 5, "work": 9}, 9)]
+)
+def test_given_limits_are_kept_however_small_the_problem(options, work, monkeypatch):
+    assert works(random_problem(0, 3, 2), monkeypatch, options) == [work]
+
+
+@pytest.mark.parametrize(("operators", "devices", "work"), [(3, 2, 0.12), (8, 5, 0.8), (200, 4, 16), (300, 4, 16)])
+def test_by_default_small_problems_get_less_work(operators, devices, work, monkeypatch):
+    """0.02 s for each operator and device, at most four fifths of 20 s."""
+    problem = random_problem(0, operators, devices, memory="generous")
+    assert works(problem, monkeypatch) == [pytest.approx(work)]
+
+
+def test_by_default_kinds_of_requests_and_alternatives_count_as_more_operators(monkeypatch):
+    problem = random_problem(0, 4, 2, memory="generous")
+    workload = Workload((Request(()), Request(tuple(sorted(problem.parameters)))))
+    assert works(problem, monkeypatch, workload=workload) == [pytest.approx(0.16)] * 2
+    varied = random_variants(problem, 0, 2)
+    assert varied.places == 8 + 2 * sum(len(a.operators) for g in varied.variants.groups for a in g.alternatives)
 
 
 @pytest.mark.parametrize("seed", [0, 3])

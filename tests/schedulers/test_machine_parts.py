@@ -29,6 +29,7 @@ from tvm_sched.schedule import ScheduleIndex, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.machine_parts import promising_machines
 from tvm_sched.schedulers.common.native_methods import list_order
+from tvm_sched.search_budget import Budget
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.variant_problems import random_variants
 
@@ -60,7 +61,7 @@ def chains(topology, width, length, ns=20_000, seed=0):
 
 
 def sizes(problem):
-    return [len(machine.topology.devices) for machine in promising_machines(as_scenario(problem))]
+    return [len(machine.topology.devices) for machine in promising_machines(as_scenario(problem), Budget())]
 
 
 def test_machines_of_up_to_16_devices_stay_whole():
@@ -85,18 +86,36 @@ def test_a_wide_graph_is_searched_on_the_whole_machine():
 
 def test_pricing_ends_at_the_deadline_with_the_parts_that_have_a_price():
     scenario = as_scenario(chains(servers(8, 8), 64, 2))
-    assert len(promising_machines(scenario)[0].topology.devices) == 64
+    assert len(promising_machines(scenario, Budget())[0].topology.devices) == 64
     answers = iter([False, True])
-    (best, *_) = promising_machines(scenario, lambda: next(answers))
+
+    class EndsAfterTwo(Budget):
+        late = property(lambda self: next(answers))
+
+    (best, *_) = promising_machines(scenario, EndsAfterTwo())
     assert len(best.topology.devices) == 16  # parts of 8 and 16 were priced
+
+
+def test_pricing_counts_as_work():
+    small, large = (chains(servers(8, 8), 64, length) for length in (2, 6))
+    spent = []
+    for problem in (small, large, large):
+        budget = Budget(10.0)
+        promising_machines(as_scenario(problem), budget)
+        spent.append(budget.spent)
+    assert 0 < spent[0] < spent[1] == spent[2]
+    assert spent[1] == pytest.approx(3 * spent[0])  # in proportion to operators times devices
+    budget = Budget(10.0)
+    promising_machines(as_scenario(chains(servers(2, 8), 4, 3)), budget)
+    assert budget.spent == 0  # a small machine stays whole
 
 
 def test_small_servers_are_not_cut_and_the_first_device_of_each_bus_leads():
     scenario = as_scenario(chains(servers(5, 6), 1, 4))
-    (first, *_) = promising_machines(scenario)
+    (first, *_) = promising_machines(scenario, Budget())
     assert len(first.topology.devices) == 12  # of 30; the servers have 6
     one = as_scenario(chains(servers(1, 32), 1, 4))
-    names = [device.name for device in promising_machines(one)[0].topology.devices]
+    names = [device.name for device in promising_machines(one, Budget())[0].topology.devices]
     assert names == [f"gpu{d}" for d in range(0, 16, 2)]
 
 
@@ -104,7 +123,7 @@ def test_fast_devices_come_first():
     problem = chains(servers(3, 8), 2, 4)
     slow = np.array([4] * 16 + [1] * 8)
     slower = Problem(problem.graph, problem.topology, Costs(problem.costs.operator_ns * slow))
-    names = [device.name for device in promising_machines(as_scenario(slower))[0].topology.devices]
+    names = [device.name for device in promising_machines(as_scenario(slower), Budget())[0].topology.devices]
     assert names == [f"gpu{d}" for d in range(16, 24)]
 
 
@@ -113,7 +132,7 @@ def test_parts_have_the_devices_without_which_an_operator_cannot_run():
     times = problem.costs.operator_ns.copy()
     times[3, [d for d in range(24) if d != 23]] = FORBIDDEN
     apart = Problem(problem.graph, problem.topology, Costs(times))
-    assert all("gpu23" in machine.topology.device_id for machine in promising_machines(as_scenario(apart)))
+    assert all("gpu23" in machine.topology.device_id for machine in promising_machines(as_scenario(apart), Budget()))
     times[6, [d for d in range(24) if d not in (0, 1)]] = FORBIDDEN
     times[5, [d for d in range(24) if d != 8]] = FORBIDDEN
     far = Problem(problem.graph, problem.topology, Costs(times))
@@ -173,7 +192,7 @@ def test_no_answer_is_worse_than_a_quick_method_behind_storage(bandwidth):
 def test_a_schedule_takes_the_same_time_on_a_part_and_on_the_machine(seed, bandwidth):
     topology = servers(3, 8, storage=Storage("disk", bandwidth) if bandwidth else msgspec.UNSET)
     whole = as_scenario(reading(topology, 1 + seed % 12))
-    for part in promising_machines(whole):
+    for part in promising_machines(whole, Budget()):
         index = list_order(part, "heft")
         schedule = index.to_schedule().replace(problem=whole.problem.digest)
         assert ScheduleIndex.of(whole, schedule).times.latency_ns == index.times.latency_ns

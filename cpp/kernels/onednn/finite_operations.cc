@@ -84,8 +84,12 @@ bool NeedsFinite(const PostOperation& post) {
 
 bool NeedsFinite(const Description& description) {
   if (description.result().type != DataType::kFloat32) return false;
-  return std::any_of(description.post.begin(), description.post.end(),
-                     [](const PostOperation& post) { return NeedsFinite(post); });
+  // Deconvolutions without a kernel for the layout compute a sigmoid that is 0 for NaN.
+  const bool transposed = description.primitive == "deconvolution";
+  return std::any_of(
+      description.post.begin(), description.post.end(), [=](const PostOperation& post) {
+        return NeedsFinite(post) || (transposed && (post.name == "sigmoid" || post.name == "silu"));
+      });
 }
 
 // The functions of <cfenv> also read and write the flags of the x87 unit, which takes longer.

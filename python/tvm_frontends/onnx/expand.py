@@ -20,6 +20,9 @@ DOMAIN = "tvm_frontends.expanded"
 
 STANDARD = ("", "ai.onnx", "ai.onnx.preview", "ai.onnx.ml", "ai.onnx.preview.training")
 
+SEQUENCES = ("SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceMap", "SplitToSequence")
+"""Operators whose result is a sequence of tensors."""
+
 ROUNDS = 8
 """Deepest nesting of functions; the standard's are two levels deep."""
 
@@ -146,7 +149,7 @@ def _body(schema: Any, node: ir.Node, opset: int) -> onnx.FunctionProto | None:
                 if versions
                 else b""
             )
-        except RuntimeError:  # the builder needs an unknown type
+        except (RuntimeError, ValueError):  # the builder needs an unknown type
             text = b""
     return onnx.FunctionProto.FromString(text) if text else None
 
@@ -171,4 +174,8 @@ def _type(value: ir.Value | None) -> onnx.TypeProto:
 
     if value is None or value.type is None:
         return onnx.TypeProto()
-    return ir.to_proto(value).type
+    found = ir.to_proto(value).type
+    producer = value.producer()
+    if producer is not None and producer.op_type in SEQUENCES and found.HasField("tensor_type"):
+        return onnx.helper.make_sequence_type_proto(found)  # onnx_ir names the type of the elements
+    return found

@@ -7,16 +7,18 @@ operators on devices.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
 from ..problem import FORBIDDEN, HOST, Problem, Route
 from .path_and_bus import SCALE, Step, integer_steps
+from .priced_regions import SAFETY, PricedRegion, RegionPrices
 from .relaxation import Relaxation
 
 LARGEST = 1600
@@ -72,6 +74,7 @@ class WeighedAssignment(NamedTuple):
     copies: list[Copy]
     place: list[int]
     """By device, the first device of its place."""
+    regions: Sequence[PricedRegion] = ()
 
 
 def assignment_bound(relaxation: Relaxation) -> WeighedAssignment | None:
@@ -179,7 +182,9 @@ class _Program:
         weighed = {row.channel for row in buses if row.weight}
         buses += [BusRow(channel, 0, 1) for channel in self.load_channels if channel not in weighed]  # else places join
         copies = self._copies({key: prices[row] * unit for key, row in entries.items()}, buses)
-        return self._value(integer_steps(index.order, kept), devices, buses, copies)
+        plain = self._value(integer_steps(index.order, kept), devices, buses, copies)
+        both = [each for each in (plain, self._with_regions(devices, buses, copies)) if each is not None]
+        return max(both, key=lambda each: each.ns, default=None)
 
     def _add_shares(self, model: _Model) -> list[list[_Share]]:
         """Add the share of each option of each operator; they add up to 1."""
@@ -299,17 +304,36 @@ class _Program:
         return [Copy(t, b, claimed) for (t, b), claimed in found.items()]
 
     def _value(
-        self, steps: dict[Step, int], devices: list[int], buses: list[BusRow], copies: list[Copy]
+        self,
+        steps: Mapping[Step, int],
+        devices: list[int],
+        buses: list[BusRow],
+        copies: list[Copy],
+        regions: Mapping[PricedRegion, Sequence[int]] = MappingProxyType({}),
     ) -> WeighedAssignment | None:
-        """Return the bound that weights prove; None if all are 0."""
-        index = self.problem.graph.index
-        along, started, total = [0] * len(index.inputs), 0, 0
+        """Return the bound that weights prove, with the members of regions; None if all weights are 0."""
+        along, started, total = [0] * len(self.relaxation.shortest), 0, 0
         for (first, last), weight in steps.items():
             started += weight if first < 0 else 0
             if (first, last) in self.delays:
                 total += weight * self.delays[first, last]
             else:
                 along[last] += weight
+        inside = {o for members in regions.values() for o in members}
+        for o, costs in enumerate(self._costs(devices, buses, copies)):
+            if o not in inside:
+                total += min(along[o] * ns + cost for *_, ns, cost in costs)
+        total += sum(region.cost for region in regions) + sum(row.least * row.weight for row in buses)
+        weights = started + sum(devices) + sum(row.weight for row in buses)
+        if not weights:
+            return None
+        return WeighedAssignment(total / weights, dict(steps), devices, buses, copies, self.place, tuple(regions))
+
+    def _costs(
+        self, devices: list[int], buses: list[BusRow], copies: list[Copy]
+    ) -> list[list[tuple[int, bool, int, int]]]:
+        """Return the options of each operator, as in `options`, with the cost of each but for the weight of steps."""
+        index = self.problem.graph.index
         shares: dict[tuple[int, int], int] = defaultdict(int)  # by operator and place
         for t, b, prices in copies:
             for place, price in prices.items():
@@ -318,20 +342,41 @@ class _Program:
         assigned: dict[int, list[int]] = defaultdict(list)
         for t, o in self.reader_of.items():
             assigned[o].append(t)
-        for o in range(len(along)):
-            follows, costs = self.before_end[0][o], []
+        costs = []
+        for o in range(len(index.inputs)):
+            follows, own = self.before_end[0][o], []
             for d, direct, ns in self.options(o):
-                place, route = self.place[d], self.loads[d]
-                cost = (along[o] + devices[d]) * ns + shares[o, place]
+                cost, route = devices[d] * ns + shares[o, self.place[d]], self.loads[d]
                 if not direct:
-                    cost += sum(self._entry(t, place, follows, buses) for t in assigned[o])
+                    cost += sum(self._entry(t, self.place[d], follows, buses) for t in assigned[o])
                 elif route is not None:
                     cost += int(self.problem.host_reads_ns[o, d]) * self._weight(route, follows, buses)
-                costs.append(cost)
-            total += min(costs)
-        total += sum(row.least * row.weight for row in buses)
-        weights = started + sum(devices) + sum(row.weight for row in buses)
-        return WeighedAssignment(total / weights, steps, devices, buses, copies, self.place) if weights else None
+                own.append((d, direct, ns, cost))
+            costs.append(own)
+        return costs
+
+    def _with_regions(self, devices: list[int], buses: list[BusRow], copies: list[Copy]) -> WeighedAssignment | None:
+        """Return the bound with regions priced as wholes in place of the steps; None if there are none."""
+        rest, count = sum(devices) + sum(row.weight for row in buses), len(self.place)
+        if rest < SCALE >> 10 or not self.relaxation.work.exclusive:
+            return None  # of smaller weights, rounding would be more than `SAFETY`
+        time, price = np.full((2, len(self.relaxation.shortest), 2 * count), np.inf)
+        for o, costs in enumerate(self._costs(devices, buses, copies)):
+            for d, direct, ns, cost in costs:
+                time[o, d + count * direct], price[o, d + count * direct] = ns, cost / rest
+        least = sum(row.least * row.weight for row in buses) / rest
+        prices = RegionPrices(self.problem, time, price, self.relaxation.shortest, least)
+        if not prices.regions:
+            return None
+        paths = prices.best_weight()
+        weight, scale = int(rest * paths / (1 - paths)), rest / (1 - paths) * (1 - SAFETY)
+        regions = {
+            PricedRegion(*step, weight, int(cost * scale)): prices.regions[step][0]
+            for step, cost in prices.costs(paths).items()
+        }
+        if min(region.cost for region in regions) < 0:
+            return None
+        return self._value(dict.fromkeys(prices.path, weight), devices, buses, copies, regions)
 
 
 def _levels(follows: Sequence[float]) -> list[float]:

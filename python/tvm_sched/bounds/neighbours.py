@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 
@@ -20,18 +21,22 @@ class Neighbour(NamedTuple):
 def together_or_apart(neighbours: list[Neighbour]) -> float:
     """Return the least time at which an operator can start after all its neighbours on one side.
 
-    O(neighbours² log neighbours). Proof: Lemma 3 of ``docs/proofs/heads_and_tails.md``.
+    O(neighbours log² neighbours). Proof: Lemma 3 of ``docs/proofs/heads_and_tails.md``.
     """
     by_apart = sorted(neighbours, key=lambda n: -n.apart)
-    together: list[Neighbour] = []
-    best, longest = by_apart[0].apart, 0.0
-    for i, neighbour in enumerate(by_apart):
-        together.append(neighbour)
-        total, longest = 0.0, 0.0
-        for other in sorted(together, key=lambda n: -n.head):
+
+    def together(count: int) -> float:
+        """Return the least start if the first ``count`` neighbours share the operator's device."""
+        total = longest = 0.0
+        for other in sorted(by_apart[:count], key=lambda n: -n.head):
             total += other.work
             longest = max(longest, other.head + total)
-        best = min(best, max(longest, by_apart[i + 1].apart if i + 1 < len(by_apart) else 0.0))
-        if longest >= best:
-            break  # more on the device take no less
-    return best
+        return longest
+
+    def apart(count: int) -> float:
+        """Return the least start if neighbour ``count`` is on another device."""
+        return by_apart[count].apart if count < len(by_apart) else 0.0
+
+    # With more neighbours on the device, one of the two grows and the other falls: the least maximum is where they meet.
+    meet = bisect_left(range(len(by_apart)), True, key=lambda count: together(count) >= apart(count))
+    return min(together(meet), apart(meet - 1)) if meet else together(0)

@@ -29,6 +29,7 @@ from .device_work import work_arguments
 from .dominated_regions import regions_between
 from .group_delays import GroupDelay, group_delays
 from .path_and_bus import SCALE, path_and_bus_bound
+from .priced_regions import PricedRegion
 from .region_placement import MOST_DEVICES, Delay, enumerated_members
 from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Delays, WorkRegion
 from .relaxation import Relaxation
@@ -243,18 +244,17 @@ class _Recorder:
             for (first, last), weight in weights.steps.items()
         ]
         if weighed.regions:
-            lemma["regions"] = [
-                {
-                    "first": names[each.first + 1],
-                    "last": names[each.last + 1],
-                    "multiplier": each.weight,
-                    "cost": each.cost,
-                }
-                for each in weighed.regions
-            ]
+            lemma["regions"] = self._region_steps(weighed.regions, names)
         rests = tuple(("after", o) for o in weighed.readers)
         delays = tuple(("delay", self._delay_of[step]) for step in weights.steps if step in self._delay_of)
         return [_RunArgument("path and bus", weighed.ns, lemma, rests + delays)]
+
+    @staticmethod
+    def _region_steps(regions: Sequence[PricedRegion], names: Sequence[str]) -> list[dict[str, Any]]:
+        return [
+            {"first": names[each.first + 1], "last": names[each.last + 1], "multiplier": each.weight, "cost": each.cost}
+            for each in regions
+        ]
 
     def assignment(self) -> list[_RunArgument]:
         """Return the argument `assignment`, if there is one."""
@@ -287,6 +287,8 @@ class _Recorder:
                 for copy in weighed.copies
             ],
         }
+        if weighed.regions:
+            lemma["regions"] = self._region_steps(weighed.regions, names)
         rests = tuple(("after", o) for o in range(len(self.relaxation.shortest)))
         delays = tuple(("delay", self._delay_of[step]) for step in weighed.steps if step in self._delay_of)
         return [_RunArgument("assignment", weighed.ns, lemma, rests + delays)]

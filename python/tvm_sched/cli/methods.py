@@ -33,7 +33,13 @@ class MethodOptions:
 
     option: Options = None
     time_limit: Annotated[
-        float | None, typer.Option("--time-limit", metavar="SECONDS", help="Time limit of the method in all.")
+        float | None,
+        typer.Option(
+            "--time-limit",
+            metavar="SECONDS",
+            help="Time limit of the method in all. Default: the method's own; the scheduler `anytime` takes at most 20 s, "
+            "small problems less.",
+        ),
     ] = None
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the method.")] = None
 

@@ -57,7 +57,9 @@ def is_of_this_machine(topology: Topology) -> bool:
     devices = preset.devices
     if topology.source == preset.source:  # written where a core's speed was measured to be another, or not yet
         speeds = [
-            {"memory_bandwidth": each.memory_bandwidth, "peak_flops": each.peak_flops} for each in topology.devices
+            {"memory_bandwidth": each.memory_bandwidth, "peak_flops": each.peak_flops}
+            | ({} if each.threads else {"threads": each.threads})  # an older file has none
+            for each in topology.devices
         ]
         devices = tuple(msgspec.structs.replace(device, **speed) for device, speed in zip(devices, speeds, strict=True))
     return bool(storage or topology.name == preset.name) and topology == msgspec.structs.replace(

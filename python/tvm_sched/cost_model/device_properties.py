@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..problem import Device
-from ..problem.cpu_presets import CPU_MODEL, threads_of_rate
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,9 @@ def properties(device: Device) -> DeviceProperties:
     """Return the properties of a topology's device: its rates, and its chip's known or guessed processors and cache."""
     rate = device.peak_flops["float32"]
     if device.kind == "cpu":
-        guess = threads_of_rate(rate) if device.model == CPU_MODEL else guess_processors("cpu", rate)
+        threads = device.threads or guess_processors("cpu", rate)
         return DeviceProperties(
-            device.model or device.name, "cpu", device.peak_flops, device.memory_bandwidth, guess, CPU_CACHE
+            device.model or device.name, "cpu", device.peak_flops, device.memory_bandwidth, threads, CPU_CACHE
         )
     chip, guess = known_gpu(device.model or device.name), guess_processors(device.kind, rate)
     processors, cache = (chip.processors, chip.cache) if chip else (guess, 6e6)

@@ -70,12 +70,12 @@ class Concurrency:
         factor: float = 1.0,
         interval: tuple[float, float] = (1.0, 1.0),
     ) -> None:
-        self.utilisation = np.array(utilisation, dtype=np.float64)
+        self.utilisation = _numbers("utilisation", utilisation)
         self.serial_share = float(serial_share)
         self.pairs = tuple((int(d), int(min(a, b)), int(max(a, b)), int(ns)) for d, a, b, ns in pairs)
         self.threads = tuple(int(count) for count in threads)
         self.excess = tuple(float(part) for part in excess)
-        self.crowding = np.array(crowding, dtype=np.float64)
+        self.crowding = _numbers("crowding", crowding)
         self.factor = float(factor)
         self.interval = (float(interval[0]), float(interval[1]))
         if self.utilisation.ndim != 3 or 0 in self.utilisation.shape[2:]:
@@ -191,3 +191,10 @@ class Concurrency:
         return isinstance(other, Concurrency) and self.to_builtins() == other.to_builtins()
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _numbers(what: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    try:
+        return np.array(values, dtype=np.float64)
+    except ValueError:
+        raise CostsError(f"rows of {what} differ in length, or have something else than numbers") from None

@@ -75,18 +75,12 @@ def cpu_topology(count: int) -> Topology:
     return _topology(count, _kernels(), _cores(), core_speed())
 
 
-def threads_of_rate(flops: float) -> int:
-    """Return how many threads a device of a topology ``cpuN`` on this machine has, by its float32 operations a second."""
-    kernels, core = _kernels(), core_speed()
-    further = flops / (kernels.arithmetic * core.flops) - 1
-    return 1 + max(round(further / kernels.thread_gain), 0) if kernels.thread_gain else 1
-
-
 @lru_cache
 def _topology(count: int, kernels: _Kernels, cores: int, core: CoreSpeed) -> Topology:
     ram = _physical_memory()
     share = min(1.0, cores / count)
-    speed = share * (1 + kernels.thread_gain * (max(cores // count, 1) - 1))
+    threads = max(cores // count, 1) if kernels.thread_gain else 1
+    speed = share * (1 + kernels.thread_gain * (threads - 1))
     step = _GIB if ram // count >= _GIB else 1 << 20
     devices = tuple(
         Device(
@@ -97,6 +91,7 @@ def _topology(count: int, kernels: _Kernels, cores: int, core: CoreSpeed) -> Top
             peak_flops={"float32": kernels.arithmetic * core.flops * speed},
             launch_overhead=LAUNCH_OVERHEAD,
             model=CPU_MODEL,
+            threads=threads,
         )
         for d in range(count)
     )

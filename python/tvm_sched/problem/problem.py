@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,9 +68,9 @@ class Problem(Document):
                 f"costs are for {costs.operator_ns.shape[0]} operators and {costs.operator_ns.shape[1]} devices, "
                 f"the graph has {shape[0]} operators and the topology {shape[1]} devices"
             )
+        self._check_total()
         for o, operator in enumerate(graph.operators):
             self._check_operator(o, operator.name)
-        self._check_total()
         if self.variants is not None and not self.variants.groups:
             object.__setattr__(self, "variants", None)
         if self.variants is not None and self.topology.maps_storage:
@@ -108,6 +109,12 @@ class Problem(Document):
         groups = self.variants.groups if self.variants else ()
         return [tensor for group in groups for each in group.alternatives for tensor in each.tensors]
 
+    @property
+    def places(self) -> int:
+        """Number of pairs of an operator and a device, with the operators of alternatives."""
+        alternatives = self.variants.costs.operator_ns.size if self.variants else 0
+        return int(self.costs.operator_ns.size + alternatives)
+
     def resolve(self, choice: Mapping[str, str] | None = None) -> Problem:
         """Return the problem without variants that results from a choice.
 
@@ -139,12 +146,17 @@ class Problem(Document):
         places = range(HOST, len(self.topology.devices))
         routes = [self.topology.route(a, b) for a in places for b in places]
         sizes = self.graph.index.size
-        slowest = max((len(sizes) * r.latency + sum(sizes) / r.bandwidth for r in routes if r), default=0.0)
-        total = float(longest) / 1e9 + slowest * len(self.topology.devices)
-        if total * 1e9 > LONGEST_NS:
+        slowest = max(
+            (len(sizes) * r.latency + (sum(sizes) / r.bandwidth if r.bandwidth else math.inf) for r in routes if r),
+            default=0.0,
+        )
+        waiting = max(d.stream_overhead + d.wait_overhead for d in self.topology.devices) * len(both[0])
+        total = float(longest) / 1e9 + slowest * len(self.topology.devices) + waiting
+        if not total * 1e9 <= LONGEST_NS:
             raise ProblemError(
                 f"the times of all operators and transfers can add up to {total:.3g} s; at most {LONGEST_NS / 1e9:.3g} s "
-                "are allowed: look at the operators' latencies, and at latency and bandwidth of buses, links and switches"
+                "are allowed: look at the operators' latencies, at latency and bandwidth of buses, links and switches, and "
+                "at stream_overhead and wait_overhead of devices"
             )
 
     def _check_operator(self, o: int, name: str) -> None:
@@ -389,6 +401,6 @@ def _matrix(rows: list[list[int | None]]) -> Any:
         raise ProblemError(
             f"rows of costs have {sorted({len(row) for row in rows})} columns; each has one for each device"
         )
-    if any(value is not None and value > FORBIDDEN for row in rows for value in row):
-        raise ProblemError(f"a latency in the costs is above {FORBIDDEN} ns, the most that 64 bits hold")
+    if any(value is not None and not -FORBIDDEN <= value <= FORBIDDEN for row in rows for value in row):
+        raise ProblemError(f"a latency in the costs has more digits than 64 bits hold; 0 to {FORBIDDEN} ns are allowed")
     return np.array([[FORBIDDEN if value is None else value for value in row] for row in rows], dtype=np.int64)

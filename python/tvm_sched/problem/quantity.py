@@ -92,8 +92,9 @@ def format_quantity(value: float, kind: str) -> float | str:
 
 
 def format_fields(record: msgspec.Struct, kinds: Mapping[str, str], *without: str) -> dict[str, Any]:
-    """Return the fields of a record by name; those with a kind of quantity in ``kinds`` as people write them."""
+    """Return the set fields of a record by name; those with a kind of quantity in ``kinds`` as people write them."""
     fields = {name: getattr(record, name) for name in record.__struct_fields__ if name not in without}
+    fields = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
     return {name: format_quantity(value, kinds[name]) if name in kinds else value for name, value in fields.items()}
 
 

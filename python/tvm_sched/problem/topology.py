@@ -27,6 +27,8 @@ STREAM_FIELDS = ("stream_overhead", "wait_overhead")
 """Fields of a `Device` with the costs of streams."""
 MOST_MEMORY = (1 << 63) - 1
 """Largest memory of a device, in bytes."""
+MOST_THREADS = 65536
+"""Most threads of a CPU device."""
 
 
 class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,6 +65,8 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wait_overhead: float = 0.0
     """Further seconds of a kernel that waits for a kernel of another stream. Presets and detected GPUs have
     `STREAM_OVERHEAD` and `WAIT_OVERHEAD`; with 0 streams are free, as in the papers."""
+    threads: int | msgspec.UnsetType = msgspec.UNSET
+    """Threads of a CPU device that compute a kernel together. Cost models guess it from the rate if it is not set."""
 
     def __post_init__(self) -> None:
         where = f"device {self.name!r}"
@@ -79,6 +83,13 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise TopologyError(f"{where}: peak_flops lists {sorted(self.peak_flops)}; 'float32' must be among them")
         for dtype, rate in self.peak_flops.items():
             require_positive(f"{where}: peak_flops.{dtype}", rate, TopologyError)
+        if self.threads is not msgspec.UNSET:
+            if self.kind != "cpu":
+                raise TopologyError(
+                    f"{where}: threads is {self.threads}, but only devices of the kind 'cpu' have threads"
+                )
+            if not 1 <= self.threads <= MOST_THREADS:
+                raise TopologyError(f"{where}: threads is {self.threads}; 1 to {MOST_THREADS} are allowed")
 
     @property
     def shares_host_memory(self) -> bool:

@@ -44,6 +44,7 @@ class _Devices(msgspec.Struct, forbid_unknown_fields=True):
     bus: Names = ""
     model: str = ""
     arch: str = ""
+    threads: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Buses(msgspec.Struct, forbid_unknown_fields=True):
@@ -239,6 +240,7 @@ class _Reader:
                 bus=bus,
                 model=group.model,
                 arch=group.arch,
+                threads=group.threads,
             )
             for name, bus in zip(names, buses, strict=True)
         ]

@@ -123,7 +123,7 @@ def _whole(problem: Problem, proof: Evidence, last: dict[str, Any]) -> Iterator[
             "On each device an operator takes its time there, its parameters cross that device's bus, and what operators "
             f"elsewhere make is copied to it. {_weighed(last['steps'], last['devices'], buses, last['ns'])}"
         )
-        yield from _heaviest(last["steps"])
+        yield from _heaviest([*last["steps"], *last.get("regions", [])])
     else:
         yield (
             f"{len(last['operators'])} operators fill the {len(last['multipliers'])} devices between what must be done "

@@ -99,7 +99,8 @@ def solve_fairly(
     workload.check(problem)
     chosen = get(method).read_options(options)
     if isinstance(chosen, TimedOptions):
-        chosen = (chosen if budget is None else chosen.within(budget)).part(len(parts) + ROUNDS)
+        limited = chosen if budget is None else chosen.within(budget)
+        chosen = limited.scaled(problem.places * (len(parts) + ROUNDS)).part(len(parts) + ROUNDS)
     counts = list(weights or [1.0] * len(parts))
     alone = []
     for part in parts:

@@ -11,6 +11,7 @@ from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -61,6 +62,21 @@ def test_reduced_extrema_keep_nan(operator, numpy, keep):
         f"float[4,37] x) => (float[{shape}] y) <int64[1] a = {{1}}> {{ y = {operator}<keepdims={keep}>(x, a) }}", x
     )
     equal(found, numpy(x, axis=1, keepdims=bool(keep)))
+
+
+@pytest.mark.parametrize("kind", ["float", "bfloat16"])
+@pytest.mark.parametrize(("operator", "indices"), [("ScatterElements", "int64[5]"), ("ScatterND", "int64[5,1]")])
+def test_scattered_extrema_keep_nan_whatever_the_order(operator, indices, kind, capfd):
+    dtype = "float32" if kind == "float" else ml_dtypes.bfloat16
+    data, updates = np.array([N, 1, N, 2], dtype), np.array([1, N, N, 3, 5], dtype)
+    found = run(
+        f"{kind}[4] x, {kind}[5] u) => ({kind}[4] y) <{indices} i = {{0, 1, 2, 3, 0}}> "
+        f'{{ a = {operator}<reduction="max">(x, i, u) b = {operator}<reduction="min">(x, i, u) y = Sub(a, b) }}',
+        data,
+        updates,
+    )
+    equal(found.astype("float32"), floats(N, N, N, 1))
+    assert "pragma" not in capfd.readouterr().err  # a warning of TVM's code generator
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 5), (2, 3, 4, 5)])
@@ -457,3 +473,83 @@ def test_a_wrong_number_of_activations_is_refused(kind, count):
             f"{{ y = {kind}<hidden_size=4, activations=[{quoted}]>(x, w, r) }}",
             *(np.zeros(shape, "float32") for shape in ((2, 1, 3), (1, gates * 4, 3), (1, gates * 4, 4))),
         )
+
+
+@pytest.mark.parametrize(
+    ("operator", "numpy"),
+    [("ReduceL1", np.abs), ("ReduceL2", np.abs), ("ReduceSumSquare", np.square), ("ReduceLogSum", np.log)],
+)
+def test_reductions_over_no_axes_still_compute_on_each_element(operator, numpy):
+    x = floats(0.5, 2, 1, 4) if operator == "ReduceLogSum" else floats(-3, 2, -1, 9)
+    found = run(f"float[4] x) => (float[4] y) {{ y = {operator}<noop_with_empty_axes=1>(x) }}", x)
+    np.testing.assert_allclose(found, numpy(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("reduction", "axis"), [("none", 0), ("add", 1), ("max", 2)])
+def test_scattered_elements_of_a_part_of_the_tensor(reduction, axis):
+    random = np.random.default_rng(axis)
+    shape, part = (4, 5, 6), [2, 3, 4]
+    x, updates = (random.standard_normal(size).astype("float32") for size in (shape, part))
+    indices = random.permuted(np.broadcast_to(np.arange(-1, 3).reshape(1, 1, 4), (2, 3, 4)), axis=2)
+    if reduction == "none":  # equal indices would leave the result open
+        indices = np.moveaxis(random.permuted(np.broadcast_to(np.arange(4), (3, 4, 4)), axis=2)[..., :2], 2, 0)
+    right = x.copy()
+    for place in np.ndindex(*part):
+        target = [*place[:axis], indices[place], *place[axis + 1 :]]
+        old, new = right[tuple(target)], updates[place]
+        right[tuple(target)] = {"none": new, "add": old + new, "max": max(old, new)}[reduction]
+    found = run(
+        "float[4,5,6] x, int64[2,3,4] i, float[2,3,4] u) => (float[4,5,6] y) "
+        f'{{ y = ScatterElements<axis={axis}, reduction="{reduction}">(x, i, u) }}',
+        x,
+        indices.astype("int64"),
+        updates,
+    )
+    np.testing.assert_allclose(found, right, rtol=1e-6)
+
+
+def test_nothing_of_the_greatest_elements():
+    values, positions = run(
+        "float[3,4] x) => (float[3,0] y, int64[3,0] p) <int64[1] k = {0}> { y, p = TopK(x, k) }",
+        np.zeros((3, 4), "float32"),
+    )
+    assert (values.shape, positions.shape) == ((3, 0), (3, 0))
+    assert (values.dtype, positions.dtype) == (np.float32, np.int64)
+
+
+def test_a_flat_tensor_of_nothing():
+    found = run("float[2,1,0,3] x) => (float[2,0] y) { y = Flatten(x) }", np.zeros((2, 1, 0, 3), "float32"))
+    assert found.shape == (2, 0)
+
+
+@pytest.mark.parametrize("kind", ["double", "float16"])
+def test_local_response_of_other_types(kind):
+    x = np.arange(-6, 6).reshape(1, 3, 2, 2)
+    square = np.pad(np.square(x / 4.0), ((0, 0), (1, 1), (0, 0), (0, 0)))
+    right = x / 4.0 / (1 + 0.5 / 3 * (square[:, :-2] + square[:, 1:-1] + square[:, 2:])) ** 0.75
+    found = run(
+        f"{kind}[1,3,2,2] x) => ({kind}[1,3,2,2] y) {{ y = LRN<size=3, alpha=0.5>(x) }}",
+        (x / 4.0).astype("float64" if kind == "double" else kind),
+    )
+    np.testing.assert_allclose(found, right, rtol=1e-6 if kind == "double" else 2e-3)
+
+
+def test_a_sigmoid_behind_a_transposed_convolution_keeps_nan():
+    x = np.full((1, 3, 6, 6), 0.5, "float32")
+    x[0, 1, 2, 3] = N
+    found = run(
+        "float[1,3,6,6] x, float[3,3,2,2] w) => (float[1,3,7,7] y) { c = ConvTranspose(x, w) y = Sigmoid(c) }",
+        x,
+        np.ones((3, 3, 2, 2), "float32"),
+    )
+    assert set(zip(*np.nonzero(np.isnan(found[0, 0])), strict=True)) == {(2, 3), (2, 4), (3, 3), (3, 4)}
+
+
+def test_a_sequence_s_map_is_refused_with_a_message():
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { s = SequenceConstruct(x, x) '
+        "m = SequenceMap<body = b (float[2] e) => (float[2] o) { o = Add(e, e) }>(s) n = Constant<value_int=0>() "
+        "y = SequenceAt(m, n) }"
+    )
+    with pytest.raises(TvmSchedError, match="Loop"):
+        tvm_sched.relax.compile(model, "cpu1", "single")

@@ -152,3 +152,13 @@ def test_a_schedule_as_a_sequence_is_the_same_schedule(seed, operators, devices)
     sequence = sequence_of(index)
     assert len(sequence) == len(index.operator) + sum(k != ScheduleIndex.HOST_READ for k in index.transfer_kind)
     assert simulated(problem, sequence) == index.times.latency_ns
+
+
+def test_rules_that_spare_the_buses_weigh_copies():
+    """b ends at 10 + 8 + 90 after a copy of 8 ns, at 10 + 100 beside a; half of the copy's time makes that the lesser."""
+    operators = (Operator("a", outputs=("t",)), Operator("b", inputs=("t",), outputs=("u",)))
+    graph = OpGraph("pair", operators, (Tensor("t", 8), Tensor("u", 8)))
+    problem = Problem(graph, two_gpus(), Costs([[10, 10], [100, 90]]))
+    for weight, latency in ((0.0, 108), (0.2, 108), (0.5, 110)):
+        choice = PlacementChoice([0, 1], copy_weight=weight)
+        assert Searches(problem).construct([choice], [0, 0])[1] == latency

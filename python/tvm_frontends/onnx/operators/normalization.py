@@ -6,18 +6,21 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 - ``RMSNormalization``: fails if the scale broadcasts and does not have the shape of the normalised axes.
 - ``MeanVarianceNormalization``: subtracts the squared mean from the mean square, which loses the digits of inputs far
   from 0.
+- ``LRN``: its constants are float32, so other types fail.
 - ``BatchNormalization``: in training mode takes the sample variance for the population variance.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from tvm import relax
 
 from ...tensor_types import dtype_of
 from .elementwise import scalar
 from .nodes import Node, converter
+from .upstream import convert_upstream
 
 
 @converter("LayerNormalization")
@@ -55,6 +58,16 @@ def rms_normalization(node: Node) -> relax.Expr:
     mean = relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True)
     normal = relax.op.multiply(wide, _inverse_root(mean, epsilon, wide))
     return relax.op.multiply(relax.op.astype(normal, dtype_of(scale)), scale)
+
+
+@converter("LRN")
+def local_response_normalization(node: Node) -> relax.Expr:
+    """Convert LRN; other types than float32 are computed in float32."""
+    x = node.input(0)
+    if dtype_of(x) == "float32":
+        return convert_upstream(node)
+    wide = node.emit(relax.op.astype(x, "float32"))
+    return relax.op.astype(convert_upstream(replace(node, inputs=(wide,))), dtype_of(x))
 
 
 @converter("LpNormalization")

@@ -6,6 +6,8 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
   fail. ``ReduceMin`` likewise. The cause is the initial value in ``topi``'s reductions.
 - ``ReduceMean``: gives the mean of 32-bit integers the type int64.
 - ``ReduceLogSumExp``: is NaN where the maximum is infinite.
+- ``ReduceL1``: without axes and with ``noop_with_empty_axes`` gives the input; ``ReduceL2``, ``ReduceLogSum`` and
+  ``ReduceSumSquare`` likewise.
 """
 
 from __future__ import annotations
@@ -99,6 +101,17 @@ def mean(node: Node) -> relax.Expr:
     wide = "int64" if kind.startswith("int") else "uint64"
     total = node.emit(relax.op.sum(relax.op.astype(x, wide), axes, bool(node.attribute("keepdims", 1))))
     return relax.op.astype(node.convert_as("Div", [total, relax.const(count, wide)], {}), kind)
+
+
+@converter("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare")
+def composite(node: Node) -> relax.Expr:
+    """Convert reductions that also compute on each element; over an empty set of axes, only that is left."""
+    x = node.input(0)
+    if _axes(node, len(node.shape(x, "its input"))) is not None:
+        return convert_upstream(node)
+    if node.operator == "ReduceSumSquare":
+        return relax.op.multiply(x, x)
+    return node.convert_as("Log" if node.operator == "ReduceLogSum" else "Abs", [x], {})
 
 
 @converter("ReduceLogSumExp")

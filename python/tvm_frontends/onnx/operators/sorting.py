@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import tvm
 from tvm import relax, te
 
@@ -26,6 +27,11 @@ def top_k(node: Node) -> list[relax.Expr]:
     """Convert TopK: the largest or smallest elements and their positions, sorted even with ``sorted=0``."""
     x = node.input(0)
     kind = dtype_of(x)
+    count = node.constant(1)
+    if count is not None and int(np.ravel(count)[0]) == 0:
+        shape = list(node.shape(x, "its input"))
+        shape[int(node.attribute("axis", -1))] = 0
+        return [node.emit(relax.op.zeros(shape, each)) for each in (kind, "int64")]
     keys = relax.op.astype(x, SORTED[kind]) if kind in SORTED else x
     if kind == "uint64":
         keys = _flipped(node, x, "int64")

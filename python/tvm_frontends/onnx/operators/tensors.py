@@ -262,4 +262,7 @@ def flatten(node: Node) -> relax.Expr:
     if not -len(shape) <= axis <= len(shape):
         raise node.unsupported(f"its axis {axis} is outside of a tensor of rank {len(shape)}")
     axis += len(shape) if axis < 0 else 0
-    return relax.op.reshape(x, (math.prod(shape[:axis]), math.prod(shape[axis:])))
+    flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
+    if 0 in flat:  # a reshape reads 0 as the size that the input has there
+        return relax.op.zeros(flat, dtype_of(x))
+    return relax.op.reshape(x, flat)

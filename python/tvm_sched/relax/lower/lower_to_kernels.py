@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...progress import report_progress
 from ..ir.attributes import DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
-from . import comparisons, extremum_positions, half_precision, max_pools
+from . import comparisons, extremum_positions, half_precision, max_pools, scatters
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .half_convolutions import prepare_half_convolutions
@@ -150,6 +150,7 @@ class LowerToKernels:
                             **comparisons.legalizations(),
                             **extremum_positions.legalizations(),
                             **max_pools.legalizations(),
+                            **scatters.legalizations(),
                         }
                     ),
                 ]

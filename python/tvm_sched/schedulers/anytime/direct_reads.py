@@ -14,8 +14,9 @@ import numpy.typing as npt
 from ...bounds.bus import bus_traffic
 from ...bounds.relaxation import Relaxation
 from ...bounds.resident_relaxation import without_resident
-from ...problem import FORBIDDEN, Costs, Problem, Scenario
+from ...problem import FORBIDDEN, Problem
 from ...search_budget import Budget
+from ..common.direct_access import with_direct_reads
 from ..common.search import PlacementChoice, Searches
 from .improvers import EVENTS_PER_SECOND, PLACES_PER_SECOND
 from .search_state import ScheduleState
@@ -54,26 +55,6 @@ class DirectReads:
             search.step(events)
             state.offer_sequence(search.best if len(search.best) else listed[0], scale)
         return True
-
-
-def with_direct_reads(scenario: Scenario, direct: frozenset[int]) -> Scenario:
-    """Return the run in which these operators read directly wherever they can, and no others do.
-
-    Concurrency is dropped: sequences have none, and a measured pair may no longer be able to run.
-    """
-    chosen = np.array([o in direct for o in range(len(scenario.graph.operators))])[:, None]
-    can = scenario.costs.direct_ns != FORBIDDEN
-    normal = np.where(chosen & can, FORBIDDEN, scenario.costs.operator_ns)
-    only = np.where(chosen, scenario.costs.direct_ns, FORBIDDEN)
-    left = ((normal != FORBIDDEN) | (only != FORBIDDEN)).any(axis=1)[
-        :, None
-    ]  # operators with one kind of access keep it
-    costs = Costs(
-        np.where(left, normal, scenario.costs.operator_ns),
-        np.where(left, only, scenario.costs.direct_ns),
-        scenario.costs.source,
-    )
-    return scenario.with_problem(Problem.derive(scenario.graph, scenario.topology, costs))
 
 
 def candidate_sets(problem: Problem) -> list[frozenset[int]]:

@@ -9,6 +9,7 @@ from ...errors import InfeasibleError
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...search_budget import Budget
+from ..common.direct_access import keep_direct_reads
 from ..common.native_methods import Effort, anneal_several, fit_into_memory
 from ..common.search import Improvement
 from .device_group_moves import BlockSearch
@@ -50,7 +51,8 @@ class Annealing:
         budget.spend(seconds)
         effort = Effort.of(state.scenario, seconds, budget.deadline, state.seed, state.run_goal, self._stage)
         with suppress(InfeasibleError):
-            state.offer_index(fit_into_memory(anneal_several(state.scenario, starts, effort)))
+            best = anneal_several([keep_direct_reads(start) for start in starts], effort)
+            state.offer_index(fit_into_memory(ScheduleIndex(state.scenario, best.placements, best.transfers)))
         return True
 
     def _starts(self, state: ScheduleState) -> list[ScheduleIndex]:

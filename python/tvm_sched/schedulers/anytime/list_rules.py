@@ -29,6 +29,9 @@ MOST_PLACES = 4_000_000
 COPY_WEIGHTS = (4.0, 8.0, 16.0)
 """Weights of copies between groups of devices, relative to the operators' time, in the rules of `_close_to_inputs`."""
 
+SPARING_WEIGHTS = (0.5, 1.0, 2.0)
+"""Weights of an operator's copies, relative to its end, in rules that spare the buses for loads."""
+
 FEW_PLACES = MOST_PLACES // 20
 """Limit of `MOST_PLACES` for one of several problems."""
 
@@ -76,6 +79,10 @@ def rules(scenario: Scenario) -> Iterator[Rule]:
     for direct in (False, True):
         for devices in distinct:
             yield Rule([PlacementChoice(devices, direct)], [0] * count)
+    for weight in SPARING_WEIGHTS if any(scenario.graph.index.host_inputs) else ():
+        for devices in distinct:
+            if len(devices) > 1:
+                yield Rule([PlacementChoice(devices, False, weight)], [0] * count)
     if len(together) > 1:
         for weight in COPY_WEIGHTS:
             yield Rule([PlacementChoice(group) for group in together], _close_to_inputs(scenario, together, weight))

@@ -9,7 +9,7 @@ operator on each device, and most moves of a search on the whole machine would g
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -20,9 +20,11 @@ from ...problem import FORBIDDEN, Costs, Problem, Scenario, Variants
 from ...problem.topology_changes import part_of
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
+from ...search_budget import Budget
 from ..common.native_methods import fit_into_memory, list_order
 from ..common.search import Searches
 from ..single import SingleOptions, single
+from .improvers import PLACES_PER_SECOND
 from .list_rules import device_groups, rules
 
 LEAST_PART = 8
@@ -32,12 +34,16 @@ NEARLY = 1.05
 """A second part is searched, too, if its quick schedule takes at most this factor longer than the best."""
 
 
-def promising_machines(scenario: Scenario, late: Callable[[], bool] = lambda: False) -> list[Scenario]:
+QUICK_SCHEDULES = 3
+"""Schedules that price a part: a list schedule, HEFT and PEFT."""
+
+
+def promising_machines(scenario: Scenario, budget: Budget) -> list[Scenario]:
     """Return one or two parts of the machine, the whole perhaps among them, the more promising first.
 
     Parts have 8, 16, 32, ... devices: fast ones first, neighbours together, those on buses of their own before those that
-    share one. Quick schedules price them, small parts first, until it is ``late``. A problem with concurrency, or of a
-    small machine, stays whole.
+    share one. Quick schedules price them, small parts first, until the deadline; they count as work. A problem with
+    concurrency, or of a small machine, stays whole.
     """
     devices = len(scenario.topology.devices)
     if devices <= 2 * LEAST_PART or scenario.costs.concurrency is not None:
@@ -46,10 +52,10 @@ def promising_machines(scenario: Scenario, late: Callable[[], bool] = lambda: Fa
     prices = []
     for number, part in enumerate(parts):
         report_progress("parts of the machine", number, len(parts))
-        prices.append(_price(part))
+        prices.append(_price(part, budget))
         if part is scenario:  # the search on a part considers each of its own devices alone
             prices[-1] = min(prices[-1], _alone(scenario))
-        if late():
+        if budget.late:
             break
     best = sorted((price, k) for k, price in enumerate(prices) if price < math.inf)[:2]
     return [parts[k] for price, k in best if price <= NEARLY * best[0][0]] or [scenario]
@@ -114,12 +120,14 @@ def _alone(scenario: Scenario) -> float:
     return float(ScheduleIndex.of(one, schedule).objective_ns)
 
 
-def _price(scenario: Scenario) -> float:
+def _price(scenario: Scenario, budget: Budget) -> float:
     """Return nanoseconds of the best quick schedule: with all groups as in the graph, and with their last alternatives."""
     groups = scenario.variants.groups if scenario.variants else ()
     latencies = []
     for choice in [{}, {group.name: group.alternative_names[-1] for group in groups}][: 2 if groups else 1]:
         one = scenario.resolve(choice)
+        places = len(one.graph.operators) * len(one.topology.devices)
+        budget.spend(QUICK_SCHEDULES * places / PLACES_PER_SECOND)
         rule = next(rules(one))
         listed = Searches(one).construct(rule.choices, rule.choice, home=rule.home)
         latencies += [] if listed is None else [float(listed[1])]

@@ -31,6 +31,9 @@ TIME_LIMIT = 20.0
 WORK_SHARE = 0.8
 """Work as a fraction of the time limit, so that the clock seldom ends the search."""
 
+WORK_OF_A_PLACE = 0.02
+"""Default work in seconds for each operator and device, if that is less: small problems gain nothing from more."""
+
 SHARES = {"annealing": 0.35, "blocks": 0.45, "local search": 0.2}
 """Shares of the work; without groups of devices, local search also gets the share of blocks."""
 
@@ -56,8 +59,9 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     time_limit : float, optional
         Seconds by the clock, after which the incumbent is the answer. Default: 20, or no limit with ``work``.
     work : float, optional
-        Seconds of work on an idle core. Default: four fifths of the time limit. The same work and seed give the same
-        schedule on every machine, unless the time limit ends the search first.
+        Seconds of work on an idle core. Default: four fifths of the time limit; if that is not given either, at most 0.02
+        for each operator (those of alternatives included) and device. The same work and seed give the same schedule on
+        every machine, unless the time limit ends the search first.
     stage : int
         Largest number of operators that start together, if the costs have concurrency; 1: no stages.
     seed : int
@@ -75,6 +79,13 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     def within(self, limits: SearchLimits) -> AnytimeOptions:
         """Return the options with these limits."""
         return msgspec.structs.replace(self, time_limit=limits.time_limit, work=limits.work)
+
+    def scaled(self, places: int) -> AnytimeOptions:
+        """Return the options, with less work than the default for few places if no limit is given."""
+        if self.time_limit is not None or self.work is not None:
+            return self
+        work = min(WORK_SHARE * TIME_LIMIT, WORK_OF_A_PLACE * places)
+        return msgspec.structs.replace(self, time_limit=TIME_LIMIT, work=work)
 
     def part(self, count: int) -> AnytimeOptions:
         """Return the options of one of several searches that share time and work."""
@@ -113,6 +124,7 @@ def anytime(problem: Problem, workload: Workload, options: AnytimeOptions) -> Sc
         No schedule of the search fits into the devices' memory.
     """
     mix = workload.requests
+    options = options.scaled(problem.places * max(len(mix), 1))
     if len(mix) < 2:
         return _search(workload.scenario(problem), (), options)
     part = options.part(len(mix))
@@ -125,7 +137,7 @@ def anytime(problem: Problem, workload: Workload, options: AnytimeOptions) -> Sc
 def _search(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions) -> Schedule:
     """Search in one scenario for the best schedule for a mix of requests; without any, for the scenario's run."""
     budget = options.budget()
-    machines = promising_machines(scenario, lambda: budget.late)
+    machines = promising_machines(scenario, budget)
     if scenario.variants is None and len(machines) == 1:
         (machine,) = machines
         state = ScheduleState(machine, options.seed, mix)
@@ -139,12 +151,13 @@ def _race(
 ) -> Schedule:
     """Search on each machine with the choices that quick schedules select, or at last with the graph as it is."""
     chosen: list[list[Racer]] = []
+    share, work = SHARE / len(machines), budget.left
     interrupted = False
     for machine in machines if scenario.variants else ():
-        choosing = budget.part(SHARE / len(machines) * budget.work)
+        choosing = budget.part(share * work)
         now = time.monotonic()
         # There is no limit by the clock without a time limit.
-        choosing.deadline = now + SHARE / len(machines) * (budget.deadline - now)
+        choosing.deadline = now + share * (budget.deadline - now)
         choices, interrupted = promising_choices(machine, choosing, options.seed)
         if interrupted:
             budget, choices = Budget(0.0, time.monotonic()), choices[:1]

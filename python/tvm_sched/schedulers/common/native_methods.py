@@ -140,8 +140,8 @@ def anneal(scenario: Scenario, start: ScheduleIndex, effort: Effort) -> Schedule
     return min(start, annealed, key=lambda index: index.objective_ns)
 
 
-def anneal_several(scenario: Scenario, starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
-    """Anneal several starts by successive halving; return the best schedule.
+def anneal_several(starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleIndex:
+    """Anneal several starts, each in its own scenario, by successive halving; return the best schedule.
 
     After Karnin, Koren and Somekh, *Almost optimal exploration in multi-armed bandits* (ICML 2013), but each round has twice
     the work of the one before, so that the last start gets more than half of all.
@@ -155,7 +155,7 @@ def anneal_several(scenario: Scenario, starts: Sequence[ScheduleIndex], effort: 
         for i, start in enumerate(schedules):
             now += share * seconds
             part = effort._replace(operators=int(share * effort.operators), seed=effort.seed + i, deadline=now)
-            annealed.append(anneal(scenario, start, part))
+            annealed.append(anneal(start.scenario, start, part))
         annealed.sort(key=lambda index: index.objective_ns)
         schedules = annealed[: (len(annealed) + 1) // 2]
     return schedules[0]

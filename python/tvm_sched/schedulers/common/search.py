@@ -23,11 +23,14 @@ class PlacementChoice:
     devices : iterable of int
     direct : bool
         Whether direct host access is allowed, too.
+    copy_weight : float
+        An operator is placed where its end plus this weight times the time of its copies is least.
     """
 
-    def __init__(self, devices: Iterable[int], direct: bool = True) -> None:
+    def __init__(self, devices: Iterable[int], direct: bool = True, copy_weight: float = 0.0) -> None:
         self.devices = frozenset(devices)
         self.direct = direct
+        self.copy_weight = copy_weight
 
 
 class Searches:
@@ -67,6 +70,7 @@ class Searches:
         result = self._native.construct(
             np.array([[d in c.devices for d in range(devices)] for c in choices], dtype=np.int64),
             np.array([c.direct for c in choices], dtype=np.int64),
+            np.array([round(100 * c.copy_weight) for c in choices], dtype=np.int64),
             np.array(choice, dtype=np.int64),
             memory_scale,
             np.array(home, dtype=np.int64),

@@ -62,6 +62,7 @@ def lower_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Targe
         _replace_calls,
         tirx.transform.LowerIntrin(),
         _keep_not_a_number,
+        _drop_pragmas,
     ]
     chain = tvm.transform.Sequential([tirx.transform.BindTarget(target), pipeline, *finalize])
     # LLVM eliminates common subexpressions better.
@@ -113,6 +114,16 @@ def _keep_not_a_number(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.tran
     is the last step before code generation, since simplifications move constants back.
     """
     return with_body(function, tvm_ffi.structural_map(function.body, ((tirx.Max, tirx.Min), _constant_first)))
+
+
+@tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.DropPragmas")
+def _drop_pragmas(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
+    """Drop the pragma ``pragma_scope`` of TVM's scatters, which the code generator does not know and warns of."""
+    return with_body(function, tvm_ffi.structural_map(function.body, (tirx.AttrStmt, _without_pragma)))
+
+
+def _without_pragma(statement: tirx.AttrStmt) -> Any:
+    return statement.body if statement.attr_key == "pragma_scope" else statement
 
 
 def _constant_first(expr: Any) -> Any:
