@@ -57,6 +57,8 @@ def main() -> None:
     model = onnx.ModelProto.FromString(sys.stdin.buffer.read())
     if any(item.version < 7 for item in model.opset_import if item.domain in ("", "ai.onnx")):
         spell_out_broadcasts(model)
+    if any(item.version < 13 for item in model.opset_import if item.domain in ("", "ai.onnx")):
+        flatten_hardmax(model)
     sys.stdout.buffer.write(version_converter.convert_version(model, int(sys.argv[1])).SerializeToString())
 
 
@@ -85,6 +87,27 @@ def spell_out_broadcasts(model: onnx.ModelProto) -> None:
             del node.attribute[:]
             node.attribute.extend(kept)
         nodes.append(node)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+
+
+def flatten_hardmax(model: onnx.ModelProto) -> None:
+    """Flatten inputs of Hardmax, which is over all axes from ``axis`` on before opset 13; ONNX's converter leaves them."""
+    import onnx
+
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type != "Hardmax" or node.domain not in ("", "ai.onnx"):
+            nodes.append(node)
+            continue
+        axis = next((item.i for item in node.attribute if item.name == "axis"), 1)
+        flat, best, shape = (f"{node.output[0]}__{name}" for name in ("flat", "best", "shape"))
+        nodes += [
+            onnx.helper.make_node("Shape", [node.input[0]], [shape]),
+            onnx.helper.make_node("Flatten", [node.input[0]], [flat], axis=axis),
+            onnx.helper.make_node("Hardmax", [flat], [best], name=node.name, axis=1),
+            onnx.helper.make_node("Reshape", [best, shape], [node.output[0]]),
+        ]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
 

@@ -553,3 +553,11 @@ def test_a_sequence_s_map_is_refused_with_a_message():
     )
     with pytest.raises(TvmSchedError, match="Loop"):
         tvm_sched.relax.compile(model, "cpu1", "single")
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+def test_hardmax_before_opset_13_is_over_all_further_axes(opset):
+    x = np.random.default_rng(0).permutation(24).reshape(2, 3, 4).astype("float32")
+    found = run("float[2,3,4] x) => (float[2,3,4] y) { y = Hardmax<axis=1>(x) }", x, opset=opset)
+    right = x == x.max((1, 2) if opset == 11 else 1, keepdims=True)
+    equal(found, right.astype("float32"))
