@@ -561,3 +561,34 @@ def test_hardmax_before_opset_13_is_over_all_further_axes(opset):
     found = run("float[2,3,4] x) => (float[2,3,4] y) { y = Hardmax<axis=1>(x) }", x, opset=opset)
     right = x == x.max((1, 2) if opset == 11 else 1, keepdims=True)
     equal(found, right.astype("float32"))
+
+
+@pytest.mark.parametrize("text", ["y = Mul(x, c)", "y = Div(c, x)", "r = Relu(x) s = Mul(c, r) y = Add(s, x)"])
+def test_a_constant_zero_keeps_nan(text):
+    x = floats(N, INF, -INF, 0, 1)
+    found = run(f"float[5] x) => (float[5] y) <float c = {{0}}> {{ {text} }}", x)
+    with np.errstate(invalid="ignore"):
+        right = {"y = Mul(x, c)": x * 0, "y = Div(c, x)": np.float32(0) / x}.get(text, np.maximum(x, 0) * 0 + x)
+    equal(found, right)
+
+
+def test_a_product_with_alpha_zero_keeps_nan():
+    x = floats(INF, 1, N, 2).reshape(2, 2)
+    found = run("float[2,2] x) => (float[2,3] y) <float[2,3] w = {1, 1, 1, 1, 1, 1}> { y = Gemm<alpha=0.0>(x, w) }", x)
+    equal(found, np.full((2, 3), N, "float32"))
+
+
+@pytest.mark.parametrize(("scale", "ratio"), [(0.25, 2), (0.5, 0), (1.0, 1)])
+def test_regions_are_scaled_before_half_a_pixel_is_subtracted(scale, ratio):
+    """Of an image that grows linearly, the mean over a bin is the value at its centre."""
+    rows, columns = np.mgrid[:12, :12]
+    x = (3 * rows + 0.25 * columns).astype("float32")[None, None]
+    region = np.array([[2.0, 4.0, 7.0, 9.0]]) / scale
+    found = run(
+        "float[1,1,12,12] x, float[1,4] r) => (float[1,1,2,5] y) <int64[1] b = {0}> { y = RoiAlign<output_height=2, "
+        f"output_width=5, sampling_ratio={ratio}, spatial_scale={scale}>(x, r, b) }}",
+        x,
+        region.astype("float32"),
+    )
+    heights, widths = (start - 0.5 + 5 / count * (np.arange(count) + 0.5) for start, count in ((4, 2), (2, 5)))
+    np.testing.assert_allclose(found[0, 0], 3 * heights[:, None] + 0.25 * widths, rtol=1e-6)

@@ -8,7 +8,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 - ``MaxRoiPool``: loses NaN, and the maximum of minus infinities is -3.4e38.
 - ``MaxUnpool``: fails if the input ``output_shape`` is given.
 - ``RoiAlign``: with the mode ``max`` interpolates before it takes the maximum; ONNX takes the maximum of the weighted
-  corners.
+  corners. Half a pixel is subtracted before regions are scaled; ONNX subtracts it from the scaled ones.
 - ``ConvTranspose``: ignores the attribute ``output_shape``.
 - ``GridSample``: gives float32 for images of integers and halves.
 """
@@ -22,6 +22,7 @@ import tvm
 from tvm import relax, te
 
 from ...tensor_types import dtype_of
+from .elementwise import scalar
 from .nodes import Node, converter
 from .reductions import largest_or_least
 from .roi import roi_maximum
@@ -173,7 +174,15 @@ def max_roi_pool(node: Node) -> relax.Expr:
 @converter("RoiAlign")
 def roi_align(node: Node) -> relax.Expr:
     """Convert RoiAlign: TVM's converter for the mean, `roi_maximum` for the maximum."""
-    return convert_upstream(node) if node.attribute("mode", "avg") == "avg" else roi_maximum(node)
+    if node.attribute("mode", "avg") != "avg":
+        return roi_maximum(node)
+    scale = float(node.attribute("spatial_scale", 1.0))
+    default = "half_pixel" if node.opset >= 16 else "output_half_pixel"
+    if scale == 1 or node.attribute("coordinate_transformation_mode", default) != "half_pixel":
+        return convert_upstream(node)
+    x, regions, *others = node.inputs
+    moved = node.emit(relax.op.add(regions, scalar(0.5 - 0.5 / scale, regions)))  # TVM subtracts 0.5 before it scales
+    return convert_upstream(replace(node, inputs=(x, moved, *others)))
 
 
 @converter("GridSample")

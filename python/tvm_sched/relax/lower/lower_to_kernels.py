@@ -17,7 +17,7 @@ from ...errors import InputError
 from ...progress import report_progress
 from ..ir.attributes import DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
-from . import comparisons, extremum_positions, half_precision, max_pools, scatters
+from . import comparisons, extremum_positions, half_precision, max_pools, scatters, zero_factors
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .half_convolutions import prepare_half_convolutions
@@ -151,6 +151,7 @@ class LowerToKernels:
                             **extremum_positions.legalizations(),
                             **max_pools.legalizations(),
                             **scatters.legalizations(),
+                            **zero_factors.legalizations(),
                         }
                     ),
                 ]

@@ -44,7 +44,7 @@ SHORT, WARM_SECONDS, MOST_WARM = 10e-3, 1e-3, 8
 most so often: reading the trace of the run before has filled the caches."""
 SLICE = 1e-3
 """Seconds that a process gets before others interrupt it; Linux gives some milliseconds."""
-LEAST_SHARE = 0.2
+LEAST_SHARE = 0.05
 """Least share of `SECONDS` for a model; else the share is that of its new kernels."""
 
 

@@ -14,6 +14,7 @@ from tvm_frontends.kernels.recurrent import ByteProducts, byte_recurrent_kernel
 
 from ...ir.flops import FLOPS, count_flops
 from ...ir.statements import contains, map_statement, with_body
+from ..decreasing_indices import hide_decreasing
 from .cpu_loop_schedule import schedule_for_cpu
 from .elementary import replace_calls
 from .index_bounds import bound_indices
@@ -64,7 +65,7 @@ def lower_kernels(functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Targe
         _keep_not_a_number,
         _drop_pragmas,
     ]
-    chain = tvm.transform.Sequential([tirx.transform.BindTarget(target), pipeline, *finalize])
+    chain = tvm.transform.Sequential([tirx.transform.BindTarget(target), hide_decreasing, pipeline, *finalize])
     # LLVM eliminates common subexpressions better.
     with tvm.transform.PassContext(config={"tirx.disable_cse_tir": True}):
         return chain(tvm.IRModule(named))

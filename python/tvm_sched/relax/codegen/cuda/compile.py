@@ -19,6 +19,7 @@ from ...._library import function as library_function
 from ....cost_model.cubin import CompiledKernel
 from ....errors import InputError
 from ...toolchain.nvcc import architectures, compile_source
+from ..decreasing_indices import hide_decreasing
 from .gpu_schedule import schedule_for_gpu, without_offsets
 
 _COMPILE = "tvm_callback_cuda_compile"
@@ -117,7 +118,7 @@ def _lower(module: tvm.IRModule, target: tvm.target.Target) -> tuple[tvm.IRModul
     pipeline, _, finalize = tirx.get_default_tir_pipeline(target)
     split = _AfterSplit()
     with tvm.transform.PassContext(opt_level=3, instruments=[split]), target:
-        lowered = pipeline(tirx.transform.BindTarget(target)(module))
+        lowered = pipeline(hide_decreasing(tirx.transform.BindTarget(target)(module)))
     if split.module is None:
         raise RuntimeError("TVM's pipeline has no pass tirx.SplitHostDevice: another version of TVM than 0.27")
     devices = list(split_host_device_mods(lowered)[1].values())
