@@ -592,3 +592,15 @@ def test_regions_are_scaled_before_half_a_pixel_is_subtracted(scale, ratio):
     )
     heights, widths = (start - 0.5 + 5 / count * (np.arange(count) + 0.5) for start, count in ((4, 2), (2, 5)))
     np.testing.assert_allclose(found[0, 0], 3 * heights[:, None] + 0.25 * widths, rtol=1e-6)
+
+
+@pytest.mark.parametrize("side", ["UPPER", "LOWER"])
+@pytest.mark.parametrize("operator", ["MaxPool", "LpPool", "AveragePool"])
+def test_windows_that_lie_apart_need_no_padding(operator, side):
+    x = np.random.default_rng(0).random((1, 2, 6, 7)).astype("float32")
+    found = run(
+        f"float[1,2,6,7] x) => (float[1,2,2,3] y) {{ y = {operator}<kernel_shape=[1,1], strides=[3,3], "
+        f'auto_pad="SAME_{side}">(x) }}',
+        x,
+    )
+    np.testing.assert_allclose(found, x[:, :, ::3, ::3], rtol=1e-6)

@@ -2,7 +2,8 @@
 
 Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
-- ``MaxPool``: fails if the second output, the positions, is used.
+- ``MaxPool``: fails if the second output, the positions, is used; its padding by ``auto_pad`` is below 0 if windows lie
+  apart.
 - ``LpPool``: with ``ceil_mode`` scales up windows that reach beyond the padding.
 - ``GlobalMaxPool``: loses NaN, and the maximum of minus infinities is -3.4e38.
 - ``MaxRoiPool``: loses NaN, and the maximum of minus infinities is -3.4e38.
@@ -32,6 +33,7 @@ from .upstream import convert_upstream
 @converter("MaxPool")
 def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
     """Convert MaxPool; if its second output is used, a kernel computes the flat position of the first maximum."""
+    node = _with_pads(node)
     if not node.wants(1):
         return convert_upstream(node)
     x = node.input(0)
@@ -103,6 +105,21 @@ def _windows(
     return before, sizes
 
 
+def _with_pads(node: Node) -> Node:
+    """Return the node with the padding that ``auto_pad`` stands for, which TVM takes below 0 if windows lie apart."""
+    if node.attribute("auto_pad", "NOTSET") not in ("SAME_UPPER", "SAME_LOWER"):
+        return node
+    shape, kernel = node.shape(node.input(0), "its input X")[2:], node.attribute("kernel_shape")
+    strides, dilations = (node.attribute(name, (1,) * len(kernel)) for name in ("strides", "dilations"))
+    before, sizes = _windows(node, shape, kernel, strides, dilations)
+    after = [
+        max(0, (sizes[d] - 1) * strides[d] + (kernel[d] - 1) * dilations[d] + 1 - shape[d] - before[d])
+        for d in range(len(kernel))
+    ]
+    attributes = {name: value for name, value in node.attributes.items() if name not in ("auto_pad", "ceil_mode")}
+    return replace(node, attributes={**attributes, "pads": (*before, *after)})
+
+
 @converter("GlobalMaxPool")
 def global_max_pool(node: Node) -> relax.Expr:
     """Convert GlobalMaxPool to ReduceMax over the spatial axes."""
@@ -116,6 +133,7 @@ def global_max_pool(node: Node) -> relax.Expr:
 @converter("LpPool")
 def lp_pool(node: Node) -> relax.Expr:
     """Convert LpPool; with ``ceil_mode`` the input is padded with zeros, so that all windows are whole."""
+    node = _with_pads(node)
     if not node.attribute("ceil_mode", 0):
         return convert_upstream(node)
     x = node.input(0)
