@@ -219,4 +219,6 @@ def test_only_the_last_cell_is_read() -> None:
     model.graph.node[0].output[:] = ["", "", "o2"]
     del model.graph.output[:2]
     model.graph.output[0].CopyFrom(helper.make_tensor_value_info("o2", TensorProto.FLOAT, (1, 2, 5)))
-    np.testing.assert_allclose(tvm_sched.relax.compile(model, "cpu1", "single").run(*given), whole[2], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        tvm_sched.relax.compile(model, "cpu1", "single").run(*given), whole[2], rtol=1e-5, atol=1e-6
+    )
