@@ -26,6 +26,15 @@ constexpr double kGroup = 0.2;
 /*! \brief How far an operator goes in the order, or looks for a partner. */
 constexpr size_t kNear = 48;
 
+/*! \brief Whether anything is loaded into a device's memory. */
+bool Loads(const simulate::Problem& problem) {
+  return std::ranges::any_of(problem.tensors,
+                             [](const simulate::Tensor& tensor) {
+                               return tensor.in_host_memory() && !tensor.resident;
+                             }) &&
+         !std::ranges::all_of(problem.devices, &simulate::Device::shares_host_memory);
+}
+
 /*! \brief A sequence that moves change and that can be put back. */
 class Movable {
  public:
@@ -34,8 +43,7 @@ class Movable {
       : problem_(problem),
         graph_(graph),
         stage_(stage),
-        loads_(std::ranges::any_of(problem.tensors,
-                                   [](const simulate::Tensor& t) { return t.in_host_memory(); })),
+        loads_(Loads(problem)),
         now_(start),
         place_(graph.size()) {
     for (size_t i = 0; i < now_.order.size(); ++i) place_[now_.order[i]] = i;
@@ -305,7 +313,7 @@ class Movable {
   const simulate::Problem& problem_;
   const TaskGraph& graph_;
   const int stage_;
-  const bool loads_;  // whether anything is loaded
+  const bool loads_;
   StageSequence now_;
   std::vector<size_t> place_;
   std::vector<OperatorId> group_;
@@ -357,8 +365,11 @@ int64_t CopyTime(const TaskGraph& graph, const StageSequence& sequence) {
   int64_t total = 0;
   for (size_t o = 0; o < graph.size(); ++o) {
     const auto op = static_cast<OperatorId>(o);
-    for (const Neighbour& from : graph.Predecessors(op))
-      total += graph.Communication(from.edge, sequence.device[from.op], sequence.device[op]);
+    for (const Neighbour& from : graph.Predecessors(op)) {
+      // Several without a route would overflow.
+      total = std::min(kFar, total + graph.Communication(from.edge, sequence.device[from.op],
+                                                         sequence.device[op]));
+    }
   }
   return total;
 }

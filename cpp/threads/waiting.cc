@@ -24,7 +24,7 @@ constexpr auto kPauseTime = std::chrono::milliseconds(1);
 /// A call pauses for this part of what its wait took so far: TBB looks for work between calls, so a
 /// thread sees new work late by at most that, and in short waits at once.
 constexpr int kPart = 16;
-/// The longest pause of a call. TBB sleeps after 100 calls in a wait: here after about 1 ms.
+/// The longest pause of a call. TBB sleeps after 100 calls in a wait: here after 0.3 to 1 ms.
 constexpr auto kLongestCall = std::chrono::microseconds(20);
 /// Calls further apart than this belong to different waits: in between there was work.
 constexpr auto kGap = std::chrono::microseconds(5);

@@ -71,6 +71,28 @@ dnnl::stream& Stream() {
   return stream;
 }
 
+/// The primitives of the bands; none where oneDNN lacks one, or would have images laid out anew.
+std::vector<Prepared> PrepareBands(const std::vector<Description>& bands) {
+  std::vector<Prepared> parts;
+  bool fits = true;
+  threads::Enter(1, [&] {
+    for (const Description& band : bands) {
+      try {
+        parts.push_back(Prepare(band, Engine()));
+      } catch (const dnnl::error& error) {
+        if (error.status != dnnl_unimplemented) throw;
+        fits = false;
+        return;
+      }
+      for (const Prepared::Binding& binding : parts.back().bindings) {
+        const Operand& operand = band.operands[binding.operand];
+        fits = fits && (operand.parameter || binding.expected == LayoutOf(operand));
+      }
+    }
+  });
+  return fits ? std::move(parts) : std::vector<Prepared>{};
+}
+
 }  // namespace
 
 std::string ImplementationOf(const Description& description, int cores) {
@@ -326,9 +348,10 @@ void Kernel::Build() {
   windows_ = prepared.windows;
   if (windows_) copied_size_ = Aligned(windows_->bytes());
   const std::vector<Description> bands = RowBands(description_, prepared.implementation, threads_);
-  if (bands.empty()) return AddPart(prepared, description_);
+  const std::vector<Prepared> parts = PrepareBands(bands);
+  if (parts.empty()) return AddPart(prepared, description_);
   threads::Enter(1, [&] {
-    for (const Description& band : bands) AddPart(onednn::Prepare(band, Engine()), band);
+    for (std::size_t k = 0; k < parts.size(); ++k) AddPart(parts[k], bands[k]);
   });
 }
 

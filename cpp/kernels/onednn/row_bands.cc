@@ -19,7 +19,7 @@ bool IsImage(const Operand& operand) {
 /// Rows [begin, end) of an image. With a batch of 1 its stride is free; oneDNN knows a layout by
 /// that of a compact tensor.
 void Cut(Operand* operand, std::int64_t begin, std::int64_t end) {
-  operand->offset = begin * operand->strides[kRows];
+  operand->offset += begin * operand->strides[kRows];
   operand->dims[kRows] = end - begin;
   operand->strides[0] = (end - begin) * operand->strides[kRows];
 }

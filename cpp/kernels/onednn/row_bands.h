@@ -9,12 +9,11 @@
 
 namespace tvm_sched::onednn {
 
-/// The convolutions of the bands, for one thread each; empty where `implementation`, oneDNN's name
-/// of what it takes for all threads together, is faster.
+/// The convolutions of the bands, for one thread each. Empty where one primitive for all threads is
+/// as fast; `implementation` is oneDNN's name of the one that it would take.
 ///
-/// For several threads oneDNN's kernels with AVX-512 for images of few channels keep fewer sums in
-/// registers, so that there is more to share, and take up to twice as long: 3 to 32 channels, 3x3
-/// by 2, 224x224 took 113 us on two threads of an Intel Xeon, and 70 in bands.
+/// One primitive with AVX-512 for several threads is slow where an image has few channels: 3 to 32
+/// channels, 3x3 by 2, 224x224 took 113 us on two threads of an Intel Xeon, and 70 in bands.
 std::vector<Description> RowBands(const Description& description, const std::string& implementation,
                                   int threads);
 

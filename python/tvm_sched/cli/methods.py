@@ -37,7 +37,7 @@ class MethodOptions:
         typer.Option(
             "--time-limit",
             metavar="SECONDS",
-            help="Time limit of the method in all. Default: the method's own; the scheduler `anytime` takes at most 20 s, "
+            help="Time limit of the method in all. Default: the method's own; of schedulers, anytime takes at most 20 s, "
             "small problems less.",
         ),
     ] = None

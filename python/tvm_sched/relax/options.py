@@ -73,7 +73,8 @@ class CompileOptions:
     row_parts : int
         Number of parts of the batch, or of the tokens of a single sequence, in which the whole model is computed. A part
         goes from kernel to kernel without waiting for the other parts, so devices compute different parts at once. This
-        pays for large batches: every device that computes a part needs all the weights of its kernels.
+        pays for large batches: every device that computes a part needs all the weights of its kernels. Kernels of a library
+        are not cut, so on CPUs with oneDNN little is.
     parameters : {"auto", "embed", "external"}
         Where parameters' values go: into the artifact, or into a file beside it. ``"auto"`` embeds up to `EMBED_LIMIT`
         bytes.
