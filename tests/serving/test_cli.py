@@ -100,6 +100,7 @@ def groups():
 @pytest.mark.parametrize("call", ["placement_group", "place"])
 def test_ctrl_c_as_a_reservation_is_made_leaves_none(three_nodes, artifact, monkeypatch, call):
     """The signal arrives while Ray, or our own function, hands the group over: nothing is assigned yet."""
+    import ray
 
     from tvm_sched_cluster.serving import stage_nodes
 
@@ -113,6 +114,7 @@ def test_ctrl_c_as_a_reservation_is_made_leaves_none(three_nodes, artifact, monk
     with pytest.raises(KeyboardInterrupt):
         serving.deploy(deployment("cut", artifact), seconds=PATIENCE)
     eventually(lambda: "cut" not in groups())
+    eventually(lambda: ray.available_resources().get("dev") == 3)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,8 @@ from .deployment import Deployment
 
 _SLICE_SECONDS = 0.25
 """Ray's own wait ignores Ctrl-C, so it is called for this long at a time."""
+_PLACING_SECONDS = 5.0
+"""Ray 2.60 loses the resources of a group that is removed while they are being reserved: `remove` waits this long."""
 
 
 def place(deployment: Deployment, seconds: float, generation: int = 1) -> PlacementGroup:
@@ -76,7 +78,11 @@ def remove(name: str, generation: int = 1) -> bool:
         group = get_placement_group(group_name(name, generation))
     except ValueError:
         return False
-    remove_placement_group(group)
+    try:
+        if placement_group_table(group)["stats"]["scheduling_state"] != "INFEASIBLE":
+            group.wait(_PLACING_SECONDS)
+    finally:
+        remove_placement_group(group)
     return True
 
 
