@@ -255,9 +255,7 @@ def page(kept: dict[str, dict[str, Any]], path: Path) -> Page:
         "are exact. A distance that is not 0 need not be a fault: float32 and float64 differ in the last place, a value "
         "midway between two steps is then rounded the other way, and later layers enlarge that step. Rounding each node of "
         "the exact evaluation to float32 moves the output of *ch_PP-OCRv4_det_infer, QDQ* by 0.21.\n\n"
-        "The kernels were tuned on the models marked *; the others are held out. Kernels of the 8-bit form of "
-        "*ch_ppocr_mobile_v2.0_cls_infer* that are slower than those of float32, and what was tried: [depthwise "
-        "convolutions of bytes](removed_methods.md#depthwise-convolutions-of-bytes-by-fours)."
+        "The kernels were tuned on the models marked *; the others are held out."
     )
     head = ["model", "cores", "ours", "float32", *PEERS, "of the peer", "of float32"]
     head += [f"distance, {method}" for method in ("ours", *PEERS)] + ["load"]

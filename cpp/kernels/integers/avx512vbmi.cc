@@ -15,6 +15,10 @@ namespace {
 
 constexpr int kTogether = 4;  // rows
 
+using FinishFunction = void (*)(const Epilogue& epilogue, const std::int32_t* sums, int rows,
+                                std::int64_t first, int columns, std::uint8_t* to,
+                                std::int64_t apart);
+
 enum class Division { kNone, kNewton, kDivide };
 
 /// What is the same for all rows of a tile.
@@ -60,11 +64,30 @@ inline __attribute__((always_inline)) __m512i Rounded(const Steps& steps,
   return _mm512_cvtps_epi32(value);
 }
 
+/// Stores the lanes of 128 bits as rows.
+inline __attribute__((always_inline)) void StoreRows(__m512i bytes, int rows, int columns,
+                                                     std::uint8_t* to, std::int64_t apart) {
+  const __m128i each[] = {_mm512_castsi512_si128(bytes), _mm512_extracti32x4_epi32(bytes, 1),
+                          _mm512_extracti32x4_epi32(bytes, 2), _mm512_extracti32x4_epi32(bytes, 3)};
+  if (columns == kColumns && rows >= kTogether) {
+#pragma GCC unroll 4
+    for (int k = 0; k < kTogether; ++k) {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + k * apart), each[k]);
+    }
+    return;
+  }
+  // A masked store takes several times as long.
+  const auto stored = static_cast<__mmask16>((1U << columns) - 1);
+#pragma GCC unroll 4
+  for (int k = 0; k < kTogether; ++k) {
+    if (k < rows) _mm_mask_storeu_epi8(to + k * apart, stored, each[k]);
+  }
+}
+
 template <Division kDivision, bool kSigned, bool kTable>
 void FinishBytes(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
                  int columns, std::uint8_t* to, std::int64_t apart) {
   const Steps steps = StepsOf(epilogue, first);
-  const auto stored = static_cast<__mmask16>((1U << columns) - 1);
   // Numbers of four rows are packed within lanes of 128 bits.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   __m512i table[kTogether];
@@ -85,63 +108,71 @@ void FinishBytes(const Epilogue& epilogue, const std::int32_t* sums, int rows, s
       bytes = _mm512_mask_mov_epi8(lower, _mm512_movepi8_mask(bytes), upper);
     }
     bytes = _mm512_permutexvar_epi32(order, bytes);
-    std::uint8_t* at = to + r * apart;
-    const __m128i each[] = {_mm512_castsi512_si128(bytes), _mm512_extracti32x4_epi32(bytes, 1),
-                            _mm512_extracti32x4_epi32(bytes, 2),
-                            _mm512_extracti32x4_epi32(bytes, 3)};
-    if (rows - r >= kTogether) {
-      for (int k = 0; k < kTogether; ++k) _mm_mask_storeu_epi8(at + k * apart, stored, each[k]);
-    } else {
-      for (int k = 0; k < rows - r; ++k) _mm_mask_storeu_epi8(at + k * apart, stored, each[k]);
+    StoreRows(bytes, rows - r, columns, to + r * apart, apart);
+  }
+}
+
+/// As FinishBytes, by one multiplication and addition. Where a result is near to a half, the rows
+/// are computed again by `exact`.
+template <bool kSigned, bool kTable>
+void FinishQuickly(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
+                   int columns, std::uint8_t* to, std::int64_t apart, FinishFunction exact) {
+  const __m512i bias =
+      epilogue.bias != nullptr ? _mm512_loadu_si512(epilogue.bias + first) : _mm512_setzero_si512();
+  const __m512 slope = _mm512_loadu_ps(epilogue.slope + first);
+  const __m512 intercept = _mm512_loadu_ps(epilogue.intercept + first);
+  const __m512 sure = _mm512_set1_ps(0.5F - epilogue.doubt);
+  const __m512i zero = _mm512_set1_epi16(static_cast<short>(epilogue.zero));
+  const __m512i low = _mm512_set1_epi8(static_cast<char>(epilogue.low));
+  const __m512i high = _mm512_set1_epi8(static_cast<char>(epilogue.high));
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  __m512i table[kTogether];
+  if constexpr (kTable) {
+    for (int k = 0; k < kTogether; ++k) table[k] = _mm512_loadu_si512(epilogue.table + 64 * k);
+  }
+  for (int r = 0; r < rows; r += kTogether) {
+    __m512i whole[kTogether];
+    __m512 rest[kTogether];
+#pragma GCC unroll 4
+    for (int k = 0; k < kTogether; ++k) {
+      const int mine = r + k < rows ? r + k : rows - 1;
+      const __m512i sum = _mm512_add_epi32(_mm512_loadu_si512(sums + mine * kColumns), bias);
+      const __m512 value = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), slope, intercept);
+      whole[k] = _mm512_cvtps_epi32(value);
+      rest[k] = _mm512_reduce_ps(value, 0);
     }
-  }
-}
-
-template <Division kDivision>
-void FinishDivided(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
-                   int columns, std::uint8_t* to, std::int64_t apart) {
-  const bool is_signed = epilogue.result == Result::kInt8;
-  if (epilogue.table != nullptr) {
-    return is_signed
-               ? FinishBytes<kDivision, true, true>(epilogue, sums, rows, first, columns, to, apart)
-               : FinishBytes<kDivision, false, true>(epilogue, sums, rows, first, columns, to,
-                                                     apart);
-  }
-  return is_signed
-             ? FinishBytes<kDivision, true, false>(epilogue, sums, rows, first, columns, to, apart)
-             : FinishBytes<kDivision, false, false>(epilogue, sums, rows, first, columns, to,
-                                                    apart);
-}
-
-/// The bytes of four segments, kColumns of each, with those of a column side by side.
-inline __attribute__((always_inline)) __m512i FourOf(const std::uint8_t* row,
-                                                     const std::int64_t* segments, __m512i order) {
-  const auto load = [&](int k) __attribute__((always_inline)) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(row + segments[k]));
-  };
-  __m512i all = _mm512_castsi128_si512(load(0));
-  all = _mm512_mask_broadcast_i32x4(all, 0x00F0, load(1));
-  all = _mm512_mask_broadcast_i32x4(all, 0x0F00, load(2));
-  all = _mm512_mask_broadcast_i32x4(all, 0xF000, load(3));
-  return _mm512_permutexvar_epi8(order, all);
-}
-
-template <int kRows>
-void DepthwiseOf(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
-                 std::int32_t* sums, __m512i order) {
-  __m512i totals[kRows];
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) totals[r] = _mm512_setzero_si512();
-  for (int s = 0; s < terms.count; s += 4, weights += 4 * kColumns) {
-    const __m512i columns = _mm512_loadu_si512(weights);
-#pragma GCC unroll 4
-    for (int r = 0; r < kRows; ++r) {
-      const std::uint8_t* row = rows.base + rows.places[r];
-      totals[r] = _mm512_dpbusd_epi32(totals[r], FourOf(row, terms.segments + s, order), columns);
+    constexpr int kLarger = 0xB;  // of the absolute values
+    const __m512 most = _mm512_range_ps(_mm512_range_ps(rest[0], rest[1], kLarger),
+                                        _mm512_range_ps(rest[2], rest[3], kLarger), kLarger);
+    if (_mm512_cmp_ps_mask(most, sure, _CMP_GT_OQ) != 0) {
+      const int few = rows - r < kTogether ? rows - r : kTogether;
+      exact(epilogue, sums + r * kColumns, few, first, columns, to + r * apart, apart);
+      continue;
     }
+    const __m512i one = _mm512_adds_epi16(_mm512_packs_epi32(whole[0], whole[1]), zero);
+    const __m512i other = _mm512_adds_epi16(_mm512_packs_epi32(whole[2], whole[3]), zero);
+    __m512i bytes = kSigned ? _mm512_packs_epi16(one, other) : _mm512_packus_epi16(one, other);
+    bytes = kSigned ? _mm512_min_epi8(_mm512_max_epi8(bytes, low), high)
+                    : _mm512_min_epu8(_mm512_max_epu8(bytes, low), high);
+    if constexpr (kTable) {
+      const __m512i lower = _mm512_permutex2var_epi8(table[0], bytes, table[1]);
+      const __m512i upper = _mm512_permutex2var_epi8(table[2], bytes, table[3]);
+      bytes = _mm512_mask_mov_epi8(lower, _mm512_movepi8_mask(bytes), upper);
+    }
+    bytes = _mm512_permutexvar_epi32(order, bytes);
+    StoreRows(bytes, rows - r, columns, to + r * apart, apart);
   }
-#pragma GCC unroll 4
-  for (int r = 0; r < kRows; ++r) _mm512_storeu_si512(sums + r * kColumns, totals[r]);
+}
+
+template <bool kSigned, bool kTable>
+void FinishAs(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
+              int columns, std::uint8_t* to, std::int64_t apart) {
+  const FinishFunction exact = epilogue.divisor == 1 ? FinishBytes<Division::kNone, kSigned, kTable>
+                               : epilogue.reciprocal != 0
+                                   ? FinishBytes<Division::kNewton, kSigned, kTable>
+                                   : FinishBytes<Division::kDivide, kSigned, kTable>;
+  if (epilogue.slope == nullptr) return exact(epilogue, sums, rows, first, columns, to, apart);
+  FinishQuickly<kSigned, kTable>(epilogue, sums, rows, first, columns, to, apart, exact);
 }
 
 }  // namespace
@@ -152,26 +183,33 @@ void FinishAvx512Vbmi(const Epilogue& epilogue, const std::int32_t* sums, int ro
     return FinishAvx512(epilogue, sums, rows, first, columns, to, apart);
   }
   auto* bytes = static_cast<std::uint8_t*>(to);
-  if (epilogue.divisor == 1) {
-    return FinishDivided<Division::kNone>(epilogue, sums, rows, first, columns, bytes, apart);
-  }
-  if (epilogue.reciprocal != 0) {
-    return FinishDivided<Division::kNewton>(epilogue, sums, rows, first, columns, bytes, apart);
-  }
-  FinishDivided<Division::kDivide>(epilogue, sums, rows, first, columns, bytes, apart);
+  const bool is_signed = epilogue.result == Result::kInt8, table = epilogue.table != nullptr;
+  const FinishFunction finish = is_signed
+                                    ? (table ? FinishAs<true, true> : FinishAs<true, false>)
+                                    : (table ? FinishAs<false, true> : FinishAs<false, false>);
+  finish(epilogue, sums, rows, first, columns, bytes, apart);
 }
 
-void DepthwiseAvx512Vbmi(const Rows<std::uint8_t>& rows, const Terms& terms,
-                         const std::int8_t* weights, std::int32_t* sums) {
+void BringFoursAvx512Vbmi(const std::uint8_t* from, std::int64_t apart, std::int64_t count,
+                          std::uint8_t* to) {
   alignas(64) std::uint8_t places[64];
   for (int k = 0; k < 64; ++k) places[k] = static_cast<std::uint8_t>(k % 4 * kColumns + k / 4);
   const __m512i order = _mm512_load_si512(places);
-  Rows<std::uint8_t> left = rows;
-  for (; left.count >= 4; left.count -= 4, left.places += 4, sums += 4 * kColumns) {
-    DepthwiseOf<4>(left, terms, weights, sums, order);
+  if (apart == kColumns) {
+    for (; count > 0; --count, from += kColumns, to += 4 * kColumns) {
+      _mm512_store_si512(to, _mm512_permutexvar_epi8(order, _mm512_loadu_si512(from)));
+    }
+    return;
   }
-  for (; left.count > 0; --left.count, ++left.places, sums += kColumns) {
-    DepthwiseOf<1>(left, terms, weights, sums, order);
+  for (; count > 0; --count, from += kColumns, to += 4 * kColumns) {
+    const auto load = [&](int k) __attribute__((always_inline)) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k * apart));
+    };
+    __m512i all = _mm512_castsi128_si512(load(0));
+    all = _mm512_mask_broadcast_i32x4(all, 0x00F0, load(1));
+    all = _mm512_mask_broadcast_i32x4(all, 0x0F00, load(2));
+    all = _mm512_mask_broadcast_i32x4(all, 0xF000, load(3));
+    _mm512_store_si512(to, _mm512_permutexvar_epi8(order, all));
   }
 }
 

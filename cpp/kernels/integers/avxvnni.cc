@@ -19,6 +19,9 @@ struct Isa {
 
   static Ints Zeros() { return _mm256_setzero_si256(); }
   static Ints Add(Ints a, Ints b) { return _mm256_add_epi32(a, b); }
+  static Ints LoadInts(const std::int32_t* from) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  }
   static void StoreInts(std::int32_t* to, Ints value) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), value);
   }

@@ -4,7 +4,7 @@
 //   Bytes            as many bytes: four of each column
 //   kRows, kChains   rows of a tile, and sums that each of its rows is cut into: a sum waits for
 //                    the one before it
-//   Load, Each       bytes of memory; four bytes for each column
+//   Load, LoadInts, Each  bytes and sums of memory; four bytes for each column
 //   Dot(sums, numbers, weights)  sums plus products of unsigned and signed bytes
 
 constexpr int kByteVectors = kColumns / Isa::kLanes;
@@ -67,8 +67,54 @@ void ByteProduct(const Rows<std::uint8_t>& rows, const Terms& terms, const std::
   if constexpr (kRows > 1) ByteProduct<kRows - 1>(rows, terms, weights, sums);
 }
 
+template <int kRows>
+void ByteDepthwiseOf(const Windows& windows, const std::int64_t* segments, int count,
+                     const std::byte* weights, const std::int32_t* start, std::int32_t* sums) {
+  constexpr int kBytes = 4 * Isa::kLanes;
+  Isa::Ints totals[kRows][kByteVectors];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kByteVectors; ++v) totals[r][v] = Isa::LoadInts(start + v * Isa::kLanes);
+  }
+  for (int s = 0; s < count; ++s, weights += 4 * kColumns) {
+    const std::byte* from = windows.base + segments[s];
+#pragma GCC unroll 2
+    for (int v = 0; v < kByteVectors; ++v) {
+      const Isa::Bytes columns =
+          Isa::Load(reinterpret_cast<const std::int8_t*>(weights + v * kBytes));
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const Isa::Bytes numbers =
+            Isa::Load(reinterpret_cast<const std::int8_t*>(from + r * windows.apart + v * kBytes));
+        totals[r][v] = Isa::Dot(totals[r][v], numbers, columns);
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int v = 0; v < kByteVectors; ++v) {
+      Isa::StoreInts(sums + r * kColumns + v * Isa::kLanes, totals[r][v]);
+    }
+  }
+}
+
+template <int kRows = Isa::kRows>
+void ByteDepthwise(const Windows& windows, const std::int64_t* segments, int count,
+                   const std::byte* weights, const std::int32_t* start, std::int32_t* sums) {
+  Windows left = windows;
+  for (; left.count >= kRows; left.count -= kRows, sums += kRows * kColumns) {
+    ByteDepthwiseOf<kRows>(left, segments, count, weights, start, sums);
+    left.base += kRows * left.apart;
+  }
+  if constexpr (kRows > 1) {
+    if (left.count > 0) ByteDepthwise<kRows - 1>(left, segments, count, weights, start, sums);
+  }
+}
+
 std::int64_t Filled(std::int64_t steps) { return steps; }
 
 void Nothing() {}
 
-constexpr ByteProducts kByteProducts{Isa::kRows, Filled, ByteProduct<>, Nothing};
+constexpr ByteProducts kByteProducts{Isa::kRows, Filled, ByteProduct<>, Nothing, ByteDepthwise<>};

@@ -29,9 +29,10 @@ Functions With(ByteProducts& bytes, bool avx512) {
   made.bytes = &bytes;
   bytes.add_outer = AddOuterAvx2;
   if (avx512) made.finish = FinishAvx512;
+  if (avx512) bytes.depthwise = kAvx512Vnni.depthwise;  // with AMX, too
   if (avx512 && __builtin_cpu_supports("avx512vbmi") != 0) {
     made.finish = FinishAvx512Vbmi;
-    bytes.depthwise = DepthwiseAvx512Vbmi;
+    bytes.bring_fours = BringFoursAvx512Vbmi;
   }
   return made;
 }

@@ -3,6 +3,7 @@
 #ifndef TVM_SCHED_KERNELS_INTEGERS_FUNCTIONS_H_
 #define TVM_SCHED_KERNELS_INTEGERS_FUNCTIONS_H_
 
+#include <cstddef>
 #include <cstdint>
 
 namespace tvm_sched::integers {
@@ -28,6 +29,14 @@ struct Epilogue {
   /// 1 / divisor, if two steps of Newton's method with it give the quotient rounded to nearest.
   float reciprocal = 0;
   std::int32_t zero = 0;
+  /// Or nullptr: factor / divisor and summand / divisor, rounded. The sum of the second and of a
+  /// sum times the first is a result that is not yet rounded, if `doubt` is its distance from a
+  /// half or more; otherwise it may round otherwise than the operations one by one.
+  const float* slope = nullptr;
+  const float* intercept = nullptr;
+  float doubt = 0;
+  /// What becomes of `least` and `greatest`.
+  std::int32_t low = 0, high = 0;
   /// What becomes of each of the 256 bytes that the result may be, or nullptr.
   const std::uint8_t* table = nullptr;
 };
@@ -48,6 +57,23 @@ struct Terms {
   std::int64_t steps;
 };
 
+/// Windows of a depthwise convolution: where the first one's factors begin, and how many bytes each
+/// begins behind the one before it.
+struct Windows {
+  const std::byte* base;
+  std::int64_t apart;
+  int count;
+};
+/// sums[window][column] = start[column] + products. At each of the places `segments`, in bytes
+/// behind a window's begin, lie the factors of kColumns channels, as many as an instruction adds
+/// the products of, and `weights` has as many for each segment.
+using DepthwiseSums = void (*)(const Windows& windows, const std::int64_t* segments, int count,
+                               const std::byte* weights, const std::int32_t* start,
+                               std::int32_t* sums);
+
+/// to[row][column] = the bytes of a column of rows that are `apart` from each other, four of them.
+void BringFours(const std::uint8_t* from, std::int64_t apart, std::int64_t count, std::uint8_t* to);
+
 /// Products of bytes, for processors with instructions that add four of them exactly.
 struct ByteProducts {
   int rows;  // most of a tile
@@ -59,9 +85,10 @@ struct ByteProducts {
                   std::int32_t* sums);
   /// A thread calls it behind its last product.
   void (*end)();
-  /// Each column of its own channel, for weights (segments / 4, kColumns, 4); nullptr: by pairs.
-  void (*depthwise)(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
-                    std::int32_t* sums) = nullptr;
+  /// Of four unsigned bytes and as many signed ones.
+  DepthwiseSums depthwise = nullptr;
+  void (*bring_fours)(const std::uint8_t* from, std::int64_t apart, std::int64_t count,
+                      std::uint8_t* to) = BringFours;
   /// sums[row][column] += numbers[row] * factors[column], modulo 2^32.
   void (*add_outer)(const std::int32_t* numbers, const std::int32_t* factors, int rows,
                     std::int32_t* sums) = nullptr;
@@ -82,9 +109,8 @@ struct Functions {
                   std::int32_t* sums);
   void (*wide_product)(const Rows<std::int16_t>& rows, const Terms& terms,
                        const std::int16_t* weights, std::int32_t* sums);
-  /// Each column of its own channel, for weights (segments, kColumns), an even number of segments.
-  void (*depthwise)(const Rows<std::int16_t>& rows, const Terms& terms, const std::int16_t* weights,
-                    std::int32_t* sums);
+  /// Of two numbers of 16 bits.
+  DepthwiseSums depthwise;
   /// Store `columns` results of each row, the rows `apart` bytes from each other; `first` is the
   /// number of the first column.
   void (*finish)(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
@@ -108,8 +134,8 @@ void FinishAvx512(const Epilogue& epilogue, const std::int32_t* sums, int rows, 
 /// With VBMI, too, which looks 64 bytes up in a table at once.
 void FinishAvx512Vbmi(const Epilogue& epilogue, const std::int32_t* sums, int rows,
                       std::int64_t first, int columns, void* to, std::int64_t apart);
-void DepthwiseAvx512Vbmi(const Rows<std::uint8_t>& rows, const Terms& terms,
-                         const std::int8_t* weights, std::int32_t* sums);
+void BringFoursAvx512Vbmi(const std::uint8_t* from, std::int64_t apart, std::int64_t count,
+                          std::uint8_t* to);
 /// Asks the system to let this process use AMX. Whether the processor has it and the system agrees.
 bool MayUseAmx();
 #endif

@@ -62,44 +62,48 @@ void Product(const Rows<std::int16_t>& rows, const Terms& terms, const Weight* w
 }
 
 template <int kRows>
-void DepthwiseOf(const Rows<std::int16_t>& rows, const Terms& terms, const std::int16_t* weights,
-                 std::int32_t* sums) {
-  constexpr int kStep = 2 * Isa::kLanes;  // channels of a vector of 16-bit numbers
-  for (int first = 0; first < kColumns; first += kStep) {
-    Isa::Ints low[kRows], high[kRows];
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) low[r] = high[r] = Isa::Zeros();
-    for (int s = 0; s < terms.count; s += 2) {
-      const auto one = Isa::LoadShorts(weights + s * kColumns + first);
-      const auto other = Isa::LoadShorts(weights + (s + 1) * kColumns + first);
-      const auto low_weights = Isa::InterleaveLow(one, other);
-      const auto high_weights = Isa::InterleaveHigh(one, other);
-#pragma GCC unroll 6
+void DepthwiseOf(const Windows& windows, const std::int64_t* segments, int count,
+                 const std::byte* weights, const std::int32_t* start, std::int32_t* sums) {
+  constexpr int kBytes = 4 * Isa::kLanes;
+  Isa::Ints totals[kRows][kVectors];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) totals[r][v] = Isa::LoadInts(start + v * Isa::kLanes);
+  }
+  for (int s = 0; s < count; ++s, weights += 4 * kColumns) {
+    const std::byte* from = windows.base + segments[s];
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      const auto columns =
+          Isa::LoadShorts(reinterpret_cast<const std::int16_t*>(weights + v * kBytes));
+#pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) {
-        const std::int16_t* row = rows.base + rows.places[r] + first;
-        const auto x = Isa::LoadShorts(row + terms.segments[s]);
-        const auto y = Isa::LoadShorts(row + terms.segments[s + 1]);
-        low[r] = Isa::Add(low[r], Isa::Multiply(Isa::InterleaveLow(x, y), low_weights));
-        high[r] = Isa::Add(high[r], Isa::Multiply(Isa::InterleaveHigh(x, y), high_weights));
+        const auto pairs = Isa::LoadShorts(
+            reinterpret_cast<const std::int16_t*>(from + r * windows.apart + v * kBytes));
+        totals[r][v] = Isa::Add(totals[r][v], Isa::Multiply(pairs, columns));
       }
     }
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-      Isa::StoreInterleaved(sums + r * kColumns + first, low[r], high[r]);
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) {
+      Isa::StoreInts(sums + r * kColumns + v * Isa::kLanes, totals[r][v]);
     }
   }
 }
 
 template <int kRows = Isa::kRows < 4 ? Isa::kRows : 4>
-void Depthwise(const Rows<std::int16_t>& rows, const Terms& terms, const std::int16_t* weights,
-               std::int32_t* sums) {
-  if constexpr (kRows > 1) {
-    if (rows.count < kRows) return Depthwise<kRows - 1>(rows, terms, weights, sums);
+void Depthwise(const Windows& windows, const std::int64_t* segments, int count,
+               const std::byte* weights, const std::int32_t* start, std::int32_t* sums) {
+  Windows left = windows;
+  for (; left.count >= kRows; left.count -= kRows, sums += kRows * kColumns) {
+    DepthwiseOf<kRows>(left, segments, count, weights, start, sums);
+    left.base += kRows * left.apart;
   }
-  DepthwiseOf<kRows>(rows, terms, weights, sums);
-  if (rows.count > kRows) {
-    const Rows<std::int16_t> others{rows.base, rows.places + kRows, rows.count - kRows};
-    Depthwise<kRows>(others, terms, weights, sums + kRows * kColumns);
+  if constexpr (kRows > 1) {
+    if (left.count > 0) Depthwise<kRows - 1>(left, segments, count, weights, start, sums);
   }
 }
 

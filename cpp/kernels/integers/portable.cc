@@ -45,16 +45,6 @@ struct Isa {
     return even + (Wide(__builtin_shufflevector(a, a, 1, 3, 5, 7)) *
                    Wide(__builtin_shufflevector(b, b, 1, 3, 5, 7)));
   }
-  static Shorts InterleaveLow(Shorts a, Shorts b) {
-    return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
-  }
-  static Shorts InterleaveHigh(Shorts a, Shorts b) {
-    return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
-  }
-  static void StoreInterleaved(std::int32_t* to, Ints low, Ints high) {
-    StoreInts(to, low);
-    StoreInts(to + kLanes, high);
-  }
   static Floats ToFloats(Ints value) { return __builtin_convertvector(value, Floats); }
   /// NaN stays.
   static Floats Bounded(Floats value, float least, float greatest) {

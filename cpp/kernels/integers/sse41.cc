@@ -51,12 +51,6 @@ struct Isa {
   static Shorts Subtract(Shorts a, Shorts b) { return _mm_sub_epi16(a, b); }
   static Ints Add(Ints a, Ints b) { return _mm_add_epi32(a, b); }
   static Ints Multiply(Shorts a, Shorts b) { return _mm_madd_epi16(a, b); }
-  static Shorts InterleaveLow(Shorts a, Shorts b) { return _mm_unpacklo_epi16(a, b); }
-  static Shorts InterleaveHigh(Shorts a, Shorts b) { return _mm_unpackhi_epi16(a, b); }
-  static void StoreInterleaved(std::int32_t* to, Ints low, Ints high) {
-    StoreInts(to, low);
-    StoreInts(to + kLanes, high);
-  }
   static Floats ToFloats(Ints value) { return _mm_cvtepi32_ps(value); }
   /// NaN stays.
   static Floats Bounded(Floats value, float least, float greatest) {

@@ -7,11 +7,13 @@
 #include <limits>
 #include <memory>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <vector>
 
+#include "kernels/integers/depthwise.h"
 #include "kernels/integers/functions.h"
 #include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/scratchpad.h"
@@ -72,16 +74,17 @@ void CopyBytes(const std::uint8_t* from, std::uint8_t flipped, std::uint8_t* to,
   for (; k < count; ++k) to[k] = static_cast<std::uint8_t>(from[k] ^ flipped);
 }
 
-/// An implicit product of matrices: a few lines of the image at a time are widened to 16 bits, with
-/// the padding around them, and the windows are read in place. Where the processor multiplies bytes
-/// the lines stay unsigned bytes, and weights times the zero point are subtracted from the sums.
+/// A depthwise convolution is `integers::Depthwise`'s, others are an implicit product of matrices:
+/// a few lines of the image at a time are widened to 16 bits, with the padding around them, and the
+/// windows are read in place. Where the processor multiplies bytes the lines stay unsigned bytes,
+/// and weights times the zero point are subtracted from the sums.
 class IntegerConvolution final : public OwnKernel {
  public:
   /// docs/formats/kernels.md says what the operands are. Throws std::invalid_argument.
   IntegerConvolution(const Description& description, int threads);
 
   bool LayOut(const std::vector<void*>& data, std::uint64_t generation) final;
-  void ReleaseWeights() final { packed_.reset(), packed_from_ = nullptr; }
+  void ReleaseWeights() final { packed_.reset(), depthwise_weights_ = {}, packed_from_ = nullptr; }
   void Run(const std::vector<void*>& data) const final;
 
  private:
@@ -93,18 +96,20 @@ class IntegerConvolution final : public OwnKernel {
   struct Call;
 
   void ReadPost();
+  void Combine(integers::Epilogue& epilogue, std::vector<float>& numbers) const;
   void Arrange(const integers::ByteProducts* bytes);
   void Cut();
+  void CutDepthwise(std::int64_t places);
   bool FitsBytes(const void* weights);
   template <typename Weight>
   void LayOutProduct(const Weight* weights);
   void AddRows(const integers::Rows<std::uint8_t>& rows, std::int32_t* numbers) const;
-  void LayOutDepthwise(const void* weights);
   Part PartOf(std::int64_t task) const;
   template <typename Number, typename Copy>
   void CopyLines(const Part& part, Number padding, Number* lines, const Copy& copy) const;
   void Widen(const Call& call, const Part& part, std::int16_t* lines) const;
   void Compute(const Call& call, const Part& part) const;
+  void ComputeDepthwise(const Call& call, const Part& part) const;
   template <typename Number, typename Product>
   void Multiply(const Call& call, const Part& part, const Number* lines, const std::int64_t* places,
                 int most_rows, const Product& product) const;
@@ -114,7 +119,8 @@ class IntegerConvolution final : public OwnKernel {
   Description description_;
   const integers::Functions& functions_;
   int threads_, used_threads_ = 1;
-  bool depthwise_, source_signed_, wide_;
+  bool source_signed_, wide_;
+  std::optional<integers::Depthwise> depthwise_;
   const integers::ByteProducts* bytes_ = nullptr;  // or pairs of 16 bits are multiplied
   std::int64_t images_, channels_, height_, width_;
   std::int64_t outputs_, out_height_, out_width_;
@@ -123,8 +129,8 @@ class IntegerConvolution final : public OwnKernel {
   /// taken.
   std::int64_t line_pixels_, pixel_step_, line_step_, x_step_, y_step_;
   std::int64_t pad_top_, pad_left_, window_height_, dilated_y_;
-  std::vector<std::int64_t> windows_, segments_;  // a depthwise tile's are filled up
-  std::int64_t length_;                           // numbers of a segment
+  std::vector<std::int64_t> segments_;
+  std::int64_t length_;  // numbers of a segment
   std::int64_t steps_, segment_weights_;
   std::int64_t lines_, chunks_, tasks_, panel_groups_;  // lines of the result of a chunk
   int factor_ = -1, summand_ = -1, table_ = -1;         // operands
@@ -133,6 +139,7 @@ class IntegerConvolution final : public OwnKernel {
   std::unique_ptr<std::int8_t, Release> packed_;
   std::vector<std::int32_t> weight_sums_;
   std::vector<std::int32_t> offsets_;  // of columns whose weights less this are bytes, or empty
+  integers::Depthwise::Weights depthwise_weights_;
   const void* packed_from_ = nullptr;
   std::uint64_t packed_at_ = 0;
 };
@@ -144,14 +151,13 @@ struct IntegerConvolution::Call {
   char* result;
   std::int32_t zero;
   integers::Epilogue epilogue;
+  const integers::Depthwise::Weights* depthwise_weights;
 };
 
 IntegerConvolution::IntegerConvolution(const Description& description, int threads)
-    : description_(description),
-      functions_(integers::ChosenFunctions()),
-      threads_(threads),
-      depthwise_(description.algorithm == "depthwise") {
+    : description_(description), functions_(integers::ChosenFunctions()), threads_(threads) {
   Check(description.operands.size() >= 3, "there are a source, weights and a result");
+  const bool depthwise = description.algorithm == "depthwise";
   const Operand &source = description.operands[0], &weights = description.operands[1];
   const Operand& result = description.result();
   CheckImage(source);
@@ -159,7 +165,7 @@ IntegerConvolution::IntegerConvolution(const Description& description, int threa
   Check(source.type == DataType::kInt8 || source.type == DataType::kUint8, "the source's type");
   source_signed_ = source.type == DataType::kInt8;
   wide_ = weights.type == DataType::kInt16;
-  Check(wide_ || (weights.type == DataType::kInt8 && !depthwise_), "the weights' type");
+  Check(wide_ || (weights.type == DataType::kInt8 && !depthwise), "the weights' type");
   for (const auto* list : {&description.kernel, &description.strides, &description.dilation,
                            &description.padding_low, &description.padding_high}) {
     Check(list->size() == 2, "a window has two dimensions");
@@ -190,49 +196,56 @@ IntegerConvolution::IntegerConvolution(const Description& description, int threa
   line_pixels_ = (out_width_ - 1) * x_step_ + reach_x;
   window_height_ = reach_y;
 
-  groups_ = depthwise_ ? 1 : weights.dims[0];
+  groups_ = depthwise ? 1 : weights.dims[0];
   Check(groups_ >= 1 && channels_ % groups_ == 0 && outputs_ % groups_ == 0, "the groups");
-  Check(!depthwise_ || outputs_ == channels_, "a depthwise convolution has an output a channel");
+  Check(!depthwise || outputs_ == channels_, "a depthwise convolution has an output a channel");
   group_channels_ = channels_ / groups_, group_outputs_ = outputs_ / groups_;
   panels_ = CeilDiv(group_outputs_, kColumns);
-  const bool merged = !depthwise_ && groups_ == 1 && apart_x == 1;
+  const bool merged = groups_ == 1 && apart_x == 1;
   for (std::int64_t y = 0; y < kernel_y; ++y) {
     for (std::int64_t x = 0; x < (merged ? 1 : kernel_x); ++x) {
-      windows_.push_back((y * apart_y * line_pixels_ + x * apart_x) * channels_);
+      segments_.push_back((y * apart_y * line_pixels_ + x * apart_x) * channels_);
     }
+  }
+  if (depthwise) {
+    const std::int64_t places = CeilDiv(kernel_y * kernel_x, 2) * 2;
+    Check(
+        weights.dims == std::vector<std::int64_t>{panels_, places, kColumns} && weights.within == 0,
+        "the shape of the packed weights");
+    ReadPost();
+    depthwise_.emplace(integers::Axis{height_, out_height_, kernel_y, step_y, apart_y, pad_top_},
+                       integers::Axis{width_, out_width_, kernel_x, step_x, apart_x, pad_left_},
+                       channels_, source_signed_, functions_);
+    CutDepthwise(kernel_y * kernel_x);
+    return;
   }
   length_ = merged ? kernel_x * channels_ : group_channels_;
   const std::int64_t pairs = CeilDiv(length_, 2),
-                     count = static_cast<std::int64_t>(windows_.size());
-  const std::vector<std::int64_t> packed =
-      depthwise_ ? std::vector<std::int64_t>{panels_, CeilDiv(count, 2) * 2, kColumns}
-                 : std::vector<std::int64_t>{groups_, panels_, count, pairs, kColumns, 2};
+                     count = static_cast<std::int64_t>(segments_.size());
+  const std::vector<std::int64_t> packed{groups_, panels_, count, pairs, kColumns, 2};
   Check(weights.dims == packed && weights.within == 0, "the shape of the packed weights");
   ReadPost();
-  // Whether depthwise weights are bytes is known once they are laid out.
-  Arrange(!depthwise_ && !wide_ && weights.parameter ? functions_.bytes : nullptr);
+  // Whether wider weights are bytes is known once they are laid out.
+  Arrange(!wide_ && weights.parameter ? functions_.bytes : nullptr);
 }
 
 /// Whether bytes are multiplied, and all that follows from it.
 void IntegerConvolution::Arrange(const integers::ByteProducts* bytes) {
   bytes_ = bytes;
-  segments_ = windows_;
   const std::int64_t pairs = CeilDiv(length_, 2);
-  steps_ = bytes_ == nullptr || depthwise_ ? pairs : bytes_->filled(CeilDiv(pairs, 2));
-  const std::size_t together = !depthwise_ ? 1 : bytes_ != nullptr ? 4 : 2;
-  while (segments_.size() % together != 0) segments_.push_back(segments_.back());
+  steps_ = bytes_ == nullptr ? pairs : bytes_->filled(CeilDiv(pairs, 2));
   const auto count = static_cast<std::int64_t>(segments_.size());
-  segment_weights_ = count * (depthwise_ ? 1 : bytes_ != nullptr ? 4 * steps_ : 2 * steps_);
+  segment_weights_ = count * (bytes_ != nullptr ? 4 * steps_ : 2 * steps_);
   Cut();
 }
 
-/// Whether weights of 16 bits are bytes, those of a column less an offset where it is a product.
+/// Whether weights of 16 bits are bytes, those of a column less an offset.
 bool IntegerConvolution::FitsBytes(const void* weights) {
   const auto* from = static_cast<const std::int16_t*>(weights);
   constexpr int kLeast = -128, kGreatest = 127;
   const std::int64_t panels = groups_ * panels_;
   const std::int64_t terms = description_.operands[1].elements() / (panels * kColumns);
-  const std::int64_t together = depthwise_ ? 1 : 2;  // terms of a column side by side
+  constexpr std::int64_t together = 2;  // terms of a column side by side
   offsets_.clear();
   std::vector<std::int32_t> offsets(panels * kColumns);
   for (std::int64_t k = 0; k < panels * kColumns; ++k) {
@@ -243,7 +256,7 @@ bool IntegerConvolution::FitsBytes(const void* weights) {
       least = std::min(least, value), greatest = std::max(greatest, value);
     }
     if (least >= kLeast && greatest <= kGreatest) continue;
-    if (depthwise_ || greatest - least > kGreatest - kLeast) return false;
+    if (greatest - least > kGreatest - kLeast) return false;
     offsets[k] = least < kLeast ? least - kLeast : greatest - kGreatest;
   }
   if (std::any_of(offsets.begin(), offsets.end(), [](std::int32_t each) { return each != 0; })) {
@@ -317,6 +330,41 @@ void IntegerConvolution::ReadPost() {
                                                 : integers::Result::kFloat32;
 }
 
+/// Factor, summand and divisor as one multiplication and addition, where results are not in doubt:
+/// docs/proofs/quantised_results.md.
+void IntegerConvolution::Combine(integers::Epilogue& epilogue, std::vector<float>& numbers) const {
+  const bool bytes =
+      epilogue.result == integers::Result::kInt8 || epilogue.result == integers::Result::kUint8;
+  constexpr float kSteepest = 0.5F, kFarthest = 1 << 15;
+  constexpr std::int64_t kFewest = 16;  // results of an output, to combine its numbers for
+  if (!bytes || epilogue.reciprocal == 0 || epilogue.factor == nullptr) return;
+  if (images_ * out_height_ * out_width_ < kFewest) return;
+  const std::int64_t padded = groups_ * panels_ * kColumns;
+  numbers.resize(2 * padded);
+  float farthest = 0;
+  bool fits = true;
+  for (std::int64_t k = 0; k < padded; ++k) {
+    const float summand = epilogue.summand == nullptr ? 0.0F : epilogue.summand[k];
+    numbers[k] = epilogue.factor[k] / epilogue.divisor;
+    numbers[padded + k] = summand / epilogue.divisor;
+    const float far = std::abs(numbers[padded + k]);
+    fits = fits && std::abs(numbers[k]) < kSteepest && far < kFarthest;  // so NaN does not
+    farthest = std::max(farthest, far);
+  }
+  if (!fits) return;
+  constexpr float kUnit = 1.0F / (1 << 24);
+  epilogue.slope = numbers.data(), epilogue.intercept = numbers.data() + padded;
+  epilogue.doubt = kUnit * (2600.0F + 7.0F * farthest);
+  const int least = epilogue.result == integers::Result::kInt8 ? -128 : 0;
+  const auto bound = [&](float value) {
+    const float found =
+        std::nearbyint(value / epilogue.divisor) + static_cast<float>(epilogue.zero);
+    return static_cast<std::int32_t>(
+        std::clamp(found, static_cast<float>(least), static_cast<float>(least + 255)));
+  };
+  epilogue.low = bound(epilogue.least), epilogue.high = bound(epilogue.greatest);
+}
+
 void IntegerConvolution::Cut() {
   // Lines of all images are one after the other where no window reaches over lines.
   const std::int64_t line_bytes = line_pixels_ * y_step_ * channels_ * (bytes_ != nullptr ? 1 : 2);
@@ -341,11 +389,28 @@ void IntegerConvolution::Cut() {
   used_threads_ = parallel == 1 ? 1 : threads_;
 }
 
+/// By tiles of channels, which share nothing; or by lines, some of which are then read by two
+/// tasks.
+void IntegerConvolution::CutDepthwise(std::int64_t places) {
+  const std::int64_t products = images_ * out_height_ * out_width_ * panels_ * kColumns * places;
+  const std::int64_t parallel =
+      std::min<std::int64_t>(threads_, std::max<std::int64_t>(1, products / kTaskProducts));
+  const std::int64_t wanted = CeilDiv(parallel, images_), lines = depthwise_->lines();
+  constexpr std::int64_t kEven = 4;  // tiles of a task: one more or less matters little
+  const bool by_lines = panels_ % wanted != 0 && panels_ < kEven * wanted && lines > panels_;
+  lines_ = by_lines ? CeilDiv(lines, std::min(lines, wanted)) : lines;
+  chunks_ = CeilDiv(lines, lines_);
+  panel_groups_ = by_lines ? 1 : std::min(panels_, wanted);
+  tasks_ = images_ * chunks_ * panel_groups_;
+  used_threads_ = parallel == 1 ? 1 : threads_;
+}
+
 IntegerConvolution::Part IntegerConvolution::PartOf(std::int64_t task) const {
   const std::int64_t group = task % panel_groups_, rest = task / panel_groups_;
   const std::int64_t first = rest % chunks_ * lines_, all = groups_ * panels_;
-  return {rest / chunks_, first, std::min(first + lines_, out_height_), all * group / panel_groups_,
-          all * (group + 1) / panel_groups_};
+  return {rest / chunks_, first,
+          std::min(first + lines_, depthwise_ ? depthwise_->lines() : out_height_),
+          all * group / panel_groups_, all * (group + 1) / panel_groups_};
 }
 
 template <typename Number, typename Copy>
@@ -402,14 +467,15 @@ bool IntegerConvolution::LayOut(const std::vector<void*>& data, std::uint64_t ge
   if (data[1] == nullptr || !description_.operands[1].parameter) return false;
   if (packed_from_ == data[1] && packed_at_ == generation) return false;
   packed_from_ = data[1], packed_at_ = generation;
-  const integers::ByteProducts* bytes = functions_.bytes;
-  if (wide_ && bytes != nullptr && (!depthwise_ || bytes->depthwise != nullptr)) {
+  if (depthwise_) {
+    depthwise_weights_ = depthwise_->LayOut(static_cast<const std::int16_t*>(data[1]));
+    return true;
+  }
+  if (wide_ && functions_.bytes != nullptr) {
     Arrange(FitsBytes(data[1]) ? functions_.bytes : nullptr);
   }
   if (bytes_ == nullptr) return false;
-  if (depthwise_) {
-    LayOutDepthwise(data[1]);
-  } else if (wide_) {
+  if (wide_) {
     LayOutProduct(static_cast<const std::int16_t*>(data[1]));
   } else {
     LayOutProduct(static_cast<const std::int8_t*>(data[1]));
@@ -460,23 +526,15 @@ void IntegerConvolution::AddRows(const integers::Rows<std::uint8_t>& rows,
   for (int r = 0; r < rows.count; ++r) numbers[r] = sums[r * kColumns];
 }
 
-void IntegerConvolution::LayOutDepthwise(const void* weights) {
-  const auto* from = static_cast<const std::int16_t*>(weights);
-  const auto count = static_cast<std::int64_t>(segments_.size());
-  const std::int64_t given = description_.operands[1].dims[1];
-  const auto size = static_cast<std::size_t>(panels_ * count * kColumns);
-  packed_.reset(static_cast<std::int8_t*>(::operator new(size, kAlignment)));
-  std::fill_n(packed_.get(), size, std::int8_t{0});
-  weight_sums_.assign(panels_ * kColumns, 0);
-  for (std::int64_t p = 0; p < panels_; ++p) {
-    for (std::int64_t s = 0; s < given; ++s) {
-      for (int column = 0; column < kColumns; ++column, ++from) {
-        packed_.get()[((p * count + s / 4 * 4) * kColumns + column * 4) + s % 4] =
-            static_cast<std::int8_t>(*from);
-        weight_sums_[p * kColumns + column] += *from;
-      }
-    }
-  }
+void IntegerConvolution::ComputeDepthwise(const Call& call, const Part& part) const {
+  const std::int64_t size = BytesOf(description_.result().type);
+  const auto* source = static_cast<const std::uint8_t*>(call.source);
+  depthwise_->Compute(*call.depthwise_weights,
+                      {source + part.image * height_ * width_ * channels_,
+                       call.result + part.image * out_height_ * out_width_ * outputs_ * size,
+                       part.first, part.end, part.first_panel, part.end_panel, call.zero},
+                      call.epilogue,
+                      static_cast<std::byte*>(Scratchpad(depthwise_->ScratchBytes())));
 }
 
 void IntegerConvolution::Compute(const Call& call, const Part& part) const {
@@ -506,8 +564,7 @@ void IntegerConvolution::Compute(const Call& call, const Part& part) const {
     Multiply(
         call, part, lines, places, bytes_->rows,
         [&](const integers::Rows<std::uint8_t>& rows, const void* weights, std::int32_t* sums) {
-          const auto product = depthwise_ ? bytes_->depthwise : bytes_->product;
-          product(rows, terms, static_cast<const std::int8_t*>(weights), sums);
+          bytes_->product(rows, terms, static_cast<const std::int8_t*>(weights), sums);
         });
     return bytes_->end();
   }
@@ -516,9 +573,7 @@ void IntegerConvolution::Compute(const Call& call, const Part& part) const {
   std::fill_n(lines + numbers, kOverread, std::int16_t{0});
   Multiply(call, part, lines, places, functions_.rows,
            [&](const integers::Rows<std::int16_t>& rows, const void* weights, std::int32_t* sums) {
-             if (depthwise_) {
-               functions_.depthwise(rows, terms, static_cast<const std::int16_t*>(weights), sums);
-             } else if (wide_) {
+             if (wide_) {
                functions_.wide_product(rows, terms, static_cast<const std::int16_t*>(weights),
                                        sums);
              } else {
@@ -542,14 +597,20 @@ void IntegerConvolution::Multiply(const Call& call, const Part& part, const Numb
   const auto tile = [&](std::int64_t panel, std::int64_t pixel, int rows) {
     const std::int64_t group = panel / panels_, first = panel % panels_ * kColumns;
     const std::int64_t output = group * group_outputs_ + first;
-    const std::int64_t channel = depthwise_ ? first : group * group_channels_;
-    product(integers::Rows<Number>{lines + channel, places + pixel, rows},
-            call.weights + panel * weight_bytes, sums);
+    const std::int64_t channel = group * group_channels_;
+    for (int r = 0; r < rows; r += most_rows) {
+      product(integers::Rows<Number>{lines + channel, places + pixel + r,
+                                     std::min(rows - r, most_rows)},
+              call.weights + panel * weight_bytes, sums + r * kColumns);
+    }
     if constexpr (std::is_same_v<Number, std::uint8_t>) {
       if (!offsets_.empty()) {
         if (summed_group != group) summed_group = group, summed = 0;
         if (summed <= pixel) {
-          AddRows({lines + channel, places + pixel, rows}, row_sums.data() + pixel);
+          for (int r = 0; r < rows; r += most_rows) {
+            AddRows({lines + channel, places + pixel + r, std::min(rows - r, most_rows)},
+                    row_sums.data() + pixel + r);
+          }
           summed = pixel + rows;
         }
         bytes_->add_outer(row_sums.data() + pixel, offsets_.data() + panel * kColumns, rows, sums);
@@ -561,15 +622,10 @@ void IntegerConvolution::Multiply(const Call& call, const Part& part, const Numb
                       call.result + ((line + pixel) * outputs_ + output) * size, outputs_ * size);
   };
   // Tiles of nearly as many rows each: a small one takes as long as its weights need to be read.
+  // Several are finished together.
   const std::int64_t tiles = CeilDiv(pixels, most_rows);
-  const std::int64_t most = CeilDiv(pixels, tiles);
-  if (depthwise_) {
-    for (std::int64_t pixel = 0; pixel < pixels; pixel += most) {
-      const int rows = static_cast<int>(std::min<std::int64_t>(most, pixels - pixel));
-      for (std::int64_t p = part.first_panel; p < part.end_panel; ++p) tile(p, pixel, rows);
-    }
-    return;
-  }
+  const auto tile_rows = static_cast<int>(CeilDiv(pixels, tiles));
+  const std::int64_t most = integers::kMostRows / tile_rows * tile_rows;
   for (std::int64_t p = part.first_panel; p < part.end_panel; ++p) {
     for (std::int64_t pixel = 0; pixel < pixels; pixel += most) {
       tile(p, pixel, static_cast<int>(std::min<std::int64_t>(most, pixels - pixel)));
@@ -578,8 +634,12 @@ void IntegerConvolution::Multiply(const Call& call, const Part& part, const Numb
 }
 
 void IntegerConvolution::Run(const std::vector<void*>& data) const {
-  Call call{data[0], static_cast<const char*>(data[1]), static_cast<char*>(data.back()),
-            description_.source_zero, epilogue_};
+  Call call{data[0],
+            static_cast<const char*>(data[1]),
+            static_cast<char*>(data.back()),
+            description_.source_zero,
+            epilogue_,
+            &depthwise_weights_};
   if (description_.source_zero_input >= 0) {
     const void* zero = data[description_.source_zero_input];
     call.zero = source_signed_ ? *static_cast<const std::int8_t*>(zero)
@@ -621,8 +681,16 @@ void IntegerConvolution::Run(const std::vector<void*>& data) const {
   }
   spread(factor, factor_, call.epilogue.factor);
   spread(summand, summand_, call.epilogue.summand);
-  threads::Loop(used_threads_, static_cast<int>(tasks_),
-                [&](int task) { Compute(call, PartOf(task)); });
+  std::vector<float> combined;
+  Combine(call.epilogue, combined);
+  integers::Depthwise::Weights own;
+  if (depthwise_ && !description_.operands[1].parameter) {
+    own = depthwise_->LayOut(static_cast<const std::int16_t*>(data[1]));
+    call.depthwise_weights = &own;
+  }
+  threads::Loop(used_threads_, static_cast<int>(tasks_), [&](int task) {
+    depthwise_ ? ComputeDepthwise(call, PartOf(task)) : Compute(call, PartOf(task));
+  });
 }
 
 }  // namespace

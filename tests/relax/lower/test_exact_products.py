@@ -30,9 +30,9 @@ def instructions(request, monkeypatch):
     return request.param
 
 
-def computed(kernel, arrays, result):
-    """What a kernel makes of its operands."""
-    document = {"version": VERSION, "kernels": {"k": {**kernel, "cores": (1, 1)}}, "threads": 2}
+def computed(kernel, arrays, result, cores=(1, 1)):
+    """What a kernel makes of its operands, with a share of two threads."""
+    document = {"version": VERSION, "kernels": {"k": {**kernel, "cores": cores}}, "threads": 2}
     module = library_function("tvm_sched.make_onednn_module")(json.dumps(document))
     out = to_tensor(np.full_like(result, 77))
     module["k"](*(to_tensor(np.ascontiguousarray(a)) for a in arrays), out)
@@ -103,6 +103,35 @@ def random_case(seed):
 @pytest.mark.parametrize("seed", range(60))
 def test_random_convolutions(seed, instructions):
     (kernel, packed, right), x = random_case(seed)
+    np.testing.assert_array_equal(computed(kernel, [x, packed], right.astype("int32")), right)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize(
+    ("image", "size", "strides", "dilation", "padding"),
+    [
+        pytest.param((2, 5), (5, 5), (1, 1), (1, 1), (2, 2, 2, 2), id="lines of padding"),
+        pytest.param((3, 4), (3, 3), (1, 1), (1, 1), (5, 6, 4, 7), id="windows of padding alone"),
+        pytest.param((7, 700), (7, 3), (2, 1), (1, 1), (3, 1, 3, 1), id="lines of several blocks"),
+        pytest.param((4, 400), (2, 9), (1, 3), (2, 4), (1, 16, 1, 16), id="gaps, steps, blocks"),
+        pytest.param((311, 1), (31, 1), (1, 1), (1, 1), (15, 0, 15, 0), id="an upright line"),
+        pytest.param((1, 90), (1, 4), (1, 2), (1, 1), (0, 3, 0, 0), id="a line"),
+        pytest.param((9, 8), (1, 1), (2, 3), (1, 1), (0, 0, 0, 0), id="one place"),
+    ],
+)
+@pytest.mark.parametrize("channels", [1, 8, 16, 37])
+def test_depthwise(channels, image, size, strides, dilation, padding, dtype, wide, instructions):
+    rng = np.random.default_rng(channels)
+    x = rng.integers(*RANGES[dtype], (2, *image, channels)).astype(dtype)
+    w = rng.integers(*((-255, 256) if wide else (-128, 128)), (channels, 1, *size)).astype("int16" if wide else "int8")
+    zero = int(rng.integers(*RANGES[dtype]))
+    kernel, packed, right = convolution(x, w, zero, channels, strides, padding, dilation)
+    np.testing.assert_array_equal(computed(kernel, [x, packed], right.astype("int32")), right)
+    np.testing.assert_array_equal(computed(kernel, [x, packed], right.astype("int32"), cores=(1, 2)), right)
+    # Weights that are known only when the kernel runs.
+    given = {**kernel["operands"][1], "parameter": False}
+    kernel = {**kernel, "operands": [kernel["operands"][0], given, kernel["operands"][2]]}
     np.testing.assert_array_equal(computed(kernel, [x, packed], right.astype("int32")), right)
 
 
@@ -186,6 +215,28 @@ def test_quotients_next_to_halves(instructions):
         operands = [*kernel["operands"][:2], dense((5,)), dense((5,)), {**kernel["operands"][2], "type": "uint8"}]
         described = {**kernel, "operands": operands, "post": post}
         np.testing.assert_array_equal(computed(described, [x, packed, factor, summand], expected), expected, str(scale))
+
+
+def test_results_close_to_halves(instructions):
+    """Every sum from 0 to 32640, with factors of which many results lie within float32's error of a half, or on one."""
+    rng = np.random.default_rng(8)
+    x = np.stack(np.meshgrid(np.arange(127), np.arange(257) % 256, indexing="ij"), -1).astype("uint8")[None]
+    kernel, packed, right = convolution(x, np.tile(np.array([1, 127], "int8"), (37, 1))[:, :, None, None])
+    for result in ("uint8", "int8"):
+        scale = np.float32(rng.uniform(0.1, 3))
+        halves = rng.integers(-120, 120, 37) + 0.5
+        summand = rng.uniform(-200, 200, 37).astype("float32")
+        factor = ((halves * scale - summand) / rng.integers(20000, 32640, 37)).astype("float32")
+        factor[:4], summand[:4] = scale * np.float32([2**-7, 2**-8, 3 / 256, 0.4]), scale * np.float32([0, 0.5, 1, -9])
+        value = np.clip(right.astype("float32") * factor + summand, -40 * scale, 70 * scale)
+        low, high = RANGES[result]
+        expected = np.clip(np.rint(value / scale) + 17, low, high - 1).astype(result)
+        post = [{"name": "multiply", "input": 2}, {"name": "add", "input": 3}]
+        post.append({"name": "clip", "alpha": float(-40 * scale), "beta": float(70 * scale)})
+        post.append({"name": "quantize", "alpha": float(scale), "beta": 17})
+        operands = [*kernel["operands"][:2], dense((37,)), dense((37,)), {**kernel["operands"][2], "type": result}]
+        described = {**kernel, "operands": operands, "post": post}
+        np.testing.assert_array_equal(computed(described, [x, packed, factor, summand], expected), expected)
 
 
 def test_halves_round_to_even(instructions):
