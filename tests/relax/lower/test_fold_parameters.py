@@ -71,6 +71,29 @@ def test_choice_and_logic():
     np.testing.assert_array_equal(folded(relax.op.logical_not, condition), ~condition)
 
 
+@pytest.mark.parametrize("name", ["sum", "mean", "prod", "max", "min"])
+@pytest.mark.parametrize(("axis", "keepdims"), [(None, False), ([0, 2], True), ([1], False)])
+def test_reductions(name, axis, keepdims):
+    x = (np.arange(60, dtype=np.float32).reshape(3, 4, 5) % 7 - 3.25) / 2
+    make = lambda a: getattr(relax.op, name)(a, axis, keepdims)  # noqa: E731
+    exact = getattr(np, name)(x.astype(np.float64), None if axis is None else tuple(axis), keepdims=keepdims)
+    np.testing.assert_array_equal(folded(make, x), np.float32(exact))
+    if name != "mean":
+        whole = (x * 4).astype(np.int32)
+        exact = getattr(np, name)(whole, None if axis is None else tuple(axis), keepdims=keepdims)
+        np.testing.assert_array_equal(folded(make, whole), exact.astype(np.int32))  # as TVM, modulo 2 ** 32
+
+
+def test_a_convolution_with_normalised_weights_has_them_as_a_parameter():
+    """What `torch.nn.utils.parametrizations.weight_norm` exports: g * v / sqrt(sum(v * v))."""
+    v, g = np.full((4, 2, 3), 2.0, np.float32), np.ones((1, 1, 3), np.float32)
+
+    def make(v, g):
+        return g * (v / relax.op.sqrt(relax.op.sum(v * v, [0, 1], True)))
+
+    np.testing.assert_allclose(folded(make, v, g), np.full((4, 2, 3), 2 / np.sqrt(32), np.float32), rtol=1e-6)
+
+
 def test_slices():
     x = np.arange(35, dtype=np.float32).reshape(5, 7)
     for steps in (None, (1, 1), (2, 3)):

@@ -49,6 +49,28 @@ def test_tokens_through_an_image(monkeypatch, name):
     assert_same(compiled.run(*inputs), compile(mod, "cpu1", "single").run(*inputs), rtol=2e-5)
 
 
+def test_a_transformer_over_patches_has_its_tokens_in_rows(monkeypatch):
+    """After the patches, a class token and positions, sums with the tokens take part in the products."""
+
+    def patches(b, x):
+        image = convolution(x, 8, 4, strides=4)
+        tokens = steps(b, image, lambda v: op.reshape(v, (1, 8, 48)), lambda v: op.permute_dims(v, [0, 2, 1]))
+        tokens = b.emit(op.add(b.emit(op.concat([constant(1, 1, 8), tokens], axis=1)), constant(1, 49, 8)))
+        for _ in range(2):
+            hidden = steps(b, tokens, lambda v: op.matmul(v, constant(8, 8)), lambda v: op.add(v, constant(8)))
+            tokens = b.emit(op.add(tokens, hidden))
+        return tokens
+
+    shape = (1, 3, 24, 32)
+    mod, inputs = module(patches, [shape]), arrays([shape])
+    compiled = compile(mod, "cpu1", "single")
+    kinds = [operator.kind for operator in compiled.problem.graph.operators]
+    assert kinds.count("onednn.matmul_bias_add") == 2
+    assert [kind for kind in kinds if "transpose" in kind] == ["transpose"], "the image only"
+    monkeypatch.setenv(VARIABLE, "")
+    assert_same(compiled.run(*inputs), compile(mod, "cpu1", "single").run(*inputs), rtol=2e-5)
+
+
 def test_moves_that_change_the_order_remain(monkeypatch):
     def turned(b, x):
         """The image is transposed on the way."""

@@ -75,7 +75,21 @@ def _pad(call: Any, x: Any) -> Any:
     return np.pad(x, list(zip(widths[::2], widths[1::2], strict=True)), constant_values=float(call.attrs.pad_value))
 
 
+def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a reduction over a call's axes that adds and multiplies floating-point values in float64."""
+
+    def reduced(call: Any, x: Any) -> Any:
+        axes = None if call.attrs.axis is None else tuple(int(a) for a in call.attrs.axis)
+        return function(
+            x.astype(np.float64) if x.dtype.kind == "f" else x, axis=axes, keepdims=bool(call.attrs.keepdims)
+        )
+
+    return reduced
+
+
+_REDUCTIONS = ("sum", "mean", "prod", "max", "min")
 _SUPPORTED: dict[str, Callable[..., bool]] = {
+    **{f"relax.{name}": lambda call, x: x.size > 0 and x.dtype.kind in "fiu" for name in _REDUCTIONS},
     "relax.strided_slice": lambda call, x: bool(_numbers(call)),
     "relax.slice_scatter": lambda call, *_: bool(_places(call)),
     "relax.take": _indices_fit,
@@ -133,10 +147,14 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "relax.take": _take,
     "relax.astype": lambda call, x: x,  # the result is cast to the call's dtype in any case
     "relax.rsqrt": lambda call, x: 1 / np.sqrt(x),
+    **{f"relax.{name}": _reduction(getattr(np, name)) for name in _REDUCTIONS},
     "relax.full": lambda call, value: np.full([int(d) for d in call.ty.shape], value),
 }
 _FLOAT_ONLY = {
-    *(f"relax.{name}" for name in ("divide", "sqrt", "rsqrt", "exp", "log", "tanh", "sin", "cos", "floor", "ceil")),
+    *(
+        f"relax.{name}"
+        for name in ("divide", "mean", "sqrt", "rsqrt", "exp", "log", "tanh", "sin", "cos", "floor", "ceil")
+    ),
     *(f"relax.{name}" for name in ("isnan", "isinf", "isfinite")),
 }
 _GROWTH = 1 << 20

@@ -326,12 +326,18 @@ class ChannelsLast(Rewriter):
         return Plain(last if order == tuple(range(len(axes))) else self._moved(last, order))
 
     def _shuffle(self, call: Any) -> Any:
-        """Convert a channel shuffle (split the channel axis, swap the parts, join them) or a flattening of 1 x 1 images."""
+        """Convert a reshape of images only, a flattening of 1 x 1 images, or a channel shuffle.
+
+        A shuffle splits the channel axis, swaps the parts and joins them.
+        """
         source = self.resolve(call.args[0])
-        shape = static_shape(call) or ()
-        if self._known(source) and all(size == 1 for size in (static_shape(source) or ())[2:]):
+        shape, given = static_shape(call) or (), static_shape(source) or ()
+        if self._known(source) and all(size == 1 for size in given[2:]):
             last = self.last[source]
             return Plain(last if static_shape(last) == shape else self.emit(relax.op.reshape(last, shape)))
+        if self._known(source) and len(shape) in LAYOUTS and shape[:2] == given[:2]:
+            # Transformers flatten images so, and then have the channels last.
+            return self.emit(relax.op.reshape(self.last[source], (shape[0], *shape[2:], shape[1])))
         exchanged: Any = self.defined(source)
         split: Any = self.defined(exchanged.args[0]) if operation(exchanged) == "permute_dims" else None
         if operation(split) != "reshape" or not self._known(self.resolve(split.args[0])):
