@@ -17,6 +17,7 @@ struct Isa {
   using Shorts = __m256i;  // of 16 bits
   using Floats = __m256;
   static constexpr int kLanes = 8, kRows = 6;
+  static constexpr bool kSaturates = true;  // StoreBytes
 
   static Ints Zeros() { return _mm256_setzero_si256(); }
   static Ints EachInt(std::int32_t value) { return _mm256_set1_epi32(value); }
@@ -60,6 +61,16 @@ struct Isa {
     return value / EachFloat(epilogue.divisor);
   }
   static Ints Rounded(Floats value) { return _mm256_cvtps_epi32(value); }
+  static Ints Within(Ints value, std::int32_t low, std::int32_t high) {
+    return _mm256_min_epi32(_mm256_max_epi32(value, EachInt(low)), EachInt(high));
+  }
+  /// The greater of a number that is not negative and of the absolute value of another.
+  static Floats Farther(Floats most, Floats value) {
+    return _mm256_max_ps(most, _mm256_andnot_ps(EachFloat(-0.0F), value));
+  }
+  static bool AnyAbove(Floats value, float bound) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(value, EachFloat(bound), _CMP_GT_OQ)) != 0;
+  }
   static void StoreBytes(void* to, const Ints (&values)[2], bool is_signed) {
     const Shorts both = _mm256_permute4x64_epi64(_mm256_packs_epi32(values[0], values[1]), 0xD8);
     const __m128i low = _mm256_castsi256_si128(both), high = _mm256_extracti128_si256(both, 1);

@@ -190,18 +190,18 @@ void FinishAvx512Vbmi(const Epilogue& epilogue, const std::int32_t* sums, int ro
   finish(epilogue, sums, rows, first, columns, bytes, apart);
 }
 
-void BringFoursAvx512Vbmi(const std::uint8_t* from, std::int64_t apart, std::int64_t count,
-                          std::uint8_t* to) {
+void BringFoursAvx512Vbmi(const std::uint8_t* from, std::int64_t step, std::int64_t apart,
+                          std::int64_t count, std::uint8_t* to) {
   alignas(64) std::uint8_t places[64];
   for (int k = 0; k < 64; ++k) places[k] = static_cast<std::uint8_t>(k % 4 * kColumns + k / 4);
   const __m512i order = _mm512_load_si512(places);
   if (apart == kColumns) {
-    for (; count > 0; --count, from += kColumns, to += 4 * kColumns) {
+    for (; count > 0; --count, from += step, to += 4 * kColumns) {
       _mm512_store_si512(to, _mm512_permutexvar_epi8(order, _mm512_loadu_si512(from)));
     }
     return;
   }
-  for (; count > 0; --count, from += kColumns, to += 4 * kColumns) {
+  for (; count > 0; --count, from += step, to += 4 * kColumns) {
     const auto load = [&](int k) __attribute__((always_inline)) {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + k * apart));
     };

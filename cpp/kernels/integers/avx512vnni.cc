@@ -32,6 +32,7 @@ struct Isa {
   using Bytes = __m512i;
   using Floats = __m512;
   static constexpr int kLanes = 16, kRows = 8, kChains = 2;
+  static constexpr bool kSaturates = true;  // StoreBytes
 
   static Ints Zeros() { return _mm512_setzero_si512(); }
   static Ints EachInt(std::int32_t value) { return _mm512_set1_epi32(value); }
@@ -68,6 +69,16 @@ struct Isa {
     return _mm512_fmadd_ps(_mm512_fnmadd_ps(found, by, value), reciprocal, found);
   }
   static Ints Rounded(Floats value) { return _mm512_cvtps_epi32(value); }
+  static Ints Within(Ints value, std::int32_t low, std::int32_t high) {
+    return _mm512_min_epi32(_mm512_max_epi32(value, EachInt(low)), EachInt(high));
+  }
+  /// The greater of a number that is not negative and of the absolute value of another.
+  static Floats Farther(Floats most, Floats value) {
+    return _mm512_max_ps(most, _mm512_abs_ps(value));
+  }
+  static bool AnyAbove(Floats value, float bound) {
+    return _mm512_cmp_ps_mask(value, EachFloat(bound), _CMP_GT_OQ) != 0;
+  }
   static void StoreBytes(void* to, const Ints (&values)[1], bool is_signed) {
     const __m128i bytes = is_signed ? _mm512_cvtsepi32_epi8(values[0])
                                     : _mm512_cvtusepi32_epi8(_mm512_max_epi32(values[0], Zeros()));

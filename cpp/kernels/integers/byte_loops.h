@@ -100,6 +100,19 @@ void ByteDepthwiseOf(const Windows& windows, const std::int64_t* segments, int c
   }
 }
 
+/// At most kRows windows.
+template <int kRows>
+inline __attribute__((always_inline)) void FewByteDepthwise(const Windows& windows,
+                                                            const std::int64_t* segments, int count,
+                                                            const std::byte* weights,
+                                                            const std::int32_t* start,
+                                                            std::int32_t* sums) {
+  if (windows.count == kRows)
+    return ByteDepthwiseOf<kRows>(windows, segments, count, weights, start, sums);
+  if constexpr (kRows > 1)
+    FewByteDepthwise<kRows - 1>(windows, segments, count, weights, start, sums);
+}
+
 template <int kRows = Isa::kRows>
 void ByteDepthwise(const Windows& windows, const std::int64_t* segments, int count,
                    const std::byte* weights, const std::int32_t* start, std::int32_t* sums) {
@@ -108,9 +121,7 @@ void ByteDepthwise(const Windows& windows, const std::int64_t* segments, int cou
     ByteDepthwiseOf<kRows>(left, segments, count, weights, start, sums);
     left.base += kRows * left.apart;
   }
-  if constexpr (kRows > 1) {
-    if (left.count > 0) ByteDepthwise<kRows - 1>(left, segments, count, weights, start, sums);
-  }
+  if constexpr (kRows > 1) FewByteDepthwise<kRows - 1>(left, segments, count, weights, start, sums);
 }
 
 std::int64_t Filled(std::int64_t steps) { return steps; }

@@ -37,7 +37,7 @@ class Depthwise {
     };
     bool are_bytes = false;
     std::unique_ptr<std::byte, Release> packed;  // (tiles, lines of the window, steps, columns)
-    std::vector<std::int32_t> sums;              // (tiles, lines of the window, columns)
+    std::vector<std::int32_t> sums;              // (tiles, lines before one, columns)
   };
   /// The work of a task: lines and tiles of channels of an image, and where they go.
   struct Part {
@@ -61,17 +61,23 @@ class Depthwise {
 
  private:
   struct Block;
+  struct Sums;
 
-  /// Lines of the image that are held at a time.
-  std::int64_t Slots() const;
+  /// Most pixels of the image for a line of a block.
+  std::int64_t Pixels() const;
   /// Instructions of a line of the window.
   std::int64_t Steps(bool bytes) const;
-  void Bring(const Block& block, std::int64_t line, std::byte* to) const;
-  void ComputeLine(const Block& block, std::int64_t line, const std::int32_t* start,
-                   const Epilogue& epilogue) const;
+  void Bring(const Block& block, std::int64_t line, std::int64_t count) const;
+  void Start(const Block& block, std::int64_t low, std::int64_t high, std::int32_t* start) const;
+  void PlaceSegments(const Block& block, std::int64_t slot, std::int64_t lines) const;
+  void ComputeLine(const Block& block, std::int64_t line, std::int64_t low, std::int64_t high,
+                   const std::int32_t* start, Sums& sums) const;
+  void Finish(const Block& block, Sums& sums) const;
 
   Axis lines_, pixels_;
-  std::int64_t channels_, block_;  // pixels of the result
+  std::int64_t channels_;
+  std::int64_t block_;  // pixels of the result's lines that are computed together
+  std::int64_t held_;   // lines of the image at a time: all, or those of a window
   bool signed_;
   const Functions& functions_;
 };

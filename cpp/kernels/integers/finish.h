@@ -74,8 +74,9 @@ inline void CopyFew(std::uint8_t* to, const std::uint8_t* from, int bytes) {
 
 /// The epilogue is a copy, which the rows that are stored cannot change.
 template <Result kResult>
-void FinishRows(const Epilogue epilogue, const std::int32_t* sums, int rows, std::int64_t first,
-                int columns, void* to, std::int64_t apart) {
+__attribute__((noinline)) void FinishRows(const Epilogue epilogue, const std::int32_t* sums,
+                                          int rows, std::int64_t first, int columns, void* to,
+                                          std::int64_t apart) {
   constexpr int kSize = kResult == Result::kInt8 || kResult == Result::kUint8 ? 1 : 4;
   auto* bytes = static_cast<std::uint8_t*>(to);
   const Columns same = ColumnsOf(epilogue, first);
@@ -98,8 +99,70 @@ void FinishRows(const Epilogue epilogue, const std::int32_t* sums, int rows, std
   }
 }
 
+/// As FinishRows, by one multiplication and addition; by FinishRows where results are in doubt.
+template <Result kResult, typename Set = Isa>
+void FinishQuickly(Epilogue epilogue, const std::int32_t* sums, int rows, std::int64_t first,
+                   int columns, void* to, std::int64_t apart) {
+  constexpr int kTogether = 2;
+  typename Set::Ints bias[kVectors];
+  typename Set::Floats slope[kVectors], intercept[kVectors];
+#pragma GCC unroll 4
+  for (int v = 0; v < kVectors; ++v) {
+    const std::int64_t column = first + v * Set::kLanes;
+    bias[v] = epilogue.bias != nullptr ? Set::LoadInts(epilogue.bias + column) : Set::Zeros();
+    slope[v] = Set::LoadFloats(epilogue.slope + column);
+    intercept[v] = Set::LoadFloats(epilogue.intercept + column);
+  }
+  const float sure = 0.5F - epilogue.doubt;
+  const std::uint8_t* table = epilogue.table;
+  if (columns == kColumns) epilogue.table = nullptr;  // all rows at the end
+  auto* bytes = static_cast<std::uint8_t*>(to);
+  for (int r = 0; r < rows; r += kTogether, bytes += kTogether * apart) {
+    const int there = rows - r < kTogether ? rows - r : kTogether;
+    typename Set::Ints values[kTogether][kVectors];
+    auto most = Set::EachFloat(0);
+#pragma GCC unroll 2
+    for (int k = 0; k < kTogether; ++k) {
+      const std::int32_t* row = sums + (r + (k < there ? k : 0)) * kColumns;
+#pragma GCC unroll 4
+      for (int v = 0; v < kVectors; ++v) {
+        const auto sum = Set::Add(Set::LoadInts(row + v * Set::kLanes), bias[v]);
+        const auto value = Set::ToFloats(sum) * slope[v] + intercept[v];
+        const auto whole = Set::Rounded(value);
+        most = Set::Farther(most, value - Set::ToFloats(whole));
+        values[k][v] =
+            Set::Within(Set::Add(whole, Set::EachInt(epilogue.zero)), epilogue.low, epilogue.high);
+      }
+    }
+    if (Set::AnyAbove(most, sure)) {
+      FinishRows<kResult>(epilogue, sums + r * kColumns, there, first, columns, bytes, apart);
+      continue;
+    }
+    alignas(64) std::uint8_t whole[kTogether * kColumns];
+    const bool in_place = columns == kColumns && there == kTogether;
+    std::uint8_t* one = in_place ? bytes : whole;
+    std::uint8_t* other = in_place ? bytes + apart : whole + kColumns;
+    Set::StoreBytes(one, values[0], kResult == Result::kInt8);
+    Set::StoreBytes(other, values[1], kResult == Result::kInt8);
+    if (epilogue.table != nullptr) Set::LookUp(epilogue.table, one, other);
+    if (in_place) continue;
+    CopyFew(bytes, one, columns);
+    if (there == kTogether) CopyFew(bytes + apart, other, columns);
+  }
+  if (columns == kColumns && table != nullptr) {
+    LookUpRows(table, static_cast<std::uint8_t*>(to), apart, rows);
+  }
+}
+
 void Finish(const Epilogue& epilogue, const std::int32_t* sums, int rows, std::int64_t first,
             int columns, void* to, std::int64_t apart) {
+  if constexpr (Isa::kSaturates) {
+    if (epilogue.slope != nullptr) {
+      const auto finish = epilogue.result == Result::kInt8 ? FinishQuickly<Result::kInt8>
+                                                           : FinishQuickly<Result::kUint8>;
+      return finish(epilogue, sums, rows, first, columns, to, apart);
+    }
+  }
   switch (epilogue.result) {
     case Result::kInt32:
       return FinishRows<Result::kInt32>(epilogue, sums, rows, first, columns, to, apart);

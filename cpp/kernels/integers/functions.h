@@ -71,8 +71,10 @@ using DepthwiseSums = void (*)(const Windows& windows, const std::int64_t* segme
                                const std::byte* weights, const std::int32_t* start,
                                std::int32_t* sums);
 
-/// to[row][column] = the bytes of a column of rows that are `apart` from each other, four of them.
-void BringFours(const std::uint8_t* from, std::int64_t apart, std::int64_t count, std::uint8_t* to);
+/// to[k][column] = the bytes of a column of four rows that are `apart` from each other, the first
+/// of which is `k` times `step` behind `from`.
+void BringFours(const std::uint8_t* from, std::int64_t step, std::int64_t apart, std::int64_t count,
+                std::uint8_t* to);
 
 /// Products of bytes, for processors with instructions that add four of them exactly.
 struct ByteProducts {
@@ -87,8 +89,8 @@ struct ByteProducts {
   void (*end)();
   /// Of four unsigned bytes and as many signed ones.
   DepthwiseSums depthwise = nullptr;
-  void (*bring_fours)(const std::uint8_t* from, std::int64_t apart, std::int64_t count,
-                      std::uint8_t* to) = BringFours;
+  void (*bring_fours)(const std::uint8_t* from, std::int64_t step, std::int64_t apart,
+                      std::int64_t count, std::uint8_t* to) = BringFours;
   /// sums[row][column] += numbers[row] * factors[column], modulo 2^32.
   void (*add_outer)(const std::int32_t* numbers, const std::int32_t* factors, int rows,
                     std::int32_t* sums) = nullptr;
@@ -134,8 +136,8 @@ void FinishAvx512(const Epilogue& epilogue, const std::int32_t* sums, int rows, 
 /// With VBMI, too, which looks 64 bytes up in a table at once.
 void FinishAvx512Vbmi(const Epilogue& epilogue, const std::int32_t* sums, int rows,
                       std::int64_t first, int columns, void* to, std::int64_t apart);
-void BringFoursAvx512Vbmi(const std::uint8_t* from, std::int64_t apart, std::int64_t count,
-                          std::uint8_t* to);
+void BringFoursAvx512Vbmi(const std::uint8_t* from, std::int64_t step, std::int64_t apart,
+                          std::int64_t count, std::uint8_t* to);
 /// Asks the system to let this process use AMX. Whether the processor has it and the system agrees.
 bool MayUseAmx();
 #endif

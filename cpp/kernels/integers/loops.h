@@ -94,6 +94,18 @@ void DepthwiseOf(const Windows& windows, const std::int64_t* segments, int count
   }
 }
 
+/// At most kRows windows.
+template <int kRows>
+inline __attribute__((always_inline)) void FewDepthwise(const Windows& windows,
+                                                        const std::int64_t* segments, int count,
+                                                        const std::byte* weights,
+                                                        const std::int32_t* start,
+                                                        std::int32_t* sums) {
+  if (windows.count == kRows)
+    return DepthwiseOf<kRows>(windows, segments, count, weights, start, sums);
+  if constexpr (kRows > 1) FewDepthwise<kRows - 1>(windows, segments, count, weights, start, sums);
+}
+
 template <int kRows = Isa::kRows < 4 ? Isa::kRows : 4>
 void Depthwise(const Windows& windows, const std::int64_t* segments, int count,
                const std::byte* weights, const std::int32_t* start, std::int32_t* sums) {
@@ -102,9 +114,7 @@ void Depthwise(const Windows& windows, const std::int64_t* segments, int count,
     DepthwiseOf<kRows>(left, segments, count, weights, start, sums);
     left.base += kRows * left.apart;
   }
-  if constexpr (kRows > 1) {
-    if (left.count > 0) Depthwise<kRows - 1>(left, segments, count, weights, start, sums);
-  }
+  if constexpr (kRows > 1) FewDepthwise<kRows - 1>(left, segments, count, weights, start, sums);
 }
 
 constexpr Functions kFunctions{Isa::kRows,

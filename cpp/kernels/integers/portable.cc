@@ -14,6 +14,7 @@ struct Isa {
   typedef std::int16_t Half __attribute__((vector_size(8)));
   typedef float Floats __attribute__((vector_size(16)));
   static constexpr int kLanes = 4, kRows = 2;
+  static constexpr bool kSaturates = false;  // StoreBytes
 
   static Ints Zeros() { return Ints{}; }
   static Ints EachInt(std::int32_t value) { return Ints{} + value; }

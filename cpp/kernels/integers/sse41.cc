@@ -17,6 +17,7 @@ struct Isa {
   using Shorts = __m128i;  // of 16 bits
   using Floats = __m128;
   static constexpr int kLanes = 4, kRows = 2;
+  static constexpr bool kSaturates = true;  // StoreBytes
 
   static Ints Zeros() { return _mm_setzero_si128(); }
   static Ints EachInt(std::int32_t value) { return _mm_set1_epi32(value); }
@@ -60,6 +61,16 @@ struct Isa {
     return value / EachFloat(epilogue.divisor);
   }
   static Ints Rounded(Floats value) { return _mm_cvtps_epi32(value); }
+  static Ints Within(Ints value, std::int32_t low, std::int32_t high) {
+    return _mm_min_epi32(_mm_max_epi32(value, EachInt(low)), EachInt(high));
+  }
+  /// The greater of a number that is not negative and of the absolute value of another.
+  static Floats Farther(Floats most, Floats value) {
+    return _mm_max_ps(most, _mm_andnot_ps(EachFloat(-0.0F), value));
+  }
+  static bool AnyAbove(Floats value, float bound) {
+    return _mm_movemask_ps(_mm_cmpgt_ps(value, EachFloat(bound))) != 0;
+  }
   static void StoreBytes(void* to, const Ints (&values)[4], bool is_signed) {
     const Shorts low = _mm_packs_epi32(values[0], values[1]);
     const Shorts high = _mm_packs_epi32(values[2], values[3]);

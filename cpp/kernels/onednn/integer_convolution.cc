@@ -341,20 +341,29 @@ void IntegerConvolution::Combine(integers::Epilogue& epilogue, std::vector<float
   if (images_ * out_height_ * out_width_ < kFewest) return;
   const std::int64_t padded = groups_ * panels_ * kColumns;
   numbers.resize(2 * padded);
-  float farthest = 0;
-  bool fits = true;
-  for (std::int64_t k = 0; k < padded; ++k) {
-    const float summand = epilogue.summand == nullptr ? 0.0F : epilogue.summand[k];
-    numbers[k] = epilogue.factor[k] / epilogue.divisor;
-    numbers[padded + k] = summand / epilogue.divisor;
-    const float far = std::abs(numbers[padded + k]);
-    fits = fits && std::abs(numbers[k]) < kSteepest && far < kFarthest;  // so NaN does not
-    farthest = std::max(farthest, far);
+  typedef float Floats __attribute__((vector_size(kColumns * sizeof(float))));
+  typedef std::int32_t Whole __attribute__((vector_size(kColumns * sizeof(float))));
+  Floats farthest{};
+  Whole fits = ~Whole{};
+  for (std::int64_t k = 0; k < padded; k += kColumns) {
+    Floats steep, far{};
+    std::memcpy(&steep, epilogue.factor + k, sizeof steep);
+    if (epilogue.summand != nullptr) std::memcpy(&far, epilogue.summand + k, sizeof far);
+    steep /= epilogue.divisor, far /= epilogue.divisor;
+    std::memcpy(numbers.data() + k, &steep, sizeof steep);
+    std::memcpy(numbers.data() + padded + k, &far, sizeof far);
+    steep = steep < 0 ? -steep : steep, far = far < 0 ? -far : far;
+    fits &= (steep < kSteepest) & (far < kFarthest);  // so NaN does not
+    farthest = farthest < far ? far : farthest;
   }
-  if (!fits) return;
+  float greatest = 0;
+  for (int k = 0; k < kColumns; ++k) {
+    if (fits[k] == 0) return;
+    greatest = std::max(greatest, farthest[k]);
+  }
   constexpr float kUnit = 1.0F / (1 << 24);
   epilogue.slope = numbers.data(), epilogue.intercept = numbers.data() + padded;
-  epilogue.doubt = kUnit * (2600.0F + 7.0F * farthest);
+  epilogue.doubt = kUnit * (2600.0F + 7.0F * greatest);
   const int least = epilogue.result == integers::Result::kInt8 ? -128 : 0;
   const auto bound = [&](float value) {
     const float found =
@@ -658,9 +667,10 @@ void IntegerConvolution::Run(const std::vector<void*>& data) const {
     result = from;
     if (!one && padded == outputs_) return;
     to.resize(padded);
-    for (std::int64_t k = 0; k < outputs_; ++k) {
-      const std::int64_t group = k / group_outputs_;
-      to[group * panels_ * kColumns + k % group_outputs_] = from[one ? 0 : k];
+    for (std::int64_t group = 0; group < groups_; ++group) {
+      auto* at = to.data() + group * panels_ * kColumns;
+      one ? std::fill_n(at, group_outputs_, *from)
+          : std::copy_n(from + group * group_outputs_, group_outputs_, at);
     }
     result = to.data();
   };
