@@ -13,6 +13,7 @@ using Maker = std::unique_ptr<OwnKernel> (*)(const Description&, int);
 
 const std::map<std::string, Maker>& Makers() {
   static const std::map<std::string, Maker> makers{{"attention", MakeAttention},
+                                                   {"concatenation", MakeConcatenation},
                                                    {kIntegers, MakeIntegerConvolution},
                                                    {"max_pool", MakeMaxPool},
                                                    {"moments", MakeMoments},

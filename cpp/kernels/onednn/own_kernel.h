@@ -42,6 +42,7 @@ std::unique_ptr<OwnKernel> MakeOwn(const Description& description, int threads);
 // Each is in the file of its name, with its operands. All throw std::invalid_argument if shapes do
 // not fit.
 std::unique_ptr<OwnKernel> MakeAttention(const Description& description, int threads);
+std::unique_ptr<OwnKernel> MakeConcatenation(const Description& description, int threads);
 std::unique_ptr<OwnKernel> MakeIntegerConvolution(const Description& description, int threads);
 std::unique_ptr<OwnKernel> MakeMaxPool(const Description& description, int threads);
 std::unique_ptr<OwnKernel> MakeMoments(const Description& description, int threads);

@@ -204,23 +204,6 @@ Prepared LayerNormalization(const Description& d, const dnnl::engine& engine) {
   return prepared;
 }
 
-Prepared Concatenation(const Description& d, const dnnl::engine& engine) {
-  const int count = static_cast<int>(d.operands.size()) - 1;
-  std::vector<memory::desc> sources;
-  Bindings bindings;
-  for (int k = 0; k < count; ++k) {
-    sources.push_back(LayoutOf(d.operands[k]));
-    bindings.push_back({DNNL_ARG_MULTIPLE_SRC + k, k, sources.back()});
-  }
-  bindings.push_back({DNNL_ARG_DST, count, LayoutOf(d.result())});
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  const dnnl::concat::primitive_desc found(engine, LayoutOf(d.result()), d.axis, sources,
-                                           attributes);
-  return {[found] { return dnnl::concat(found); }, found.scratchpad_desc(), std::move(bindings),
-          std::nullopt, found.impl_info_str()};
-}
-
 }  // namespace
 
 memory::desc LayoutOf(const Operand& operand) {
@@ -259,8 +242,7 @@ Prepared Prepare(const Description& description, const dnnl::engine& engine) {
                                                    {"line_convolution", LineConvolution},
                                                    {"pooling", Pooling},
                                                    {"local_response_normalization", LocalResponse},
-                                                   {"layer_normalization", LayerNormalization},
-                                                   {"concatenation", Concatenation}};
+                                                   {"layer_normalization", LayerNormalization}};
   const auto found = makers.find(description.primitive);
   if (found == makers.end()) {
     throw std::invalid_argument("there is no oneDNN kernel of the kind \"" + description.primitive +

@@ -101,6 +101,16 @@ def test_layouts_that_a_model_gives(monkeypatch, layouts, build, shape, filters)
     check(monkeypatch, module(function, [shape]), arrays([shape]), kind)
 
 
+@pytest.mark.parametrize("rows", [1, 7, 5000])
+@pytest.mark.parametrize("widths", [(1, 3), (4, 7, 8), (5, 12, 16, 1), (17, 33, 63), (64, 2, 131)])
+def test_concatenations_copy_every_element(rows, widths):
+    shapes = [(rows, width) for width in widths]
+    compiled = compile(module(lambda b, *parts: b.emit(relax.op.concat(list(parts), 1)), shapes), "cpu1", "single")
+    assert [operator.kind for operator in compiled.problem.graph.operators] == ["onednn.concat"]
+    inputs = arrays(shapes)
+    np.testing.assert_array_equal(compiled.run(*inputs), np.concatenate(inputs, 1))
+
+
 @pytest.mark.parametrize("topology", ["cpu1", "v100-server"])
 def test_new_parameters_are_noticed(topology):
     compiled = compile(network(), topology, "single", parameters="external")

@@ -231,7 +231,6 @@ class Claimer(Rewriter):
         sizes = [(outer, (static_shape(part) or ())[axis] * inner) for part in parts.fields]
         kernel = {
             "primitive": "concatenation",
-            "axis": 1,
             "operands": [*(dense(size) for size in sizes), dense((outer, shape[axis] * inner))],
         }
         arguments = [self.value(part) for part in parts.fields]
