@@ -10,9 +10,10 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm import relax
 
 from frontends.onnx import exact
-from tvm_sched.relax import compile
+from tvm_sched.relax import compile, load_model
 from tvm_sched.relax.lower.kernel_libraries import get_library
 from tvm_sched.relax.lower.kernel_libraries.onednn import integer_products as integers
+from tvm_sched.relax.lower.kernel_libraries.onednn.byte_functions import WithoutRoundTrips
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import dense
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import implementation
 from tvm_sched.relax.toolchain.compile_target import CompileTarget
@@ -191,6 +192,27 @@ def test_activation_as_a_table(read_again, processor, tmp_path):
     onnx.save(g.model(qdq_activations(g, read_again=read_again), IMAGE), tmp_path / "m.onnx")
     compile(tmp_path / "m.onnx", "cpu1", "single", processor=processor).export(tmp_path / "m.so")
     assert (b"quantize_table" in (tmp_path / "m.so").read_bytes()) != read_again
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize(("divisor", "point", "rounds"), [(6.0, 7, 0), (5.9, 7, 1), (6.0, 8, 1)])
+def test_round_trips_are_left_out(divisor, point, rounds, dtype, tmp_path):
+    """A tensor that is dequantised, divided by 6 and quantised with a sixth of the scale is the one before."""
+    g = Graph()
+    scale, zero = np.float32(0.0413), np.dtype(dtype).type(7)
+    data = g.node("DequantizeLinear", "x", g.constant(scale), g.constant(zero))
+    divided = g.node("Div", data, g.constant(np.float32(divisor)))
+    constants = g.constant(scale / np.float32(6)), g.constant(np.dtype(dtype).type(point))
+    again = g.node("DequantizeLinear", g.node("QuantizeLinear", divided, *constants), *constants)
+    mean = g.node("ReduceMean", divided, axes=[2, 3], keepdims=1)
+    model = g.model(g.node("Mul", again, mean), (1, 16, 4, 4))
+    model.graph.input[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    onnx.save(model, tmp_path / "m.onnx")
+    lowered = WithoutRoundTrips(relax.transform.FoldConstant()(load_model(tmp_path / "m.onnx").mod)).run()
+    assert str(lowered).count("R.round") == rounds
+    x = np.arange(256).astype(dtype).reshape(1, 16, 4, 4)
+    wanted = exact.evaluate(model, {"x": x})[0]
+    np.testing.assert_allclose(compile(tmp_path / "m.onnx", "cpu1", "single").run(x), wanted, rtol=1e-5)
 
 
 def test_factored():

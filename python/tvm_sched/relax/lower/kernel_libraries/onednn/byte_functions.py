@@ -1,4 +1,4 @@
-"""Elementwise operators between two 8-bit tensors, as a table of the 256 results.
+"""Elementwise operators between two 8-bit tensors, as a table of the 256 results or, if it changes nothing, as nothing.
 
 A quantised model writes an activation as many operators: each dequantises, computes and quantises again. If everything but
 one 8-bit tensor is a constant number, the result depends only on the value of that tensor's element.
@@ -38,8 +38,7 @@ def byte_function(rewriter: Rewriter, start: Any, is_claimed: Callable[[Any], bo
 
     ``is_claimed`` is whether another kernel computes a variable.
     """
-    arguments = np.arange(256, dtype="uint8").view(dtype_of(start))
-    values: dict[Any, Any] = {start: arguments}
+    values: dict[Any, Any] = {start: _arguments(start)}
     behind: dict[Any, set[Any]] = {start: set()}  # the values that a value is computed from
     queue = list(rewriter.uses[start])
     while queue and len(values) <= _MOST:
@@ -63,6 +62,61 @@ def byte_function(rewriter: Rewriter, start: Any, is_claimed: Callable[[Any], bo
         if inner and dtype_of(end) in BYTES and all({*rewriter.uses[each]} <= {*inner, end} for each in inner):
             return ByteFunction(end, [each for each in values if each in inner and each is not start], values[end])
     return None
+
+
+class WithoutRoundTrips(Rewriter):
+    """Leaves out operators between two 8-bit tensors that give each value back.
+
+    A tensor that is dequantised, divided by a number and quantised again with as much smaller a scale is such a case.
+    """
+
+    operators = ("round",)
+
+    def __init__(self, mod: Any) -> None:
+        super().__init__(mod)
+        self.traced: dict[Any, tuple[Any, Any] | None] = {}
+
+    def visit(self, variable: Any, value: Any) -> Any:
+        """Rewrite one binding."""
+        if operation(value) == "astype" and dtype_of(variable) in BYTES:
+            traced = self._traced(value.args[0])
+            if traced is not None and _kind(traced[0]) == _kind(variable):
+                start, table = traced
+                if np.array_equal(table, _arguments(start)):
+                    return self.value(start)
+        elif operation(value) in _FUNCTIONS:
+            self._traced(variable)  # in order, so that long chains are not followed at once
+        return super().visit(variable, value)
+
+    def _traced(self, expr: Any) -> tuple[Any, Any] | None:
+        """Return the 8-bit tensor that alone decides an elementwise value, and its 256 results; None if there is none."""
+        variable = self.resolve(expr)
+        if not isinstance(variable, relax.Var):
+            return None
+        if dtype_of(variable) in BYTES:
+            return variable, _arguments(variable)
+        if variable not in self.traced:
+            self.traced[variable] = self._trace(self.definitions.get(variable))
+        return self.traced[variable]
+
+    def _trace(self, definition: Any) -> tuple[Any, Any] | None:
+        if operation(definition) not in _FUNCTIONS:
+            return None
+        traces = {each: self._traced(each) for each in definition.args if isinstance(each, relax.Var)}
+        known = {each: trace for each, trace in traces.items() if trace is not None}
+        starts = {start for start, _ in known.values()}
+        if len(starts) != 1:
+            return None
+        table = _evaluate(self, definition, {each: table for each, (_, table) in known.items()})
+        return None if table is None else (starts.pop(), table)
+
+
+def _kind(variable: Any) -> tuple[Any, Any]:
+    return dtype_of(variable), static_shape(variable)
+
+
+def _arguments(variable: Any) -> Any:
+    return np.arange(256, dtype="uint8").view(dtype_of(variable))
 
 
 def _evaluate(rewriter: Rewriter, definition: Any, values: dict[Any, Any]) -> Any:

@@ -13,6 +13,7 @@ from ....._library import function as library_function
 from ....ir.attributes import get_compile_target
 from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
 from .attention import OneDnnAttention
+from .byte_functions import WithoutRoundTrips
 from .claim import Claimer
 from .fastest import choose_implementations
 from .layout import ChannelsLast
@@ -28,7 +29,8 @@ def _unavailable_reason() -> str | None:
 
 
 def _claim(mod: tvm.IRModule, kernels: KernelSet, names: Names) -> tvm.IRModule:
-    changed = ChannelsLast(Simplifier(mod).run(), kernels, names).run()
+    changed = WithoutRoundTrips(Simplifier(mod).run()).run()
+    changed = ChannelsLast(changed, kernels, names).run()
     changed = OneDnnAttention(WithoutTranspositions(changed).run(), kernels).run()
     changed = WithoutReshapes(Claimer(changed, kernels, names).run(), kernels).run()
     choose_implementations(kernels, get_compile_target(mod))
