@@ -355,3 +355,16 @@ def test_heads_that_share_keys_remain_tvms():
         builder.emit_func_output(result)
     kinds = [each.kind for each in make_problem(builder.get(), "cpu1", cost_model="roofline").graph.operators]
     assert "onednn.attention" not in kinds
+
+
+def test_few_scores_are_one_kernel_where_heads_would_be_copied():
+    """Below `FEWEST_SCORES`: heads beside each other in a row, or scaled queries and keys, as PyTorch exports them."""
+
+    def scaled(b, q, k, v):
+        half = number(0.5)
+        return steps(b, plain(b, b.emit(op.multiply(q, half)), b.emit(op.multiply(k, half)), v), op.nn.relu)
+
+    rows, heads = [(1, 9, 24)] * 3, [(1, 3, 9, 8)] * 3
+    for make, shapes, expected in ((projected, rows, 1), (scaled, heads, 1), (plain, heads, 0)):
+        problem = make_problem(module(make, shapes), "cpu1")
+        assert [operator.kind for operator in problem.graph.operators].count("onednn.attention") == expected

@@ -8,7 +8,7 @@ from ..attention_pattern import AttentionClaimer, AttentionMatch
 from ..memory_views import View, strides_of
 
 FEWEST_SCORES = 64 * 64
-"""With fewer scores per head, separate kernels are as fast unless they need copies of queries, keys or values."""
+"""With fewer scores per head, separate kernels are as fast unless queries, keys or values are copied or scaled for them."""
 
 
 class OneDnnAttention(AttentionClaimer):
@@ -23,7 +23,8 @@ class OneDnnAttention(AttentionClaimer):
         """Whether the kernel pays, and each head's matrices are stored by rows or by columns."""
         operands = (match.query, match.key, match.value)
         few = match.query.shape[2] * match.key.shape[2] < FEWEST_SCORES
-        if few and not any(view.partial for view in operands):
+        # The products' own factor costs nothing, that of the queries is one of several kernels' (PyTorch scales keys, too).
+        if few and match.query.scale == 1.0 and all(_is_whole(view) for view in operands):
             return False
         return all(view.has_matrices for view in operands)
 
@@ -44,3 +45,9 @@ class OneDnnAttention(AttentionClaimer):
         keys, out = match.value.shape[2:]
         flops = batch * heads * rows * keys * (2 * width + 2 * out + 8)
         return self.kernels.call("attention", kernel, [self.value(v.base) for v in views], match.end.ty, flops)
+
+
+def _is_whole(view: View) -> bool:
+    """Whether a view is a tensor as it lies in memory."""
+    strides = zip(view.shape, view.strides, strides_of(view.shape), strict=True)
+    return not view.partial and all(extent == 1 or stride == plain for extent, stride, plain in strides)
