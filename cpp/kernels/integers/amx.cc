@@ -130,7 +130,7 @@ void ProductOf(const RowTile* tiles, int rows, const Terms& terms, const std::in
 }
 
 void Product(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
-             std::int32_t* sums) {
+             int /*columns*/, std::int32_t* sums) {
   const int tiles = (rows.count + kTileRows - 1) / kTileRows;
   const int each = (rows.count + tiles - 1) / tiles;
   RowTile tile[kMostTiles];

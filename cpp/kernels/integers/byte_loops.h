@@ -9,17 +9,18 @@
 
 constexpr int kByteVectors = kColumns / Isa::kLanes;
 
-template <int kRows>
+/// The first kUsed vectors of columns.
+template <int kRows, int kUsed>
 void ByteProductOf(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
                    std::int32_t* sums) {
   constexpr int kStep = 4 * kColumns;  // bytes of the weights
-  Isa::Ints totals[Isa::kChains][kRows][kByteVectors];
+  Isa::Ints totals[Isa::kChains][kRows][kUsed];
 #pragma GCC unroll 2
   for (int c = 0; c < Isa::kChains; ++c) {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-      for (int v = 0; v < kByteVectors; ++v) totals[c][r][v] = Isa::Zeros();
+      for (int v = 0; v < kUsed; ++v) totals[c][r][v] = Isa::Zeros();
     }
   }
   for (int s = 0; s < terms.count; ++s) {
@@ -27,16 +28,16 @@ void ByteProductOf(const Rows<std::uint8_t>& rows, const Terms& terms, const std
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) row[r] = rows.base + rows.places[r] + terms.segments[s];
     const auto add = [&](int chain, std::int64_t step) __attribute__((always_inline)) {
-      Isa::Bytes columns[kByteVectors];
+      Isa::Bytes columns[kUsed];
 #pragma GCC unroll 2
-      for (int v = 0; v < kByteVectors; ++v) {
+      for (int v = 0; v < kUsed; ++v) {
         columns[v] = Isa::Load(weights + step * kStep + 4 * Isa::kLanes * v);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
         const Isa::Bytes four = Isa::Each(row[r] + 4 * step);
 #pragma GCC unroll 2
-        for (int v = 0; v < kByteVectors; ++v) {
+        for (int v = 0; v < kUsed; ++v) {
           totals[chain][r][v] = Isa::Dot(totals[chain][r][v], four, columns[v]);
         }
       }
@@ -52,7 +53,7 @@ void ByteProductOf(const Rows<std::uint8_t>& rows, const Terms& terms, const std
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-    for (int v = 0; v < kByteVectors; ++v) {
+    for (int v = 0; v < kUsed; ++v) {
       Isa::Ints all = totals[0][r][v];
       if constexpr (Isa::kChains > 1) all = Isa::Add(all, totals[1][r][v]);
       Isa::StoreInts(sums + r * kColumns + v * Isa::kLanes, all);
@@ -62,9 +63,14 @@ void ByteProductOf(const Rows<std::uint8_t>& rows, const Terms& terms, const std
 
 template <int kRows = Isa::kRows>
 void ByteProduct(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
-                 std::int32_t* sums) {
-  if (rows.count == kRows) return ByteProductOf<kRows>(rows, terms, weights, sums);
-  if constexpr (kRows > 1) ByteProduct<kRows - 1>(rows, terms, weights, sums);
+                 int columns, std::int32_t* sums) {
+  constexpr int kHalf = (kByteVectors + 1) / 2;
+  if (rows.count == kRows) {
+    return columns <= kHalf * Isa::kLanes
+               ? ByteProductOf<kRows, kHalf>(rows, terms, weights, sums)
+               : ByteProductOf<kRows, kByteVectors>(rows, terms, weights, sums);
+  }
+  if constexpr (kRows > 1) ByteProduct<kRows - 1>(rows, terms, weights, columns, sums);
 }
 
 template <int kRows>

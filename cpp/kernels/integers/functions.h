@@ -82,9 +82,9 @@ struct ByteProducts {
   /// A segment of this many times four bytes is read as if it had as many as this returns: weights
   /// are filled up with zeros.
   std::int64_t (*filled)(std::int64_t steps);
-  /// sums[row][column], for weights (segments, steps, kColumns, 4).
+  /// sums[row][column] of at least the first `columns`, for weights (segments, steps, kColumns, 4).
   void (*product)(const Rows<std::uint8_t>& rows, const Terms& terms, const std::int8_t* weights,
-                  std::int32_t* sums);
+                  int columns, std::int32_t* sums);
   /// A thread calls it behind its last product.
   void (*end)();
   /// Of four unsigned bytes and as many signed ones.
@@ -106,11 +106,12 @@ struct Functions {
                        std::int64_t count);
   void (*widen_unsigned)(const std::uint8_t* from, std::int32_t zero, std::int16_t* to,
                          std::int64_t count);
-  /// sums[row][column], for weights in pairs: (segments, pairs, kColumns, 2).
+  /// sums[row][column] of at least the first `columns`, for weights in pairs: (segments, pairs,
+  /// kColumns, 2).
   void (*product)(const Rows<std::int16_t>& rows, const Terms& terms, const std::int8_t* weights,
-                  std::int32_t* sums);
+                  int columns, std::int32_t* sums);
   void (*wide_product)(const Rows<std::int16_t>& rows, const Terms& terms,
-                       const std::int16_t* weights, std::int32_t* sums);
+                       const std::int16_t* weights, int columns, std::int32_t* sums);
   /// Of two numbers of 16 bits.
   DepthwiseSums depthwise;
   /// Store `columns` results of each row, the rows `apart` bytes from each other; `first` is the

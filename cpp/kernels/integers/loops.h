@@ -16,30 +16,31 @@ void Widen(const Byte* from, std::int32_t zero, std::int16_t* to, std::int64_t c
   for (; k < count; ++k) to[k] = static_cast<std::int16_t>(from[k] - zero);
 }
 
-template <typename Weight, int kRows>
+/// The first kUsed vectors of columns.
+template <typename Weight, int kRows, int kUsed>
 void ProductOf(const Rows<std::int16_t>& rows, const Terms& terms, const Weight* weights,
                std::int32_t* sums) {
-  Isa::Ints totals[kRows][kVectors];
+  Isa::Ints totals[kRows][kUsed];
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) totals[r][v] = Isa::Zeros();
+    for (int v = 0; v < kUsed; ++v) totals[r][v] = Isa::Zeros();
   }
   for (int s = 0; s < terms.count; ++s) {
     const std::int16_t* row[kRows];
 #pragma GCC unroll 6
     for (int r = 0; r < kRows; ++r) row[r] = rows.base + rows.places[r] + terms.segments[s];
     for (std::int64_t p = 0; p < terms.steps; ++p, weights += 2 * kColumns) {
-      Isa::Shorts columns[kVectors];
+      Isa::Shorts columns[kUsed];
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) {
+      for (int v = 0; v < kUsed; ++v) {
         columns[v] = Isa::LoadShorts(weights + 2 * Isa::kLanes * v);
       }
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
         const auto pair = Isa::EachPair(row[r] + 2 * p);
 #pragma GCC unroll 4
-        for (int v = 0; v < kVectors; ++v) {
+        for (int v = 0; v < kUsed; ++v) {
           totals[r][v] = Isa::Add(totals[r][v], Isa::Multiply(pair, columns[v]));
         }
       }
@@ -48,17 +49,21 @@ void ProductOf(const Rows<std::int16_t>& rows, const Terms& terms, const Weight*
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int v = 0; v < kVectors; ++v) {
+    for (int v = 0; v < kUsed; ++v) {
       Isa::StoreInts(sums + r * kColumns + v * Isa::kLanes, totals[r][v]);
     }
   }
 }
 
 template <typename Weight, int kRows = Isa::kRows>
-void Product(const Rows<std::int16_t>& rows, const Terms& terms, const Weight* weights,
+void Product(const Rows<std::int16_t>& rows, const Terms& terms, const Weight* weights, int columns,
              std::int32_t* sums) {
-  if (rows.count == kRows) return ProductOf<Weight, kRows>(rows, terms, weights, sums);
-  if constexpr (kRows > 1) Product<Weight, kRows - 1>(rows, terms, weights, sums);
+  if (rows.count == kRows) {
+    return columns <= kColumns / 2
+               ? ProductOf<Weight, kRows, kVectors / 2>(rows, terms, weights, sums)
+               : ProductOf<Weight, kRows, kVectors>(rows, terms, weights, sums);
+  }
+  if constexpr (kRows > 1) Product<Weight, kRows - 1>(rows, terms, weights, columns, sums);
 }
 
 template <int kRows>

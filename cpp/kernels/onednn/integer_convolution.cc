@@ -530,7 +530,7 @@ void IntegerConvolution::AddRows(const integers::Rows<std::uint8_t>& rows,
                                  std::int32_t* numbers) const {
   const integers::Terms terms{segments_.data(), static_cast<int>(segments_.size()), steps_};
   alignas(64) std::int32_t sums[integers::kMostRows * kColumns];
-  bytes_->product(rows, terms, packed_.get() + groups_ * panels_ * segment_weights_ * kColumns,
+  bytes_->product(rows, terms, packed_.get() + groups_ * panels_ * segment_weights_ * kColumns, 1,
                   sums);
   for (int r = 0; r < rows.count; ++r) numbers[r] = sums[r * kColumns];
 }
@@ -570,23 +570,26 @@ void IntegerConvolution::Compute(const Call& call, const Part& part) const {
                 CopyBytes(static_cast<const std::uint8_t*>(call.source) + from, flipped, to, bytes);
               });
     std::fill_n(lines + numbers, kByteOverread, std::uint8_t{0});
-    Multiply(
-        call, part, lines, places, bytes_->rows,
-        [&](const integers::Rows<std::uint8_t>& rows, const void* weights, std::int32_t* sums) {
-          bytes_->product(rows, terms, static_cast<const std::int8_t*>(weights), sums);
-        });
+    Multiply(call, part, lines, places, bytes_->rows,
+             [&](const integers::Rows<std::uint8_t>& rows, const void* weights, int columns,
+                 std::int32_t* sums) {
+               bytes_->product(rows, terms, static_cast<const std::int8_t*>(weights), columns,
+                               sums);
+             });
     return bytes_->end();
   }
   auto* lines = reinterpret_cast<std::int16_t*>(scratch);
   Widen(call, part, lines);
   std::fill_n(lines + numbers, kOverread, std::int16_t{0});
   Multiply(call, part, lines, places, functions_.rows,
-           [&](const integers::Rows<std::int16_t>& rows, const void* weights, std::int32_t* sums) {
+           [&](const integers::Rows<std::int16_t>& rows, const void* weights, int columns,
+               std::int32_t* sums) {
              if (wide_) {
                functions_.wide_product(rows, terms, static_cast<const std::int16_t*>(weights),
-                                       sums);
+                                       columns, sums);
              } else {
-               functions_.product(rows, terms, static_cast<const std::int8_t*>(weights), sums);
+               functions_.product(rows, terms, static_cast<const std::int8_t*>(weights), columns,
+                                  sums);
              }
            });
 }
@@ -607,10 +610,11 @@ void IntegerConvolution::Multiply(const Call& call, const Part& part, const Numb
     const std::int64_t group = panel / panels_, first = panel % panels_ * kColumns;
     const std::int64_t output = group * group_outputs_ + first;
     const std::int64_t channel = group * group_channels_;
+    const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, group_outputs_ - first));
     for (int r = 0; r < rows; r += most_rows) {
       product(integers::Rows<Number>{lines + channel, places + pixel + r,
                                      std::min(rows - r, most_rows)},
-              call.weights + panel * weight_bytes, sums + r * kColumns);
+              call.weights + panel * weight_bytes, columns, sums + r * kColumns);
     }
     if constexpr (std::is_same_v<Number, std::uint8_t>) {
       if (!offsets_.empty()) {
@@ -626,7 +630,6 @@ void IntegerConvolution::Multiply(const Call& call, const Part& part, const Numb
       }
     }
     // Rows of groups that are no whole tiles begin at `panel * kColumns` of the padded numbers.
-    const int columns = static_cast<int>(std::min<std::int64_t>(kColumns, group_outputs_ - first));
     functions_.finish(call.epilogue, sums, rows, panel * kColumns, columns,
                       call.result + ((line + pixel) * outputs_ + output) * size, outputs_ * size);
   };
