@@ -534,7 +534,9 @@ def test_local_response_of_other_types(kind):
     np.testing.assert_allclose(found, right, rtol=1e-6 if kind == "double" else 2e-3)
 
 
-def test_a_sigmoid_behind_a_transposed_convolution_keeps_nan():
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_sigmoid_behind_a_transposed_convolution_keeps_nan(threads, monkeypatch):
+    monkeypatch.setenv("TVM_SCHED_NUM_THREADS", threads)
     x = np.full((1, 3, 6, 6), 0.5, "float32")
     x[0, 1, 2, 3] = N
     found = run(
