@@ -99,6 +99,7 @@ def load_library() -> Any:
     tvm_ffi = ffi()
     # Keeps KeyboardInterrupt as such when it passes from a Python kernel through C++.
     tvm_ffi.register_error("KeyboardInterrupt", KeyboardInterrupt)
+    tvm_ffi.register_error("SystemExit", SystemExit)  # of runs that `_end_runs` cancels
     module = tvm_ffi.load_module(library_path(), keep_module_alive=True)
     if (stop_runs := tvm_ffi.get_global_func("tvm_sched.stop_runs", allow_missing=True)) is not None:
         atexit.register(_end_runs, stop_runs)

@@ -168,7 +168,7 @@ print("leaving", flush=True)
 """
     )
     assert result.stdout == "leaving\n", result.stderr
-    assert result.returncode == 0, result.stderr
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.slow

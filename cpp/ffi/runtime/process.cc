@@ -31,7 +31,9 @@ Function OfPython(const char* name) {
 
 void Poll() {
   if (stopped.load()) {
-    TVM_FFI_THROW(RuntimeError) << "the run was given up because the process is ending";
+    // Python ends a thread by this kind without printing: a daemon thread that prints while the
+    // interpreter ends may hold the stream's lock, and then Python aborts the process.
+    TVM_FFI_THROW(SystemExit) << "the run was given up because the process is ending";
   }
   if (TVMFFIEnvCheckSignals() != 0) throw tvm::ffi::EnvErrorAlreadySet();
 }
