@@ -60,7 +60,7 @@ class LateCommand(TyperCommand):
         """Parse the arguments; a command that works apart does so in its child process."""
         _begin(self.apart)
         _or_end(self._complete)
-        return super().make_context(*args, **kwargs)
+        return _or_end(lambda: super(LateCommand, self).make_context(*args, **kwargs))
 
     @property
     def params(self) -> Any:
@@ -181,10 +181,14 @@ def _begin(apart: bool) -> None:
 
 
 def _or_end(work: Callable[[], T]) -> T:
-    """Return what the work returns, or end the process with its error's message."""
+    """Return what the work returns, or end the process with its error's message, or that of Ctrl-C."""
     try:
         return work()
     except TvmSchedError as error:
+        _end(Output(), error, debug=False)
+    except (RuntimeError, KeyboardInterrupt) as error:
+        if not _is_interrupt(error):
+            raise
         _end(Output(), error, debug=False)
 
 
@@ -223,7 +227,7 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
         raise typer.Exit(FAILURE)
     if debug:
         traceback.print_exception(error)
-    if isinstance(error, KeyboardInterrupt):
+    if _is_interrupt(error):
         out.interrupted()
         raise typer.Exit(INTERRUPTED)
     out.say(f"error: {_message(error, debug)}")
@@ -233,6 +237,13 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
         _silence_stderr()
     named_wrongly = isinstance(error, OSError) and error.filename is not None and error.errno in _WRONG_NAMES
     raise typer.Exit(BAD_INPUT if isinstance(error, InputError) or named_wrongly else FAILURE)
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether an error is Ctrl-C, or the RuntimeError into which Python 3.11 turns one while it makes a class."""
+    return isinstance(error, KeyboardInterrupt) or (
+        isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt)
+    )
 
 
 def _message(error: BaseException, debug: bool) -> str:
