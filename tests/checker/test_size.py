@@ -16,6 +16,7 @@ LIMITS = {
     110: ("verdict", "command", "__main__"),
     80: ("together",),
     100: ("assignment",),
+    140: ("bisection", "eigenvalue"),
     215: ("alternative_bound", "groups"),
 }
 
