@@ -1,6 +1,6 @@
 """The rule ``bisection``: the division of the operators between two buses, by a matrix that is positive.
 
-Proof: Theorem 1 of ``docs/proofs/bisection.md``.
+Proof: Theorem 2 of ``docs/proofs/bisection.md``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Bisection:
         return found
 
     def matrix(self) -> list[list[int]]:
-        """Return twice the matrix of Theorem 1, for schedules of less than the claimed time."""
+        """Return twice the matrix of Theorem 2, for schedules of less than the claimed time."""
         latest, n = count(self.lemma["ns"]) - 1, len(self.problem.o)
         leasts, product = [count(each) for each in self.lemma["leasts"]], count(self.lemma["product"])
         if max([*leasts, *(least for _, least, _ in self.rows)]) > max(self.behind):

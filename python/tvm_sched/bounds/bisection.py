@@ -1,6 +1,6 @@
 """The bound ``bisection``: how operators divide between two buses, by a semidefinite relaxation.
 
-Proof: Theorem 1 of ``docs/proofs/bisection.md``. The weights are a dual solution of the relaxation; any give a bound.
+Proof: Theorem 2 of ``docs/proofs/bisection.md``. The weights are a dual solution of the relaxation; any give a bound.
 """
 
 from __future__ import annotations
@@ -312,7 +312,7 @@ class _Search:
         return bound if slack > 2 * missing * (self.n + 1) else None
 
     def _matrix(self, bound: Bisection) -> npt.NDArray[np.object_]:
-        """Return twice the matrix of Theorem 1 in integers."""
+        """Return twice the matrix of Theorem 2 in integers."""
         sides, n = self.sides, self.n
         a, b = ([int(each) for each in sides.loads[:, side]] for side in (0, 1))
         per = [[0, 0] for _ in range(n)]
