@@ -36,6 +36,34 @@ def test_parts_are_told_by_the_parameters_that_they_share():
     assert part_numbers(as_scenario(layers_in_parts(3, parts=1))) is None
 
 
+def of_parameters(rows):
+    """Make a scenario of operators: their names, the parameters that they read, and the operators."""
+    operators = [Operator(name, "", (*parameters, *before), (name,)) for name, parameters, before in rows]
+    parameters = dict.fromkeys(p for _, read, _ in rows for p in read)
+    tensors = [Tensor(p, 100, "parameter") for p in parameters] + [Tensor(name, 1) for name, *_ in rows]
+    read = {name for *_, before in rows for name in before}
+    graph = OpGraph("rows", tuple(operators), tuple(tensors), tuple(name for name, *_ in rows if name not in read))
+    topology = Topology("one", (Device("gpu0", 10**6, 1e12, {"float32": 1e12}, bus="pcie0"),), (Bus("pcie0", 1e9),))
+    return as_scenario(Problem(graph, topology, Costs(np.full((len(rows), 1), 50))))
+
+
+def test_layers_that_share_a_parameter_are_no_parts():
+    chain = [(f"{layer}", ["w"], [f"{layer - 1}"] if layer else []) for layer in range(8)]
+    assert part_numbers(of_parameters(chain)) is None
+    both = [
+        (f"{layer}.{part}", ["w"], [f"{layer - 1}.{part}"] if layer else []) for layer in range(3) for part in (0, 1)
+    ]
+    assert part_numbers(of_parameters(both)) == [0, 1, 0, 1, 0, 1]
+
+
+def test_time_steps_are_no_parts():
+    steps = []
+    for t in range(20):
+        steps.append((f"x{t}", ["wx"], []))
+        steps.append((f"h{t}", ["wh"], [f"x{t}", *([f"h{t - 1}"] if t else [])]))
+    assert part_numbers(of_parameters(steps)) is None
+
+
 def test_parameters_are_dealt_to_the_buses():
     scenario = as_scenario(layers_in_parts(4))
     tensors = scenario.graph.index.tensor_id

@@ -20,20 +20,29 @@ LATENCY_BYTES = 250_000
 def part_numbers(scenario: Scenario) -> list[int | None] | None:
     """Return the part of each operator, counted from 0, None for operators of no part; None for a model without parts.
 
-    The readers of a parameter are parts of one kernel, in the order of the graph; the largest parameter counts. An operator
-    without such parameters belongs to the part whose results alone it reads.
+    The readers of a parameter that are equally deep in the graph are parts of one kernel, in the order of the graph; the
+    largest parameter counts. Readers at different depths are layers or time steps that share the parameter. An operator
+    without shared parameters belongs to the part whose results alone it reads.
     """
     index = scenario.graph.index
-    readers: dict[int, list[int]] = {}
+    depth = [0] * len(index.order)
+    readers: dict[int, dict[int, list[int]]] = {}
     for o in index.order:
+        depth[o] = 1 + max((depth[p] for p in index.predecessors[o]), default=0)
         for t in index.host_inputs[o]:
-            readers.setdefault(t, []).append(o)
-    place = {(t, o): k for t, several in readers.items() if len(several) > 1 for k, o in enumerate(several)}
+            readers.setdefault(t, {}).setdefault(depth[o], []).append(o)
+    shared = {t: levels for t, levels in readers.items() if sum(map(len, levels.values())) > 1}
+    place = {
+        (t, o): k
+        for t, levels in shared.items()
+        for several in levels.values()
+        if len(several) > 1
+        for k, o in enumerate(several)
+    }
     numbers: list[int | None] = [None] * len(index.order)
     for o in index.order:
-        shared = [(index.size[t], place[t, o]) for t in index.host_inputs[o] if (t, o) in place]
-        if shared:
-            numbers[o] = max(shared)[1]
+        if read := [(index.size[t], t) for t in index.host_inputs[o] if t in shared]:
+            numbers[o] = place.get((max(read)[1], o))
             continue
         before = {numbers[index.producer[t]] for t in index.inputs[o] if index.producer[t] >= 0} - {None}
         numbers[o] = before.pop() if len(before) == 1 else None
