@@ -74,7 +74,7 @@ class CompileOptions:
         Number of parts of the batch, or of the tokens of a single sequence, in which the whole model is computed. A part
         goes from kernel to kernel without waiting for the other parts, so devices compute different parts at once. This
         pays for large batches: every device that computes a part needs all the weights of its kernels. Kernels of a library
-        are not cut, so on CPUs with oneDNN little is.
+        are not cut: a model of which a library computes kernels, as oneDNN does on CPUs, is refused.
     parameters : {"auto", "embed", "external"}
         Where parameters' values go: into the artifact, or into a file beside it. ``"auto"`` embeds up to `EMBED_LIMIT`
         bytes.
