@@ -1,10 +1,10 @@
 """SortingHat's grid with language models in parts of their batch or tokens, the number of parts by ``--row-parts auto``.
 
 "one graph" is `anytime` with all variants on the graph of the whole batch, as kept beside the grid's page; "in parts" is
-`anytime` with the same work on the graph in the number of parts that ``auto`` takes, with a second of work for each of 1, 2, 4
-and 8 parts. The bound "of all" is the least one of the graphs in these numbers of parts and of the whole graph, so it holds
-whichever is taken. A cell is in the half "tuned on" if the SHA-256 of its name is even; the rules of list scheduling were
-written on gpt2-xl and openllama-3b at 32x64 on a6000-server and, the earlier ones, on gpt2-large at 32x64 on p4d.
+`anytime` with the same work on the graph in the number of parts that ``auto`` takes, with a second of work for each of 1, 2,
+4 and 8 parts. The bound "of all" is the least one of the graphs in these numbers of parts and of the whole graph, so it
+holds whichever is taken. A cell is in the half "tuned on" if the SHA-256 of its name is even; the rules of list scheduling
+were written on gpt2-xl and openllama-3b at 32x64 on a6000-server and, the earlier ones, on gpt2-large at 32x64 on p4d.
 `tvm_sched_check` replayed each schedule in parts before it was kept.
 """
 
@@ -102,10 +102,12 @@ class Line(NamedTuple):
 
     @property
     def best(self) -> float:
+        """The shorter latency."""
         return min(self.before, self.in_parts)
 
     @property
     def gap(self) -> float:
+        """What the bound leaves open."""
         return 1 - self.bound / self.best
 
 
@@ -136,7 +138,7 @@ def write(page: Page, lines: list[Line]) -> None:
             rows.append((name, len(own), *(f"{each:.2f}" for each in averages), f"{median(gaps):.1%}, {max(gaps):.1%}",
                          sum(gap > 0.1 for gap in gaps)))  # fmt: skip
     page.table(
-        ("average of", "cells", "one graph", "in parts", "the better", "no schedule above", "median gap, largest", "above 10%"),
+        ("average of", "cells", "one graph", "in parts", "better", "bound", "median gap, largest", "gaps above 10%"),
         rows,
     )  # fmt: skip
     head = (
@@ -166,8 +168,9 @@ def write(page: Page, lines: list[Line]) -> None:
         cut = [1 - each.in_parts / each.before for each in own if each.parts > 1]
         if cut:
             page.text(
-                f"{len(cut)} of {len(own)} cells are computed in parts, {sum(each > 0 for each in cut)} of them faster; their "
-                f"latency changes by {-max(cut):.1%} at best, {-median(cut):.1%} in the median and {-min(cut):+.1%} at worst.",
+                f"{len(cut)} of {len(own)} cells are computed in parts, {sum(each > 0 for each in cut)} of them faster; "
+                f"their latency changes by {-max(cut):.1%} at best, {-median(cut):.1%} in the median and "
+                f"{-min(cut):+.1%} at worst.",
                 "",
             )
 
