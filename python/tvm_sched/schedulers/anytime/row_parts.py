@@ -89,8 +89,6 @@ def layer_numbers(scenario: Scenario) -> list[int]:
     return layer
 
 
-
-
 def parameter_homes(scenario: Scenario, groups: Sequence[Sequence[int]], group_of: Sequence[int]) -> list[int]:
     """Return for each parameter that several operators read the device that loads it for its neighbours; else -1.
 
