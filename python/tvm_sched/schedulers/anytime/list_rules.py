@@ -88,9 +88,9 @@ def rules(scenario: Scenario) -> Iterator[Rule]:
     if numbers is not None:
         by_rows = _by_rows(scenario, numbers, together)
         yield from islice(by_rows, 1)
-        for cycle in dict.fromkeys((tuple(everywhere), tuple(d for d in everywhere if d in fast))):
-            if len(cycle) > 1:
-                yield from _by_layers(scenario, numbers, cycle)
+        for several in dict.fromkeys((tuple(everywhere), tuple(sorted(fast)))):
+            if len(several) > 1:
+                yield from _by_layers(scenario, numbers, several)
         yield from by_rows
     for direct in (False, True):
         for devices in distinct:
