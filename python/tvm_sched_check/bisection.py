@@ -10,6 +10,7 @@ from functools import cache
 from operator import gt
 from typing import Any
 
+from . import assignment
 from .assignment import assigned, times_behind
 from .derivation import Derivation
 from .document import HOST, Refused, count
@@ -119,3 +120,7 @@ class _Bisection:
             weight = sum(x for own, least, x in self.rows if own == side and least <= behind)
             if sum(price for price, _ in claims) > self.entry(t, side) * weight:
                 raise Refused(f"rule 'bisection': copies of {p.tensor_names[t]!r} cost less than their readers claim")
+
+
+OF_SCHEDULES = {"assignment": assignment.least, "bisection": least}
+"""The rules that hold for schedules alone, not for problems with variants."""
