@@ -45,6 +45,7 @@ def stored(problem, stages, cutoff, effort=SHORT):
 @settings(max_examples=examples(12), deadline=None)
 @given(SEEDS, st.integers(2, 3), st.booleans())
 @example(1943261, 3, False)  # a bound below 0
+@example(12553508, 2, False)  # a tensor that no node makes or reads
 def test_stored_multipliers_prove_what_they_say_and_no_more_than_the_optimum(seed, stages, limited):
     problem = small_problem(seed, 7, limited)
     best = optimum(problem, stages)
