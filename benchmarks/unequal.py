@@ -34,7 +34,12 @@ Both sides are at fault where much is open (measured in prototypes on 2026-11-27
   from 3.211 to 3.268; those of task graphs by 0.5 to 2 %. It is a linear relaxation of everything but regions: an
   operator may be half on one device and half on another. Rows of the buses for what precedes each operator would add
   0 to 1.7 % to the linear program (prototype, 2026-11-27). On the public networks, whose GPUs are equal, `path and
-  bus` by regions stays stronger.
+  bus` by regions stays stronger. Of SqueezeNet, cold, on l4x3-a4000 the linear program gives 0.372 ms, with regions 0.398,
+  with whole operators (a mixed-integer program, solved in 6 s) 0.405, and 0.420 if in addition the work of each
+  operator's predecessors on a device ends before the operator (18 s). No schedule below 0.475 was found, with 50 times
+  the work of 2 s either. So at least a quarter of the 16 % is the bound's. Branching on devices instead of a
+  mixed-integer program is slow: with the predecessors' rows but without regions, 129 leaves raised 0.372 to 0.401 only. Moves of the kind of access during annealing gained nothing with 2 s of
+  work ([figures](removed_methods.md#kinds-of-access-as-a-move-of-annealing)).
 - **Schedules.** Annealing moves groups of joined operators, weighs copies, and keeps the direct reads of its start. That
   alone made the schedules of cold networks and task graphs shorter by 1.45 and 0.88 % on average in the first half (0.5
   and 2 s), and by 1.12 and 0.77 % in the other; 8 and 4 of the 19 of the other half became longer. Cholesky on t4x2-a10
