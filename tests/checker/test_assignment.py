@@ -2,16 +2,18 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checker.cases import certified, fan, files_of
 from schedulers.exhaustive import TooLarge, least_latency
 from thorough import examples
-from tvm_sched.bounds import all_bounds, lower_bound, whole_ns
+from tvm_sched.bounds import all_bounds, linear_program, lower_bound, whole_ns
 from tvm_sched.bounds.assignment import SCALE, BusRow, _Program, assignment_bound
 from tvm_sched.bounds.path_and_bus import integer_steps
 from tvm_sched.bounds.relaxation import Relaxation
@@ -68,6 +70,33 @@ def test_devices_and_buses_are_weighed_by_hand():
 
 def test_equal_devices_of_one_place_have_none():
     assert assignment_bound(Relaxation(fan(10))) is None
+
+
+def test_a_program_that_holds_the_simplex_method_up_is_solved_by_interior_points(monkeypatch, folder):
+    """Some of 100,000 entries took 26 s."""
+    whole = assignment_bound(Relaxation(strong()))
+    monkeypatch.setattr(linear_program, "SIMPLEX_STEPS", 1000)
+    bound = assignment_bound(Relaxation(strong()))
+    assert bound.ns == pytest.approx(whole.ns, rel=1e-6)
+    assert files_of(strong(), certified(strong(), random_schedule(strong(), 0))).check(folder).all_proved
+    monkeypatch.setattr(linear_program, "LARGEST", 100)
+    assert assignment_bound(Relaxation(strong())) is None
+
+
+def test_solvers_are_given_a_number_of_steps(monkeypatch):
+    """Not one of seconds, so that a bound is the same on every machine."""
+    taken = []
+
+    def stopped(goal, rows, *others, method, options):
+        taken.append((method, options["maxiter"] * (rows.shape[0] if method == "highs-ds" else 1)))
+        return SimpleNamespace(status=1)
+
+    monkeypatch.setattr(scipy.optimize, "linprog", stopped)
+    assert assignment_bound(Relaxation(strong())) is None
+    (simplex, steps), (interior, others) = taken
+    assert (simplex, interior) == ("highs-ds", "highs-ipm")
+    assert 0 < steps <= linear_program.SIMPLEX_STEPS
+    assert others == linear_program.CROSSOVER_STEPS
 
 
 @settings(max_examples=examples(36), deadline=None)

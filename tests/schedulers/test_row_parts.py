@@ -106,9 +106,17 @@ def test_the_operator_of_least_turn_comes_first():
 def test_parameters_are_dealt_to_the_buses():
     scenario = as_scenario(layers_in_parts(4))
     tensors = scenario.graph.index.tensor_id
-    home = parameter_homes(scenario, [0, 1])
+    home = parameter_homes(scenario, [[0, 1]], [0] * 8)
     assert [home[tensors[f"w{layer}"]] for layer in range(4)] == [0, 1, 0, 1]
     assert {home[tensors[name]] for name in ("0.0", "3.1")} == {-1}
+
+
+def test_a_group_is_dealt_the_parameters_of_its_own_layers():
+    """The first group has both devices and three layers, which are on its buses in turn whatever is between them."""
+    scenario = as_scenario(layers_in_parts(5))
+    tensors = scenario.graph.index.tensor_id
+    home = parameter_homes(scenario, [[0, 1], [1]], [0, 0, 1, 1, 1, 1, 0, 0, 0, 0])
+    assert [home[tensors[f"w{layer}"]] for layer in range(5)] == [0, 1, 1, 0, 0]
 
 
 def test_each_parameter_is_loaded_once_and_copied_on():

@@ -88,9 +88,9 @@ def rules(scenario: Scenario) -> Iterator[Rule]:
     if numbers is not None:
         by_rows = _by_rows(scenario, numbers, together)
         yield from islice(by_rows, 1)
-        for cycle in dict.fromkeys((tuple(everywhere), tuple(d for d in everywhere if d in fast))):
-            if len(cycle) > 1:
-                yield from _by_layers(scenario, numbers, cycle)
+        for several in dict.fromkeys((tuple(everywhere), tuple(sorted(fast)))):
+            if len(several) > 1:
+                yield from _by_layers(scenario, numbers, several)
         yield from by_rows
     for direct in (False, True):
         for devices in distinct:
@@ -140,15 +140,13 @@ def _by_rows(scenario: Scenario, numbers: Sequence[int | None], together: list[l
     others = len(choices)  # from there on: any device of a group
     choices += [PlacementChoice(group, direct=False) for group in together]
     reads = _lookups(scenario)
-    homes = [parameter_homes(scenario, group) for group in together]
     position = _parameter_positions(scenario)
     for groups in _layers_to_groups(position, together):
         choice = [
             others + g if number is None else 2 * together[g][number % len(together[g])] + lookup
             for g, number, lookup in zip(groups, numbers, reads, strict=True)
         ]
-        home = homes[groups[0]] if len(set(groups)) == 1 else _merged(scenario, homes, groups)
-        yield Rule(choices, choice, home)
+        yield Rule(choices, choice, parameter_homes(scenario, together, groups))
 
 
 def _by_layers(scenario: Scenario, numbers: Sequence[int | None], devices: Sequence[int]) -> Iterator[Rule]:
@@ -184,15 +182,6 @@ def _each_device(scenario: Scenario) -> list[PlacementChoice]:
 def _lookups(scenario: Scenario) -> list[bool]:
     """Return for each operator whether it reads a few rows of a table."""
     return [bool(operator.read_bytes) for operator in scenario.graph.operators]
-
-
-def _merged(scenario: Scenario, homes: list[list[int]], groups: Sequence[int]) -> list[int]:
-    """Return the homes of parameters, each in the group of an operator that reads it."""
-    home = [-1] * len(homes[0])
-    for o, read in enumerate(scenario.graph.index.host_inputs):
-        for t in read:
-            home[t] = homes[groups[o]][t]
-    return home
 
 
 def _layers_to_groups(position: list[float], together: list[list[int]]) -> Iterator[list[int]]:

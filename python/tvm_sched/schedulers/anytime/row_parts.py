@@ -15,9 +15,6 @@ from ..common.greedy import priorities
 LEAST_SHARE = 0.9
 """Fewest operators, as a share of all, that belong to parts in a model that counts as one in parts."""
 
-LATENCY_BYTES = 250_000
-"""Bytes that a PCIe bus carries while a load begins."""
-
 
 def part_numbers(scenario: Scenario) -> list[int | None] | None:
     """Return the part of each operator, counted from 0, None for operators of no part; None for a model without parts.
@@ -92,30 +89,32 @@ def layer_numbers(scenario: Scenario) -> list[int]:
     return layer
 
 
-def parameter_homes(scenario: Scenario, devices: Sequence[int]) -> list[int]:
-    """Return for each parameter that several operators read the device that loads it for all ``devices``; else -1.
+def parameter_homes(scenario: Scenario, groups: Sequence[Sequence[int]], group_of: Sequence[int]) -> list[int]:
+    """Return for each parameter that several operators read the device that loads it for its neighbours; else -1.
 
-    Parameters are dealt to the buses in the order in which they are read, each to the bus with the fewest bytes so far.
+    ``group_of`` has the position in ``groups``, the devices, of each operator. Parameters are dealt in the order in which
+    they are read, each to a device of its first reader's group whose bus has then ended all its loads first.
     """
     index, topology, rank = scenario.graph.index, scenario.topology, priorities(scenario)
-    on_bus: dict[int, list[int]] = {}
-    for d in devices:
-        if (route := topology.route(HOST, d)) is not None:
-            on_bus.setdefault(route.channels[0], []).append(d)
-    home = [-1] * len(index.size)
-    if len(on_bus) < 1:
-        return home
-    readers = [0] * len(home)
+    buses: list[dict[int, list[int]]] = []
+    for devices in groups:
+        buses.append({})
+        for d in devices:
+            if (route := topology.route(HOST, d)) is not None:
+                buses[-1].setdefault(route.channels[0], []).append(d)
+    home, readers = [-1] * len(index.size), [0] * len(index.size)
     for read in index.host_inputs:
         for t in read:
             readers[t] += 1
-    carried = dict.fromkeys(on_bus, 0)
-    dealt = dict.fromkeys(on_bus, 0)
+    until = {bus: 0 for on_bus in buses for bus in on_bus}
+    dealt = dict.fromkeys(until, 0)
     for o in sorted(range(len(rank)), key=lambda o: (-rank[o], o)):
+        on_bus = buses[group_of[o]]
         for t in index.host_inputs[o]:
-            if readers[t] > 1 and home[t] < 0:
-                bus = min(carried, key=lambda bus: carried[bus])
-                carried[bus] += index.size[t] + LATENCY_BYTES
+            if readers[t] > 1 and home[t] < 0 and on_bus:
+                ends = {bus: until[bus] + scenario.load_ns(t, devices[0]) for bus, devices in on_bus.items()}
+                bus = min(ends, key=lambda bus: ends[bus])
+                until[bus] = ends[bus]
                 home[t] = on_bus[bus][dealt[bus] % len(on_bus[bus])]
                 dealt[bus] += 1
     return home

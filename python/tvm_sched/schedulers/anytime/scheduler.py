@@ -59,8 +59,9 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     time_limit : float, optional
         Seconds by the clock, after which the incumbent is the answer. Default: 20, or no limit with ``work``.
     work : float, optional
-        Seconds of work on an idle core. Default: four fifths of the time limit; if that is not given either, at most 0.02
-        for each operator (those of alternatives included) and device. The same work and seed give the same schedule on
+        Seconds of work on an idle core, after the quick methods, list scheduling and the lower bound, which are not counted.
+        Default: four fifths of the time limit; if that is not given either, at most 0.02 for each operator (those of
+        alternatives included) and device. The same work and seed give the same schedule on
         every machine, unless the time limit ends the search first.
     stage : int
         Largest number of operators that start together, if the costs have concurrency; 1: no stages.
