@@ -125,6 +125,11 @@ def _whole(problem: Problem, proof: Evidence, last: dict[str, Any]) -> Iterator[
             f"elsewhere make is copied to it. {_weighed(last['steps'], last['devices'], buses, last['ns'])}"
         )
         yield from _heaviest([*last["steps"], *last.get("regions", [])])
+    elif last["rule"] == "bisection":
+        yield (
+            f"However the operators divide between {' and '.join(last['sides'])}, their parameters and the copies from "
+            f"one side to the other take one of the buses longer than any shorter run has: {ns}."
+        )
     else:
         yield (
             f"{len(last['operators'])} operators fill the {len(last['multipliers'])} devices between what must be done "
