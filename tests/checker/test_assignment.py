@@ -14,7 +14,7 @@ from checker.cases import certified, fan, files_of
 from schedulers.exhaustive import TooLarge, least_latency
 from thorough import examples
 from tvm_sched.bounds import all_bounds, linear_program, lower_bound, whole_ns
-from tvm_sched.bounds.assignment import SCALE, BusRow, _Program, assignment_bound
+from tvm_sched.bounds.assignment import SCALE, AssignmentProgram, BusRow, assignment_bound
 from tvm_sched.bounds.path_and_bus import integer_steps
 from tvm_sched.bounds.relaxation import Relaxation
 from tvm_sched.cost_model import costs
@@ -63,7 +63,7 @@ def test_devices_and_buses_are_weighed_by_hand():
     assert bounds["bus"] == 667 + 20
     assert bounds["assignment"] >= 1010  # the program finds a stronger mixture
     assert least_latency(problem) >= bounds["assignment"]
-    program = _Program(Relaxation(problem))
+    program = AssignmentProgram(Relaxation(problem))
     slow = program.loads[0].channels[0]
     assert program._value({}, [0, 1], [BusRow(slow, 20, 1)], []).ns == 1010
 
@@ -108,7 +108,7 @@ def test_assignments_hold_by_any_weights(seed, operators, devices, data):
         optimum = least_latency(problem, most_states=1500)
     except TooLarge:
         return
-    index, program, weight = problem.graph.index, _Program(Relaxation(problem)), st.floats(0, 1)
+    index, program, weight = problem.graph.index, AssignmentProgram(Relaxation(problem)), st.floats(0, 1)
     if optimum is None or not program.load_channels:
         return
     flow = {}
@@ -189,7 +189,7 @@ def test_a_copy_is_claimed_once(folder):
     claim = next(each for each in lemma["copies"] if any(each["prices"]))
     rule = _Assignment(Derivation(ReadProblem(json.loads(files.problem))), lemma)
     tensor, reader = rule.problem.t[claim["tensor"]], rule.problem.o[claim["reader"]]
-    follows = rule.known.shortest[reader] + rule.after[reader]
+    follows = rule.behind[reader]
     claim["prices"] = [rule.entry(tensor, place, follows) for place in rule.place]
     lemma.update(copies=[claim], ns=1)
     files.check(folder)

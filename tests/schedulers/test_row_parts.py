@@ -2,11 +2,14 @@
 
 from itertools import permutations
 
+import msgspec
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tvm_sched.bounds import lower_bound
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology, as_scenario
-from tvm_sched.schedule import ScheduleIndex, verify
+from tvm_sched.schedule import ScheduleIndex, simulate, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.list_rules import rules
 from tvm_sched.schedulers.anytime.row_parts import layer_numbers, parameter_homes, part_numbers
@@ -147,3 +150,40 @@ def test_without_a_link_each_device_loads_for_itself():
     home = [1] * len(scenario.graph.tensors)  # cannot be kept: gpu1's copies would take the bus of gpu0
     sequence, _ = Searches(scenario).construct(rule.choices, rule.choice, home=home)
     assert set(sequence[sequence[:, 0] == 2][:, 2].tolist()) == {-1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_all_rules_for_models_in_parts_give_schedules(data):
+    """Random layers, some with branches, joins of all parts and parameters of their own, on unequal devices."""
+    number = st.integers
+    layers, parts, count = data.draw(number(1, 4)), data.draw(number(2, 3)), data.draw(number(1, 3))
+    rows, before = [], [[] for _ in range(parts)]
+    for layer in range(layers):
+        branches = data.draw(number(1, 2))
+        made = [[f"{layer}.{branch}.{part}" for branch in range(branches)] for part in range(parts)]
+        for part, names in enumerate(made):
+            rows += [(name, [f"w{layer}.{branch}"], before[part]) for branch, name in enumerate(names)]
+        before = made
+        if data.draw(st.booleans()):
+            join = f"join{layer}"
+            rows.append((join, [f"w{join}"] if data.draw(st.booleans()) else [], [n for names in made for n in names]))
+            before = [[join]] * parts
+    graph = of_parameters(rows).graph
+    size = data.draw(st.lists(number(1, 300), min_size=len(graph.tensors), max_size=len(graph.tensors)))
+    tensors = tuple(msgspec.structs.replace(t, size=n) for t, n in zip(graph.tensors, size, strict=True))
+    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}, bus=f"pcie{i}") for i in range(count))
+    speeds = data.draw(st.lists(st.sampled_from([5e8, 1e9, 2e9]), min_size=count, max_size=count))
+    buses = tuple(Bus(f"pcie{i}", speed) for i, speed in enumerate(speeds))
+    links = (Link(("gpu0", "gpu1"), 1e10),) if count > 1 and data.draw(st.booleans()) else ()
+    times = data.draw(st.lists(number(1, 200), min_size=len(rows) * count, max_size=len(rows) * count))
+    costs = Costs(np.array(times).reshape(len(rows), count))
+    problem = Problem(
+        OpGraph("rows", graph.operators, tensors, graph.outputs), Topology("some", devices, buses, links), costs
+    )
+    scenario, bound = as_scenario(problem), lower_bound(problem).ns
+    for rule in rules(scenario):
+        sequence, latency = rule.schedule(Searches(scenario))
+        schedule = ScheduleIndex.of_sequence(scenario, sequence).to_schedule()
+        verify(problem, schedule)
+        assert simulate(problem, schedule).latency_ns == latency >= bound

@@ -80,7 +80,7 @@ class WeighedAssignment(NamedTuple):
 
 def assignment_bound(relaxation: Relaxation) -> WeighedAssignment | None:
     """Return the bound; None for large problems, and for equal devices of one place, where the other bounds are stronger."""
-    program = _Program(relaxation)
+    program = AssignmentProgram(relaxation)
     topology, options = relaxation.problem.topology, len(relaxation.shortest) * len(relaxation.problem.topology.devices)
     if not relaxation.of_schedules or topology.maps_storage or not program.load_channels or options > LARGEST:
         return None
@@ -90,11 +90,14 @@ def assignment_bound(relaxation: Relaxation) -> WeighedAssignment | None:
 
 
 @dataclass(frozen=True)
-class _Program:
+class AssignmentProgram:
+    """Devices with their buses, options of operators, and the linear program over them."""
+
     relaxation: Relaxation
 
     @cached_property
     def problem(self) -> Problem:
+        """The relaxed problem."""
         return self.relaxation.problem
 
     @cached_property
