@@ -31,8 +31,8 @@ REASONS = {
   nearly a chain, is left with 4 to 10 %. That the buses carry what precedes each operator before it ends would add 1
   % or less to the linear program for GoogLeNet and ResNet-50, 4 % for SqueezeNet on v100-server (measured in a
   prototype before). Schedules are at fault as well: with 60 s of work, annealing that also moved the kind of access
-  ([why it is not kept](removed_methods.md#kinds-of-access-as-a-move-of-annealing)) found the best known ones of all but SqueezeNet
-  on p4d, which is proved optimal: 0.6 to 4.3 % shorter than those before.""",
+  ([why it is not kept](removed_methods.md#kinds-of-access-as-a-move-of-annealing)) found the best
+  known ones of all but SqueezeNet on p4d, which is proved optimal: 0.6 to 4.3 % shorter than those before.""",
     "regal, 32 stages": """graphs s0 and s3. The semidefinite bound stalls (10.5 % of s0 after 800 iterations).
   Prices of nodes left 7.4 % of s6 open, where it left 11.5 %; for s0 they were not found: the linear program stood at
   32.67 stages after 200 s of a core, where more than 32 means that there may be such prices, and less than 32 that
