@@ -39,9 +39,16 @@ Both sides are at fault where much is open (measured in prototypes on 2026-11-27
 - **Bounds of networks.** `assignment` ([proof](../proofs/assignment.md)) counts that a parameter crosses the bus of a
   device that reads it, and copies. It is a linear relaxation of everything but regions: an operator may be half on one
   device and half on another. On the public networks, whose GPUs are equal, `path and bus` by regions stays stronger.
+  Of SqueezeNet, cold, on l4x3-a4000 the linear program gives 0.372 ms, with regions 0.398, with whole operators (a
+  mixed-integer program, 6 s) 0.405, and 0.420 if in addition the work of each operator's predecessors on a device ends
+  before the operator (18 s). No schedule below 0.475 ms was found, with 100 s of work either, so at least a quarter of
+  this gap is the bound's. Branching on devices is too slow to prove it: with the predecessors' rows, without regions,
+  129 leaves raised 0.372 to 0.401 ms.
 - **Schedules.** Annealing moves groups of joined operators, weighs copies, and keeps the direct reads of its start. With
-  another seed, ten times the work made schedules of Cholesky, Montage, the grid and U-Net shorter by at most 1.9 %. Not
-  tried: starts by rounding a linear program, paths between good solutions, exchanges of all operators of two devices.
+  another seed, ten times the work made schedules of Cholesky, Montage, the grid and U-Net shorter by at most 1.9 %.
+  Moves of the kind of access gained nothing with 2 s of work
+  ([figures](removed_methods.md#kinds-of-access-as-a-move-of-annealing)). Not tried: starts by rounding a linear program,
+  paths between good solutions, exchanges of all operators of two devices.
 """
 
 MACHINES = Path(__file__).parent / "data" / "unequal"

@@ -156,7 +156,7 @@ ffi::Arc<IosResultObj> ProblemObj::Ios(int64_t device, const IosLimitsObj* limit
   result->block_operators = answer.operators;
   result->too_many_states = answer.states == search::kTooMany;
   if (result->too_many_states) {
-    result->log2_states = std::llround(std::log2(answer.estimate));
+    result->log2_states = std::llround(answer.log2_states);
     return result;
   }
   result->profiled_stages = answer.profiled;

@@ -355,7 +355,7 @@ class _Recorder:
             i = stack.pop()
             if i not in reasons:
                 reason = reasons[i] = self._reason(i)
-                stack += [] if reason and reason["rule"] in ("placement", "alternatives") else self._inside(i)
+                stack += [] if reason and reason["rule"] in ("placement", "ports", "alternatives") else self._inside(i)
         lemmas = []
         for o in sorted(self.bus_heads):
             own = bool(self.relaxation.host.must_cross[o] and self.relaxation.problem.graph.index.host_inputs[o])
@@ -407,6 +407,8 @@ class _Recorder:
         if self._placed.get((delay.first, delay.last), 0.0) >= delay.ns:
             enumerated = enumerated_members(relaxation.problem, delay.first, members, relaxation.best)
             return {"rule": "placement", "operators": self._names(enumerated)}
+        if self._by_ports.get((delay.first, delay.last), 0.0) >= delay.ns:
+            return {"rule": "ports"}
         inside = Delays()
         for k in self._inside(i):
             inside.add(relaxation.delays[k])
@@ -432,6 +434,11 @@ class _Recorder:
     def _placed(self) -> dict[tuple[int, int], float]:
         """Delays by placement, by first and last operator."""
         return {(delay.first, delay.last): delay.ns for delay in self.relaxation.region_delays}
+
+    @cached_property
+    def _by_ports(self) -> dict[tuple[int, int], float]:
+        """Delays by ports, by first and last operator."""
+        return {(delay.first, delay.last): delay.ns for delay in self.relaxation.port_delays}
 
     def _walk(self, needed: Iterable[tuple[str, int]]) -> None:
         """Record the delays, and the ends by bus traffic, on which some heads and tails rest."""

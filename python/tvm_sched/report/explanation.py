@@ -82,6 +82,7 @@ def _lemma(lemma: dict[str, Any]) -> str:
         between
         + {
             "placement": f"the {count} longest operators between share devices or pay for copies, wherever they run.",
+            "ports": "operators between share devices or wait for copies; a device sends and receives one at a time.",
             "work": f"{count} operators between fill the devices.",
             "turns": f"of {count} operators between some run on the same device, one after another.",
             "path": "so long is the longest path between.",

@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 import msgspec
 
-from ...checks import require_at_least
+from ...checks import require_at_least, require_seed
 from ...problem import FORBIDDEN, Problem, Request, Scenario, Workload
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
 from ...search_budget import Budget, SearchLimits, TimedOptions, Turn, budget_of, improve
@@ -74,7 +74,8 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_at_least(self, stage=1, seed=0)
+        require_at_least(self, stage=1)
+        require_seed(self.seed)
         self.budget()
 
     def within(self, limits: SearchLimits) -> AnytimeOptions:
