@@ -31,11 +31,11 @@ Both sides are at fault where much is open (measured in prototypes on 2026-11-27
 - **Bounds of task graphs** are most of it. The buses decide: loads divide between two of them, and each edge between the
   sides is a copy over a bus. `bisection` ([proof](../proofs/bisection.md)) bounds these divisions by a semidefinite
   program. On task graphs it raised bounds by 0.4 to 10 %, except those of `experts`, where `assignment` is stronger, and
-  of `series-parallel`, which has more operators than are tried. What is left was measured by a mixed-integer program of
-  the rows of `assignment` with whole operators (12 s of HiGHS, best values): Cholesky on t4x2-a10 22.03 ms, of a bound of
-  20.56 and a schedule of 23.46 after 20 s of search; Montage 16.50, of 15.12 and 16.92; U-Net on l4x3-a4000 at least
-  8.01, of 7.77 and 8.76. The program's own bounds grew too slowly to be of use (Cholesky 19.87 ms). Products of the rows
-  with single operators added less than 0.1 % to the semidefinite program.
+  of `series-parallel`, which has more operators than are tried. What is left was measured by a mixed-integer program, the
+  rows of `assignment` with whole operators (12 s of HiGHS): its best divisions, which need not be schedules, take 22.03 ms
+  for Cholesky on t4x2-a10, of a bound of 20.56 and a schedule of 23.46 after 20 s of search; 16.50 for Montage, of 15.12
+  and 16.92. Its bounds grew too slowly to be of use (Cholesky 19.87 ms). Products of the rows with single operators
+  would add up to 0.2 % to the semidefinite program.
 - **Bounds of networks.** `assignment` ([proof](../proofs/assignment.md)) counts that a parameter crosses the bus of a
   device that reads it, and copies. It is a linear relaxation of everything but regions: an operator may be half on one
   device and half on another. On the public networks, whose GPUs are equal, `path and bus` by regions stays stronger.
@@ -44,11 +44,11 @@ Both sides are at fault where much is open (measured in prototypes on 2026-11-27
   before the operator (18 s). No schedule below 0.475 ms was found, with 100 s of work either, so at least a quarter of
   this gap is the bound's. Branching on devices is too slow to prove it: with the predecessors' rows, without regions,
   129 leaves raised 0.372 to 0.401 ms.
-- **Schedules.** Annealing moves groups of joined operators, weighs copies, and keeps the direct reads of its start. Ten
-  times the work made schedules of Cholesky, Montage, the grid and U-Net shorter by at most 1.9 %.
+- **Schedules.** Annealing moves groups of joined operators, weighs copies, and keeps the direct reads of its start. With
+  another seed, ten times the work made schedules of Cholesky, Montage, the grid and U-Net shorter by at most 1.9 %.
   Moves of the kind of access gained nothing with 2 s of work
-  ([figures](removed_methods.md#kinds-of-access-as-a-move-of-annealing)). Not tried: starts by
-  rounding a linear program, paths between good solutions, exchanges of all operators of two devices.
+  ([figures](removed_methods.md#kinds-of-access-as-a-move-of-annealing)). Not tried: starts by rounding a linear program,
+  paths between good solutions, exchanges of all operators of two devices.
 """
 
 MACHINES = Path(__file__).parent / "data" / "unequal"
