@@ -39,7 +39,7 @@ REASONS = {
   there are none. Long annealing, three runs of 32 million moves, made the best known partitions of this group up to 5 %
   cheaper, and may do so again.""",
     "moirai": """copies. With free ones the best schedules found of Inception-v4 and GoogLeNet are 6.3 % and 0.1 % above the
-  bound (6,803,090 and 928,021 ns); with true ones 17.2 % and 7.8 %. Bounds see copies inside of regions of at most 64
+  bound (6,803,090 and 928,021 ns); with true ones 14.1 % and 5.3 %. Bounds see copies inside of regions of at most 64
   operators, of which 10, 18 or all have places, and between neighbours.""",
 }
 
