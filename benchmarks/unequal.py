@@ -28,19 +28,27 @@ from tvm_sched_bench.testing.task_graphs import FAMILIES, task_graph
 REASONS = """
 Both sides are at fault where much is open (measured in prototypes on 2026-11-27):
 
-- **Bounds.** `assignment` ([proof](../proofs/assignment.md)) counts that a parameter crosses the bus of a device that
-  reads it, and copies. It raised the bound of SqueezeNet, cold, on t4x2-a10 from 0.430 to 0.491 ms and on l4x3-a4000
-  from 0.343 to 0.398, of GoogLeNet from 1.671 to 1.778 and from 1.082 to 1.156, of ResNet-50 from 5.470 to 5.548 and
-  from 3.211 to 3.268; those of task graphs by 0.5 to 2 %. It is a linear relaxation of everything but regions: an
-  operator may be half on one device and half on another. Rows of the buses for what precedes each operator would add
-  0 to 1.7 % to the linear program (prototype, 2026-11-27). On the public networks, whose GPUs are equal, `path and
-  bus` by regions stays stronger.
-- **Schedules.** Annealing moves groups of joined operators, weighs copies, and keeps the direct reads of its start. That
-  alone made the schedules of cold networks and task graphs shorter by 1.45 and 0.88 % on average in the first half (0.5
-  and 2 s), and by 1.12 and 0.77 % in the other; 8 and 4 of the 19 of the other half became longer. Cholesky on t4x2-a10
-  takes 23.82 ms with 2 s (24.12 before); half a second of annealing from the answer of a mixed-integer program, which
-  took 22 s itself, reached 23.33 ms with the earlier search. Not tried: starts by rounding a linear program, paths
-  between good solutions, exchanges of all operators of two devices.
+- **Bounds of task graphs** are most of it. The buses decide: loads divide between two of them, and each edge between the
+  sides is a copy over a bus. `bisection` ([proof](../proofs/bisection.md)) bounds these divisions by a semidefinite
+  program. On task graphs it raised bounds by 0.4 to 10 %, except those of `experts`, where `assignment` is stronger, and
+  of `series-parallel`, which has more operators than are tried. What is left was measured by a mixed-integer program, the
+  rows of `assignment` with whole operators (12 s of HiGHS): its best divisions, which need not be schedules, take 22.03 ms
+  for Cholesky on t4x2-a10, of a bound of 20.56 and a schedule of 23.46 after 20 s of search; 16.50 for Montage, of 15.12
+  and 16.92. Its bounds grew too slowly to be of use (Cholesky 19.87 ms). Products of the rows with single operators
+  would add up to 0.2 % to the semidefinite program.
+- **Bounds of networks.** `assignment` ([proof](../proofs/assignment.md)) counts that a parameter crosses the bus of a
+  device that reads it, and copies. It is a linear relaxation of everything but regions: an operator may be half on one
+  device and half on another. On the public networks, whose GPUs are equal, `path and bus` by regions stays stronger.
+  Of SqueezeNet, cold, on l4x3-a4000 the linear program gives 0.372 ms, with regions 0.398, with whole operators (a
+  mixed-integer program, 6 s) 0.405, and 0.420 if in addition the work of each operator's predecessors on a device ends
+  before the operator (18 s). No schedule below 0.475 ms was found, with 100 s of work either, so at least a quarter of
+  this gap is the bound's. Branching on devices is too slow to prove it: with the predecessors' rows, without regions,
+  129 leaves raised 0.372 to 0.401 ms.
+- **Schedules.** Annealing moves groups of joined operators, weighs copies, and keeps the direct reads of its start. With
+  another seed, ten times the work made schedules of Cholesky, Montage, the grid and U-Net shorter by at most 1.9 %.
+  Moves of the kind of access gained nothing with 2 s of work
+  ([figures](removed_methods.md#kinds-of-access-as-a-move-of-annealing)). Not tried: starts by rounding a linear program,
+  paths between good solutions, exchanges of all operators of two devices.
 """
 
 MACHINES = Path(__file__).parent / "data" / "unequal"

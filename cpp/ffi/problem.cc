@@ -156,7 +156,7 @@ ffi::Arc<IosResultObj> ProblemObj::Ios(int64_t device, const IosLimitsObj* limit
   result->block_operators = answer.operators;
   result->too_many_states = answer.states == search::kTooMany;
   if (result->too_many_states) {
-    result->log2_states = std::llround(std::log2(answer.estimate));
+    result->log2_states = std::llround(answer.log2_states);
     return result;
   }
   result->profiled_stages = answer.profiled;
@@ -230,7 +230,7 @@ ffi::Tensor ProblemObj::OrderLaunches(const String& method, Integers demand,
 
 ffi::Optional<ffi::Arc<ConstructedSequenceObj>> ProblemObj::Construct(
     Integers allowed, Integers direct, Integers copy_percent, Integers choice, double memory_scale,
-    Integers home) const {
+    Integers home, Integers turn) const {
   const search::Instance& instance = EventInstance();
   const std::vector<search::Choice> choices =
       ChoicesOf(instance.devices(), allowed, direct, copy_percent);
@@ -242,8 +242,10 @@ ffi::Optional<ffi::Arc<ConstructedSequenceObj>> ProblemObj::Construct(
   for (int64_t d : Elements("home", home, home.numel() > 0 ? instance.tensors() : 0)) {
     homes.push_back(IndexBelow("home", d, search::kNone, instance.devices()));
   }
-  const search::Constructed made =
-      search::Construct(instance, choices, chosen, memory_scale, std::move(homes));
+  const std::span<int64_t> given =
+      Elements("turn", turn, turn.numel() > 0 ? instance.operators() : 0);
+  const search::Constructed made = search::Construct(
+      instance, choices, chosen, memory_scale, std::move(homes), {given.begin(), given.end()});
   if (made.events.empty()) return std::nullopt;
   const auto result = ffi::make_arc<ConstructedSequenceObj>();
   result->events = TableOf(made.events);

@@ -149,10 +149,12 @@ class ProblemObj : public tvm::ffi::Object {
    * \param copy_percent By choice: the weight of copies, in percent of their time.
    * \param choice The choice of each operator.
    * \param home See `search::Growth`; no elements: no parameter has one.
+   * \param turn See `search::ListSchedule`; no elements: operators go by rank.
    */
   Optional<Arc<ConstructedSequenceObj>> Construct(Integers allowed, Integers direct,
                                                   Integers copy_percent, Integers choice,
-                                                  double memory_scale, Integers home) const;
+                                                  double memory_scale, Integers home,
+                                                  Integers turn) const;
 
   /*! \brief A local search from the sequence of a whole schedule. */
   Arc<LocalSearchObj> Improve(Integers sequence, const LocalSearchSettingsObj* settings) const;

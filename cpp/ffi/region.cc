@@ -1,4 +1,4 @@
-// Binds "tvm_sched.region_least_cost".
+// Binds "tvm_sched.region_least_cost" and "tvm_sched.region_least_time_with_ports".
 #include "search/region.h"
 
 #include <tvm/ffi/tvm_ffi.h>
@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ffi/arrays.h"
+#include "search/region_ports.h"
 
 namespace tvm_sched {
 namespace {
@@ -52,8 +53,42 @@ double LeastCost(Floats time, Floats price, double weight, int64_t number, Integ
   return search::LeastCost(region, nodes);
 }
 
+/*!
+ * \param time By operator.
+ * \param maker By tensor: the operator that makes it; -1 for what is before the region.
+ * \param copy By tensor.
+ * \param tensor, reader Pairs of a tensor and an operator that reads it, by tensor and operator.
+ */
+int64_t LeastTimeWithPorts(Integers time, Integers maker, Integers copy, Integers tensor,
+                           Integers reader, int64_t devices, int64_t states) {
+  search::PortRegion region;
+  const auto times = Elements("time", time);
+  const auto makers = Elements("maker", maker), copies = Elements("copy", copy, makers.size());
+  const auto read = Elements("tensor", tensor), readers = Elements("reader", reader, read.size());
+  TVM_FFI_CHECK(devices > 0 && !times.empty(), ValueError)
+      << "a region without operators or devices";
+  const auto operators = static_cast<int64_t>(times.size());
+  region.devices = static_cast<int32_t>(devices);
+  region.time.assign(times.begin(), times.end());
+  for (size_t t = 0; t < makers.size(); ++t) {
+    TVM_FFI_CHECK(-1 <= makers[t] && makers[t] < operators, IndexError)
+        << "tensor " << t << " of operator " << makers[t] << " of " << operators;
+    region.tensors.push_back({static_cast<int32_t>(makers[t]), copies[t], {}});
+  }
+  for (size_t i = 0; i < read.size(); ++i) {
+    TVM_FFI_CHECK(0 <= read[i] && static_cast<size_t>(read[i]) < makers.size(), IndexError)
+        << "reader of tensor " << read[i] << " of " << makers.size();
+    TVM_FFI_CHECK(makers[read[i]] < readers[i] && readers[i] < operators, IndexError)
+        << "operator " << readers[i] << " reads what " << makers[read[i]] << " makes";
+    region.tensors[read[i]].readers.push_back(static_cast<int32_t>(readers[i]));
+  }
+  return search::LeastTimeWithPorts(region, states);
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
-  tvm::ffi::reflection::GlobalDef().def("tvm_sched.region_least_cost", LeastCost);
+  tvm::ffi::reflection::GlobalDef()
+      .def("tvm_sched.region_least_cost", LeastCost)
+      .def("tvm_sched.region_least_time_with_ports", LeastTimeWithPorts);
 }
 
 }  // namespace

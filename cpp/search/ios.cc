@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <optional>
 #include <unordered_map>
@@ -62,33 +63,34 @@ std::vector<std::vector<OperatorId>> GivenBlocks(const TaskGraph& graph,
 constexpr int kWalks = 4096;
 
 /*!
- * \brief About how many sets of a block's operators contain the predecessors of their own.
+ * \brief About how many sets of a block's operators contain the predecessors of their own, as log2.
  *
  * Knuth, "Estimating the efficiency of backtrack programs" (Mathematics of Computation 29, 1975):
  * operators are taken or left one after another, and what follows one that is left is left, too. A
  * walk that had a choice k times stands for 2^k sets; the mean over random walks is the number on
  * average, and mostly below it where walks differ much.
  */
-double EstimateStates(const TaskGraph& graph, const std::vector<OperatorId>& ops) {
+double EstimateLog2States(const TaskGraph& graph, const std::vector<OperatorId>& ops) {
   std::unordered_map<OperatorId, size_t> place;
   for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = i;
   MersenneTwister random(1);
   std::vector<bool> taken(ops.size());
-  double sum = 0;
+  std::vector<int> choices(kWalks);
   for (int walk = 0; walk < kWalks; ++walk) {
-    double sets = 1;
     for (size_t i = 0; i < ops.size(); ++i) {
       taken[i] = std::ranges::all_of(graph.Predecessors(ops[i]), [&](const Neighbour& before) {
         const auto found = place.find(before.op);
         return found == place.end() || taken[found->second];
       });
       if (!taken[i]) continue;
-      sets *= 2;
+      ++choices[walk];
       taken[i] = random.Coin();
     }
-    sum += sets;
   }
-  return sum / kWalks;
+  const int most = std::ranges::max(choices);  // 2^most may be more than a double holds
+  double sum = 0;
+  for (const int count : choices) sum += std::exp2(count - most);
+  return most + std::log2(sum / kWalks);
 }
 
 /*! \brief The dynamic program of one block. */
@@ -264,7 +266,7 @@ IosAnswer SolveStages(const TaskGraph& graph, const simulate::Concurrency& concu
     if (states.back() == kTooMany) {
       answer.operators = std::ssize(ops);
       answer.states = kTooMany;
-      answer.estimate = EstimateStates(graph, ops);
+      answer.log2_states = EstimateLog2States(graph, ops);
       return answer;
     }
     answer.states = std::max(answer.states, states.back());

@@ -32,8 +32,8 @@ struct IosAnswer {
   /*! \brief Largest block, and the number of its states: kTooMany where there are more than
    * allowed, and then no stages. */
   int64_t operators = 0, states = 0;
-  /*! \brief Then, about how many states that block has. */
-  double estimate = 0;
+  /*! \brief Then, log2 of about how many states that block has. */
+  double log2_states = 0;
   /*! \brief Stages whose time was requested, each once, and the sum of these times: what measuring
    * them takes. */
   int64_t profiled = 0;

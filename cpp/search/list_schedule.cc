@@ -39,8 +39,8 @@ bool BestExtension(PartialSchedule* state, OperatorId op, const Choice& choice, 
 /*! \brief Events as nodes of a graph, ordered by the earliest time at which each can start. */
 class Dispatcher {
  public:
-  explicit Dispatcher(const PartialSchedule& given)
-      : given_(given), instance_(given.instance()), events_(given.events()) {
+  Dispatcher(const PartialSchedule& given, const std::vector<int64_t>& turn)
+      : given_(given), instance_(given.instance()), turn_(turn), events_(given.events()) {
     Prioritise();
     Connect();
   }
@@ -75,14 +75,16 @@ class Dispatcher {
     return !events_[event].is_run() && events_[event].source == kHost;
   }
 
+  Nanoseconds TurnOf(OperatorId op) const { return Nanoseconds{turn_[op]}; }
+
   int32_t RouteOf(size_t event) const {
     const Event& e = events_[event];
     if (!e.is_run()) return instance_.problem.RouteFor(e.item, e.source, e.device);
     return e.is_direct() ? instance_.problem.RouteOf(kHost, e.device) : kNone;
   }
 
-  /*! \brief `position`: for a move the start of the first run that needs it, for a run the negative
-   * of its rank. */
+  /*! \brief `position`: for a move the start or turn of the first run that needs it, for a run its
+   * turn or the negative of its rank. */
   void Prioritise() {
     position_.assign(events_.size(), kNever);
     maker_ = {instance_.tensors(), instance_.devices(), kNone};
@@ -92,7 +94,7 @@ class Dispatcher {
         maker_(event.item, event.device) = static_cast<int32_t>(e);
         continue;
       }
-      position_[e] = -instance_.rank[event.item];
+      position_[e] = turn_.empty() ? -instance_.rank[event.item] : TurnOf(event.item);
       for (TensorId t : instance_.problem.outputs[event.item]) {
         maker_(t, event.device) = static_cast<int32_t>(e);
       }
@@ -100,8 +102,9 @@ class Dispatcher {
     for (size_t e = events_.size(); e-- > 0;) {
       const Event& event = events_[e];
       if (event.is_run()) {
+        const Nanoseconds when = turn_.empty() ? given_.starts()[e] : TurnOf(event.item);
         for (TensorId t : instance_.problem.inputs[event.item]) {
-          if (given_.Reads(event, t)) Urge(maker_(t, event.device), given_.starts()[e]);
+          if (given_.Reads(event, t)) Urge(maker_(t, event.device), when);
         }
       } else if (event.source != kHost) {
         Urge(maker_(event.item, event.source), position_[e]);
@@ -193,6 +196,7 @@ class Dispatcher {
 
   const PartialSchedule& given_;
   const Instance& instance_;
+  const std::vector<int64_t>& turn_;
   const Sequence& events_;
   simulate::Matrix<int32_t> maker_;
   std::vector<Nanoseconds> position_, ready_at_, device_free_, channel_free_;
@@ -205,14 +209,18 @@ class Dispatcher {
 }  // namespace
 
 bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
-                  const std::vector<int32_t>& choice) {
+                  const std::vector<int32_t>& choice, const std::vector<int64_t>& turn) {
   const Instance& instance = state->instance();
   const Choice anywhere{std::vector<bool>(instance.devices(), true)};
   std::vector<size_t> waiting(instance.operators());
-  std::priority_queue<std::pair<Nanoseconds, OperatorId>> free;  // of equal rank the later operator
+  const auto urgency = [&](OperatorId o) {
+    return turn.empty() ? instance.rank[o] : Nanoseconds{-turn[o]};
+  };
+  std::priority_queue<std::pair<Nanoseconds, OperatorId>> free;  // of equals the first operator
   for (size_t o = 0; o < waiting.size(); ++o) {
     waiting[o] = instance.predecessors[o].size();
-    if (waiting[o] == 0) free.emplace(instance.rank[o], -static_cast<OperatorId>(o));
+    const auto op = static_cast<OperatorId>(o);
+    if (waiting[o] == 0) free.emplace(urgency(op), -op);
   }
   Extension extension;
   while (!free.empty()) {
@@ -224,24 +232,26 @@ bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
     }
     state->Place(extension);
     for (OperatorId s : instance.successors[op]) {
-      if (--waiting[s] == 0) free.emplace(instance.rank[s], -s);
+      if (--waiting[s] == 0) free.emplace(urgency(s), -s);
     }
   }
   return true;
 }
 
-Sequence Dispatch(const PartialSchedule& given) { return Dispatcher(given).Run(); }
+Sequence Dispatch(const PartialSchedule& given, const std::vector<int64_t>& turn) {
+  return Dispatcher(given, turn).Run();
+}
 
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
                       const std::vector<int32_t>& choice, double memory_scale,
-                      std::vector<DeviceId> home) {
+                      std::vector<DeviceId> home, const std::vector<int64_t>& turn) {
   PartialSchedule listed(instance,
                          {memory_scale, Growth::Insertion::kLoads, false, std::move(home)});
-  if (!ListSchedule(&listed, choices, choice)) return {};
+  if (!ListSchedule(&listed, choices, choice, turn)) return {};
   Replay replay(instance);
   PartialSchedule sorted(instance, {memory_scale}), dispatched(instance, {memory_scale});
   const bool first = replay.Play(listed.SortedByStart(), kNever, &sorted);
-  const bool second = replay.Play(Dispatch(listed), kNever, &dispatched);
+  const bool second = replay.Play(Dispatch(listed, turn), kNever, &dispatched);
   if (second && (!first || dispatched.latency() < sorted.latency()))
     return {dispatched.events(), dispatched.latency()};
   if (!first) return {};

@@ -21,19 +21,22 @@ struct Choice {
 
 /*!
  * \brief Schedules all operators on an empty `state`, the free one of highest rank first.
+ * \param turn By operator: the free one of least turn is taken in place of that of highest rank;
+ * empty: none has one.
  * \param choices For each operator a position in `choice`; an operator that no place of its choice
  * can hold is placed anywhere.
  * \return False where an operator fits on no device.
  */
 bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
-                  const std::vector<int32_t>& choice);
+                  const std::vector<int32_t>& choice, const std::vector<int64_t>& turn = {});
 
 /*!
  * \brief The events of a schedule in an order in which no channel and no device waits while
  * something that it could do is there: the earliest possible start first; at the same time copies
- * before loads, loads by the start of their first reader, operators by rank.
+ * before loads, loads by the start of their first reader, operators by rank; with turns, loads and
+ * operators by turn.
  */
-Sequence Dispatch(const PartialSchedule& given);
+Sequence Dispatch(const PartialSchedule& given, const std::vector<int64_t>& turn = {});
 
 struct Constructed {
   /*! \brief In the order of their starts; none where memory does not suffice. */
@@ -45,10 +48,11 @@ struct Constructed {
  * \brief A whole schedule by list scheduling, dispatched anew where that makes it shorter. Loads
  * may take gaps that earlier decisions left on a bus.
  * \param home As in `Growth`.
+ * \param turn As in `ListSchedule`.
  */
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
                       const std::vector<int32_t>& choice, double memory_scale,
-                      std::vector<DeviceId> home = {});
+                      std::vector<DeviceId> home = {}, const std::vector<int64_t>& turn = {});
 
 }  // namespace tvm_sched::search
 

@@ -6,11 +6,10 @@ scheduled and inspected without TVM, and artifacts run without either.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ._version import __version__
 from .lazy_names import lazy_names
 
+TYPE_CHECKING = False  # importing `typing` takes longer than the rest, and Ctrl-C is handled only after it (`starting`)
 if TYPE_CHECKING:
     from .problem import Problem, Topology, load_topology
     from .relax import compile, target

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 from .errors import InputError, TvmSchedError
 
+LARGEST_SEED = 2**31 - 1
+"""The largest seed that all solvers take."""
+
 
 def require_name(what: str, name: str, error: type[TvmSchedError] = InputError) -> None:
     """Check that a name is not empty."""
@@ -42,3 +45,9 @@ def require_at_least(
     for name, smallest in least.items():
         if not getattr(options, name) >= smallest:
             raise error(f"{where}{name} is {getattr(options, name)}; {smallest} or more is allowed")
+
+
+def require_seed(seed: int) -> None:
+    """Check that a number is a seed that every solver takes."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise InputError(f"seed is {seed}; 0 to {LARGEST_SEED} are allowed")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -69,7 +69,7 @@ class SourceOptions:
     costs: str | None = None
     variants: bool = True
     rows: bool | None = None
-    row_parts: int = 1
+    row_parts: int | Literal["auto"] = 1
     resident: str | None = None
 
     def one_shape(self, why: str) -> ShapeSet | None:
@@ -169,7 +169,12 @@ def _check_options(
 
 
 def _decoder_graph(
-    config: DecoderConfig, shape: tuple[int, int], options: SourceOptions, progress: Progress, machine: Topology
+    config: DecoderConfig,
+    shape: tuple[int, int],
+    options: SourceOptions,
+    progress: Progress,
+    machine: Topology,
+    row_parts: int,
 ) -> tuple[OpGraph, tuple[Group, ...]]:
     progress(f"making {config.name}", 0, 0)
     from .cost_model.occupancy_model import BY_LAUNCHES
@@ -183,7 +188,7 @@ def _decoder_graph(
         phase=options.phase,
         pieces=pieces_for(machine),
         rows=options.offers_rows,
-        row_parts=options.row_parts,
+        row_parts=row_parts,
         gpus=gpus,
     )
 
@@ -191,14 +196,23 @@ def _decoder_graph(
 def _on_machine(
     path: Path,
     topology: Topology | str | None,
-    graph_of: Callable[[Topology], tuple[OpGraph, tuple[Group, ...]]],
+    graph_of: Callable[[Topology, int], tuple[OpGraph, tuple[Group, ...]]],
     options: SourceOptions,
     progress: Progress,
 ) -> Problem:
     machine = _machine_for(path, topology)
     cost_model = _cost_model(options.costs or default_cost_model(machine), machine, progress)
-    graph, groups = graph_of(machine)
-    return problem_of(graph, groups if options.variants and len(machine.devices) > 1 else (), machine, cost_model)
+    offers = options.variants and len(machine.devices) > 1
+
+    def in_parts(parts: int) -> Problem:
+        graph, groups = graph_of(machine, parts)
+        return problem_of(graph, groups if offers else (), machine, cost_model)
+
+    if options.row_parts != "auto":
+        return in_parts(options.row_parts)
+    from .relax.variants.choose_row_parts import with_best_parts
+
+    return with_best_parts(in_parts, lambda made: made, len(machine.devices), options.requests, progress)
 
 
 def _machine_for(path: Path, topology: Topology | str | None) -> Topology:

@@ -17,6 +17,9 @@ import msgspec
 
 from .errors import InputError, did_you_mean
 
+LARGEST_INTEGER = 2**63 - 1
+"""The largest integer of an option: the methods' C++ has 64 bits."""
+
 Entry = TypeVar("Entry")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -76,9 +79,15 @@ class Method(Generic[Function]):
                 known = ", ".join(self.option_names) or "none"
                 raise InputError(f"{self.what} {self.name!r} has no option {key!r}; it has {known}")
         try:
-            return msgspec.convert(named, self.options, strict=False)
+            chosen = msgspec.convert(named, self.options, strict=False)
         except msgspec.ValidationError as error:
             raise InputError(f"options of {self.what} {self.name!r}: {error}") from None
+        for key, value in msgspec.structs.asdict(chosen).items():
+            if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+                raise InputError(
+                    f"options of {self.what} {self.name!r}: {key} is {value}; at most {LARGEST_INTEGER} is allowed"
+                )
+        return chosen
 
 
 @cache

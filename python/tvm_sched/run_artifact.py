@@ -28,7 +28,7 @@ _BAD_INPUT, _FAILURE, _INTERRUPTED = 2, 1, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit status: 0, 1 for a run that failed, 2 for wrong input."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    return written_out(lambda: _main(given))
+    return written_out(lambda: exit_status(lambda: _main(given)))
 
 
 def _main(arguments: list[str]) -> int:
@@ -36,15 +36,16 @@ def _main(arguments: list[str]) -> int:
         return _attached(arguments[0], arguments[1:])
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     if arguments[:1] == ["generate"]:
-        return exit_status(lambda: _generate(arguments[1:]))
-    options = _parser().parse_args(arguments)
-    return exit_status(lambda: _run(options))
+        _generate(arguments[1:])
+    else:
+        _run(_parser().parse_args(arguments))
+    return 0
 
 
-def exit_status(run: Callable[[], None]) -> int:
-    """Run a command; print its error, and return its exit status."""
+def exit_status(run: Callable[[], int | None]) -> int:
+    """Run a command; print its error, and return its exit status, by default 0."""
     try:
-        run()
+        return run() or 0
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         return _BAD_INPUT
@@ -57,7 +58,6 @@ def exit_status(run: Callable[[], None]) -> int:
     except BrokenPipeError:  # as by `| head`
         discard_output()
         return _FAILURE
-    return 0
 
 
 def _attached(name: str, arguments: list[str]) -> int:

@@ -7,15 +7,12 @@ import signal
 
 
 def main() -> None:
-    """Import the command line, and run it."""
+    """Import the command line, and run it; it handles Ctrl-C itself from `cli.interrupt.watch` on."""
     # Scripts ignore the signal for what they start behind themselves; there it stays ignored.
-    ends = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ends:
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
     from .cli import main as command
 
-    if ends:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     command()
 
 

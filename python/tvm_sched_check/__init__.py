@@ -15,7 +15,19 @@ integers and fractions. It rounds only the durations of transfers and stages, as
 `pipelines`, `partitions`, `placements` and `clusters` hold checkers of their own; `vipr` writes proofs for other checkers.
 """
 
-from .document import Refused
-from .verdict import Verdict, check
+from importlib import import_module
+
+TYPE_CHECKING = False  # the command handles Ctrl-C before it imports more than this
+if TYPE_CHECKING:
+    from .document import Refused
+    from .verdict import Verdict, check
 
 __all__ = ["Refused", "Verdict", "check"]
+
+_HOMES = {"Refused": "document", "Verdict": "verdict", "check": "verdict"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

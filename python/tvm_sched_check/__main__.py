@@ -13,31 +13,43 @@ it proves less than the evidence. ``tvm-sched-check pipelines`` and ``python -m 
 so it is with ``partitions`` and ``clusters``.
 """
 
+import os
+import signal
 import sys
-from collections.abc import Callable
-from typing import Any, NoReturn
+from importlib import import_module
 
-from . import check, clusters, partitions, pipelines, placements, vipr
-from .command import end, run
-
-_CHECKS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
-    "pipelines": (pipelines.check, (3,)),
-    "partitions": (partitions.check, (2, 3)),
-    "placements": (placements.check, (3,)),
-    "clusters": (clusters.check, (2,)),
-    "vipr": (vipr.write, (3,)),
+_CHECKS = {
+    "": ("verdict.check", (3,)),
+    "pipelines": ("pipelines.check", (3,)),
+    "partitions": ("partitions.check", (2, 3)),
+    "placements": ("placements.check", (3,)),
+    "clusters": ("clusters.check", (2,)),
+    "vipr": ("vipr.write", (3,)),
 }
 """Function and allowed numbers of files of each check, by the first word of its command; schedules have no such word."""
 
 
-def main() -> NoReturn:
+def main() -> None:
     """Run the check that the first word of the command line names; without such a word, that of a schedule."""
+    handled = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # scripts' jobs ignore the signal
+    if handled:
+        signal.signal(signal.SIGINT, _end)
+    from .command import end, run
+
     if sys.argv[1:2] in (["-h"], ["--help"]):
         end(__doc__, 0)
-    function, files = _CHECKS.get(sys.argv[1] if len(sys.argv) > 1 else "", (check, (3,)))
-    if function is not check:
-        del sys.argv[1]
+    what = sys.argv.pop(1) if len(sys.argv) > 1 and sys.argv[1] in _CHECKS else ""
+    (place, name), files = _CHECKS[what][0].split("."), _CHECKS[what][1]
+    function = getattr(import_module(f"{__package__}.{place}"), name)
+    if handled:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # `run` handles it
     run(__doc__, function, *files)
+
+
+def _end(*_: object) -> None:
+    """End at once, without a traceback of what is being imported."""
+    os.write(2, b"interrupted\n")
+    os._exit(130)
 
 
 if __name__ == "__main__":

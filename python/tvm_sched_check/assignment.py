@@ -11,7 +11,7 @@ from math import inf
 from typing import Any
 
 from .derivation import Derivation, multipliers
-from .document import HOST, Refused, Route, count
+from .document import HOST, Problem, Refused, Route, count
 
 
 def least(known: Derivation, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
@@ -24,7 +24,8 @@ def least(known: Derivation, first: int | None, last: int | None, lemma: dict[st
 class _Assignment:
     def __init__(self, known: Derivation, lemma: dict[str, Any]) -> None:
         self.known, self.problem, self.lemma = known, (p := known.problem), lemma
-        self.after, self.entry = known.reach(None, False)[0], cache(self._entry)
+        self.follows, self.behind = times_behind(known)
+        self.entry = cache(self._entry)
         channels = {p.bus[d]: p.routes[HOST, d].channels[0] for d in known.on_bus}
         self.rows = [(channels[row["bus"]], count(row["least"]), count(row["multiplier"])) for row in lemma["buses"]]
         # Devices between which copies occupy no weighed bus, in either direction, are one place.
@@ -65,7 +66,7 @@ class _Assignment:
                 shares[reader, d] += price
                 shares[p.maker[t], d] -= price
                 if price and self.place[d] == d:
-                    claimed[t, d].append((price, self.known.shortest[reader] + self.after[reader]))
+                    claimed[t, d].append((price, self.behind[reader]))
         for (t, place), prices in claimed.items():
             if sum(price for price, _ in prices) > self.entry(t, place, min(follows for _, follows in prices)):
                 raise Refused(f"rule 'assignment': copies of {p.tensor_names[t]!r} cost less than their readers claim")
@@ -77,25 +78,19 @@ class _Assignment:
         regions = self.lemma.get("regions", [])
         if (any(busy) or regions) and not self.known.exclusive:
             raise Refused("rule 'assignment' with devices or regions needs devices that run one operator at a time")
-        if max((least for _, least, _ in self.rows), default=0) > max(
-            ns + self.after[o] for o, ns in enumerate(self.known.shortest)
-        ):
+        if max((least for _, least, _ in self.rows), default=0) > max(self.behind):
             raise Refused("rule 'assignment': less than `least` follows every operator")
         along, started, total = self.known.along(self.lemma["steps"], regions)
-        shares, loads = self.claims(), defaultdict[int, list[int]](list)
-        follows = [self._rest(o) + self.after[o] for o in range(len(p.o))]
-        for t in range(len(p.size)):
-            if readers := [o for o, read in enumerate(p.host_inputs) if t in read]:
-                loads[max(readers, key=lambda o: (p.taken(o, t), follows[o], -o))].append(t)
+        shares, loads = self.claims(), assigned(p, self.follows)
         options: dict[int, list[tuple[int, int, int]]] = {o: [] for o in range(len(p.o))}
         for o, d in ((o, d) for o in options for d in self.known.devices):
             weight = along[o] + busy[d]
             if (ns := p.normal[o][d]) is not None:
-                brought = sum(self.entry(t, self.place[d], follows[o]) for t in loads[o])
+                brought = sum(self.entry(t, self.place[d], self.follows[o]) for t in loads[o])
                 options[o].append((d, ns, weight * ns + shares[o, d] + brought))
             if (ns := p.direct[o][d]) is not None:
                 route = p.routes.get((HOST, d))
-                read = p.host_read(o, d) * self.weight(route, follows[o]) if route else 0
+                read = p.host_read(o, d) * self.weight(route, self.follows[o]) if route else 0
                 options[o].append((d, ns, weight * ns + shares[o, d] + read))
         total += self.known.cheapest(options, regions)
         weights = [weight for *_, weight in self.rows]
@@ -103,12 +98,24 @@ class _Assignment:
         multipliers([*weights, *busy, started], len(weights) + len(busy) + 1)  # refuses those that are all 0
         return -(-total // (sum(weights) + sum(busy) + started))
 
-    def _rest(self, o: int) -> int:
-        """Return the least time between the last byte of an operator's host tensors and its end."""
-        p, rests = self.problem, list[int]()
-        for d in self.known.devices:
-            rests += [ns for ns in (p.normal[o][d],) if ns is not None]
-            rests += [
-                ns - (p.host_read(o, d) if (HOST, d) in p.routes else 0) for ns in (p.direct[o][d],) if ns is not None
-            ]
-        return min(rests)
+
+def times_behind(known: Derivation) -> tuple[list[int], list[int]]:
+    """Return least times from the last byte of each operator's host tensors, and from its start, to the end of the run."""
+    p, after = known.problem, known.reach(None, False)[0]
+    follows = list[int]()
+    for o in range(len(p.o)):
+        rests = [ns for d in known.devices if (ns := p.normal[o][d]) is not None]
+        for d in known.devices:
+            if (ns := p.direct[o][d]) is not None:
+                rests.append(ns - (p.host_read(o, d) if (HOST, d) in p.routes else 0))
+        follows.append(min(rests) + after[o])
+    return follows, [ns + after[o] for o, ns in enumerate(known.shortest)]
+
+
+def assigned(problem: Problem, follows: list[int]) -> defaultdict[int, list[int]]:
+    """Return the host tensors that are assigned to each operator, each to one of its readers."""
+    loads = defaultdict[int, list[int]](list)
+    for t in range(len(problem.size)):
+        if readers := [o for o, read in enumerate(problem.host_inputs) if t in read]:
+            loads[max(readers, key=lambda o: (problem.taken(o, t), follows[o], -o))].append(t)
+    return loads

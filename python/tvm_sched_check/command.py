@@ -11,7 +11,7 @@ from .document import Refused
 def run(usage: str | None, check: Callable[..., Any], *files: int) -> NoReturn:
     """Check the files that the command line names and exit: 0 if all is proved, 1 if less is, 2 if a file is wrong.
 
-    ``files`` are the allowed numbers of files. With another number print ``usage`` and exit with 2.
+    ``files`` are the allowed numbers of files. With another number print ``usage`` and exit with 2. Ctrl-C exits with 130.
     """
     if len(sys.argv) - 1 not in files:
         sys.exit(print(usage, file=sys.stderr) or 2)
@@ -19,6 +19,8 @@ def run(usage: str | None, check: Callable[..., Any], *files: int) -> NoReturn:
         verdict = check(*sys.argv[1:])
     except Refused as error:
         sys.exit(print(f"refused: {error}", file=sys.stderr) or 2)
+    except KeyboardInterrupt:
+        sys.exit(print("interrupted", file=sys.stderr) or 130)
     end("\n".join(verdict.lines), 0 if verdict.all_proved else 1)
 
 

@@ -138,7 +138,7 @@ class _Search:
             start = self._ready(i, d)
             self.end[i] = {d: start + time}
             now = [*here, (d, start, time, self.tail[i][d])]
-            forced = max(longest, _in_turn([placed for e, *placed in now if e == d]))
+            forced = max(longest, in_turn([placed for e, *placed in now if e == d]))
             least = self.weight * forced + paid + price + self.to_pay[i + 1]
             if least < self.cost and self.costs_less(i + 1, now, forced, paid + price):
                 return True
@@ -150,7 +150,7 @@ class _Search:
         return max(came, default=0)
 
 
-def _in_turn(placed: list[list[Any]]) -> Any:
+def in_turn(placed: list[list[Any]]) -> Any:
     """Return the least end of a region that the operators of one device force, since they run one after another.
 
     ``placed`` has start, time and tail of each. The operators with at least some start and some tail take together that

@@ -65,7 +65,7 @@ def test_a_region_of_which_places_are_left_open_is_proved(folder):
 
 
 def test_each_argument_is_proved(folder):
-    """The random problems at hand have bounds by all five arguments, and lemmas of all rules but one."""
+    """The random problems at hand have bounds by all six arguments, and lemmas of all rules but one."""
     arguments, rules = set(), set()
     for seed in range(30):
         problem = random_problem(seed, operators=3 + seed % 20, devices=1 + seed % 5, memory="generous")
@@ -73,7 +73,7 @@ def test_each_argument_is_proved(folder):
         assert files.check(folder).all_proved
         arguments.add(files.evidence["argument"])
         rules |= {lemma["rule"] + lemma.get("by", "") for lemma in files.evidence["lemmas"]}
-    assert arguments == {"critical path", "bus", "device work", "path and bus", "assignment"}
+    assert arguments == {"critical path", "bus", "device work", "path and bus", "assignment", "bisection"}
     assert rules >= {"path", "bus", "placement", "workstart"}
 
 

@@ -19,8 +19,8 @@ def alone(tmp_path):
     (tmp_path / "site" / "tvm_sched_check").symlink_to(Path(tvm_sched_check.__file__).parent)
     start = f"import runpy, sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); sys.argv[0] = 'tvm-sched-check'; "
 
-    def call(*arguments):
-        code = start + "runpy.run_module('tvm_sched_check', run_name='__main__')"
+    def call(*arguments, before=""):
+        code = start + f"exec({before!r}); runpy.run_module('tvm_sched_check', run_name='__main__')"
         command = [sys.executable, "-I", "-S", "-c", code, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
@@ -47,3 +47,25 @@ def test_a_wrong_number_of_files_shows_the_usage(alone, arguments):
     done = alone(*arguments)
     assert done.returncode == 2
     assert "tvm-sched-check pipelines problem.json plan.json evidence.json" in done.stderr
+
+
+PRESS = """
+import os, signal
+class Press:
+    def find_spec(self, name, *rest):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Press())
+"""
+
+
+@pytest.mark.parametrize("module", ["command", "document", "verdict", "replay"])
+def test_ctrl_c_while_modules_are_imported(alone, module):
+    done = alone("a", "b", "c", before=PRESS.format(module=f"tvm_sched_check.{module}"))
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
+def test_ctrl_c_while_files_are_checked(alone):
+    before = "import os, signal, json; json.loads = lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)"
+    done = alone(__file__, __file__, __file__, before=before)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")

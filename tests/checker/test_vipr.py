@@ -20,6 +20,7 @@ from tvm_sched_bench.testing.hios_problems import random_layered
 from tvm_sched_check import Refused, vipr
 from tvm_sched_check.document import HOST, Problem
 from tvm_sched_check.replay import Replay
+from tvm_sched_check.vipr.integer_program import IntegerProgram
 from tvm_sched_check.vipr.schedule_program import ScheduleProgram
 
 STYLES = ("bus", "shared", "mixed", "storage", "disk")
@@ -76,6 +77,22 @@ def test_a_changed_certificate_is_refused(folder, case):
         higher = [*lines[:i], f"{label} {sense} {int(right) + (1 if sense != 'L' else -1)} {rest}", *lines[i + 1 :]]
         with pytest.raises(Wrong):
             proved("\n".join(higher))
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
+def test_a_file_that_cannot_be_finished_stays_as_it_was(folder, monkeypatch, error):
+    def stopped(*arguments):
+        yield "VER 1.0"
+        raise error
+
+    written(fan(10), folder)
+    target = folder / "bound.vipr"
+    target.write_text("before")
+    monkeypatch.setattr(IntegerProgram, "lines", stopped)
+    with pytest.raises((KeyboardInterrupt, Refused)):
+        vipr.write(folder / "problem.json", folder / "evidence.json", target)
+    assert target.read_text() == "before"
+    assert not list(folder.glob("*.new"))
 
 
 def test_operators_that_run_together_do_not_take_turns(folder):

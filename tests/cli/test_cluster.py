@@ -55,6 +55,10 @@ def test_of_several_commands_at_once_each_counts(run, tmp_path):
     assert {p.request for p in Allocation.load(file).placements} - {"r4"} == {"r5", "r6", "r7"}
 
 
+def test_a_seed_that_is_none_is_refused(fails):
+    assert "seed is -1; 0 to" in fails(2, "cluster", "place", "rampa-base", "--demand", "same", "--seed", "-1")
+
+
 def test_replay_compares_policies_on_the_same_requests(run, fails, tmp_path):
     how = ("--requests", "poisson", "--offered", "240", "--count", "60", "--mtbf", "2e6", "--windows", "3")
     policies = ("--policy", "first-fit", "--policy", "best-fit", "--runs", "2")
@@ -74,6 +78,7 @@ def test_replay_compares_policies_on_the_same_requests(run, fails, tmp_path):
         (("--requests", "poisson", "--policy", "none"), "there is no allocator 'none'"),
         (("--requests", "none.csv"), "none.csv: cannot be read"),
         (("--requests", "poisson", "--offered", "0"), "offered"),
+        (("--requests", "poisson", "--seed", "-1"), "seed is -1; 0 to 2147483647 are allowed"),
         (("--requests", "poisson", "--quota", "x"), "CLASS=PART is expected"),
         (("--requests", "poisson", "--mtbf", "1", "--faults", "f.csv"), "one of --faults FILE and --mtbf"),
     ):

@@ -30,6 +30,7 @@ from tvm_sched.problem import (
 )
 from tvm_sched.schedulers.efficient_mip import Instance
 from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound
+from tvm_sched.schedulers.efficient_mip.separator_bound import separator_bound
 
 ROOT = Path(__file__).parents[2]
 PROOFS = ROOT / "docs" / "proofs"
@@ -123,6 +124,12 @@ def test_a_path_is_cut_where_memory_ends():
     instance = Instance([[10.0, 10.0]] * 2, [100.0] * 2, [1.0] * 2, [30.0] * 2, [(0, 1)], [1.0, 1.0])
     assert lower_bound(instance) == 80
     assert math.isclose(instance.critical_path, 20)
+
+
+def test_branches_between_separators_count():
+    edges = [(0, 1), (0, 2), (1, 3), (2, 3)]
+    instance = Instance([[10.0, 10.0]] * 4, [100.0] * 4, [1.0] * 4, [30.0] * 4, edges, [3.0, 3.0])
+    assert (lower_bound(instance), separator_bound(instance).bound) == (90, 100)
 
 
 def two_devices():

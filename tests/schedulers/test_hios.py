@@ -169,7 +169,7 @@ def test_ios_is_optimal_among_stages_of_independent_operators(seed, operators):
     assert simulate(problem, schedule).latency_ns == brute_force(problem, 3)
 
 
-@pytest.mark.parametrize(("operators", "log2"), [(20, 20), (80, 80)])
+@pytest.mark.parametrize(("operators", "log2"), [(20, 20), (80, 80), (1200, 1200)])
 def test_ios_estimates_the_states_that_it_refuses(operators, log2):
     problem = hand_made([1] * operators, {}, devices=1, pairs={(1, 2): 2})  # any set of them is a state
     with pytest.raises(

@@ -5,6 +5,7 @@ import pytest
 
 from tvm_sched import registry
 from tvm_sched.errors import InputError, SchedulerError
+from tvm_sched.pipeline.partitioner_registry import PARTITIONERS
 from tvm_sched.schedule import Certificate, Schedule
 from tvm_sched.schedulers import get, names, register, solve
 from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
@@ -48,6 +49,18 @@ def test_a_method_goes_before_an_old_name_of_another(recwarn):
 
     assert get("exact").function is exact
     assert not [warning for warning in recwarn if issubclass(warning.category, DeprecationWarning)]
+
+
+@pytest.mark.parametrize("registered", [SCHEDULERS, PARTITIONERS])
+def test_integers_that_no_method_takes_are_refused(registered):
+    for method in map(registered.get, registered.names()):
+        for key, value in msgspec.structs.asdict(method.read_options(None)).items():
+            if type(value) is int:
+                with pytest.raises(InputError, match=f"{key} is .* allowed"):
+                    method.read_options({key: 2**63})
+            if key == "seed" and method.name != "slicegraph":  # which looks at its options when it runs
+                with pytest.raises(InputError, match="seed is 2147483648; 0 to 2147483647 are allowed"):
+                    method.read_options({"seed": 2**31})
 
 
 @pytest.mark.parametrize("options", [get("heft").options(), get("single").options(), 3])

@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import InfeasibleError
 from ..problem import Problem, Scenario, as_scenario
 from .assignment import assignment_bound
+from .bisection import bisection_bound
 from .bus import bus_bound
 from .critical_path import critical_path_bound
 from .device_work import device_work_bound
@@ -90,8 +91,8 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     Returns
     -------
     Bound
-        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"``, ``"path and bus"`` or ``"assignment"``;
-        ``docs/proofs/index.md`` says where each is proved.
+        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"``, ``"path and bus"``, ``"assignment"`` or
+        ``"bisection"``;        ``docs/proofs/index.md`` says where each is proved.
 
     Raises
     ------
@@ -129,7 +130,7 @@ def _single_device_bound(problem: Problem) -> Bound | None:
 
 
 def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
-    """Return the bounds critical path, device work and bus, and path and bus and assignment where they may be stronger.
+    """Return the bounds critical path, device work and bus, and path and bus, assignment and bisection where they may help.
 
     Raises
     ------
@@ -160,6 +161,8 @@ def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
         bounds.append(Bound(whole_ns(weighed.ns), "path and bus"))
     if (assigned := assignment_bound(relaxation)) is not None:
         bounds.append(Bound(whole_ns(assigned.ns), "assignment"))
+    if (divided := bisection_bound(relaxation)) is not None:
+        bounds.append(Bound(whole_ns(divided.ns), "bisection"))
     return bounds
 
 

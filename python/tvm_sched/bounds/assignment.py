@@ -17,12 +17,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ..problem import FORBIDDEN, HOST, Problem, Route
+from .linear_program import row_prices
 from .path_and_bus import SCALE, Step, integer_steps
 from .priced_regions import SAFETY, PricedRegion, RegionPrices
 from .relaxation import Relaxation
 
 LARGEST = 1600
-"""Largest product of operators and devices; the linear program of more takes seconds."""
+"""Largest product of operators and devices; the linear programs of many more have too many entries for `row_prices`."""
 
 LEVELS = 48
 """Largest number of rows of a bus, each for transfers that at least some time follows."""
@@ -79,7 +80,7 @@ class WeighedAssignment(NamedTuple):
 
 def assignment_bound(relaxation: Relaxation) -> WeighedAssignment | None:
     """Return the bound; None for large problems, and for equal devices of one place, where the other bounds are stronger."""
-    program = _Program(relaxation)
+    program = AssignmentProgram(relaxation)
     topology, options = relaxation.problem.topology, len(relaxation.shortest) * len(relaxation.problem.topology.devices)
     if not relaxation.of_schedules or topology.maps_storage or not program.load_channels or options > LARGEST:
         return None
@@ -89,11 +90,14 @@ def assignment_bound(relaxation: Relaxation) -> WeighedAssignment | None:
 
 
 @dataclass(frozen=True)
-class _Program:
+class AssignmentProgram:
+    """Devices with their buses, options of operators, and the linear program over them."""
+
     relaxation: Relaxation
 
     @cached_property
     def problem(self) -> Problem:
+        """The relaxed problem."""
         return self.relaxation.problem
 
     @cached_property
@@ -415,9 +419,8 @@ class _Model:
         self._chosen.append(shares)
 
     def dual(self, minimised: int) -> list[float] | None:
-        """Minimise a variable; return the price of each row, at least 0; None if the solver fails."""
-        from scipy.optimize import linprog  # half a second, which problems without this bound need not wait for
-        from scipy.sparse import coo_array
+        """Minimise a variable; return the price of each row, at least 0; None if the solver fails or takes too long."""
+        from scipy.sparse import coo_array  # slow, and problems without this bound need not wait for it
 
         rows, columns, values = zip(*((r, c, v) for r, row in enumerate(self._rows) for c, v in row), strict=True)
         limits = coo_array((values, (rows, columns)), shape=(len(self._rows), self._count))
@@ -425,7 +428,4 @@ class _Model:
         chosen = coo_array(
             (np.ones(len(pairs)), tuple(zip(*pairs, strict=True))), shape=(len(self._chosen), self._count)
         )
-        goal = np.zeros(self._count)
-        goal[minimised] = 1.0
-        result = linprog(goal, limits.tocsr(), self._limits, chosen.tocsr(), np.ones(len(self._chosen)), method="highs")
-        return np.maximum(-result.ineqlin.marginals, 0.0).tolist() if result.status == 0 else None
+        return row_prices(minimised, limits.tocsr(), self._limits, chosen.tocsr())

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from ..problem import FORBIDDEN
 from .bus import Crossing, bus_bound, bus_traffic, readers_by_tail
 from .heads_and_tails import device_weights
+from .linear_program import row_prices
 from .priced_regions import SAFETY, PricedRegion, RegionPrices
 from .relaxation import Relaxation
 
@@ -229,7 +230,7 @@ class _Program:
         self.steps.append(step)
 
     def multipliers(self) -> tuple[dict[Step, float], float, float] | None:
-        """Return the weights of steps, of the devices and of the buses; None if the solver fails."""
+        """Return the weights of steps, of the devices and of the buses; None if the solver fails or takes too long."""
         time, busy, carried = self.dual.options
         unit, index = max(float(self.dual.relaxation.shortest.sum()), 1.0), self.dual.relaxation.problem.graph.index
         operators, options = np.nonzero(np.isfinite(time))
@@ -248,8 +249,7 @@ class _Program:
             self._add([(end + first, 1.0), (end + last, -1.0)], -ns / unit, (first, last))
         for each, limit in ((busy, 0.0), (carried, -self.dual.crossing.least / unit)):
             self._add([*enumerate((each[operators, options] / unit).tolist()), (latency, -1.0)], limit)
-        from scipy.optimize import linprog  # half a second, which problems without direct reads need not wait for
-        from scipy.sparse import coo_array
+        from scipy.sparse import coo_array  # slow, and problems without direct reads need not wait for it
 
         chosen = coo_array(
             (np.ones(len(operators)), (operators, np.arange(len(operators)))), shape=(len(time), latency + 1)
@@ -257,11 +257,8 @@ class _Program:
         entries = [(r, c, v) for r, row in enumerate(self.rows) for c, v in row]
         r, c, v = (np.array(each) for each in zip(*entries, strict=True))
         bounds = coo_array((v, (r, c)), shape=(len(self.rows), latency + 1))
-        goal = np.zeros(latency + 1)
-        goal[latency] = 1.0
-        result = linprog(goal, bounds.tocsr(), self.limits, chosen.tocsr(), np.ones(len(time)), method="highs")
-        if result.status != 0:
+        prices = row_prices(latency, bounds.tocsr(), self.limits, chosen.tocsr())
+        if prices is None:
             return None
-        prices = np.maximum(-result.ineqlin.marginals, 0.0).tolist()
         flow = {step: price for step, price in zip(self.steps, prices, strict=True) if step and price > 1e-12}
         return flow, prices[-2], prices[-1]

@@ -58,7 +58,7 @@ def work_delays(
     source : int
         Dominators are those of paths from this operator.
     known : iterable of Delay
-        Delays by other arguments, from operators to those that they dominate.
+        Delays by other arguments, from operators to those that they dominate; the last one between two operators counts.
     extra : iterable of Delay
         Between any operators.
 

@@ -14,6 +14,7 @@ from ..schedule.native_objects import native_problem
 from .host_traffic import HostTraffic
 from .neighbours import Neighbour, together_or_apart
 from .region_placement import MOST_DEVICES, Delay, delays
+from .region_ports import port_delays
 from .region_sharing import fastest_copies, shared_delays
 from .region_work import Work, work_delays
 
@@ -106,7 +107,8 @@ class Relaxation:
     @cached_property
     def delays(self) -> list[Delay]:
         """All known delays."""
-        return work_delays(self.problem, self.work, self.source, self.region_delays, self.extra)
+        regions = sorted([*self.region_delays, *self.port_delays], key=lambda delay: delay.ns)
+        return work_delays(self.problem, self.work, self.source, regions, self.extra)
 
     @cached_property
     def region_delays(self) -> list[Delay]:
@@ -114,6 +116,13 @@ class Relaxation:
         if self.work.exclusive and len(self.problem.topology.devices) <= MOST_DEVICES:
             return delays(self.problem, self.best, self.source)
         return shared_delays(self.problem, self.shortest, self.share, self.source)
+
+    @cached_property
+    def port_delays(self) -> list[Delay]:
+        """Delays by ports."""
+        if self.of_schedules and self.work.exclusive and len(self.problem.topology.devices) <= MOST_DEVICES:
+            return port_delays(self.problem, self.best, self.source)
+        return []
 
     @property
     def work(self) -> Work:

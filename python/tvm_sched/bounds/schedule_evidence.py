@@ -24,6 +24,7 @@ from ..problem import COLD, HOST, Problem, Request, Scenario, Workload, as_scena
 from ..progress import report_progress, report_to
 from . import MARGIN, Bound, lower_bound, strongest, whole_ns
 from .assignment import assignment_bound
+from .bisection import bisection_bound
 from .bus import bus_bound
 from .device_work import work_arguments
 from .dominated_regions import regions_between
@@ -126,9 +127,10 @@ def _evidence(scenario: Scenario, *, whole: bool) -> Evidence:
     recorder = _Recorder((_WithoutRegions if many else Relaxation)(basis, extra, of_schedules), through)
     arguments = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
     best = max(arguments, key=lambda argument: min(argument.ns, certified.ns))  # the first of those that attain it
-    for stronger in recorder.assignment():
+    simpler = best
+    for stronger in (*recorder.assignment(), *recorder.bisection()):
         if best.ns < certified.ns and stronger.ns > best.ns:
-            best = stronger._replace(before=best, heads=best.heads + stronger.heads)
+            best = stronger._replace(before=simpler, heads=simpler.heads + stronger.heads)
     report_progress("lemmas", 3, _PARTS)
     lemmas = recorder.lemmas_for(best)
     return Evidence(digest, certified, best.name, lemmas, no_harder, resident, recorder.through(best))
@@ -293,6 +295,34 @@ class _Recorder:
         delays = tuple(("delay", self._delay_of[step]) for step in weighed.steps if step in self._delay_of)
         return [_RunArgument("assignment", weighed.ns, lemma, rests + delays)]
 
+    def bisection(self) -> list[_RunArgument]:
+        """Return the argument `bisection`, if there is one."""
+        divided = bisection_bound(self.relaxation)
+        if divided is None:
+            return []
+        tensors = self.relaxation.problem.graph.tensors
+        operators = range(len(self.relaxation.shortest))
+        names = self._names(operators)
+        lemma = {
+            "rule": "bisection",
+            "sides": divided.sides,
+            "buses": [
+                {"bus": divided.sides[row.channel], "least": row.least, "multiplier": row.weight}
+                for row in divided.buses
+            ],
+            "copies": [
+                {"tensor": tensors[copy.tensor].name, "reader": names[copy.reader], "prices": list(copy.prices)}
+                for copy in divided.copies
+            ],
+            "follows": divided.follows,
+            "behind": divided.behind,
+            "leasts": list(divided.leasts),
+            "product": divided.product,
+            "diagonal": divided.diagonal,
+            "slack": divided.slack,
+        }
+        return [_RunArgument("bisection", float(divided.ns), lemma, tuple(("after", o) for o in operators))]
+
     def device_work(self) -> list[_RunArgument]:
         """Return the arguments `device work`."""
         arguments = []
@@ -325,7 +355,7 @@ class _Recorder:
             i = stack.pop()
             if i not in reasons:
                 reason = reasons[i] = self._reason(i)
-                stack += [] if reason and reason["rule"] in ("placement", "alternatives") else self._inside(i)
+                stack += [] if reason and reason["rule"] in ("placement", "ports", "alternatives") else self._inside(i)
         lemmas = []
         for o in sorted(self.bus_heads):
             own = bool(self.relaxation.host.must_cross[o] and self.relaxation.problem.graph.index.host_inputs[o])
@@ -350,7 +380,7 @@ class _Recorder:
             return list(whole.lemma["operators"])
         if whole.lemma["rule"] == "bus":
             return self._names(o for side, o in whole.heads if side == "after")
-        if whole.lemma["rule"] == "assignment":
+        if whole.lemma["rule"] in ("assignment", "bisection"):
             return self._names(range(len(self.relaxation.shortest)))
         place = {o: i for i, o in enumerate(self.relaxation.problem.graph.index.order)}
         return self._names(sorted({o for _, o in self.walked}, key=place.__getitem__))
@@ -377,6 +407,8 @@ class _Recorder:
         if self._placed.get((delay.first, delay.last), 0.0) >= delay.ns:
             enumerated = enumerated_members(relaxation.problem, delay.first, members, relaxation.best)
             return {"rule": "placement", "operators": self._names(enumerated)}
+        if self._by_ports.get((delay.first, delay.last), 0.0) >= delay.ns:
+            return {"rule": "ports"}
         inside = Delays()
         for k in self._inside(i):
             inside.add(relaxation.delays[k])
@@ -402,6 +434,11 @@ class _Recorder:
     def _placed(self) -> dict[tuple[int, int], float]:
         """Delays by placement, by first and last operator."""
         return {(delay.first, delay.last): delay.ns for delay in self.relaxation.region_delays}
+
+    @cached_property
+    def _by_ports(self) -> dict[tuple[int, int], float]:
+        """Delays by ports, by first and last operator."""
+        return {(delay.first, delay.last): delay.ns for delay in self.relaxation.port_delays}
 
     def _walk(self, needed: Iterable[tuple[str, int]]) -> None:
         """Record the delays, and the ends by bus traffic, on which some heads and tails rest."""

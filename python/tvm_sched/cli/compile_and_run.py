@@ -19,7 +19,15 @@ from .evidence import EvidenceFolder, store_all
 from .inputs import CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, Writes
 from .interrupt import answered, interruptible, was_interrupted
 from .methods import SchedulerOptions
-from .model_options import COMPILE_OPTIONS, ResidentParameters, ShapeOptions, model_warnings, resident_of
+from .model_options import (
+    COMPILE_OPTIONS,
+    READ_ROW_PARTS,
+    ResidentParameters,
+    RowParts,
+    ShapeOptions,
+    model_warnings,
+    resident_of,
+)
 from .option_groups import Attached, FromApi
 from .output import INTERRUPTED, Output
 from .registration import app, command
@@ -54,6 +62,7 @@ CompileSettings = Annotated[
         own={
             "cost_model": CostsName,
             "resident": ResidentParameters,
+            "row_parts": RowParts,
             "states": Annotated[
                 list[str] | None,
                 typer.Option(
@@ -64,7 +73,7 @@ CompileSettings = Annotated[
                 ),
             ],
         },
-        read={"resident": resident_of, "states": _states},
+        read={"resident": resident_of, "states": _states, **READ_ROW_PARTS},
     ),
 ]  # fmt: skip
 RunSettings = Annotated[

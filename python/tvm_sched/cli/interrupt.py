@@ -32,9 +32,13 @@ def watch() -> None:
     The first Ctrl-C raises ``KeyboardInterrupt`` in the main thread; inside `interruptible` it ends the process. The
     second one always ends it. Where the signal is ignored, as by what a script runs behind itself, it stays ignored.
     """
-    if not hasattr(signal, "sigwait") or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a script's job
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as of a script's job
         return
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if hasattr(signal, "sigwait"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # `tvm_sched.starting` has set another one
+    if not hasattr(signal, "sigwait"):
+        return
     threading.Thread(target=_wait, name="ctrl-c", daemon=True).start()
 
 

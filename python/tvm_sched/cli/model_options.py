@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import InputError
 from ..input_shapes import ShapeSet, parse_constants, parse_shapes
 from .inputs import OptionalCosts
 from .option_groups import FromApi
@@ -57,7 +58,35 @@ ResidentRequests = Annotated[
     ),
 ]
 COMPILE_OPTIONS = "tvm_sched.relax.options:CompileOptions"
-OfferedVariants = Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("variants", "rows", "row_parts"))]
+
+
+def number_or_auto(option: str) -> Callable[[str], int | str]:
+    """Return the function that reads a number from 1, or ``auto``, of an option."""
+
+    def read(text: str) -> int | str:
+        if text == "auto":
+            return text
+        if not text.isdecimal() or int(text) < 1:
+            raise InputError(f"{option} {text}: a number from 1, or auto, is allowed")
+        return int(text)
+
+    return read
+
+
+RowParts = Annotated[
+    str | None,
+    typer.Option(
+        "--row-parts",
+        metavar="N|auto",
+        help="Number of parts of the batch, or of the tokens of a single sequence, in which the whole model is computed; "
+        "auto: of 1, 2, 4 and 8 the one with the fastest quick schedule. Default: 1.",
+    ),
+]
+READ_ROW_PARTS = {"row_parts": number_or_auto("--row-parts")}
+OfferedVariants = Annotated[
+    dict[str, Any],
+    FromApi(COMPILE_OPTIONS, ("variants", "rows", "row_parts"), {"row_parts": RowParts}, READ_ROW_PARTS),
+]
 _SOURCE = "tvm_sched.problem_sources:SourceOptions"
 _OWN = {"shape": Shapes, "constant": Constants, "costs": OptionalCosts}
 ModelOptions = Annotated[Any, FromApi(_SOURCE, ("shape", "constant", "phase", "costs"), _OWN, makes=True)]

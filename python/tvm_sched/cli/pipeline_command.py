@@ -16,7 +16,7 @@ from .evidence import store_pipeline_evidence
 from .inputs import ModelsOrProblems, OptionalTopology, Workers
 from .interrupt import interruptible, stoppable
 from .methods import MethodOptions
-from .model_options import COMPILE_OPTIONS, ModelOptions, load_problem, model_warnings
+from .model_options import COMPILE_OPTIONS, ModelOptions, load_problem, model_warnings, number_or_auto
 from .option_groups import FromApi
 from .output import Output
 from .registration import app, command
@@ -39,14 +39,6 @@ class PartitionerOptions(MethodOptions):
             "--partitioner", metavar="NAME", help="anytime, slicegraph, tarnawski-dp, pipedream or equal-split."
         ),
     ] = "anytime"
-
-
-def _stages(text: str) -> int | str:
-    if text == "auto":
-        return text
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(f"--stages {text}: a number from 1, or auto, is allowed")
-    return int(text)
 
 
 Throughput = Annotated[
@@ -72,7 +64,7 @@ Throughput = Annotated[
                 ),
             ],
         },
-        read={"stages": _stages},
+        read={"stages": number_or_auto("--stages")},
     ),
 ]
 

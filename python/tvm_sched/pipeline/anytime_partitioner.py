@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import msgspec
 
-from ..checks import require_at_least
+from ..checks import require_at_least, require_seed
 from ..errors import InputError
 from ..problem.partition_problem import PartitionProblem
 from ..search_budget import Budget, Status, Turn, budget_of, improve
@@ -58,7 +58,8 @@ class AnytimeOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     moves: int = MOST_MOVES
 
     def __post_init__(self) -> None:
-        require_at_least(self, seed=0, threads=0, moves=0)
+        require_at_least(self, threads=0, moves=0)
+        require_seed(self.seed)
         if self.time_limit is not None and not self.time_limit > 0:
             raise InputError(f"time_limit is {self.time_limit}; a number of seconds above 0 is allowed")
         self.budget()

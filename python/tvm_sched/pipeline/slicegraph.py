@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from ..checks import require_at_least
+from ..checks import require_at_least, require_seed
 from ..cores import cores
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..worker_pool import distribute
@@ -54,6 +54,7 @@ def slicegraph(problem: PartitionProblem, stages: int, options: SliceGraphOption
     O(nodes² stages + edges) for each order at worst; about O(nodes²) with the pruning by the best cost so far.
     """
     require_at_least(options, evaluations=1, populations=1)
+    require_seed(options.seed)
     seeds = [options.seed + _SEEDS_APART * i for i in range(options.populations)]
     orders = distribute(_population, [(problem, stages, options, seed) for seed in seeds])
     best = min(orders, key=lambda order: problem.slice(order, stages)[0])

@@ -70,11 +70,12 @@ class CompileOptions:
     rows : bool, optional
         Whether the scheduler may split kernels by rows (batch entries, tokens or image rows). Every part then needs all the
         weights, so this pays only if the weights are already on the devices. Default: true if ``resident`` is given.
-    row_parts : int
+    row_parts : int or "auto"
         Number of parts of the batch, or of the tokens of a single sequence, in which the whole model is computed. A part
         goes from kernel to kernel without waiting for the other parts, so devices compute different parts at once. This
         pays for large batches: every device that computes a part needs all the weights of its kernels. Kernels of a library
-        are not cut, so on CPUs with oneDNN little is.
+        are not cut: a model of which a library computes kernels, as oneDNN does on CPUs, is refused. ``"auto"`` takes of 1,
+        2, 4 and 8 parts the number with the fastest quick schedule; 1 where the model cannot be cut.
     parameters : {"auto", "embed", "external"}
         Where parameters' values go: into the artifact, or into a file beside it. ``"auto"`` embeds up to `EMBED_LIMIT`
         bytes.
@@ -133,7 +134,7 @@ class CompileOptions:
     launch_order: str | None = None
     variants: bool = True
     rows: bool | None = None
-    row_parts: int = 1
+    row_parts: int | Literal["auto"] = 1
     parameters: str = "auto"
     processor: str = "native"
     precision: str = "float32"
@@ -188,8 +189,8 @@ class CompileOptions:
             raise InputError(f"devices is {self.devices!r}; a list of names of devices is allowed: [{self.devices!r}]")
         if self.rows and not self.variants:
             raise InputError("rows is True and variants is False; rows are variants: leave one of the two away")
-        if not _is_whole(self.row_parts) or self.row_parts < 1:
-            raise InputError(f"row_parts is {self.row_parts!r}; a number from 1 is allowed")
+        if self.row_parts != "auto" and (not _is_whole(self.row_parts) or self.row_parts < 1):
+            raise InputError(f"row_parts is {self.row_parts!r}; a number from 1, or 'auto', is allowed")
         if self.graph and self.backend != "cuda":
             raise InputError("graph is for GPUs: give backend='cuda', too")
 

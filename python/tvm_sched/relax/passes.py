@@ -43,12 +43,13 @@ from .targets import check_embeds, read_target
 from .toolchain.compile_target import CompileTarget
 from .toolchain.failures import explained
 from .toolchain.nvcc import has_nvcc
+from .variants.choose_row_parts import ChooseRowParts
 from .variants.offer_variants import OfferVariants, pieces_for
 from .variants.split_rows import SplitRows
 
 __all__ = [
-    "AllocateStreams", "DescribeLaunches", "EmitExecutor", "EmitPipeline", "EstimateLatencies", "LowerToKernels",
-    "MeasureSchedules", "OfferVariants", "OrderLaunches", "PartitionPipeline", "Place", "PrepareKernels",
+    "AllocateStreams", "ChooseRowParts", "DescribeLaunches", "EmitExecutor", "EmitPipeline", "EstimateLatencies",
+    "LowerToKernels", "MeasureSchedules", "OfferVariants", "OrderLaunches", "PartitionPipeline", "Place", "PrepareKernels",
     "SetCompileTarget", "SplitByDominators", "SplitRows", "SplitTail", "build_functions", "compile_target",
     "decision_passes", "emit_passes", "pass_list", "pipeline", "problem_passes",
 ]  # fmt: skip
@@ -173,6 +174,9 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
     >>> [each.info.name.removeprefix("tvm_sched.") for each in problem_passes(options)]
     ['SetCompileTarget', 'LowerToKernels', 'PrepareKernels', 'EstimateLatencies']
     """
+    if options.row_parts == "auto":
+        passes_of = lambda parts: problem_passes(replace(options, row_parts=parts), progress)  # noqa: E731
+        return [ChooseRowParts(passes_of, len(options.topology.devices), progress)]
     cost_model = options.cost_model
     if options.measuring and cost_model is None and len(options.topology.devices) == 1:
         cost_model = "roofline"  # one device leaves no choice, and measuring gives all latencies

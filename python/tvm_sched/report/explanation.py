@@ -82,6 +82,7 @@ def _lemma(lemma: dict[str, Any]) -> str:
         between
         + {
             "placement": f"the {count} longest operators between share devices or pay for copies, wherever they run.",
+            "ports": "operators between share devices or wait for copies; a device sends and receives one at a time.",
             "work": f"{count} operators between fill the devices.",
             "turns": f"of {count} operators between some run on the same device, one after another.",
             "path": "so long is the longest path between.",
@@ -124,6 +125,11 @@ def _whole(problem: Problem, proof: Evidence, last: dict[str, Any]) -> Iterator[
             f"elsewhere make is copied to it. {_weighed(last['steps'], last['devices'], buses, last['ns'])}"
         )
         yield from _heaviest([*last["steps"], *last.get("regions", [])])
+    elif last["rule"] == "bisection":
+        yield (
+            f"However the operators divide between {' and '.join(last['sides'])}, their parameters and the copies from "
+            f"one side to the other take one of the buses longer than any shorter run has: {ns}."
+        )
     else:
         yield (
             f"{len(last['operators'])} operators fill the {len(last['multipliers'])} devices between what must be done "

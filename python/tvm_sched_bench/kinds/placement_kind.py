@@ -14,6 +14,7 @@ from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import Instance, SolvedPlacement, place
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
 from tvm_sched.schedulers.efficient_mip.path_bound import strongest_path
+from tvm_sched.schedulers.efficient_mip.separator_bound import separator_bound
 from tvm_sched_check.placements import check as independent_check
 
 from .kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files
@@ -80,10 +81,14 @@ class PlacementKind(Kind[Instance]):
         return ends.latency
 
     def proof(self, task: Instance) -> Proof:
-        """Paths, cut into stretches that fit into accelerators (`path_bound`)."""
+        """Paths, cut into stretches that fit into accelerators (`path_bound`), or separators, if they prove more."""
         bound, path = strongest_path(task)
-        body = {"instance": self.digest(task), "bound": bound, "path": path}
-        return Proof(bound, "paths", encode_document(body, "tvm_sched.placement_evidence", VERSION))
+        by, body = "paths", {"instance": self.digest(task), "bound": bound, "path": path}
+        separators = separator_bound(task)
+        if separators.bound > bound:
+            by, bound = "separators", separators.bound
+            body = {"instance": self.digest(task), **separators._asdict()}
+        return Proof(bound, by, encode_document(body, "tvm_sched.placement_evidence", VERSION))
 
     def check(
         self, task: Instance, solution: bytes, proof: Proof, where: str, files: Mapping[str, str] = NO_FILES

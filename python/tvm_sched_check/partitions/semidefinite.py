@@ -6,11 +6,10 @@ Any multipliers of the right sign give a bound. The least eigenvalue of the matr
 from __future__ import annotations
 
 from fractions import Fraction
-from math import sqrt
-from operator import mul
 from typing import Any
 
 from ..document import Refused, count
+from ..eigenvalue import negative_part
 from .cost import number
 from .graph import Graph
 
@@ -18,8 +17,6 @@ ONE = 1 << 20
 """Integer that represents 1 among multipliers of stages, and weights and slopes of tensors."""
 GRAINS = 1100
 """Largest absolute value of ``grain``; all other multipliers are multiples of ``2**grain``."""
-DIGITS = 60
-"""Least number of binary digits of the Cholesky factor: a few more than double precision has."""
 
 Matrix = list[list[int]]
 
@@ -31,7 +28,7 @@ def bound_of(graph: Graph, stages: int, evidence: dict[str, Any]) -> Fraction:
     n, matrix = graph.size, proof.matrix
     diagonal = sum(matrix[v][v] for v in range(n))
     everything = sum(map(sum, matrix))
-    least = -_negative(matrix) * n * Fraction(stages - 1, stages)
+    least = -negative_part(matrix) * n * Fraction(stages - 1, stages)
     pairs = (Fraction(everything, stages) - diagonal + least) / 2
     costs = sum(graph.work) * proof.scale + proof.constant + pairs
     bound = costs / (stages * proof.scale + proof.slope) * graph.unit
@@ -185,27 +182,3 @@ def _mean(v: int, near: list[int], members: list[int], width: int, most: bool) -
     total = sum(part for _, part in close)
     shares = [(u, part * ONE // total) for u, part in close]
     return [(shares[0][0], shares[0][1] + ONE - sum(share for _, share in shares)), *shares[1:]]
-
-
-def _negative(matrix: Matrix) -> Fraction:
-    """Return a number ``x`` such that no eigenvalue of a symmetric integer matrix is below ``-x`` (Lemma 9)."""
-    n, largest = len(matrix), max((abs(x) for row in matrix for x in row), default=0)
-    half = largest.bit_length() // 2 + 1
-    fine = max(0, DIGITS - half)  # more binary digits for the factor than half of the matrix's, where these are few
-    rows, lower = list[list[float]](), list[list[int]]()
-    for i, row in enumerate(matrix):
-        entries = list[float]()
-        for j in range(i):
-            remainder = row[j] / (1 << 2 * half) - sum(map(mul, entries, rows[j]))
-            entries.append(remainder / rows[j][j] if rows[j][j] else 0.0)
-        left = row[i] / (1 << 2 * half) - sum(map(mul, entries, entries))
-        entries.append(sqrt(left) if left > 0 else 0.0)
-        rows.append(entries)
-        lower.append([round(x * (1 << half + fine)) for x in entries])
-    missing = [0] * n  # sums of absolute values of the difference, by row
-    for i, row in enumerate(matrix):
-        for j in range(i + 1):
-            difference = abs((row[j] << 2 * fine) - sum(map(mul, lower[i], lower[j])))
-            missing[i] += difference
-            missing[j] += difference if j < i else 0
-    return Fraction(max(missing, default=0), 1 << 2 * fine)

@@ -6,12 +6,13 @@ import hashlib
 from fractions import Fraction
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..document import MALFORMED, Refused, read
 from .bound import path_bound
 from .instance import Instance
 from .placement import latency_of
+from .separators import separator_bound
 
 
 class Verdict(NamedTuple):
@@ -46,9 +47,9 @@ def check(instance_file: str | Path, solution_file: str | Path, evidence_file: s
                 raise Refused(f"the {name} is of instance {named}; the digest of this one is {digest}")
         instance = Instance(document["instance"])
         latency = latency_of(instance, solution["subgraph"])
-        proved, claimed = path_bound(instance, evidence["path"]), evidence["bound"]
+        claimed, proved = evidence["bound"], _proved(instance, evidence)
         if type(claimed) not in (int, float) or not 0 <= claimed <= proved < inf:
-            raise Refused(f"the evidence claims {claimed!r}; its path proves {float(proved)!r}")
+            raise Refused(f"the evidence claims {claimed!r} and proves {float(proved)!r}")
         float(latency)  # raises where it is too large to be shown
     except MALFORMED as error:
         raise Refused(f"a file is not as its format says: {type(error).__name__} {error}") from None
@@ -57,3 +58,9 @@ def check(instance_file: str | Path, solution_file: str | Path, evidence_file: s
             f"the evidence proves {float(proved)}, but the placement takes {float(latency)}: please report this"
         )
     return Verdict(latency, Fraction(proved), Fraction(claimed))
+
+
+def _proved(instance: Instance, evidence: dict[str, Any]) -> Any:
+    if "path" in evidence:
+        return path_bound(instance, evidence["path"])
+    return separator_bound(instance, evidence["operators"], evidence["paths"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,9 +72,24 @@ def write(problem_file: str | Path, evidence_file: str | Path, certificate_file:
     comments = [f"No schedule of {what} takes less than {bound} ns.", *names]
     program = translated.program
     try:
-        with open(certificate_file, "w", encoding="ascii", errors="backslashreplace") as file:
-            file.writelines(f"{line}\n" for line in program.lines(comments, translated.latency, bound))
+        _write_lines(certificate_file, program.lines(comments, translated.latency, bound))
     except OSError as error:
         raise Refused(f"{certificate_file}: cannot be written ({error.strerror})") from None
     constraints, derived = map(len, program.used())
     return Written(bound, horizon, proved.count(None), constraints, derived)
+
+
+def _write_lines(path: str | Path, lines: Iterable[str]) -> None:
+    """Write a file as a whole or not at all: Ctrl-C or a full disk leave what was there before."""
+    target = os.path.realpath(path)
+    whole = os.path.isfile(target) or not os.path.exists(target)  # else a pipe, or the terminal
+    new = f"{target}.{os.getpid()}.new" if whole else target
+    try:
+        with open(new, "w", encoding="ascii", errors="backslashreplace") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        if whole:
+            os.replace(new, target)
+    except BaseException:
+        if whole:
+            Path(new).unlink(missing_ok=True)
+        raise

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from tvm_sched.checks import require_seed
 from tvm_sched.cli.evidence import show_verdict
 from tvm_sched.cli.inputs import JSON
 from tvm_sched.cli.interrupt import interruptible
@@ -55,6 +56,7 @@ class Demand:
         """Return the requests; their names differ from those of the running services."""
         from ..search.request_sequence import request_sequence
 
+        require_seed(self.seed)
         return request_sequence(state, self.requests, self.demand, self.service or (), self.count, self.seed)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from tvm_sched.checks import require_seed
 from tvm_sched.cli.inputs import JSON
 from tvm_sched.cli.interrupt import ending_when_interrupted
 from tvm_sched.cli.methods import MethodOptions, Options
@@ -168,6 +169,7 @@ class RepeatedRuns:
         """The seed of each run."""
         if self.runs < 1:
             raise InputError(f"--runs {self.runs}: a number from 1 is allowed")
+        require_seed(self.seed)
         return range(self.seed, self.seed + self.runs)
 
 

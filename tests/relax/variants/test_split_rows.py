@@ -10,6 +10,7 @@ from tvm_sched.errors import InputError
 from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax import compile
 from tvm_sched.relax.decoders import decoder_graph, decoder_variants
+from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
 from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels, Place, PrepareKernels, SplitRows
 
 
@@ -96,7 +97,14 @@ def test_impossible_numbers_of_parts_are_refused(parts):
         LowerToKernels(libraries=(), before_fusion=[SplitRows(parts)])(decoder())
 
 
-def test_compile_takes_parts():
+def test_kernels_of_libraries_are_refused():
+    """Else the parts would be joined at each of them, without a word."""
+    with pytest.raises(InputError, match=rf"row_parts is 2, but onednn computes 2 kernels .*{VARIABLE}= \(empty\)"):
+        LowerToKernels(libraries=("onednn",), before_fusion=[SplitRows(2)])(decoder())
+
+
+def test_compile_takes_parts(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "")
     mod = decoder()
     compiled = compile(mod, "cpu2", "heft", row_parts=2, cost_model="roofline")
     assert compiled.run(given(decoder)).shape == (2, 5, CONFIG.vocab)

@@ -107,7 +107,8 @@ def semidefinite_evidence(
                 break
         if search.ended:
             return None
-        storing = _Storing(search.searches[0], search.fixed, cutoff, search.bound)
+        counted = [t for t, tensor in enumerate(problem.tensors) if len(members(tensor))]
+        storing = _Storing(search.searches[0], search.fixed, cutoff, search.bound, counted)
         return storing.evidence(max(effort.storing // (2 * _LOOK_EVERY), 1), ends[1], ends[2])
 
 
@@ -117,11 +118,14 @@ def _over(end: float) -> Callable[[], bool]:
 
 
 class _Storing:
-    """Continue a search until its linear bounds can be stored; times are in the relaxation's unit."""
+    """Continue a search until its linear bounds can be stored; times are in the relaxation's unit.
 
-    def __init__(self, search: Search, fixed: float, cutoff: float, aim: float) -> None:
+    ``counted`` has the numbers of the graph's tensors that the search has kept, in its order.
+    """
+
+    def __init__(self, search: Search, fixed: float, cutoff: float, aim: float, counted: list[int]) -> None:
         self.search, self.relaxation, self.fixed, self.cutoff = search, search.relaxation, fixed, cutoff
-        self.aim = aim
+        self.aim, self.counted = aim, counted
         self.problem, self.stages = search.relaxation.problem, search.relaxation.stages
         self.terms: dict[Term, float] = {}
 
@@ -212,7 +216,7 @@ class _Storing:
             "grain": exponent,
             "width": WIDTH,
             "near": _triangle(near),
-            "tensors": [[t, round(weight * ONE), slope, first, list(nodes)]
+            "tensors": [[self.counted[t], round(weight * ONE), slope, first, list(nodes)]
                         for (t, slope, first, nodes), weight in self.terms.items()],
             "stage_costs": stages.astype(int).tolist(),
             **_named(relaxation.cuts.places, relaxation.cuts.limits, cuts.astype(int), n),

@@ -19,6 +19,8 @@ from tvm_frontends.imported_model import number_of_inputs
 
 from ...errors import InputError
 from ..ir.tensor_types import static_shape
+from ..lower.kernel_libraries.kernel_library import VARIABLE
+from ..lower.kernel_libraries.rewrite import operation
 from .cut_products import concatenation, shares_of
 from .kernel_parts import Interval
 from .main_calls import Called, Division, MainCalls
@@ -53,7 +55,8 @@ class SplitRows:
     Raises
     ------
     InputError
-        The number is below 1, or no kernel can be computed in as many parts.
+        The number is below 1, a kernel library computes operators of the model, or no kernel can be computed in as many
+        parts.
 
     Examples
     --------
@@ -71,6 +74,7 @@ class SplitRows:
         """Transform a module."""
         if self.parts == 1:
             return mod
+        _refuse_claimed(mod, self.parts)
         split = _RowSplit(mod, self.parts)
         changed = split.run()
         if not any(rows.parts for rows in split.rows.values()):
@@ -81,6 +85,18 @@ class SplitRows:
                 f"batch, or tokens, on their own (inputs are {shapes}); give a smaller number of row_parts, or 1"
             )
         return changed
+
+
+def _refuse_claimed(mod: tvm.IRModule, parts: int) -> None:
+    """Raise `InputError` if libraries compute kernels: these stay whole, and each would join the parts."""
+    calls = [binding.value for binding in MainCalls(mod).bindings if operation(binding.value) == "call_dps_packed"]
+    libraries = sorted({str(call.args[0].global_symbol).partition(".")[0] for call in calls})
+    if libraries:
+        raise InputError(
+            f"row_parts is {parts}, but {' and '.join(libraries)} computes {len(calls)} kernels of the model, and "
+            f"kernels of libraries cannot be split by rows. Allowed is 1, or set {VARIABLE}= (empty), so that TVM "
+            "compiles all kernels, as it does for emulated GPUs"
+        )
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,10 @@ class BlockSearch:
 
     def step(self) -> bool:
         """Try one change; return whether its schedule is the best so far."""
-        rule = Rule(self._choices, self._changed(list(self._now.rule.choice)), self._now.rule.home)
+        now = self._now.rule
+        rule = Rule(self._choices, self._changed(list(now.choice)), now.home, now.turn)
         late, self._tries = self._tries % HISTORY, self._tries + 1
-        listed = self._searches.construct(rule.choices, rule.choice, self._scale, rule.home)
+        listed = rule.schedule(self._searches, self._scale)
         better = False
         if listed is not None:
             sequence, latency = listed

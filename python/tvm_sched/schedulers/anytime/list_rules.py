@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from ...problem import HOST, Scenario
 from ..common.events import Array
 from ..common.greedy import priorities
 from ..common.search import PlacementChoice, Searches
-from .row_parts import parameter_homes, part_numbers
+from .row_parts import layer_numbers, parameter_homes, part_numbers
 
 ROUNDS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Numbers of rounds in which the model's parts alternate between the groups of devices."""
@@ -32,6 +32,12 @@ COPY_WEIGHTS = (4.0, 8.0, 16.0)
 SPARING_WEIGHTS = (0.5, 1.0, 2.0)
 """Weights of an operator's copies, relative to its end, in rules that spare the buses for loads."""
 
+STRETCHES = (2, 1, 3, 4, 6)
+"""Lengths of the stretches of `_by_layers` in layers of `layer_numbers`, of which a decoder's block has two."""
+
+MOST_TURNS = 4
+"""Largest number of devices that begin in `_by_layers`; on larger machines the devices are more alike."""
+
 FEW_PLACES = MOST_PLACES // 20
 """Limit of `MOST_PLACES` for one of several problems."""
 
@@ -41,12 +47,17 @@ class Rule:
     """Rule of a list schedule.
 
     For each operator a position in ``choices``, the devices that it may use; for each parameter the device that loads it
-    for its neighbours (-1: any), or nothing.
+    for its neighbours (-1: any), or nothing; for each operator its turn, or nothing: by rank.
     """
 
     choices: list[PlacementChoice]
     choice: list[int]
     home: Sequence[int] = ()
+    turn: Sequence[int] = ()
+
+    def schedule(self, searches: Searches, memory_scale: float = 1.0) -> tuple[Array, int] | None:
+        """Return the list schedule and its latency in nanoseconds; None if memory does not suffice."""
+        return searches.construct(self.choices, self.choice, memory_scale, self.home, self.turn)
 
 
 def device_groups(scenario: Scenario) -> list[list[int]]:
@@ -75,7 +86,12 @@ def rules(scenario: Scenario) -> Iterator[Rule]:
     distinct = [list(s) for s in dict.fromkeys(tuple(s) for s in sets) if s]
     numbers = part_numbers(scenario)
     if numbers is not None:
-        yield from _by_rows(scenario, numbers, together)
+        by_rows = _by_rows(scenario, numbers, together)
+        yield from islice(by_rows, 1)
+        for several in dict.fromkeys((tuple(everywhere), tuple(sorted(fast)))):
+            if len(several) > 1:
+                yield from _by_layers(scenario, numbers, several)
+        yield from by_rows
     for direct in (False, True):
         for devices in distinct:
             yield Rule([PlacementChoice(devices, direct)], [0] * count)
@@ -120,29 +136,52 @@ def _by_rows(scenario: Scenario, numbers: Sequence[int | None], together: list[l
 
     Parameters are loaded once for a group. Only lookups, which read a few rows of a table, read the host directly.
     """
-    everywhere = range(len(scenario.topology.devices))
-    choices = [PlacementChoice([d], direct) for d in everywhere for direct in (False, True)]
-    others = 2 * len(everywhere)  # from there on: any device of a group
+    choices = _each_device(scenario)
+    others = len(choices)  # from there on: any device of a group
     choices += [PlacementChoice(group, direct=False) for group in together]
-    reads = [bool(operator.read_bytes) for operator in scenario.graph.operators]
-    homes = [parameter_homes(scenario, group) for group in together]
+    reads = _lookups(scenario)
     position = _parameter_positions(scenario)
     for groups in _layers_to_groups(position, together):
         choice = [
             others + g if number is None else 2 * together[g][number % len(together[g])] + lookup
             for g, number, lookup in zip(groups, numbers, reads, strict=True)
         ]
-        home = homes[groups[0]] if len(set(groups)) == 1 else _merged(scenario, homes, groups)
-        yield Rule(choices, choice, home)
+        yield Rule(choices, choice, parameter_homes(scenario, together, groups))
 
 
-def _merged(scenario: Scenario, homes: list[list[int]], groups: Sequence[int]) -> list[int]:
-    """Return the homes of parameters, each in the group of an operator that reads it."""
-    home = [-1] * len(homes[0])
-    for o, read in enumerate(scenario.graph.index.host_inputs):
-        for t in read:
-            home[t] = homes[groups[o]][t]
-    return home
+def _by_layers(scenario: Scenario, numbers: Sequence[int | None], devices: Sequence[int]) -> Iterator[Rule]:
+    """Yield rules for a model in parts by rows: each device computes all parts of every n-th stretch of layers.
+
+    The devices work on different parts at once, as in a pipeline, and each loads what it computes with. Within a stretch
+    the parts come one after another, so that the next device has the first part early.
+    """
+    index, choices = scenario.graph.index, _each_device(scenario)
+    lookups, layers = _lookups(scenario), layer_numbers(scenario)
+    last = 1 + max(number for number in numbers if number is not None)
+    part = [number if number is not None else last if index.predecessors[o] else 0 for o, number in enumerate(numbers)]
+    place = {o: i for i, o in enumerate(index.order)}
+    for length in STRETCHES:
+        stretch = [layer // length for layer in layers]
+        turn = [0] * len(layers)
+        for i, o in enumerate(sorted(index.order, key=lambda o: (stretch[o], part[o], place[o]))):
+            turn[o] = i
+        for first in range(min(len(devices), MOST_TURNS)):
+            on = [devices[(first + at) % len(devices)] for at in stretch]
+            home = [-1] * len(index.size)
+            for o, read in enumerate(index.host_inputs):
+                for t in read:
+                    home[t] = on[o]
+            yield Rule(choices, [2 * d + lookup for d, lookup in zip(on, lookups, strict=True)], home, turn)
+
+
+def _each_device(scenario: Scenario) -> list[PlacementChoice]:
+    """Return two choices for each device: without direct host access, and with it."""
+    return [PlacementChoice([d], direct) for d in range(len(scenario.topology.devices)) for direct in (False, True)]
+
+
+def _lookups(scenario: Scenario) -> list[bool]:
+    """Return for each operator whether it reads a few rows of a table."""
+    return [bool(operator.read_bytes) for operator in scenario.graph.operators]
 
 
 def _layers_to_groups(position: list[float], together: list[list[int]]) -> Iterator[list[int]]:
@@ -221,6 +260,6 @@ def list_schedules(
     for i, rule in enumerate(rules(scenario)):
         if i >= 4 and i * places > most_places:
             return
-        listed = searches.construct(rule.choices, rule.choice, memory_scale, rule.home)
+        listed = rule.schedule(searches, memory_scale)
         if listed is not None:
             yield listed[0], rule

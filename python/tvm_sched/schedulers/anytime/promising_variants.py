@@ -54,9 +54,7 @@ class _ChoicePrices:
             places = RULES * count * len(scenario.topology.devices)
             self.budget.spend(places / PLACES_PER_SECOND + count / OPERATORS_PER_SECOND)
             searches = Searches(scenario)
-            listed = [
-                searches.construct(rule.choices, rule.choice, home=rule.home) for rule in islice(rules(scenario), RULES)
-            ]
+            listed = [rule.schedule(searches) for rule in islice(rules(scenario), RULES)]
             latencies = [float(each[1]) for each in listed if each is not None]
             for method in ("heft", "peft"):
                 with suppress(InfeasibleError):

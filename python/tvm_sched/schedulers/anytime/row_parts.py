@@ -7,64 +7,114 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import rustworkx as rx
+
 from ...problem import HOST, Scenario
 from ..common.greedy import priorities
 
 LEAST_SHARE = 0.9
 """Fewest operators, as a share of all, that belong to parts in a model that counts as one in parts."""
 
-LATENCY_BYTES = 250_000
-"""Bytes that a PCIe bus carries while a load begins."""
-
 
 def part_numbers(scenario: Scenario) -> list[int | None] | None:
     """Return the part of each operator, counted from 0, None for operators of no part; None for a model without parts.
 
-    The readers of a parameter are parts of one kernel, in the order of the graph; the largest parameter counts. An operator
-    without such parameters belongs to the part whose results alone it reads.
+    Parts of one kernel are counted in the order of the graph. An operator without shared parameters belongs to the part
+    whose results alone it reads.
     """
     index = scenario.graph.index
-    readers: dict[int, list[int]] = {}
+    parts: dict[int, list[int]] = {}
+    kernels = _kernels(scenario)
     for o in index.order:
-        for t in index.host_inputs[o]:
-            readers.setdefault(t, []).append(o)
-    place = {(t, o): k for t, several in readers.items() if len(several) > 1 for k, o in enumerate(several)}
+        if (kernel := kernels[o]) is not None:
+            parts.setdefault(kernel, []).append(o)
     numbers: list[int | None] = [None] * len(index.order)
+    for several in parts.values():
+        for k, o in enumerate(several):
+            numbers[o] = k if len(several) > 1 else None
     for o in index.order:
-        shared = [(index.size[t], place[t, o]) for t in index.host_inputs[o] if (t, o) in place]
-        if shared:
-            numbers[o] = max(shared)[1]
-            continue
-        before = {numbers[index.producer[t]] for t in index.inputs[o] if index.producer[t] >= 0} - {None}
-        numbers[o] = before.pop() if len(before) == 1 else None
+        if kernels[o] is None:
+            before = {numbers[index.producer[t]] for t in index.inputs[o] if index.producer[t] >= 0} - {None}
+            numbers[o] = before.pop() if len(before) == 1 else None
     known = sum(number is not None for number in numbers)
-    return numbers if place and known >= LEAST_SHARE * len(numbers) else None
+    in_parts = any(len(several) > 1 for several in parts.values())
+    return numbers if in_parts and known >= LEAST_SHARE * len(numbers) else None
 
 
-def parameter_homes(scenario: Scenario, devices: Sequence[int]) -> list[int]:
-    """Return for each parameter that several operators read the device that loads it for all ``devices``; else -1.
+def _kernels(scenario: Scenario) -> list[int | None]:
+    """Return for each operator the first one of those that are parts of one kernel with it, perhaps itself.
 
-    Parameters are dealt to the buses in the order in which they are read, each to the bus with the fewest bytes so far.
+    Parts of a kernel read the same parameters and are equally deep in the graph; readers at different depths are layers or
+    time steps that share a parameter. The largest shared parameter counts. None for an operator that reads none.
     """
-    index, topology, rank = scenario.graph.index, scenario.topology, priorities(scenario)
-    on_bus: dict[int, list[int]] = {}
-    for d in devices:
-        if (route := topology.route(HOST, d)) is not None:
-            on_bus.setdefault(route.channels[0], []).append(d)
-    home = [-1] * len(index.size)
-    if len(on_bus) < 1:
-        return home
-    readers = [0] * len(home)
+    index = scenario.graph.index
+    readers = [0] * len(index.size)
     for read in index.host_inputs:
         for t in read:
             readers[t] += 1
-    carried = dict.fromkeys(on_bus, 0)
-    dealt = dict.fromkeys(on_bus, 0)
+    depth, first = [0] * len(index.order), dict[tuple[int, int], int]()
+    kernels: list[int | None] = [None] * len(index.order)
+    for o in index.order:
+        depth[o] = 1 + max((depth[p] for p in index.predecessors[o]), default=0)
+        if shared := [(index.size[t], t) for t in index.host_inputs[o] if readers[t] > 1]:
+            kernels[o] = first.setdefault((max(shared)[1], depth[o]), o)
+    return kernels
+
+
+def layer_numbers(scenario: Scenario) -> list[int]:
+    """Return the layer of each operator, counted from 0: the stretch of the model, not in parts, between two dominators.
+
+    The parts of a kernel count as one operator. An operator between dominators is in the stretch that the next one ends.
+    """
+    index = scenario.graph.index
+    kernel = [o if first is None else first for o, first in enumerate(_kernels(scenario))]
+    source, sink = len(kernel), len(kernel) + 1
+    edges = dict.fromkeys(
+        (kernel[p], kernel[o]) for o in index.order for p in index.predecessors[o] if kernel[p] != kernel[o]
+    )
+    late, early = {b for _, b in edges}, {a for a, _ in edges}
+    graph = rx.PyDiGraph()
+    graph.add_nodes_from(range(len(kernel) + 2))
+    graph.add_edges_from_no_data([*edges, *((source, k) for k in dict.fromkeys(kernel) if k not in late)])
+    graph.add_edges_from_no_data([(k, sink) for k in dict.fromkeys(kernel) if k not in early])
+    immediate = rx.immediate_dominators(graph, source)
+    chain = [sink]
+    while chain[-1] != source:
+        chain.append(immediate[chain[-1]])
+    position = {k: i for i, k in enumerate(reversed(chain[1:-1]))}
+    layer = [0] * len(kernel)
+    for o in reversed(index.order):
+        after = min((layer[s] for s in index.successors[o]), default=len(position))
+        layer[o] = position.get(kernel[o], after)
+    return layer
+
+
+def parameter_homes(scenario: Scenario, groups: Sequence[Sequence[int]], group_of: Sequence[int]) -> list[int]:
+    """Return for each parameter that several operators read the device that loads it for its neighbours; else -1.
+
+    ``group_of`` has the position in ``groups``, the devices, of each operator. Parameters are dealt in the order in which
+    they are read, each to a device of its first reader's group whose bus has then ended all its loads first.
+    """
+    index, topology, rank = scenario.graph.index, scenario.topology, priorities(scenario)
+    buses: list[dict[int, list[int]]] = []
+    for devices in groups:
+        buses.append({})
+        for d in devices:
+            if (route := topology.route(HOST, d)) is not None:
+                buses[-1].setdefault(route.channels[0], []).append(d)
+    home, readers = [-1] * len(index.size), [0] * len(index.size)
+    for read in index.host_inputs:
+        for t in read:
+            readers[t] += 1
+    until = {bus: 0 for on_bus in buses for bus in on_bus}
+    dealt = dict.fromkeys(until, 0)
     for o in sorted(range(len(rank)), key=lambda o: (-rank[o], o)):
+        on_bus = buses[group_of[o]]
         for t in index.host_inputs[o]:
-            if readers[t] > 1 and home[t] < 0:
-                bus = min(carried, key=lambda bus: carried[bus])
-                carried[bus] += index.size[t] + LATENCY_BYTES
+            if readers[t] > 1 and home[t] < 0 and on_bus:
+                ends = {bus: until[bus] + scenario.load_ns(t, devices[0]) for bus, devices in on_bus.items()}
+                bus = min(ends, key=lambda bus: ends[bus])
+                until[bus] = ends[bus]
                 home[t] = on_bus[bus][dealt[bus] % len(on_bus[bus])]
                 dealt[bus] += 1
     return home

@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 import msgspec
 
-from ...checks import require_at_least
+from ...checks import require_at_least, require_seed
 from ...problem import FORBIDDEN, Problem, Request, Scenario, Workload
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
 from ...search_budget import Budget, SearchLimits, TimedOptions, Turn, budget_of, improve
@@ -59,8 +59,9 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     time_limit : float, optional
         Seconds by the clock, after which the incumbent is the answer. Default: 20, or no limit with ``work``.
     work : float, optional
-        Seconds of work on an idle core. Default: four fifths of the time limit; if that is not given either, at most 0.02
-        for each operator (those of alternatives included) and device. The same work and seed give the same schedule on
+        Seconds of work on an idle core, after the quick methods, list scheduling and the lower bound, which are not counted.
+        Default: four fifths of the time limit; if that is not given either, at most 0.02 for each operator (those of
+        alternatives included) and device. The same work and seed give the same schedule on
         every machine, unless the time limit ends the search first.
     stage : int
         Largest number of operators that start together, if the costs have concurrency; 1: no stages.
@@ -73,7 +74,8 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_at_least(self, stage=1, seed=0)
+        require_at_least(self, stage=1)
+        require_seed(self.seed)
         self.budget()
 
     def within(self, limits: SearchLimits) -> AnytimeOptions:

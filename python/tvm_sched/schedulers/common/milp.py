@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from ...checks import require_at_least
+from ...checks import require_at_least, require_seed
 from ...errors import InputError
 from ...search_budget import SearchLimits, TimedOptions
 from .solver_runs import solve_in_thread, stdout_aside
@@ -93,7 +93,8 @@ class SubmodelOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     weights: str = ""
 
     def __post_init__(self) -> None:
-        require_at_least(self, q=1, dominators=1, operators=1, seed=0, time_limit=0, total_time_limit=0)
+        require_at_least(self, q=1, dominators=1, operators=1, time_limit=0, total_time_limit=0)
+        require_seed(self.seed)
         _ = self.model_weights
 
     @property

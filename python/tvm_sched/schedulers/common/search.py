@@ -46,6 +46,7 @@ class Searches:
         choice: Sequence[int],
         memory_scale: float = 1.0,
         home: Sequence[int] = (),
+        turn: Sequence[int] = (),
     ) -> tuple[Array, int] | None:
         """Schedule by list scheduling: the operator of highest rank first, on the device where it ends first.
 
@@ -60,6 +61,9 @@ class Searches:
         home : sequence of int, (tensors,), optional
             The device that alone loads a parameter for the devices that it reaches without a bus; -1: each device gets it
             as is fastest.
+        turn : sequence of int, (operators,), optional
+            Of the operators whose inputs are there, that of least turn comes first, and loads go by the turn of their first
+            reader. Without it the operator of highest rank comes first.
 
         Returns
         -------
@@ -74,6 +78,7 @@ class Searches:
             np.array(choice, dtype=np.int64),
             memory_scale,
             np.array(home, dtype=np.int64),
+            np.array(turn, dtype=np.int64),
         )
         return None if result is None else (_rows(result.events), result.latency_ns)
 

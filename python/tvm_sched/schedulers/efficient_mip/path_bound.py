@@ -33,8 +33,8 @@ def strongest_path(instance: Instance) -> tuple[float, list[int]]:
     >>> strongest_path(chain)
     (80.0, [0, 1])
     """
-    inside = _between(instance)
-    paths = sorted({tuple(path) for path in _paths(instance)})
+    inside = between(instance)
+    paths = sorted({tuple(path) for path in long_paths(instance)})
     best = max(paths, key=lambda path: _cheapest_cut(instance, path, inside), default=())
     exact = replace(
         instance,
@@ -45,16 +45,21 @@ def strongest_path(instance: Instance) -> tuple[float, list[int]]:
         capacity=list(map(_exact, instance.capacity)),
     )
     proved = _cheapest_cut(exact, best, inside)
-    near = float(proved)
-    return near if near <= proved else nextafter(near, -inf), list(best)
+    return rounded_down(proved), list(best)
+
+
+def rounded_down(value: Any) -> float:
+    """Return the largest float up to a value."""
+    near = float(value)
+    return near if near <= value else nextafter(near, -inf)
 
 
 def _exact(value: float) -> Any:
     return Fraction(value) if value < inf else value
 
 
-def _paths(instance: Instance) -> Iterator[list[int]]:
-    """Yield paths that are long by time, by memory, and by both."""
+def long_paths(instance: Instance) -> Iterator[list[int]]:
+    """Yield paths that are long by time, by memory, and by both; empty ones if there are no operators."""
     fastest = [min(instance.cpu[v], *instance.accelerator[v]) for v in instance.operators]
     time, memory = sum(fastest) or 1.0, sum(instance.size) or 1.0
     for share in SHARES:
@@ -70,7 +75,7 @@ def _paths(instance: Instance) -> Iterator[list[int]]:
         yield path[-2::-1]
 
 
-def _between(instance: Instance) -> tuple[list[int], list[int]]:
+def between(instance: Instance) -> tuple[list[int], list[int]]:
     """Return each operator's ancestors and descendants, with itself: sets as bits of an integer."""
     before, behind = [1 << v for v in instance.operators], [1 << v for v in instance.operators]
     for v in instance.order:
@@ -96,13 +101,13 @@ def _cheapest_cut(instance: Instance, path: Sequence[int], inside: tuple[list[in
         size: float = 0
         for j in range(i, -1, -1):
             own = before[last] & behind[path[j]]
-            for v in _members(own & ~held):
+            for v in members(own & ~held):
                 busy += min(instance.accelerator[v], default=inf) + (instance.transfer[v] if readers[v] & later else 0)
                 size, read = size + instance.size[v], read | reads[v]
             held = own
             if size > room or busy == inf:
                 break
-            taken = _members(read & before[path[j - 1]]) if j else ()
+            taken = members(read & before[path[j - 1]]) if j else ()
             best = min(best, least[j] + busy + sum(instance.transfer[v] for v in taken))
         least.append(best)
     return least[-1]
@@ -112,7 +117,7 @@ _ROUNDING = 1e-9
 """Relative rounding error of a sum of sizes, which may lift it above the capacity."""
 
 
-def _members(bits: int) -> Iterator[int]:
+def members(bits: int) -> Iterator[int]:
     """Yield the numbers whose bits are set."""
     while bits:
         low = bits & -bits

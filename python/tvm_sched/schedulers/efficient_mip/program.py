@@ -11,6 +11,7 @@ from ..common.milp import Effort, argmax, minimise
 from .heuristic import best_placement
 from .instance import Instance, PlacementTimes, evaluate
 from .path_bound import lower_bound
+from .separator_bound import separator_bound
 
 if TYPE_CHECKING:
     from ortools.math_opt.python import mathopt
@@ -47,6 +48,7 @@ def place(
     seed: int = 0,
     annealing: int = 0,
     seconds: float = 3600.0,
+    looks: int = 0,
 ) -> SolvedPlacement:
     """Minimise latency (Tarnawski et al.) by the heuristic, then the solver; return the better placement.
 
@@ -60,6 +62,8 @@ def place(
         Placements to evaluate in simulated annealing (`annealing.anneal`), which the paper does not have; 0: none.
     seconds : float
         Seconds after which the heuristic begins no further step.
+    looks : int
+        Effort of `separator_bound`; 0: the bound is that of paths alone.
 
     Raises
     ------
@@ -72,7 +76,8 @@ def place(
         raise InfeasibleError(
             "the heuristic has no placement: the operators that no CPU runs do not fit into the accelerators' memory"
         )
-    bound = _checked(lower_bound(instance), ends.latency, _ROUNDING)
+    proved = max(lower_bound(instance), separator_bound(instance, looks).bound if looks else 0.0)
+    bound = _checked(proved, ends.latency, _ROUNDING)
     known = SolvedPlacement(start, ends.latency, bound, ends.latency <= bound * (1 + _ROUNDING))
     if effort is None or known.optimal:
         return known
