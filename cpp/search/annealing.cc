@@ -15,6 +15,9 @@ constexpr double kHot = 0.002, kCold = 0.0001;
 /*! \brief Weight of the time of all copies beside the latency where parameters are loaded: a bus
  * that has less to carry has room for loads, which the latency alone shows late. */
 constexpr double kCopyWeight = 0.2;
+/*! \brief Weight of the mean time for which stages occupy a device beside the latency where nothing
+ * is loaded: a stage that saves time leaves room, which the latency alone shows late. */
+constexpr double kOccupancyWeight = 4;
 /*! \brief Rounds from hot to cold, each from the best sequence. */
 constexpr int kRounds = 2;
 /*! \brief Moves after which the operators that the latency waits for are looked up again. */
@@ -65,7 +68,7 @@ class Movable {
   /*! \brief Tries one change; false where it is none. */
   bool Move(OperatorId op, MersenneTwister* random) {
     if (loads_ && random->Unit() < kGroup) return MoveGroup(op, random);
-    switch (random->ShareOf(stage_ > 1 ? 7 : 5)) {
+    switch (random->ShareOf(stage_ == 1 ? 5 : loads_ ? 7 : 10)) {
       case 0:
         return SetDevice(op, random);
       case 1:
@@ -80,8 +83,14 @@ class Movable {
         return Exchange(op, random);
       case 5:
         return Toggle(op);
-      default:
+      case 6:
         return Pair(op, random);
+      case 7:
+        return MoveStage(op, random);
+      case 8:
+        return ShiftStage(op, random);
+      default:
+        return Swap(op, random);
     }
   }
 
@@ -195,6 +204,89 @@ class Movable {
     ChangeDevice(partner, here);
     for (const size_t i : {at, at + 1, with, with + 1}) Separate(i);
     return true;
+  }
+
+  /*! \brief First position of the stage of position `i`, and the one after its last. */
+  std::pair<size_t, size_t> StageOf(size_t i) const {
+    size_t begin = i, end = i + 1;
+    while (now_.SameStage(begin)) --begin;
+    while (end < now_.order.size() && now_.SameStage(end)) ++end;
+    return {begin, end};
+  }
+
+  /*! \brief An operator and one near it take each other's place, in order, device and stage. */
+  bool Swap(OperatorId op, MersenneTwister* random) {
+    const auto [least, most] = Range(op);
+    const size_t at = place_[op];
+    const size_t low = std::max(least, at > kNear ? at - kNear : 0);
+    const size_t with = low + random->ShareOf(std::min(most, at + kNear) - low + 1);
+    const auto [i, k] = std::minmax(at, with);
+    const OperatorId early = now_.order[i], late = now_.order[k];
+    const DeviceId first = now_.device[early], second = now_.device[late];
+    const auto [begin, end] = StageOf(i);
+    if (k < end) return false;  // of one stage
+    const size_t after = StageOf(k).second;
+    if (Range(late).first > begin || Range(early).second + 1 < after) return false;
+    if (graph_.Time(early, second) >= kFar || graph_.Time(late, first) >= kFar) return false;
+    Remember(i, k);
+    std::swap(now_.order[i], now_.order[k]);
+    place_[early] = k;
+    place_[late] = i;
+    if (first != second) {
+      ChangeDevice(early, second);
+      ChangeDevice(late, first);
+    }
+    return true;
+  }
+
+  /*! \brief All operators of a stage go to another device. */
+  bool MoveStage(OperatorId op, MersenneTwister* random) {
+    const auto device = static_cast<DeviceId>(random->ShareOf(graph_.devices()));
+    const auto [begin, end] = StageOf(place_[op]);
+    if (device == now_.device[op]) return false;
+    for (size_t i = begin; i < end; ++i) {
+      if (graph_.Time(now_.order[i], device) >= kFar) return false;
+    }
+    Remember(begin, end - 1);
+    for (size_t i = begin; i < end; ++i) ChangeDevice(now_.order[i], device);
+    Separate(begin);
+    Separate(end);
+    return true;
+  }
+
+  /*! \brief A stage goes to another place in the order, between other stages. */
+  bool ShiftStage(OperatorId op, MersenneTwister* random) {
+    const auto [begin, end] = StageOf(place_[op]);
+    size_t least = 0, most = now_.order.size() - 1;
+    for (size_t i = begin; i < end; ++i) {
+      const auto [low, high] = Range(now_.order[i]);
+      least = std::max(least, low);
+      most = std::min(most, high);
+    }
+    least = std::max(least, begin > kNear ? begin - kNear : 0);
+    most = std::min(most, begin + kNear);
+    const size_t target = least + random->ShareOf(most - least + 1);
+    if (target >= begin && target < end) return false;
+    const auto [from, to] = StageOf(target);
+    if (target < begin && from >= least) {
+      Rotate(from, begin, end);
+    } else if (target >= end && to <= most + 1) {
+      Rotate(begin, end, to);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  /*! \brief Exchanges two neighbouring ranges of positions, each of whole stages. */
+  void Rotate(size_t begin, size_t middle, size_t end) {
+    Remember(begin, end - 1);
+    for (const size_t i : {begin, middle, end}) Separate(i);
+    auto order = now_.order.begin();
+    auto joins = now_.joins.begin();
+    std::rotate(order + begin, order + middle, order + end);
+    std::rotate(joins + begin, joins + middle, joins + end);
+    for (size_t i = begin; i < end; ++i) place_[now_.order[i]] = i;
   }
 
   /*! \brief A position close to another one. */
@@ -374,6 +466,73 @@ int64_t CopyTime(const TaskGraph& graph, const StageSequence& sequence) {
   return total;
 }
 
+/*! \brief For how long the stages of a sequence occupy their devices. */
+class Occupancy {
+ public:
+  Occupancy(const simulate::Problem& problem, const TaskGraph& graph)
+      : problem_(problem),
+        graph_(graph),
+        kept_(graph.size()),
+        now_(graph.size()),
+        pairs_(graph.size()) {}
+
+  /*! \brief By how much the stages between two positions take longer than in the sequence kept
+   * last, which has the same operators there. */
+  int64_t Change(const StageSequence& sequence, size_t first, size_t last) {
+    int64_t change = 0;
+    looked_at_ += static_cast<int64_t>(last - first + 1);
+    for (size_t begin = first, after; begin <= last; begin = after) {
+      after = begin + 1;
+      while (after < sequence.order.size() && sequence.SameStage(after)) ++after;
+      now_[sequence.order[begin]] = Duration(sequence, begin, after);
+      for (size_t i = begin + 1; i < after; ++i) now_[sequence.order[i]] = 0;
+      for (size_t i = begin; i < after; ++i)
+        change += now_[sequence.order[i]] - kept_[sequence.order[i]];
+    }
+    return change;
+  }
+
+  void Keep(const StageSequence& sequence, size_t first, size_t last) {
+    for (size_t i = first; i <= last; ++i) kept_[sequence.order[i]] = now_[sequence.order[i]];
+  }
+
+  /*! \brief Operators that could have been timed meanwhile. */
+  int64_t work() const { return looked_at_ / 2; }
+
+ private:
+  /*! \brief The partner with which an operator was priced last, the device, and the time. */
+  struct Pair {
+    OperatorId partner = simulate::kNone;
+    DeviceId device = simulate::kNone;
+    int64_t time = 0;
+  };
+
+  int64_t Duration(const StageSequence& sequence, size_t begin, size_t after) {
+    const OperatorId leader = sequence.order[begin];
+    const DeviceId device = sequence.device[leader];
+    if (after == begin + 1) return graph_.Time(leader, device);
+    Pair& pair = pairs_[leader];
+    const bool two = after == begin + 2;
+    if (two && pair.partner == sequence.order[begin + 1] && pair.device == device) return pair.time;
+    members_.clear();
+    for (size_t i = begin; i < after; ++i) {
+      const OperatorId o = sequence.order[i];
+      members_.push_back(
+          {o, static_cast<int32_t>(i - begin), simulate::Nanoseconds{graph_.Time(o, device)}});
+    }
+    const int64_t time = problem_.concurrency.StageTime(device, members_).count;
+    if (two) pair = {sequence.order[begin + 1], device, time};
+    return time;
+  }
+
+  const simulate::Problem& problem_;
+  const TaskGraph& graph_;
+  std::vector<int64_t> kept_, now_;  // by operator: of its stage if it is the first, else 0
+  std::vector<Pair> pairs_;
+  int64_t looked_at_ = 0;
+  std::vector<simulate::Member> members_;
+};
+
 }  // namespace
 
 int64_t LatencyOf(const Instance& instance, const TaskGraph& graph, const StageSequence& sequence) {
@@ -385,6 +544,7 @@ StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const Sta
   if (given.order.empty()) return given;
   auto [timer, start] = MakeTimerFor(instance, graph, given);
   MersenneTwister random(effort.seed);
+  Occupancy occupancy(instance.problem, graph);
   StageSequence best = start;
   int64_t least = kFar, moves = 0;
   double over = 0;  // part of the effort or of the time that is spent
@@ -395,13 +555,18 @@ StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const Sta
     const double hot = kHot * static_cast<double>(least);
     const double begin = over, end = static_cast<double>(round + 1) / kRounds;
     const double weight = now.loads() ? kCopyWeight : 0;
+    const bool weighs = effort.stage > 1 && !now.loads();
+    if (weighs) {
+      occupancy.Change(now.sequence(), 0, graph.size() - 1);
+      occupancy.Keep(now.sequence(), 0, graph.size() - 1);
+    }
     int64_t copying = weight > 0 ? CopyTime(graph, now.sequence()) : 0;
     std::vector<OperatorId> critical;
     double temperature = hot;
     for (; least > effort.goal; ++moves) {
       if (critical.empty() || moves % kRefresh == 0) {
         // A move that changes nothing counts, too.
-        over = std::max(over, static_cast<double>(timer->work() + moves) /
+        over = std::max(over, static_cast<double>(timer->work() + occupancy.work() + moves) /
                                   static_cast<double>(std::max<int64_t>(effort.operators, 1)));
         if (moves % (20 * kRefresh) == 0)
           over = std::max(over, clock(timer->work(), effort.operators));
@@ -419,15 +584,21 @@ StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const Sta
       const double threshold = -temperature * std::log(1 - random.Unit());
       if (!now.Move(op, &random)) continue;
       const int64_t copies = weight > 0 ? CopyTime(graph, now.sequence()) : 0;
+      const size_t first = now.first(), last = now.last();
+      const double longer =
+          weighs ? kOccupancyWeight / static_cast<double>(graph.devices()) *
+                       static_cast<double>(occupancy.Change(now.sequence(), first, last))
+                 : 0;
       const int64_t limit =
           latency +
-          static_cast<int64_t>(threshold + weight * static_cast<double>(copying - copies));
-      const int64_t found = timer->Time(now.sequence(), now.first(), now.last(), limit);
+          static_cast<int64_t>(threshold - longer + weight * static_cast<double>(copying - copies));
+      const int64_t found = timer->Time(now.sequence(), first, last, limit);
       if (found > limit) {
         now.Undo();
         continue;
       }
       timer->Keep();
+      if (weighs) occupancy.Keep(now.sequence(), first, last);
       now.Keep();
       latency = found;
       copying = copies;

@@ -50,7 +50,9 @@ int64_t LatencyOf(const Instance& instance, const TaskGraph& graph, const StageS
  *
  * A move gives an operator another device, another place between its neighbours in the graph, the
  * device of an operator near it in exchange, or a partner in a stage; where parameters are loaded,
- * also some operators that are joined on one device go to another. Operators that the latency
+ * also some operators that are joined on one device go to another. With stages and without loads,
+ * two operators also exchange their places in stages, and whole stages move; moves are then judged
+ * by the time for which stages occupy devices beside the latency. Operators that the latency
  * waits for are moved more often. Now and then the sequence is sorted by time, so that what is near
  * in it is near in time. Temperature falls with the effort spent, or with the clock where that is
  * ahead. Where copies do not contend and nothing is loaded, a move that is refused costs no more

@@ -253,6 +253,27 @@ def test_annealing_gives_the_same_schedule_again():
     assert first.to_schedule() == second.to_schedule()
 
 
+@pytest.mark.parametrize("operators", [5, 7, 9])
+def test_annealing_into_stages_comes_close_to_the_optimum_of_one_device(operators):
+    optimal = 0
+    for seed in range(12):
+        problem = random_layered(seed, operators, 3, operators).problem(1)
+        found, optimum = annealed(problem).objective_ns, brute_force(problem, 2)
+        assert optimum <= found <= 1.02 * optimum
+        optimal += found == optimum
+    assert optimal >= 9
+
+
+def test_annealing_fills_the_stages_of_many_devices():
+    # Judged by the latency alone, with moves that break stages up, the search joins about 30 operators.
+    problem = random_layered(201).problem(8)
+    schedule = solve(problem, method="anytime", options={"work": 0.5})
+    stages = {(p.device, p.stage) for p in schedule.placements if p.stage}
+    joined = sum(p.stage > 0 for p in schedule.placements) - len(stages)
+    assert joined > 55
+    assert schedule.certificate.latency_ns < 1.06 * schedule.certificate.lower_bound_ns
+
+
 def annealed(problem):
     from tvm_sched.schedulers.common import native_methods
 
