@@ -94,6 +94,17 @@ def test_devices_compute_all_parts_of_every_second_layer():
         verify(problem, ScheduleIndex.of_sequence(scenario, sequence).to_schedule())
 
 
+def test_a_model_of_one_part_runs_on_the_first_device_of_each_group():
+    """The first of two linked devices, one after another; the bus of the other one carries every second parameter."""
+    problem = layers_in_parts(4, parts=1)
+    scenario = as_scenario(problem)
+    *_, last = rules(scenario)
+    sequence, latency = last.schedule(Searches(scenario))
+    assert set(sequence[sequence[:, 0] == 0][:, 3].tolist()) == {0}
+    assert latency == 200 + 2 * 50  # w2 and w3 are there at 200 and 210; the first two layers ran meanwhile
+    verify(problem, ScheduleIndex.of_sequence(scenario, sequence).to_schedule())
+
+
 def test_the_operator_of_least_turn_comes_first():
     """Three independent operators and their parameters on one device, in each order of turns."""
     scenario = of_parameters([(name, [f"w{name}"], []) for name in "abc"])

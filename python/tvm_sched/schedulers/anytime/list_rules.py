@@ -103,6 +103,9 @@ def rules(scenario: Scenario) -> Iterator[Rule]:
         for weight in COPY_WEIGHTS:
             yield Rule([PlacementChoice(group) for group in together], _close_to_inputs(scenario, together, weight))
         yield from _parts(scenario, together)
+    if numbers is None and any(len(group) > 1 for group in together):
+        # A model that is one part runs on the first device of each group, and the others load for it.
+        yield from _by_rows(scenario, [0] * count, together)
 
 
 def _fastest(scenario: Scenario) -> set[int]:
