@@ -1,7 +1,10 @@
-"""The arguments of the benchmarks."""
+"""The arguments of the benchmarks, and the halves of their instances."""
 
 import argparse
+from hashlib import sha256
 from pathlib import Path
+
+HALVES = ("tuned on", "held out")
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -11,3 +14,8 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     result.add_argument("--markdown", type=Path, metavar="FILE", help="write a page of results there")
     result.add_argument("--quick", action="store_true", help="minutes instead of hours: fewer and smaller cases")
     return result
+
+
+def half(name: str) -> str:
+    """Return the half of an instance: methods are tuned on those whose name has an even SHA-256."""
+    return HALVES[sha256(name.encode()).digest()[-1] % 2]

@@ -3,6 +3,8 @@
 The gap is between the solution of one run, with one seed and the option ``work``, and the strongest bound that is kept
 beside the benchmark. The same work gives the same solution on every machine, so a change that only spends more shows
 nothing here. An instance is in the first half if the SHA-256 of its name is even; methods are tuned on that half alone.
+``benchmarks/data/equal_work.jsonl`` keeps the rows; a change of a method must make those again that it may change. Rows of
+10 and 60 s were made with ``--sample 2 --work 10`` and ``--sample 1 --work 60``.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from _common import parser
+from _common import HALVES, half, parser
 from _result_page import Page
 
 from tvm_sched.pipeline.partitioner_registry import partition
@@ -30,11 +32,6 @@ SUITE = Path(__file__).parent / "instances"
 KINDS = ("latency", "throughput")
 SAMPLED_WORK = 10.0
 """Work from which on only a sample may have been run, so the tables of medians leave it out."""
-
-
-def half(name: str) -> str:
-    """Return the half of an instance."""
-    return "tuned on" if sha256(name.encode()).digest()[-1] % 2 == 0 else "held out"
 
 
 def sampled(cases: Sequence[Case], count: int) -> list[Case]:
@@ -82,7 +79,7 @@ def tables(page: Page, results: Iterable[dict[str, Any]], bounds: dict[str, floa
         for family in (each["name"].partition("/")[0], "all"):
             gaps[half(each["name"]), family][each["work"]].append(gap)
     works = sorted({work for by_work in gaps.values() for work in by_work})
-    for part in ("tuned on", "held out"):
+    for part in HALVES:
         page.text(f"## {part.capitalize()}", "")
         head = ("family", "instances", *(f"{work:g} s: median gap, largest" for work in works))
         families = sorted({family for which, family in gaps if which == part} - {"all"})

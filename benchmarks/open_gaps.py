@@ -8,10 +8,11 @@ Of the instances that have a best known solution: the gap between it and the str
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
-from _common import parser
+from _common import HALVES, half, parser
 from _result_page import Page
 
 from tvm_sched_bench import BestKnown, Suite, load_suite, prove_kept
@@ -76,9 +77,14 @@ def prove(suite: Suite, best: BestKnown) -> None:
         )
 
 
-def page(gaps: dict[str, list[float]], path: Path | None) -> Page:
+def page(by_name: dict[str, float], path: Path | None) -> Page:
     """The page of results."""
-    every = [gap for each in gaps.values() for gap in each]
+    gaps: dict[str, list[float]] = defaultdict(list)
+    halves: dict[str, list[float]] = defaultdict(list)
+    for name, open_part in by_name.items():
+        gaps[group_of(name)].append(open_part)
+        halves[half(name)].append(open_part)
+    every = [*by_name.values()]
     under = sum(gap < OPEN for gap in every) / len(every)
     still = {group: [gap for gap in each if gap >= OPEN] for group, each in gaps.items()}
     if unexplained := [group for group, each in still.items() if each and group not in REASONS]:
@@ -89,6 +95,20 @@ def page(gaps: dict[str, list[float]], path: Path | None) -> Page:
         f"strongest bound. The aims are a median gap of {MEDIAN_AIM:.0%} and {SHARE_AIM:.0%} of the instances under "
         f"{OPEN:.0%}.",
         f"Of {len(every)} instances: a median of {median(every):.1%}, and {under:.0%} under {OPEN:.0%}.",
+    )
+    made.table(
+        ("half", "instances", "median gap", "largest", "under 8 %"),
+        [
+            (
+                name,
+                len(each),
+                f"{median(each):.2%}",
+                f"{max(each):.1%}",
+                f"{sum(gap < OPEN for gap in each) / len(each):.1%}",
+            )
+            for name in HALVES
+            if (each := halves[name])
+        ],
     )
     rows = (
         (group, len(each), f"{median(each):.1%}", f"{max(each):.1%}", len(still[group]))
@@ -108,10 +128,7 @@ def main() -> None:
     best = BestKnown(suite)
     if options.prove:
         prove(suite, best)
-    gaps: dict[str, list[float]] = {}
-    for name, known in best.instances.items():
-        gaps.setdefault(group_of(name), []).append(gap(suite, name, known))
-    page(gaps, options.markdown).write()
+    page({name: gap(suite, name, known) for name, known in best.instances.items()}, options.markdown).write()
 
 
 if __name__ == "__main__":

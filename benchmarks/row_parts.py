@@ -14,14 +14,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from statistics import mean, median
 from typing import Any, NamedTuple
 
 from _checked import checked
-from _common import parser
+from _common import HALVES, half, parser
 from _grid import Cells
 from _result_page import PREDICTED, Page
 
@@ -41,11 +40,6 @@ SHAPES = ("32x64", "1x1024", "4x128", "1x32")
 CELLS = [f"{server} {model} {shape}" for shape, server, model in product(SHAPES, SERVERS, MODELS)]
 WHOLE = "1x32"
 """Shape that is not tried in parts."""
-
-
-def half(cell: str) -> str:
-    """Return the half of a cell."""
-    return "tuned on" if sha256(cell.encode()).digest()[-1] % 2 == 0 else "held out"
 
 
 def run(cell: str, work: float) -> dict[str, Any]:
@@ -156,7 +150,7 @@ def write(page: Page, lines: list[Line]) -> None:
         "gap of one graph",
         "of the best",
     )
-    for part in ("tuned on", "held out"):
+    for part in HALVES:
         own = [line for line in lines if half(line.cell) == part]
         page.text(f"## {part.capitalize()}", "")
         page.table(

@@ -15,9 +15,9 @@ from statistics import median
 from time import process_time
 from typing import Any
 
-from _common import parser
+from _common import HALVES, half, parser
 from _result_page import Page
-from equal_work import SUITE, half
+from equal_work import SUITE
 
 from tvm_sched.bounds import lower_bound
 from tvm_sched.cost_model import costs
@@ -85,7 +85,7 @@ def write(page: Page, results: list[dict[str, Any]]) -> None:
     page.text(*(__doc__ or "").split("\n\n", 1)[1].strip().split("\n"), "")
     head = ("half", "kind", "instances", *(f"{work:g} s: median gap, largest" for work in works))
     rows = []
-    for part in ("tuned on", "held out"):
+    for part in HALVES:
         for kind in ("cold", "warm", "tasks"):
             names = {n for n, _ in gaps if half(n) == part and (kind in n or (kind == "tasks" and n.count(",") == 1))}
             found = [[gap for (n, w), gap in gaps.items() if n in names and w == work] for work in works]
