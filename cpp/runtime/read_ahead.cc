@@ -76,6 +76,8 @@ void ReadAhead::Work() {
       file_->Populate(pieces[k].offset, pieces[k].size);
       bytes += pieces[k].size;
       if (k == 0) NoteStage({"first bytes", begin, Clock::now(), bytes});
+      // Who waits for the last part may ask for the stages at once.
+      if (k + 1 == pieces.size()) NoteStage({"read parameters", begin, Clock::now(), bytes});
       const std::lock_guard lock(mutex_);
       if (stopped_) return;
       if (!pieces[k].ends) continue;
@@ -86,9 +88,7 @@ void ReadAhead::Work() {
     const std::lock_guard lock(mutex_);
     failure_ = std::current_exception();
     changed_.notify_all();
-    return;
   }
-  NoteStage({"read parameters", begin, Clock::now(), bytes});
 }
 
 }  // namespace tvm_sched::runtime
