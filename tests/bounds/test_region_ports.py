@@ -55,6 +55,16 @@ def test_regions_with_too_many_states_are_left_out(monkeypatch):
     assert found(fan(60)) == []
 
 
+def test_a_limited_number_of_regions_is_searched(monkeypatch):
+    """Else the checker, which has one limit for all, refused the evidence of many regions."""
+    reads = {"u": (), "a": ("u",), "b": ("u",), "c": ("u",), "v": ("a", "b", "c")}
+    reads |= {"d": ("v",), "e": ("v",), "f": ("v",), "w": ("d", "e", "f")}
+    problem = on_a_switch(reads, [100] * 9, [60] * 5 + [50] * 4, 2)
+    assert len(found(problem)) == 2
+    monkeypatch.setattr(region_ports, "SEARCHES", 1)
+    assert len(found(problem)) == 1
+
+
 def test_devices_of_unequal_speed_have_no_such_delay():
     problem = fan(60)
     times = problem.costs.operator_ns.copy()

@@ -98,6 +98,8 @@ def test_options_that_fit_no_model_are_refused(fails, config, problem_file):
     neither = ("problem", config, "--shape", "1x4", "-t", "a40x2", "-o", config.with_name("p.json"))
     assert "--row-parts is for models" in fails(2, "schedule", problem_file, "-s", "heft", "--row-parts", "2")
     assert "--row-parts 0: a number from 1, or auto, is allowed" in fails(2, *neither, "--row-parts", "0")
+    for text in ("1.5", "٣", "9" * 5000):
+        assert "a number from 1, or auto, is allowed" in fails(2, *neither, "--row-parts", text)
     assert "cannot be computed in 9 parts by rows" in fails(2, *neither, "--row-parts", "9")
     assert "one of them is allowed" in fails(2, *neither, "--rows", "--no-variants")
     both = ("schedule", problem_file, config, "--shape", "1x4", "--shape", "x:1,2", "-t", "a40x2")

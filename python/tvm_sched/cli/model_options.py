@@ -66,7 +66,7 @@ def number_or_auto(option: str) -> Callable[[str], int | str]:
     def read(text: str) -> int | str:
         if text == "auto":
             return text
-        if not text.isdecimal() or int(text) < 1:
+        if not (text.isascii() and text.isdecimal() and len(text) < 10) or int(text) < 1:
             raise InputError(f"{option} {text}: a number from 1, or auto, is allowed")
         return int(text)
 
