@@ -104,10 +104,8 @@ def longer(page: Page, results: Iterable[dict[str, Any]], bounds: dict[str, floa
         if max(by_work) >= SAMPLED_WORK
     ]
     if rows:
-        told = (
-            f"Instances that were also run with {SAMPLED_WORK:g} s of work or more. ``--sample N`` takes N instances of"
-        )
-        page.text("## Longer runs", "", told, "each family and half: those whose names have the least SHA-256.", "")
+        told = f"Instances that were also run with {SAMPLED_WORK:g} s of work or more. ``--sample N`` takes N instances"
+        page.text("## Longer runs", "", told, "of each family and half: those whose names have the least SHA-256.", "")
         page.table(("instance", "half", *(f"{work:g} s" for work in works)), rows)
 
 

@@ -31,8 +31,9 @@ Large gaps come from weak bounds and from long schedules (measured in prototypes
 - **Bounds of task graphs** cause most of the gap. The buses decide: the loads divide between two buses, and each edge
   between the two sides is a copy over a bus. `bisection` ([proof](../proofs/bisection.md)) bounds these divisions by a
   semidefinite program. It raised the bounds of task graphs by 0.4 to 10 %. Exceptions are `experts`, where `assignment` is
-  stronger, and `series-parallel`, which has too many operators for it. A mixed-integer program shows what a better relaxation could
-  prove: the rows of `assignment` without fractions of operators (12 s of HiGHS). Its best divisions need not be schedules.
+  stronger, and `series-parallel`, which has too many operators for it. A mixed-integer program shows what a better
+  relaxation could prove at most: the rows of `assignment` without fractions of operators (12 s of HiGHS). Its best
+  divisions need not be schedules.
   They take 22.03 ms for Cholesky on t4x2-a10, between a bound of 20.56 ms and a schedule of 23.46 ms (after 20 s of search).
   For Montage they take 16.50 ms, between 15.12 and 16.92 ms. The program's own lower bounds grew too slowly to be of use
   (Cholesky 19.87 ms). Products of the rows with single operators would add up to 0.2 % to the semidefinite bound.

@@ -47,6 +47,12 @@ def require_at_least(
             raise error(f"{where}{name} is {getattr(options, name)}; {smallest} or more is allowed")
 
 
+def require_number_or_auto(what: str, value: object) -> None:
+    """Check that a setting is a whole number from 1, or ``"auto"``."""
+    if value != "auto" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise InputError(f"{what} is {value!r}; a number from 1, or 'auto', is allowed")
+
+
 def require_seed(seed: int) -> None:
     """Check that a number is a seed that every solver takes."""
     if not 0 <= seed <= LARGEST_SEED:

@@ -45,6 +45,10 @@ class UnsupportedModelError(InputError):
     """TVM cannot compile a model; the message names the part of it and quotes TVM."""
 
 
+class UnsplittableError(InputError):
+    """A model cannot be computed in this number of parts by rows."""
+
+
 class InfeasibleError(TvmSchedError):
     """No schedule obeys the limits, as far as a scheduler can tell; the message says what is short."""
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from ._library import without_torch
+from .checks import require_number_or_auto
 from .cost_model import CostModel, default_cost_model, get_cost_model
 from .cost_model.calibrated_model import NAME as CALIBRATED
 from .cost_model.calibrated_model import is_of_this_machine
@@ -71,6 +72,9 @@ class SourceOptions:
     rows: bool | None = None
     row_parts: int | Literal["auto"] = 1
     resident: str | None = None
+
+    def __post_init__(self) -> None:
+        require_number_or_auto("row_parts", self.row_parts)
 
     def one_shape(self, why: str) -> ShapeSet | None:
         """Return the only set of shapes; if there are several, the error gives the reason ``why``."""

@@ -12,6 +12,9 @@ from .derivation import Derivation
 from .document import HOST, Refused, Route
 from .placement_bound import in_turn
 
+LARGEST, TENSORS = 8, 32
+"""Largest numbers of operators and tensors of a region, so that each placement and order takes a limited time."""
+
 STATES = 3_000_000
 """Largest number of placements, complete or partial, and orders of arrival that are tried for all lemmas together."""
 
@@ -37,14 +40,18 @@ class Ports:
             raise Refused("rule 'ports' is about the operators between two, on devices that run one at a time")
         behind, ahead = known.reach(first, True)[0], known.reach(last, False)[0]
         between = [o for o in p.order if o in behind and o in ahead and o != first]
-        if not between or any(len({*known.best[o]}) > 1 for o in between):
-            raise Refused("rule 'ports': nothing lies between the operators, or some takes longer on one device")
+        if not 0 < len(between) <= LARGEST or any(len({*known.best[o]}) > 1 for o in between):
+            raise Refused(
+                f"rule 'ports': not 1 to {LARGEST} operators between the two, or some takes longer on one device"
+            )
         route, place = _route(known), {first: -1} | {o: i for i, o in enumerate(between)}
         readers = dict[int, list[int]]()
         for o in between:
             for t in p.inputs[o]:
                 if p.maker.get(t) in place:
                     readers.setdefault(t, []).append(place[o])
+        if len(readers) > TENSORS:
+            raise Refused(f"rule 'ports': more than {TENSORS} tensors between the operators")
         tensors = [Tensor(place[p.maker[t]], route.ns(p.size[t]), own) for t, own in readers.items()]
         search = _Search(self, [known.shortest[o] for o in between], tensors, len(known.devices), lemma["ns"])
         if (key := str((search.time, tensors, search.ns))) not in self.known:

@@ -14,9 +14,9 @@ NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 LIMITS = {
     600: ("document", "replay", "derivation", "placement_bound"),
     120: ("verdict", "command", "__main__"),
-    95: ("ports",),
     80: ("together",),
     100: ("assignment",),
+    105: ("ports",),
     140: ("bisection", "eigenvalue"),
     215: ("alternative_bound", "groups"),
 }

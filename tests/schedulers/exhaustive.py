@@ -12,7 +12,11 @@ from .reference_partial import Event, Move, PartialSchedule, Run
 
 
 class TooLarge(Exception):
-    """More states than a test should visit."""
+    """More states than a test should visit; ``best`` is the shortest latency found until then."""
+
+    def __init__(self, best: int | None) -> None:
+        super().__init__("too many states")
+        self.best = best
 
 
 def least_latency(problem: Problem, most_states: int = 20_000) -> int | None:
@@ -47,7 +51,7 @@ def least_latency(problem: Problem, most_states: int = 20_000) -> int | None:
             return
         seen.add(key)
         if len(seen) > most_states:
-            raise TooLarge
+            raise TooLarge(best[0])
         for event in events(state):
             after = state.clone()
             after.append(event)

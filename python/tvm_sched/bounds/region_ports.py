@@ -13,6 +13,9 @@ from .region_placement import Delay
 LARGEST = 8
 """Largest number of operators of a region."""
 
+TENSORS = 32
+"""Largest number of tensors that operators of a region read from the region or the operator before it."""
+
 STATES = 50_000
 """Largest number of placements and orders of arrival tried in a region; a region with more is left out."""
 
@@ -41,7 +44,7 @@ def port_delays(problem: Problem, best: npt.NDArray[np.float64], source: int) ->
             region = _arrays(problem, u, members, times[:, 0], route)
             key = tuple(each.tobytes() for each in region)
             if key not in known:
-                if len(known) == SEARCHES:
+                if len(known) == SEARCHES or len(region[1]) > TENSORS:
                     continue
                 least = function("tvm_sched.region_least_time_with_ports")
                 known[key] = int(least(*region, best.shape[1], STATES))

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..checks import require_number_or_auto
 from ..errors import InputError
 from ..problem import MEASURED, Topology, load_topology
 from ..runtime.machine import check_threads
@@ -155,8 +156,8 @@ class CompileOptions:
             if (value := getattr(self, name)) not in allowed:
                 known = ", ".join(repr(each) for each in allowed if each is not None)
                 raise InputError(f"{name} is {value!r}; allowed are {known}")
-        if self.stages != "auto" and (not _is_whole(self.stages) or self.stages < 1):
-            raise InputError(f"stages is {self.stages!r}; a number from 1, or 'auto', is allowed")
+        require_number_or_auto("stages", self.stages)
+        require_number_or_auto("row_parts", self.row_parts)
         check_methods(self.streams, self.launch_order)
         check_threads(self.threads)
         self._check_run()
@@ -189,8 +190,6 @@ class CompileOptions:
             raise InputError(f"devices is {self.devices!r}; a list of names of devices is allowed: [{self.devices!r}]")
         if self.rows and not self.variants:
             raise InputError("rows is True and variants is False; rows are variants: leave one of the two away")
-        if self.row_parts != "auto" and (not _is_whole(self.row_parts) or self.row_parts < 1):
-            raise InputError(f"row_parts is {self.row_parts!r}; a number from 1, or 'auto', is allowed")
         if self.graph and self.backend != "cuda":
             raise InputError("graph is for GPUs: give backend='cuda', too")
 

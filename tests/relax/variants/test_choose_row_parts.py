@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parallel_models import CONFIG, decoder, given
-from tvm_sched.errors import InfeasibleError, InputError
+from tvm_sched.errors import InfeasibleError, InputError, UnsplittableError
 from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
@@ -25,7 +25,7 @@ def chosen(latencies, devices, tried=None):
         if tried is not None:
             tried.append(parts)
         if parts not in latencies:
-            raise InputError(f"the model cannot be computed in {parts} parts by rows")
+            raise UnsplittableError(f"the model cannot be computed in {parts} parts by rows")
         return parts
 
     return with_best_parts(make, lambda parts: problem(latencies[parts]), devices)
@@ -58,6 +58,18 @@ def test_parts_that_do_not_fit_into_memory_are_left_out(monkeypatch, infeasible,
     solve = choose_row_parts.solve
     monkeypatch.setattr(choose_row_parts, "solve", limited)
     assert chosen({1: 900, 2: 100, 4: 800}, 2) == best
+
+
+def test_other_errors_are_raised():
+    """An error of parts alone must not pass for a model that cannot be cut."""
+
+    def make(parts):
+        if parts > 1:
+            raise InputError("no such cost model")
+        return parts
+
+    with pytest.raises(InputError, match="no such cost model"):
+        with_best_parts(make, lambda parts: problem(100), 2)
 
 
 def test_an_error_of_the_whole_model_is_raised():

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import tvm
 
-from ...errors import InfeasibleError, InputError
+from ...errors import InfeasibleError, UnsplittableError
 from ...problem import Problem, Request, Workload
 from ...progress import Progress
 from ...schedulers import solve
@@ -44,7 +44,9 @@ def with_best_parts(
             progress(f"{parts} parts by rows", 0, 0)
         try:
             made = make(parts) if parts > 1 else best
-        except InputError:  # libraries compute kernels, or there are fewer rows; then more parts are impossible, too
+        except (
+            UnsplittableError
+        ):  # libraries compute kernels, or there are fewer rows; so more parts are impossible, too
             return best
         problem = problem_of(made)
         try:

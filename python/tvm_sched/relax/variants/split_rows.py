@@ -17,7 +17,7 @@ from tvm import relax
 
 from tvm_frontends.imported_model import number_of_inputs
 
-from ...errors import InputError
+from ...errors import InputError, UnsplittableError
 from ..ir.tensor_types import static_shape
 from ..lower.kernel_libraries.kernel_library import VARIABLE
 from ..lower.kernel_libraries.rewrite import operation
@@ -55,8 +55,9 @@ class SplitRows:
     Raises
     ------
     InputError
-        The number is below 1, a kernel library computes operators of the model, or no kernel can be computed in as many
-        parts.
+        The number is below 1.
+    UnsplittableError
+        A kernel library computes operators of the model, or no kernel can be computed in as many parts.
 
     Examples
     --------
@@ -80,7 +81,7 @@ class SplitRows:
         if not any(rows.parts for rows in split.rows.values()):
             inputs = mod["main"].params[: number_of_inputs(mod["main"])]
             shapes = ", ".join(f"{each.name}: {'x'.join(map(str, static_shape(each) or ('?',)))}" for each in inputs)
-            raise InputError(
+            raise UnsplittableError(
                 f"the model cannot be computed in {self.parts} parts by rows: no kernel computes that many entries of the "
                 f"batch, or tokens, on their own (inputs are {shapes}); give a smaller number of row_parts, or 1"
             )
@@ -92,7 +93,7 @@ def _refuse_claimed(mod: tvm.IRModule, parts: int) -> None:
     calls = [binding.value for binding in MainCalls(mod).bindings if operation(binding.value) == "call_dps_packed"]
     libraries = sorted({str(call.args[0].global_symbol).partition(".")[0] for call in calls})
     if libraries:
-        raise InputError(
+        raise UnsplittableError(
             f"row_parts is {parts}, but {' and '.join(libraries)} computes {len(calls)} kernels of the model, and "
             f"kernels of libraries cannot be split by rows. Allowed is 1, or set {VARIABLE}= (empty), so that TVM "
             "compiles all kernels, as it does for emulated GPUs"
