@@ -1,10 +1,11 @@
-"""What the bounds leave open at stated amounts of work: schedules by `anytime`, partitions by `anytime`.
+"""Gaps between solutions and lower bounds at stated amounts of work: schedules and partitions by `anytime`.
 
-The gap is between the solution of one run, with one seed and the option ``work``, and the strongest bound that is kept
-beside the benchmark. The same work gives the same solution on every machine, so a change that only spends more shows
-nothing here. An instance is in the first half if the SHA-256 of its name is even; methods are tuned on that half alone.
-``benchmarks/data/equal_work.jsonl`` keeps the rows; a change of a method must make those again that it may change. Rows of
-10 and 60 s were made with ``--sample 2 --work 10`` and ``--sample 1 --work 60``.
+The gap is 1 - bound / value. The value is the latency of a schedule, or the cost of a partition, from one run with one seed
+and the option ``work``. The bound is the strongest one kept with the instance. The same work gives the same solution on
+every machine, so a change cannot gain by spending more time. An instance is "tuned on" if the SHA-256 of its name is even,
+else "held out"; methods are tuned on the first half alone. ``benchmarks/data/equal_work.jsonl`` keeps the rows. After a
+change to a method, remove the rows that it may affect and run the command again. Rows of 10 and 60 s were made with
+``--sample 2 --work 10`` and ``--sample 1 --work 60``.
 """
 
 from __future__ import annotations
@@ -103,8 +104,8 @@ def longer(page: Page, results: Iterable[dict[str, Any]], bounds: dict[str, floa
         if max(by_work) >= SAMPLED_WORK
     ]
     if rows:
-        told = f"The instances that were also run with {SAMPLED_WORK:g} s or more, for instance a sample (``--sample``): of"
-        page.text("## Longer runs", "", told, "each family and half those whose names have the least SHA-256.", "")
+        told = f"Instances that were also run with {SAMPLED_WORK:g} s of work or more. ``--sample N`` takes N instances"
+        page.text("## Longer runs", "", told, "of each family and half: those whose names have the least SHA-256.", "")
         page.table(("instance", "half", *(f"{work:g} s" for work in works)), rows)
 
 

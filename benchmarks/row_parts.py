@@ -1,11 +1,11 @@
-"""SortingHat's grid with language models in parts of their batch or tokens, the number of parts by ``--row-parts auto``.
+"""Compare language models of SortingHat's grid as one graph and in parts by rows, as ``--row-parts auto`` chooses.
 
-"one graph" is `anytime` with all variants on the graph of the whole batch, as kept beside the grid's page; "in parts" is
-`anytime` with the same work on the graph in the number of parts that ``auto`` takes, with a second of work for each of 1, 2,
-4 and 8 parts. The bound "of all" is the least one of the graphs in these numbers of parts and of the whole graph, so it
-holds whichever is taken. At 1x32 loading takes all the time, and no parts are tried: the whole graph stands for them. A
-cell is in the half "tuned on" if the SHA-256 of its name is even; the rules of list scheduling were written on gpt2-xl and
-openllama-3b at 32x64 on a6000-server and, the earlier ones, on gpt2-large at 32x64 on p4d.
+"one graph" is `anytime` with all variants on the undivided graph; its figures come from the rows of SortingHat's grid.
+"in parts" is `anytime` with the same work on the graph in the number of parts that ``auto`` chooses; ``auto`` searches for
+a second of work with each of 1, 2, 4 and 8 parts. The bound "of all" is the least of the bounds of these graphs, so it holds
+for each number of parts. At 1x32 loading takes nearly all the time, so no parts are tried, and "in parts" repeats "one
+graph". A cell is in the half "tuned on" if the SHA-256 of its name is even. But the first list-scheduling rules were written
+with gpt2-large at 32x64 on p4d, the later ones with gpt2-xl and openllama-3b at 32x64 on a6000-server, in whichever half.
 `tvm_sched_check` replayed each schedule in parts before it was kept.
 """
 

@@ -1,8 +1,8 @@
-"""What is left open on machines of unequal GPUs: `anytime` at stated amounts of work, against the strongest bound.
+"""Gaps between `anytime` at stated amounts of work and the strongest bound, on machines of unequal GPUs.
 
-The machines are two T4 and an A10, and three L4 and an RTX A4000 (`benchmarks/data/unequal`). The graphs are three networks,
-cold and with resident parameters, and twelve task graphs. An instance is in the first half if the SHA-256 of its name is
-even; methods are tuned on that half alone.
+One machine has two T4 and an A10, the other three L4 and an RTX A4000 (`benchmarks/data/unequal`). The graphs are three
+networks, each cold and warm (with resident parameters), and twelve task graphs. The gap is 1 - bound / latency. An instance
+is "tuned on" if the SHA-256 of its name is even, else "held out"; methods are tuned on the first half alone.
 """
 
 from __future__ import annotations
@@ -26,29 +26,30 @@ from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing.task_graphs import FAMILIES, task_graph
 
 REASONS = """
-Both sides are at fault where much is open (measured in prototypes on 2026-11-27):
+Large gaps come from weak bounds and from long schedules (measured in prototypes on 2026-11-27):
 
-- **Bounds of task graphs** are most of it. The buses decide: loads divide between two of them, and each edge between the
-  sides is a copy over a bus. `bisection` ([proof](../proofs/bisection.md)) bounds these divisions by a semidefinite
-  program. On task graphs it raised bounds by 0.4 to 10 %, except those of `experts`, where `assignment` is stronger, and
-  of `series-parallel`, which has more operators than are tried. What is left was measured by a mixed-integer program, the
-  rows of `assignment` with whole operators (12 s of HiGHS): its best divisions, which need not be schedules, take 22.03 ms
-  for Cholesky on t4x2-a10, of a bound of 20.56 and a schedule of 23.46 after 20 s of search; 16.50 for Montage, of 15.12
-  and 16.92. Its bounds grew too slowly to be of use (Cholesky 19.87 ms). Products of the rows with single operators
-  would add up to 0.2 % to the semidefinite program.
-- **Bounds of networks.** `assignment` ([proof](../proofs/assignment.md)) counts that a parameter crosses the bus of a
-  device that reads it, and copies. It is a linear relaxation of everything but regions: an operator may be half on one
-  device and half on another. On the public networks, whose GPUs are equal, `path and bus` by regions stays stronger.
-  Of SqueezeNet, cold, on l4x3-a4000 the linear program gives 0.372 ms, with regions 0.398, with whole operators (a
-  mixed-integer program, 6 s) 0.405, and 0.420 if in addition the work of each operator's predecessors on a device ends
-  before the operator (18 s). No schedule below 0.475 ms was found, with 100 s of work either, so at least a quarter of
-  this gap is the bound's. Branching on devices is too slow to prove it: with the predecessors' rows, without regions,
-  129 leaves raised 0.372 to 0.401 ms.
-- **Schedules.** Annealing moves groups of joined operators, weighs copies, and keeps the direct reads of its start. With
-  another seed, ten times the work made schedules of Cholesky, Montage, the grid and U-Net shorter by at most 1.9 %.
-  Moves of the kind of access gained nothing with 2 s of work
+- **Bounds of task graphs** cause most of the gap. The buses decide: the loads divide between two buses, and each edge
+  between the two sides is a copy over a bus. `bisection` ([proof](../proofs/bisection.md)) bounds these divisions by a
+  semidefinite program. It raised the bounds of task graphs by 0.4 to 10 %. Exceptions are `experts`, where `assignment` is
+  stronger, and `series-parallel`, which has too many operators for it. A mixed-integer program shows what a better
+  relaxation could prove at most: the rows of `assignment` without fractions of operators (12 s of HiGHS). Its best
+  divisions need not be schedules.
+  They take 22.03 ms for Cholesky on t4x2-a10, between a bound of 20.56 ms and a schedule of 23.46 ms (after 20 s of search).
+  For Montage they take 16.50 ms, between 15.12 and 16.92 ms. The program's own lower bounds grew too slowly to be of use
+  (Cholesky 19.87 ms). Products of the rows with single operators would add up to 0.2 % to the semidefinite bound.
+- **Bounds of networks.** `assignment` ([proof](../proofs/assignment.md)) counts copies, and that a parameter crosses the bus
+  of a device that reads it. It is a linear relaxation except within regions, so an operator may run half on one device and
+  half on another. On the public networks, whose GPUs are equal, `path and bus` with regions stays stronger. For SqueezeNet,
+  cold, on l4x3-a4000 the linear program proves 0.372 ms, and 0.398 ms with regions. A mixed-integer program without
+  fractions of operators (6 s) proves 0.405 ms, and 0.420 ms if it also counts that an operator starts after the work of its
+  predecessors on a device (18 s). No schedule below 0.475 ms was found, even with 100 s of work, so the bound causes at
+  least a quarter of this gap. Branching on devices is too slow to close it: with the rows of predecessors and without
+  regions, 129 leaves raised 0.372 to 0.401 ms.
+- **Schedules.** Annealing moves groups of joined operators, weighs copies, and keeps the direct reads of its start. Ten
+  times the work with another seed shortened the schedules of Cholesky, Montage, the grid and U-Net by at most 1.9 %. Moves
+  that change the kind of access gained nothing with 2 s of work
   ([figures](removed_methods.md#kinds-of-access-as-a-move-of-annealing)). Not tried: starts by rounding a linear program,
-  paths between good solutions, exchanges of all operators of two devices.
+  path relinking, swaps of all operators of two devices.
 """
 
 MACHINES = Path(__file__).parent / "data" / "unequal"
@@ -97,7 +98,7 @@ def write(page: Page, results: list[dict[str, Any]]) -> None:
     for name in bounds:
         cells = [f"{gaps[name, work]:.2%}" if (name, work) in gaps else "–" for work in works]
         rows.append((name, half(name), f"{bounds[name] / 1e6:.3f}", *cells))
-    page.text("## What is missing", "", REASONS.strip(), "")
+    page.text("## Sources of the gap", "", REASONS.strip(), "")
     page.text("## Each instance", "")
     page.table(("instance", "half", "bound, ms", *(f"gap, {work:g} s" for work in works)), rows)
 

@@ -1,4 +1,4 @@
-"""The rule ``bisection``: the division of the operators between two buses, by a matrix that is positive.
+"""The rule ``bisection``: the division of the operators between two buses, by a positive definite matrix.
 
 Proof: Theorem 2 of ``docs/proofs/bisection.md``.
 """
@@ -18,7 +18,7 @@ from .eigenvalue import negative_part
 
 
 def least(known: Derivation, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
-    """Return the nanoseconds that a lemma claims; refuse it unless no shorter schedule can exist."""
+    """Return the ``ns`` of a lemma; refuse it if its weights do not exclude shorter schedules."""
     if first is not None or last is not None:
         raise Refused("rule 'bisection' is about the whole run")
     matrix, slack = _Bisection(known, lemma).matrix(), count(lemma["slack"])
@@ -71,7 +71,7 @@ class _Bisection:
         return found
 
     def matrix(self) -> list[list[int]]:
-        """Return twice the matrix of Theorem 2, for schedules of less than the claimed time."""
+        """Return twice the matrix ``M`` of Theorem 2 for ``U = ns - 1``."""
         latest, n = count(self.lemma["ns"]) - 1, len(self.problem.o)
         leasts, product = [count(each) for each in self.lemma["leasts"]], count(self.lemma["product"])
         if max([*leasts, *(least for _, least, _ in self.rows)]) > max(self.behind):
@@ -103,7 +103,7 @@ class _Bisection:
         return matrix
 
     def _copies(self, matrix: list[list[int]]) -> None:
-        """Subtract the claims of readers that run on another side than the maker."""
+        """Add the claims to the matrix; refuse claims above what the copies cost."""
         p, claimed = self.problem, defaultdict[tuple[int, int], list[tuple[int, int]]](list)
         for claim in self.lemma["copies"]:
             t, reader, prices = p.t[claim["tensor"]], p.o[claim["reader"]], [count(each) for each in claim["prices"]]

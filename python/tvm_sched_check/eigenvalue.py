@@ -1,4 +1,4 @@
-"""How negative eigenvalues of symmetric integer matrices can be (Lemma 9 of ``docs/proofs/partition_semidefinite.md``)."""
+"""A lower bound of the eigenvalues of symmetric integer matrices (Lemma 9 of ``docs/proofs/partition_semidefinite.md``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import sqrt
 from operator import mul
 
 DIGITS = 60
-"""Least number of binary digits of the Cholesky factor: a few more than double precision has."""
+"""Least number of bits of the Cholesky factor's entries: a few more than double precision has."""
 
 
 def negative_part(matrix: list[list[int]]) -> Fraction:

@@ -1,4 +1,4 @@
-"""The rule ``ports``: least time through a region on equal devices that send and receive one copy at a time.
+"""The rule ``ports``: least time through a region on equal devices that each send and receive one copy at a time.
 
 Proof: Lemma 5 of ``docs/proofs/regions.md``.
 """
@@ -13,10 +13,10 @@ from .document import HOST, Refused, Route
 from .placement_bound import in_turn
 
 LARGEST, TENSORS = 8, 32
-"""Largest numbers of operators and tensors of a region, so that each of the following takes a limited time."""
+"""Largest numbers of operators and tensors of a region, so that each placement and order takes a limited time."""
 
 STATES = 3_000_000
-"""Largest number of placements, complete or not, and orders of arrival that are tried for all lemmas together."""
+"""Largest number of placements, complete or partial, and orders of arrival that are tried for all lemmas together."""
 
 
 class Tensor(NamedTuple):
@@ -28,7 +28,7 @@ class Tensor(NamedTuple):
 
 
 class Ports:
-    """Search the regions of all lemmas; equal ones once."""
+    """Search the regions of all lemmas; equal regions are searched once."""
 
     def __init__(self) -> None:
         self.known, self.states = dict[str, bool](), STATES
@@ -71,14 +71,14 @@ def _route(known: Derivation) -> Route:
 
 
 class _Search:
-    """The search of one region. Device 0 is that of the operator before it, which ends at time 0."""
+    """The search of one region. The operator before the region runs on device 0 and ends at time 0."""
 
     def __init__(self, all: Ports, time: list[int], tensors: list[Tensor], devices: int, ns: int) -> None:
         self.all, self.time, self.tensors, self.devices, self.ns = all, time, tensors, devices, ns
         self.follows = self._tails([0] * len(time), [{}] * len(tensors))  # without copies
 
     def takes_less(self, device: list[int], used: int) -> bool:
-        """Return whether some devices of the operators after those placed take less; 0 to ``used`` are in use."""
+        """Return whether some placement of the other operators takes less than ``ns``; 0 to ``used`` are in use."""
         self.all.states -= 1
         if self.all.states < 0:
             raise Refused(f"more than {STATES} placements and orders of arrival to look at")
@@ -112,7 +112,7 @@ class _Search:
         return False
 
     def _ends(self, device: list[int], copies: list[dict[int, int]]) -> list[int]:
-        """Return least ends of the operators placed; a copy to a device takes ``copies`` of its length, or one."""
+        """Return least ends of the placed operators; a tensor reaches a device in ``copies`` copy times, by default one."""
         end = list[int]()
         for o, d in enumerate(device):
             came = [0]
@@ -124,7 +124,7 @@ class _Search:
         return end
 
     def _tails(self, device: list[int], copies: list[dict[int, int]]) -> list[int]:
-        """Return least times from the ends of all operators to that of the last one."""
+        """Return the least time from the end of each operator to the end of the last one."""
         tail = [0] * len(self.time)
         for o in range(len(self.time) - 1, -1, -1):
             for each, steps in zip(self.tensors, copies, strict=True):

@@ -1,6 +1,7 @@
 """The bound ``bisection``: how operators divide between two buses, by a semidefinite relaxation.
 
-Proof: Theorem 2 of ``docs/proofs/bisection.md``. The weights are a dual solution of the relaxation; any give a bound.
+Proof: Theorem 2 of ``docs/proofs/bisection.md``. The weights are an approximate dual solution of the relaxation; any
+weights that satisfy the theorem give a valid bound.
 """
 
 from __future__ import annotations
@@ -27,31 +28,31 @@ MOST_OPERATORS = 128
 """Largest number of operators; an iteration takes O(operators³)."""
 
 LEVELS = 24
-"""Largest number of rows of a bus, each for transfers that at least some time follows."""
+"""Largest number of rows of a bus. A row counts the transfers that end at least some time before the end of the run."""
 
 ROUNDS, LOOK_EVERY = (200, 600), 100
-"""Iterations of the rounds, of which the second takes the product of the rooms at the latency that the first found, and
-iterations after which the bound is computed."""
+"""Iterations of the two rounds, and between two computations of the bound. The second round uses the product of the buses'
+idle times at the latency that the first round found."""
 
 GAIN = 1e-4
-"""A round ends where the bound has grown by less than this part since the last look."""
+"""A round ends if the bound has grown by less than this fraction since it was last computed."""
 
 SCALE = 1 << 50
 """Integer for the sum of the weights of the rows."""
 
 SAFETY = 1e-7
-"""Part by which the bound is lowered, so that rounding the weights to integers leaves the matrix positive."""
+"""Fraction by which the bound is lowered, so that the matrix stays positive definite when the weights are rounded."""
 
 RAISED, LEAST = (1.1, 2.0, 4.0, 8.0, 16.0), 1e-9
-"""Factors by which the diagonal is raised, relative to what makes the matrix positive, and the least part of all times."""
+"""Raises of the diagonal to try, as multiples of what makes the matrix positive definite, and the least raise per unit."""
 
 PENALTY, STEP = 0.03, 1.6
-"""Weight of the relaxation's rows against the cone (the best of four on the first half of ``benchmarks/unequal.py``), and
-step length relative to it."""
+"""Penalty parameter of the alternating directions (the best of four on the half "tuned on" of ``benchmarks/unequal.py``),
+and step length relative to it."""
 
 
 class Claim(NamedTuple):
-    """What the reader of an activation pays, by side, where it runs on a side without the maker."""
+    """Claim of a reader on an activation: its price for each side, paid if the reader runs there and the maker does not."""
 
     tensor: int
     reader: int
@@ -65,14 +66,14 @@ class Bisection(NamedTuple):
     sides: list[str]
     """Names of the two buses."""
     buses: list[BusRow]
-    """Rows, whose channel is the position of the bus."""
+    """Rows. Their ``channel`` is the position of the bus in ``sides``."""
     copies: list[Claim]
     product: int
     follows: list[int]
     behind: list[int]
     """Least times to the end of the run, by operator: from the last byte of its host tensors, and from its start."""
     leasts: tuple[int, int]
-    """Times behind the transfers that the product counts, for each bus."""
+    """For each bus, the least time from the end of a transfer that the product counts to the end of the run."""
     diagonal: list[int]
     slack: int
 
@@ -87,7 +88,7 @@ class _Weights(NamedTuple):
 
 
 def bisection_bound(relaxation: Relaxation) -> Bisection | None:
-    """Return the bound; None for large problems, and where devices do not load over exactly two buses."""
+    """Return the bound; None for large problems, if devices do not load over exactly two buses, or if no copy uses a bus."""
     if not relaxation.of_schedules or not 1 < len(relaxation.shortest) <= MOST_OPERATORS:
         return None
     sides = _Sides(relaxation)
@@ -99,7 +100,7 @@ def bisection_bound(relaxation: Relaxation) -> Bisection | None:
 
 @dataclass(frozen=True)
 class _Sides:
-    """The devices of two buses, and what each operator and copy moves over the bus of each."""
+    """The two sides: the devices of each bus, and for how long operators and copies occupy it."""
 
     relaxation: Relaxation
 
@@ -152,7 +153,7 @@ class _Sides:
 
     @cached_property
     def loads(self) -> npt.NDArray[np.int64]:
-        """By operator and side, the least time for which what it alone reads occupies the bus; 0 if it cannot run there."""
+        """By operator and side, the least time for which its host tensors occupy the bus; 0 if it cannot run there."""
         own, most = defaultdict[int, list[int]](list), np.iinfo(np.int64).max
         for t, o in self.reader_of.items():
             own[o].append(t)
@@ -166,7 +167,7 @@ class _Sides:
 
     @cached_property
     def pairs(self) -> list[tuple[int, int, int]]:
-        """Activations with their maker and each reader, if a copy occupies a bus."""
+        """Activation, maker and reader of each edge whose copy occupies a bus."""
         index = self.problem.graph.index
         return [
             (t, index.producer[t], b)
@@ -225,7 +226,7 @@ class _Search:
         return None if weights is None else self.rounded(weights, best)
 
     def pieces(self, weights: _Weights) -> tuple[Callable[[float], float], Callable[[float], Array], Array]:
-        """Return constant and linear part, by the latency, and the matrix of the form that is to be positive (``-H``)."""
+        """Return ``y^T M y``: constant and linear part as functions of the latency, and the matrix of the quadratic part."""
         sides, n = self.sides, self.n
         per = np.zeros((n, 2))
         for (side, least), x in zip(sides.rows, weights.rows, strict=True):
@@ -251,14 +252,14 @@ class _Search:
         return constant, slope, form
 
     def raised(self, weights: _Weights) -> tuple[float, _Weights]:
-        """Raise the diagonal so that the matrix is positive; return the bound, and the weights."""
+        """Raise the diagonal so that the matrix is positive definite; return the best bound and its weights."""
         lowest = float(np.linalg.eigvalsh(self.pieces(weights)[2])[0])
         least = max(-lowest, LEAST * self.unit)
         tried = [weights._replace(diagonal=weights.diagonal + factor * least) for factor in RAISED]
         return max(((self.value(each), each) for each in tried), key=lambda each: each[0])
 
     def value(self, weights: _Weights) -> float:
-        """Return the largest latency that weights refute; 0 if there is none, or if the matrix is not positive."""
+        """Return the largest latency that the weights exclude; 0 if there is none, or the form is not positive definite."""
         constant, slope, form = self.pieces(weights)
         try:
             np.linalg.cholesky(form)
@@ -342,7 +343,7 @@ class _Search:
 
 
 class _Relaxed:
-    """The relaxation with the product of the rooms at one latency, and the iterations on its dual."""
+    """The relaxation with the product of the buses' idle times at one latency, and the iterations on its dual."""
 
     def __init__(self, search: _Search, latency: float, resumed: _Relaxed | None = None) -> None:
         self.search, sides, unit, n = search, search.sides, search.unit, search.n

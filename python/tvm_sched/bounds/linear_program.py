@@ -1,4 +1,4 @@
-"""Prices of the rows of a linear program, found within a limited number of the solver's steps."""
+"""Dual values of the rows of a linear program, computed within a limited number of iterations."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Any
 import numpy as np
 
 SIMPLEX_STEPS = 20_000_000
-"""Largest number of iterations of the simplex method times rows; as many take about half a second."""
+"""Largest product of rows and iterations of the simplex method, about half a second."""
 
 CROSSOVER_STEPS = 10_000
-"""Largest number of iterations of the interior-point method, and of the simplex method that ends it; it seldom needs 100."""
+"""Largest number of iterations of the interior-point method, and of its crossover; it seldom needs 100."""
 
 LARGEST = 120_000
-"""Largest number of entries of a program that the interior-point method is given; as many take about two seconds."""
+"""Largest number of nonzero entries for the interior-point method, about two seconds."""
 
 
 def row_prices(minimised: int, rows: Any, limits: list[float], sums: Any) -> list[float] | None:
-    """Return the dual values of rows, none below 0; None if the solver fails or takes too many steps.
+    """Return the dual values of the inequality rows, none below 0; None if the solver fails or takes too many iterations.
 
-    The simplex method solves most programs at once. Those that hold it up are solved by interior points.
+    The simplex method solves most programs quickly. If it reaches its limit, the interior-point method is tried.
 
     Parameters
     ----------
     minimised : int
         The variable to minimise. All variables are at least 0.
     rows : sparse matrix
-        Rows that are at most their ``limits``.
+        Inequality rows, each at most its entry of ``limits``.
     sums : sparse matrix
-        Rows that are equal to 1.
+        Equality rows, each equal to 1.
     """
     from scipy.optimize import linprog  # half a second, which problems without these bounds need not wait for
 

@@ -1,4 +1,4 @@
-"""Delays by ports: least times through a region on equal devices that send and receive one copy at a time."""
+"""Delays of regions on equal devices that each send and receive one copy at a time."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ TENSORS = 32
 """Largest number of tensors that operators of a region read from the region or the operator before it."""
 
 STATES = 50_000
-"""Placements and orders of arrival to look at in a region, before the region is left out."""
+"""Largest number of placements and orders of arrival tried in a region; a region with more is left out."""
 
 SEARCHES = 40
-"""Largest number of regions to search; the checker looks at 3 million placements and orders in all regions together."""
+"""Largest number of different regions to search. The checker tries at most 3 million placements and orders in all."""
 
 
 def port_delays(problem: Problem, best: npt.NDArray[np.float64], source: int) -> list[Delay]:
-    """Return a delay for each small region behind ``source`` whose operators take as long on all devices.
+    """Return a delay for each small region behind ``source`` whose operators are equally fast on all devices.
 
-    There are none unless all copies between devices take one time and each device sends, and receives, through one channel.
+    The list is empty unless all routes between devices are equally fast, all routes to a device share a channel, and all
+    routes from it do.
 
     Notes
     -----
@@ -53,7 +54,7 @@ def port_delays(problem: Problem, best: npt.NDArray[np.float64], source: int) ->
 
 
 def copy_through_ports(problem: Problem) -> Route | None:
-    """Return a route between two devices if all take the same times and share one channel at each device; else None."""
+    """Return a route between two devices; None unless all are equally fast and each device has an in- and an out-port."""
     topology, devices = problem.topology, range(len(problem.topology.devices))
     pairs = [(a, b) for a in devices for b in devices if a != b]
     routes = {(a, b): route for a, b in pairs if (route := topology.route(a, b)) is not None}
@@ -70,7 +71,7 @@ def copy_through_ports(problem: Problem) -> Route | None:
 def _arrays(
     problem: Problem, u: int, members: list[int], times: npt.NDArray[np.float64], route: Route
 ) -> tuple[npt.NDArray[np.int64], ...]:
-    """Return times of operators, makers and copies of tensors, and pairs of a tensor and an operator that reads it."""
+    """Return the operators' times, the tensors' makers and copy times, and the tensor and the reader of each edge."""
     index = problem.graph.index
     place = {u: -1} | {o: i for i, o in enumerate(members)}
     tensors: dict[int, int] = {}

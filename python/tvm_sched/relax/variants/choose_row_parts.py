@@ -1,4 +1,4 @@
-"""Choose the number of parts by rows (`split_rows`): quick schedules say which is fastest."""
+"""Choose the number of parts by rows (`split_rows`) whose quick schedule is fastest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...schedulers import solve
 from ..ir.attributes import get_problem
 
 WORK = 1.0
-"""Work of `anytime` for each number of parts, in seconds."""
+"""Seconds of work of `anytime` for each number of parts."""
 
 MOST_PARTS = 8
 """Largest number of parts that is tried."""
@@ -30,10 +30,11 @@ def with_best_parts(
     requests: Callable[[Problem], Sequence[Request]] = lambda problem: (),
     progress: Progress | None = None,
 ) -> Made:
-    """Return what ``make`` gives for the number of parts whose problem `anytime` schedules best in a second of work.
+    """Return what ``make`` returns for the number of parts with the fastest schedule in a second of `anytime`'s work.
 
-    Tried are 1, 2, 4 and 8 parts, as far as the model can be computed in them, and at most the first power of two that is
-    twice the number of devices or more: with more parts kernels become less efficient, and no device is busy for longer.
+    The numbers are 1, 2, 4 and 8, as long as the model can be computed in so many parts, and up to the first power of two
+    that is at least twice the number of devices: with more parts kernels become less efficient, and no device is used
+    better. One device takes 1 part.
     """
     best, least = make(1), math.inf
     if devices == 1:
@@ -70,7 +71,7 @@ def _numbers(devices: int) -> list[int]:
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.ChooseRowParts")
 class ChooseRowParts:
-    """Run the passes up to a problem for several numbers of parts by rows, and keep the module of the best one.
+    """Run the passes that make a problem for several numbers of parts by rows, and keep the fastest module.
 
     Parameters
     ----------

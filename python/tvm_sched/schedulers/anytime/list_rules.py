@@ -1,7 +1,8 @@
 """Start schedules: list scheduling under different rules for the devices that each operator may use.
 
-List scheduling does not look ahead. So the rules vary direct host access, which may not pay on a busy bus, and the parts of
-the model that run on distant devices. A part is a range of operators by the bytes of parameters read before them.
+List scheduling does not look ahead. So the rules fix some decisions in advance: whether operators may read host memory
+directly, which may not pay on a busy bus, and which devices run which part of the model. Such a part is a range of operators
+between two shares of the parameters' bytes. Models in parts by rows (`row_parts`) have rules of their own.
 """
 
 from __future__ import annotations
@@ -33,21 +34,28 @@ SPARING_WEIGHTS = (0.5, 1.0, 2.0)
 """Weights of an operator's copies, relative to its end, in rules that spare the buses for loads."""
 
 STRETCHES = (2, 1, 3, 4, 6)
-"""Lengths of the stretches of `_by_layers` in layers of `layer_numbers`, of which a decoder's block has two."""
+"""Lengths of the stretches of `_by_layers`, in layers of `layer_numbers`; a decoder block has two such layers."""
 
 MOST_TURNS = 4
-"""Largest number of devices that begin in `_by_layers`; on larger machines the devices are more alike."""
+"""Largest number of devices that `_by_layers` tries for the first stretch; on larger machines devices are more alike."""
 
 FEW_PLACES = MOST_PLACES // 20
-"""Limit of `MOST_PLACES` for one of several problems."""
+"""Limit in place of `MOST_PLACES` if several problems are scheduled."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Rule of a list schedule.
+    """Rule of a list schedule: which devices operators may use, which devices load parameters, and who comes first.
 
-    For each operator a position in ``choices``, the devices that it may use; for each parameter the device that loads it
-    for its neighbours (-1: any), or nothing; for each operator its turn, or nothing: by rank.
+    Parameters
+    ----------
+    choices : list of PlacementChoice
+    choice : list of int, (operators,)
+        Position in ``choices`` for each operator.
+    home : sequence of int, (tensors,), optional
+        The device that loads a parameter for the devices that it reaches without a bus; -1: any device may load it.
+    turn : sequence of int, (operators,), optional
+        The ready operator of least turn comes first. Default: the ready operator of highest rank.
     """
 
     choices: list[PlacementChoice]
@@ -135,9 +143,11 @@ def _patterns(together: list[list[int]]) -> list[list[tuple[float, int]]]:
 
 
 def _by_rows(scenario: Scenario, numbers: Sequence[int | None], together: list[list[int]]) -> Iterator[Rule]:
-    """Yield rules for a model in parts by rows: each device of a group computes some parts of the group's layers.
+    """Yield data-parallel rules for a model in parts by rows: each device of a group computes some of the parts.
 
-    Parameters are loaded once for a group. Only lookups, which read a few rows of a table, read the host directly.
+    A group runs all layers, or groups alternate. One device of a group loads each parameter, and the others copy it from
+    there. An operator of no part may run on any device of its group. Only lookups in a part, which read a few rows of a
+    table, may read host memory directly.
     """
     choices = _each_device(scenario)
     others = len(choices)  # from there on: any device of a group
@@ -153,10 +163,10 @@ def _by_rows(scenario: Scenario, numbers: Sequence[int | None], together: list[l
 
 
 def _by_layers(scenario: Scenario, numbers: Sequence[int | None], devices: Sequence[int]) -> Iterator[Rule]:
-    """Yield rules for a model in parts by rows: each device computes all parts of every n-th stretch of layers.
+    """Yield pipelines for a model in parts by rows: of n devices each computes every n-th stretch of layers, for all parts.
 
-    The devices work on different parts at once, as in a pipeline, and each loads what it computes with. Within a stretch
-    the parts come one after another, so that the next device has the first part early.
+    Each device loads the parameters of its layers. Within a stretch the parts come one after another, so that the next
+    device has the first part early. So devices work on different parts at the same time.
     """
     index, choices = scenario.graph.index, _each_device(scenario)
     lookups, layers = _lookups(scenario), layer_numbers(scenario)

@@ -1,6 +1,7 @@
 """Models in parts by rows (`tvm_sched.relax.variants.split_rows`): which part an operator belongs to, and who loads what.
 
-Nothing is known of how the graph was made: operators that read the same parameters are taken as parts of one kernel.
+The graph does not say how it was made. Operators that are equally deep in the graph and share their largest shared parameter
+are taken as parts of one kernel.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from ...problem import HOST, Scenario
 from ..common.greedy import priorities
 
 LEAST_SHARE = 0.9
-"""Fewest operators, as a share of all, that belong to parts in a model that counts as one in parts."""
+"""Least fraction of operators that must belong to parts; else the model counts as one without parts."""
 
 
 def part_numbers(scenario: Scenario) -> list[int | None] | None:
-    """Return the part of each operator, counted from 0, None for operators of no part; None for a model without parts.
+    """Return the part of each operator, from 0, or None for an operator of no part; return None for a model without parts.
 
-    Parts of one kernel are counted in the order of the graph. An operator without shared parameters belongs to the part
-    whose results alone it reads.
+    Parts of one kernel are numbered in the order of the graph. An operator without shared parameters belongs to a part if,
+    of all parts, it reads results of that one alone.
     """
     index = scenario.graph.index
     parts: dict[int, list[int]] = {}
@@ -42,10 +43,10 @@ def part_numbers(scenario: Scenario) -> list[int | None] | None:
 
 
 def _kernels(scenario: Scenario) -> list[int | None]:
-    """Return for each operator the first one of those that are parts of one kernel with it, perhaps itself.
+    """Return for each operator the first part of its kernel, perhaps itself; None if it reads no shared parameter.
 
-    Parts of a kernel read the same parameters and are equally deep in the graph; readers at different depths are layers or
-    time steps that share a parameter. The largest shared parameter counts. None for an operator that reads none.
+    Parts of a kernel are equally deep in the graph, and the largest shared parameter that they read is the same. Readers at
+    different depths are layers or time steps that share a parameter.
     """
     index = scenario.graph.index
     readers = [0] * len(index.size)
@@ -62,9 +63,10 @@ def _kernels(scenario: Scenario) -> list[int | None]:
 
 
 def layer_numbers(scenario: Scenario) -> list[int]:
-    """Return the layer of each operator, counted from 0: the stretch of the model, not in parts, between two dominators.
+    """Return the layer of each operator, counted from 0. A layer ends with an operator through which all paths lead.
 
-    The parts of a kernel count as one operator. An operator between dominators is in the stretch that the next one ends.
+    The parts of a kernel count as one operator here. The operators through which all paths lead are the dominators of the
+    end of the graph; an operator between two of them is in the layer of the second.
     """
     index = scenario.graph.index
     kernel = [o if first is None else first for o, first in enumerate(_kernels(scenario))]
@@ -90,10 +92,17 @@ def layer_numbers(scenario: Scenario) -> list[int]:
 
 
 def parameter_homes(scenario: Scenario, groups: Sequence[Sequence[int]], group_of: Sequence[int]) -> list[int]:
-    """Return for each parameter that several operators read the device that loads it for its neighbours; else -1.
+    """Return for each parameter that several operators read the device that loads it for its group; else -1.
 
-    ``group_of`` has the position in ``groups``, the devices, of each operator. Parameters are dealt in the order in which
-    they are read, each to a device of its first reader's group whose bus has then ended all its loads first.
+    Parameters are assigned in the order in which they are read. Each goes over the bus of its first reader's group that
+    would have loaded it first; the devices of a bus take turns.
+
+    Parameters
+    ----------
+    groups : sequence of sequence of int
+        The devices of each group.
+    group_of : sequence of int, (operators,)
+        Position in ``groups`` for each operator.
     """
     index, topology, rank = scenario.graph.index, scenario.topology, priorities(scenario)
     buses: list[dict[int, list[int]]] = []

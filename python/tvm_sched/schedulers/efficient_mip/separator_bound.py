@@ -1,6 +1,6 @@
-"""A lower bound for placements: a series of operators that all others precede or follow, and how units divide the rest.
+"""A lower bound for placements: separators, at which all branches meet, and how units divide the branches between them.
 
-Sets of operators are bits of integers. Times and sizes are whole multiples of a common unit, so nothing is rounded.
+Sets of operators are the bits of integers. Times and sizes are integer multiples of a common unit, so nothing is rounded.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .instance import Instance
 from .path_bound import between, long_paths, members, rounded_down
 
 LOOKS = 20_000_000
-"""Parts of blocks, and pairs of them, that the bound looks at before it gives up: some 10 s of a processor core."""
+"""Largest number of heads, tails and pairs of them to try: some 10 s of a processor core."""
 
 ROOM = 10**9
-"""The bound allows this fraction more than an accelerator's memory, since `evaluate` rounds sums of sizes."""
+"""The bound allows an accelerator 1 / ROOM more than its memory, since `evaluate` rounds sums of sizes."""
 
 
 class SeparatorProof(NamedTuple):
-    """A bound, the operators that count, and paths through the blocks between their separators."""
+    """A bound, the operators that it counts, and the paths through the blocks between their separators."""
 
     bound: float
     operators: list[int]
@@ -31,10 +31,11 @@ class SeparatorProof(NamedTuple):
 
 
 def separator_bound(instance: Instance, looks: int = LOOKS) -> SeparatorProof:
-    """Return the strongest bound of all operators and of those between the ends of each of `long_paths`.
+    """Return the strongest bound by separators over several sets of operators.
 
-    Proof: Theorem 5 of ``docs/proofs/placement_separators.md``. A set of operators is left out if it has more than ``looks``
-    parts of blocks and pairs of parts; the bound is 0 if all sets are left out.
+    The sets are all operators and, for each of `long_paths`, the operators between its ends. A set is left out if its blocks
+    have more than ``looks`` heads, tails and pairs of them. The bound is 0 if all sets are left out.
+    Proof: Theorem 5 of ``docs/proofs/placement_separators.md``.
 
     Examples
     --------
@@ -58,7 +59,7 @@ def separator_bound(instance: Instance, looks: int = LOOKS) -> SeparatorProof:
 
 
 def _restricted(instance: Instance, operators: Sequence[int]) -> Instance:
-    """Return the instance of some of the operators, none of which are tied."""
+    """Return the instance of some of the operators, without the requirement that certain ones are placed together."""
     number = {v: i for i, v in enumerate(operators)}
     return replace(
         instance,
@@ -72,14 +73,14 @@ def _restricted(instance: Instance, operators: Sequence[int]) -> Instance:
 
 
 class _Path(NamedTuple):
-    """A path through a block, and the least time ``[s][e]`` of its operators from ``s`` to before ``e`` in other units."""
+    """A path through a block, and the least time ``[s][e]`` of its operators ``s`` to ``e - 1`` (`_Series._least`)."""
 
     operators: list[int]
     least: list[list[int]]
 
 
 class _Part(NamedTuple):
-    """The operators of a block that are in the unit of a separator beside it, their work and size, and what they read."""
+    """A head or tail of a block: its operators, their work and size, and the operators whose results they read."""
 
     operators: int
     work: int
@@ -91,13 +92,13 @@ _NOTHING = _Part(0, 0, 0, 0)
 
 
 class _TooManyLooks(Exception):
-    """The blocks have too many parts."""
+    """The blocks have too many heads and tails."""
 
 
 class _Series:
     """Separators 1 to m in topological order, and block k between separators k and k + 1.
 
-    Separators 0 and m + 1 are the begin and the end of the run, no operators.
+    Separators 0 and m + 1 stand for the start and the end of the run; they are not operators.
     """
 
     def __init__(self, instance: Instance, looks: int) -> None:
@@ -121,7 +122,7 @@ class _Series:
         ]
 
     def least_latency(self) -> Fraction:
-        """Return the least latency of the relaxed placements; 0 if there are too many parts of blocks to look at."""
+        """Return the bound of Theorem 5; 0 if the blocks have too many heads and tails."""
         starts, ends = list[dict[_Part, int]](), {0: 0}
         try:
             for k in range(len(self.blocks)):
@@ -133,9 +134,9 @@ class _Series:
         return Fraction(starts[-1][_NOTHING], self.unit)
 
     def _starts(self, k: int, ends: dict[int, int]) -> dict[_Part, int]:
-        """Return when the unit of separator ``k + 1`` can start, by its part of block ``k``.
+        """Return the earliest start of the unit of separator ``k + 1``, by its tail of block ``k``.
 
-        ``ends`` has the ends of the unit of separator ``k`` by its part of the block.
+        ``ends`` has the earliest end of the unit of separator ``k``, by its head of the block.
         """
         paths = self._cover(k)
         masks = [_set(path.operators) for path in paths]
@@ -160,9 +161,9 @@ class _Series:
         return starts
 
     def _ends(self, j: int, starts: list[dict[_Part, int]]) -> dict[int, int]:
-        """Return when the unit of separator ``j`` can end if it is the unit's last, by the unit's part of block ``j``.
+        """Return the earliest end of a unit whose last separator is ``j``, by its head of block ``j``.
 
-        ``starts`` has the starts of units by their first separator, from 1, and their part of the block before it.
+        ``starts`` has the earliest starts of units, by their first separator (from 1) and their tail of the block before it.
         """
         candidates = sorted(self._candidates(j, starts))
         sizes, least = [size for size, _ in candidates], list[int]()
@@ -178,7 +179,7 @@ class _Series:
         return ends
 
     def _candidates(self, j: int, starts: list[dict[_Part, int]]) -> Iterator[tuple[int, int]]:
-        """Yield size and end of each unit whose last separator is ``j``, without its part of block ``j``."""
+        """Yield size and earliest end of each unit whose last separator is ``j``, without a head of block ``j``."""
         inner = 0
         for i in range(j, 0, -1):
             inner |= self.own[i] | (self.blocks[i] if i < j else 0)
@@ -194,7 +195,7 @@ class _Series:
                 yield size + tail.size, start + work + tail.work + self._copies(taken) + out + late
 
     def _parts(self, k: int, near: list[int]) -> list[_Part]:
-        """Return the sets of operators of block ``k`` that hold all that is near to them in the block and fit."""
+        """Return the heads of block ``k`` that fit, if ``near`` is what operators read, or the tails, if their readers."""
         parts = [_NOTHING]
         found = {0}
         for part in parts:
@@ -208,7 +209,7 @@ class _Series:
         return parts
 
     def _cover(self, k: int) -> list[_Path]:
-        """Return paths through block ``k`` that together hold all of its operators, most of them new in each."""
+        """Return paths that together hold all operators of block ``k``, each with as many new operators as possible."""
         left, paths = self.blocks[k], list[_Path]()
         within = [v for v in self.instance.order if self.blocks[k] >> v & 1]
         while left:
@@ -227,7 +228,7 @@ class _Series:
         return paths
 
     def _least(self, k: int, path: list[int]) -> list[list[int]]:
-        """Return the costs of the cheapest cuts of the path's stretches into others, on accelerators or CPUs."""
+        """Return ``[s][e]``: the least cost of operators ``s`` to ``e - 1`` of the path, in stretches or on CPUs."""
         length = len(path)
         ahead = [self.until[k], *(self.before[v] for v in path)]
         later = [*(self.behind[v] for v in path), self.onward[k + 1]]
