@@ -121,7 +121,8 @@ def lines_of(done: dict[str, dict[str, Any]], whole: dict[str, Whole]) -> Iterat
 
 def write(page: Page, lines: list[Line]) -> None:
     """Write the averages, and a table and a sentence for each half."""
-    page.text(f"{len(lines)} of {len(CELLS)} cells are done; the command goes on with the others.", "")
+    if len(lines) < len(CELLS):
+        page.text(f"{len(lines)} of {len(CELLS)} cells are done; the command goes on with the others.", "")
     if not lines:
         return
     page.text("## Speed-up over a single GPU", "")
