@@ -54,16 +54,19 @@ help: ## Show this list
 demo: $(STAMPS)/demo $(STAMPS)/library ## Schedule, compile and run GoogLeNet on two topologies; read text from a picture
 	$(PY) examples/demonstration/googlenet.py $(DEMO_ARGS)
 
-test: test-cpp test-python ## Install what the tests need and run them all
+test: test-cpp test-python ## Install what the tests need, and run those that a newcomer needs to see
 
+# A test that fails runs once more, alone, after the others (tests/run.py).
 test-python: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/browser ## Run the Python tests (PYTEST_ARGS="tests/problem -k file")
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(PY) tests/run.py -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 test-fast: $(STAMPS)/dev $(STAMPS)/library ## Run one case of each quick Python test
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m fast $(PYTEST_ARGS)
 
-test-thorough: export TVM_SCHED_THOROUGH := 1
-test-thorough: test ## Run all tests, and the larger networks and further cases that the others leave out
+# With PART=3/8, of what `make test` leaves out the fourth eighth alone.
+PART ?= 1
+test-thorough: export TVM_SCHED_THOROUGH = $(PART)
+test-thorough: test ## Run all tests: conformance by the hundreds of cases, larger networks (PART=3/8: an eighth of them)
 
 # Lines of Python by all tests; those of C++ by the C++ tests and the quick Python tests, over a library that counts: built once
 # more, unoptimised, with counters that threads share. The report comes also where a test fails, and then the failure.
