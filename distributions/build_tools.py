@@ -39,7 +39,7 @@ LIBRARIES = Path("tvm_sched") / "_lib"
 SPLIT = "TVM_SCHED_SPLIT"
 """Environment variable: 1 builds ``tvm-sched`` without what the other distributions have."""
 PARTS = "TVM_SCHED_PARTS"
-"""Environment variable: ``demo`` leaves out of libtvm_sched what the demonstration does not call (`TvmSchedLibrary.cmake`)."""
+"""Variable: ``demo`` leaves out of libtvm_sched what the demonstration does not call (TvmSchedLibrary.cmake)."""
 RUNTIME_PACKAGES = (
     "tvm_sched.problem",
     "tvm_sched.runtime",
