@@ -156,7 +156,7 @@ def convolved(x: Any, w: Any, groups: int) -> Any:
     ],
 )
 @pytest.mark.parametrize("places", [False, True])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_max_pool_keeps_nan_and_minus_infinity(shape, attributes, kind, places):
     dtype = {"float": "float32", "double": "float64"}.get(kind, kind)
     rng = np.random.default_rng(0)

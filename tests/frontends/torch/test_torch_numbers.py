@@ -249,7 +249,7 @@ class Module(torch.nn.Module):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.thorough if name in THOROUGH else ()) for name in CASES]
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_as_torch(name: str) -> None:
     check_as_torch(*CASES[name])
 
