@@ -17,6 +17,7 @@ from ..imported_model import ImportedModel, data_address, lift_constants, main_c
 from ..shapes import DeclaredInput, Dimension, InputShapes, StaticShapes, bind_shapes
 from ..source import Description, ModelSource
 from .check_graph import check_graph
+from .check_nodes import check_nodes
 from .onnx_files import import_onnx, read_onnx, subgraphs, tensors_of
 from .operators.nodes import STANDARD, node_text
 from .prepare import prepare
@@ -56,6 +57,7 @@ def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSour
     """Return the model with its declared inputs; folding and branches depend on the shapes, and happen at the import."""
     import_onnx(where)
     check_graph(model.graph, where)
+    check_nodes(model, where)
 
     def import_with(shapes: StaticShapes, constants: Values) -> ImportedModel:
         return from_onnx(model, shapes, name, where, constants)
@@ -158,8 +160,9 @@ def from_onnx(
     check_operators(prepared.model, where)
     try:
         mod, addresses, kept = convert(prepared, static, where)
-    except ModelError:
-        _check_model(model, where)
+    except ModelError as error:
+        if error.missing is None:
+            _check_model(model, where)
         raise
     names = {address: tensor for tensor, address in addresses.items()}
     variables: dict[int, relax.Var] = {}
@@ -177,10 +180,18 @@ def from_onnx(
 
 
 def _check_model(model: onnx.ModelProto, where: str) -> None:
-    """Raise the errors that ONNX's own checker finds in a model that could not be converted."""
+    """Raise the errors that ONNX's own checker finds in a model that could not be converted.
+
+    The checker wants a shape, if only one of open sizes, for each input and output, which models need not have.
+    """
     onnx = import_onnx(where)
     if any(tensor.data_location == tensor.EXTERNAL for tensor in tensors_of(model.graph)):
         return  # the checker would look for the files in the current folder
+    if any(not tensor_type(item.type).HasField("shape") for item in (*model.graph.input, *model.graph.output)):
+        bare, model = model, type(model)()
+        model.CopyFrom(bare)
+        for item in (*model.graph.input, *model.graph.output):
+            tensor_type(item.type).shape.SetInParent()
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
