@@ -200,9 +200,9 @@ def _normalise(model: ir.Model, where: str) -> ir.Model:
         version = model.opset_imports[""]
         if any("broadcast" in node.attributes for node in model.graph):
             raise ModelError(
-                f"{where}: opset {version} has other rules of broadcasting, and could not be converted: {error}"
+                f"{where}: opset {version} has other rules of broadcasting, and could not be converted: {first_line(error)}"
             ) from None
-        warnings.warn(f"{where}: stays at opset {version}: {error}", ModelWarning, stacklevel=2)
+        warnings.warn(f"{where}: stays at opset {version}: {first_line(error)}", ModelWarning, stacklevel=2)
         return model
     graph = newer.graph
     if model.opset_imports[""] < 11:
