@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,19 +17,15 @@ class MissingShape:
     Examples
     --------
     >>> from tvm_frontends.errors import MissingShape
-    >>> MissingShape("x", example=(1, 3), symbol="N")
-    MissingShape(input='x', example=(1, 3), symbol='N')
+    >>> print(MissingShape({"batch": 1, "x": (1, 3, 224, 224)}))
+    pass them, for example shapes={'batch': 1, 'x': (1, 3, 224, 224)}, with the sizes that the model is to run with
     """
 
-    input: str
-    example: tuple[int, ...]
-    """An allowed shape."""
-    symbol: str | None = None
-    """The symbol that the model declares for the first open dimension."""
+    sizes: Mapping[str, tuple[int, ...] | int]
+    """Examples: shapes of inputs, and sizes of symbols that the model declares, by name."""
 
     def __str__(self) -> str:
-        by_symbol = f", or {self.symbol}=1 for all inputs" if self.symbol else ""
-        return f"pass them, e.g. shapes={{{self.input!r}: {self.example}}}{by_symbol}"
+        return f"pass them, for example shapes={dict(self.sizes)}, with the sizes that the model is to run with"
 
 
 @dataclass(frozen=True)
@@ -218,7 +214,7 @@ def first_line(error: BaseException | str) -> str:
     return _WITHOUT_TEXT.get(type(error), "it gives no reason")
 
 
-_WITHOUT_TEXT = {
+_WITHOUT_TEXT: dict[type, str] = {
     AssertionError: "something that it takes for granted does not hold", KeyboardInterrupt: "it was interrupted",
     NotImplementedError: "this is not implemented", IndexError: "there are too few entries",
 }  # fmt: skip

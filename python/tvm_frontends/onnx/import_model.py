@@ -21,6 +21,7 @@ from .check_nodes import check_nodes
 from .onnx_files import import_onnx, read_onnx, subgraphs, tensors_of
 from .operators.nodes import STANDARD, node_text
 from .prepare import prepare
+from .size_hints import size_hints, trial
 from .widen import wider_name
 
 if TYPE_CHECKING:
@@ -65,7 +66,17 @@ def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSour
     inputs = declared_inputs(model)
     title = name or model.graph.name or "model"
     texts = _texts(model.graph)
-    return ModelSource(title, where, inputs, import_with, lambda: _describe(model), loose=True, texts=texts)
+    return ModelSource(
+        title,
+        where,
+        inputs,
+        import_with,
+        lambda: _describe(model),
+        loose=True,
+        hints=lambda: size_hints(model, where),
+        fits=trial(lambda shapes, constants: prepare(model, shapes, constants, where)),
+        texts=texts,
+    )
 
 
 def _texts(graph: onnx.GraphProto) -> tuple[str, ...]:
