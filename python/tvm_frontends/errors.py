@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,22 @@ class MissingConstant:
     Examples
     --------
     >>> from tvm_frontends.errors import MissingConstant
-    >>> MissingConstant(("size",)).inputs
-    ('size',)
+    >>> print(MissingConstant({"size": [2, -1]}))
+    make it a constant, for example constants={'size': [2, -1]}, with the value that the model is to run with
     """
 
-    inputs: tuple[str, ...] = ()
-    """The inputs of the model from which the value is computed; empty if they are not known."""
+    examples: Mapping[str, Any] = field(default_factory=dict)
+    """The inputs of the model from which the value is computed, each with an example of its value; empty if they are not
+    known."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The inputs of the model from which the value is computed."""
+        return tuple(self.examples)
 
     def __str__(self) -> str:
-        entries = ", ".join(f"{name!r}: VALUE" for name in self.inputs) or "NAME: VALUE"
-        return f"make it a constant: constants={{{entries}}}"
+        entries = str(dict(self.examples)) if self.examples else "{NAME: VALUE}"
+        return f"make it a constant, for example constants={entries}, with the value that the model is to run with"
 
 
 @dataclass(frozen=True)

@@ -366,14 +366,14 @@ def _check_axes(operands: _Operands) -> None:
     if slack is not None and isinstance(axis, int) and not -rank - slack[0] <= axis < rank + slack[1]:
         raise operands.wrong(f"its axis is {axis}, outside of a tensor of rank {rank}")
     if node.op_type.startswith("Reduce") or node.op_type in ("Squeeze", "Unsqueeze"):
-        axes = operands.attribute("axes")
-        axes = operands.constant(1) if axes is None else axes
-        wide = rank + (len(axes or ()) if node.op_type == "Unsqueeze" else 0)
-        for each in axes or ():
+        given = operands.attribute("axes")
+        axes: list[int] = list(given if given is not None else operands.constant(1) or ())
+        wide = rank + (len(axes) if node.op_type == "Unsqueeze" else 0)
+        for each in axes:
             if not -wide <= each < wide:
-                raise operands.wrong(f"its axes are {list(axes)}, outside of a tensor of rank {wide}")
-        if axes and len({each % wide for each in axes}) < len(axes):
-            raise operands.wrong(f"its axes are {list(axes)}, one of them twice")
+                raise operands.wrong(f"its axes are {axes}, outside of a tensor of rank {wide}")
+        if len({each % wide for each in axes}) < len(axes):
+            raise operands.wrong(f"its axes are {axes}, one of them twice")
 
 
 def _windows(operands: _Operands, spatial: int) -> None:

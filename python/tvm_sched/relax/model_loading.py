@@ -36,14 +36,25 @@ def _advice(missing: Missing) -> str:
             "run with; '{1,8}' in place of a size stands for several"
         )
     if isinstance(missing, MissingConstant):
-        names = missing.inputs or ("NAME",)
-        options = " ".join(f"--constant {name}=VALUE" for name in names)
-        return f"make it a constant: {options} (constants={{{', '.join(f'{name!r}: VALUE' for name in names)}}})"
+        if not missing.examples:
+            return "make it a constant: --constant NAME=VALUE (constants={NAME: VALUE})"
+        options = " ".join(f"--constant {quote(f'{name}={_value_text(v)}')}" for name, v in missing.examples.items())
+        return (
+            f"make it a constant, for example {options} (constants={dict(missing.examples)}), with the value that the model "
+            "is to run with"
+        )
     return f"to schedule a language model without weights, give {missing.configuration}"
 
 
 def _shape_text(name: str, size: tuple[int, ...] | int) -> str:
     return f"{name}={size}" if isinstance(size, int) else f"{name}:{','.join(map(str, size))}"
+
+
+def _value_text(value: Any) -> str:
+    """Return a value as ``--constant`` takes it."""
+    if isinstance(value, list) and any(isinstance(each, list) for each in value):
+        return str(value).replace(" ", "")
+    return ",".join(map(_value_text, value)) if isinstance(value, list) else str(value).lower()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tvm_sched.relax import compile, compile_pipeline, make_problem
 from tvm_sched.relax.toolchain.failures import explained
 
 PASS = (
-    "model '.*': TVM cannot compile this: its pass LegalizeOps failed with InternalError: .*power only applies to float"
+    "model '.*': TVM cannot compile this: its pass LegalizeOps failed: .*power only applies to float"
 )
 
 
@@ -68,7 +68,7 @@ def test_the_callers_settings_and_instruments_hold_inside():
             relax.transform.DeadCodeElimination()(cases.Squares)
         assert (counter.begun, counter.ended) == (1, 0)
         with pytest.raises(
-            UnsupportedModelError, match="model 'm': TVM cannot compile this: it failed with InternalError"
+            UnsupportedModelError, match="model 'm': TVM cannot compile this: it failed: "
         ):
             compile(cases.Squares, "cpu2", name="m")
 
@@ -85,5 +85,5 @@ def test_a_pass_whose_failure_was_caught_is_not_blamed():
         return relax.op.power(1, 2)
 
     passes = tvm.transform.Sequential([tries, fails])
-    with pytest.raises(UnsupportedModelError, match="its pass fails failed with"), explained("model 'm'"):
+    with pytest.raises(UnsupportedModelError, match="its pass fails failed: "), explained("model 'm'"):
         passes(cases.Squares)
