@@ -184,6 +184,10 @@ def _check_attribute(subject: str, operator: str, attribute: onnx.AttributeProto
     if name in POSITIVE and wanted in (attribute.INT, attribute.INTS) and any(number < 1 for number in numbers):
         shown = attribute.i if wanted == attribute.INT else numbers
         raise UnsupportedNode(f"{subject}: its attribute {name} is {shown}; numbers from 1 are allowed: {AGAIN}")
+    if name == "batch_dims" and attribute.i < 0:
+        raise UnsupportedNode(
+            f"{subject}: its attribute batch_dims is {attribute.i}; numbers from 0 are allowed: {AGAIN}"
+        )
     if name == "axis" and wanted == attribute.INT and not -MAX_DIMENSIONS <= attribute.i <= MAX_DIMENSIONS:
         raise UnsupportedNode(f"{subject}: its attribute axis is {attribute.i}, which no tensor has: {AGAIN}")
     texts = MODES.get(operator) if name == "mode" else TEXTS.get(name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tvm import relax
 
 from ..constants import Constants, Values
-from ..errors import ModelError
+from ..errors import ModelError, first_line
 from ..imported_model import ImportedModel, data_address, lift_constants, main_constants, number_of_inputs
 from ..shapes import DeclaredInput, Dimension, InputShapes, StaticShapes, bind_shapes
 from ..source import Description, ModelSource
@@ -193,20 +193,21 @@ def from_onnx(
 def _check_model(model: onnx.ModelProto, where: str) -> None:
     """Raise the errors that ONNX's own checker finds in a model that could not be converted.
 
-    The checker wants a shape, if only one of open sizes, for each input and output, which models need not have.
+    The checker wants types and shapes, if only of open sizes, for all inputs and outputs, which models need not have.
     """
     onnx = import_onnx(where)
     if any(tensor.data_location == tensor.EXTERNAL for tensor in tensors_of(model.graph)):
         return  # the checker would look for the files in the current folder
-    if any(not tensor_type(item.type).HasField("shape") for item in (*model.graph.input, *model.graph.output)):
-        bare, model = model, type(model)()
-        model.CopyFrom(bare)
-        for item in (*model.graph.input, *model.graph.output):
-            tensor_type(item.type).shape.SetInParent()
+    bare, model = model, type(model)()
+    model.CopyFrom(bare)
+    for item in (*model.graph.input, *model.graph.output):
+        if item.type.WhichOneof("value") in ("tensor_type", None):
+            item.type.tensor_type.shape.SetInParent()
+            item.type.tensor_type.elem_type = item.type.tensor_type.elem_type or onnx.TensorProto.FLOAT
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        raise ModelError(f"{where}: not a valid ONNX model: {' '.join(str(error).split())}") from None
+        raise ModelError(f"{where}: not a valid ONNX model: {first_line(error)}") from None
     except Exception:  # for instance a model above protobuf's 2 GB
         return
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError, ModelWarning, UnsupportedNode, first_line
+from ..logs import quiet
 from .expand import expand_functions
 from .fold import fold_model
 from .loop_operators import unique_names
@@ -241,7 +242,8 @@ def _folded(model: ir.Model, where: str) -> ir.Model:
     except Exception as error:  # onnxscript raises unrelated classes
         warnings.warn(f"{where}: its constants are not folded: {_cause(error)}", ModelWarning, stacklevel=2)
         folded = model
-        common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(folded)
+        with quiet("onnx_ir"):
+            common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(folded)
     common.NameFixPass()(folded)
     return folded
 
