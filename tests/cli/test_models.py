@@ -40,8 +40,8 @@ def test_commands_for_one_shape():
 
 
 def test_constants():
-    assert parse_constants(["sr=16000", "size=1,2", "on=True", "m=[[1],[0.5]]", "e=[]"]) == {
-        "sr": 16000, "size": [1, 2], "on": True, "m": [[1], [0.5]], "e": [],
+    assert parse_constants(["sr=16000", "size=1,2", "on=True", "m=[[1],[0.5]]", "e=[]", "a=b=3"]) == {
+        "sr": 16000, "size": [1, 2], "on": True, "m": [[1], [0.5]], "e": [], "a=b": 3,
     }  # fmt: skip
     for text, message in (
         ("sr", "expected NAME=VALUE"),

@@ -208,7 +208,7 @@ def _random_node(rng: random.Random) -> Any:
     schemas = [s for s in onnx.defs.get_all_schemas() if not s.domain and not s.deprecated]
     schema = rng.choice(sorted(schemas, key=lambda s: s.name))
     kinds, shapes = [], []
-    for _ in range(rng.randint(schema.min_input, min(schema.max_input, 6))):
+    for _ in range(rng.randint(schema.min_input, max(schema.min_input, min(schema.max_input, 6)))):
         kinds.append(rng.choice([FLOAT, FLOAT, INT64]))
         shapes.append([rng.choice([0, 1, 2, 3, 7]) for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 4, 5]))])
     attributes = {
