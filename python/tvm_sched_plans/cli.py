@@ -89,7 +89,7 @@ def plan(
         from . import export_plan
 
         exported = export_plan(
-            model, topology, runtime, workload=workload, shapes=shapes, costs=costs or "roofline", overhead=own
+            model, topology, runtime, workload=workload, shapes=shapes, costs=costs or "", overhead=own
         )
     from .plan_summary import PlanSummary, plan_tables
 
@@ -135,5 +135,5 @@ def _limits(
     chosen = get_runtime(runtime)
     source = open_source(model, chosen, shapes)
     return advice(
-        chosen, PlanRequest(source, load_topology(topology), TokenWorkload(**workload), costs or "roofline", overhead)
+        chosen, PlanRequest(source, load_topology(topology), TokenWorkload(**workload), costs or "", overhead)
     )

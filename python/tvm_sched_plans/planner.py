@@ -111,7 +111,7 @@ def export_plan(
     *,
     workload: TokenWorkload | Mapping[str, Any] | None = None,
     shapes: Mapping[str, Any] | None = None,
-    costs: str = "roofline",
+    costs: str = "",
     overhead: int | None = None,
 ) -> RuntimePlan:
     """Plan a model on a machine for another runtime.
@@ -132,7 +132,7 @@ def export_plan(
     shapes : mapping, optional
         Sizes of an ONNX file's symbols and inputs: ``{"batch": 1}``.
     costs : str
-        A cost model, see ``docs/cost_model.md``.
+        A cost model, see ``docs/cost_model.md``. Empty: ``"learned"`` for language models, ``"roofline"`` for other graphs.
     overhead : int, optional
         Bytes of each GPU that the runtime needs for itself.
 
