@@ -59,7 +59,7 @@ class ScheduledModule:
         """The ``tvm_ffi`` module of kind ``tvm_sched``."""
         return self._module
 
-    def run(self, *inputs: Any, **named: Any) -> list[Any]:
+    def run(self, /, *inputs: Any, **named: Any) -> list[Any]:
         """Run the model once.
 
         Parameters
@@ -70,7 +70,7 @@ class ScheduledModule:
             tensors' stream: PyTorch's current stream; for other libraries the default stream, or the one of
             ``tvm_ffi.use_raw_stream``.
         named
-            Inputs by name, after the positional ones; `plans` lists the names.
+            Inputs by name, after the positional ones; `plans` lists the names. Any name will do: ``run(**{"a/b:0": x})``.
 
         Returns
         -------
@@ -97,7 +97,7 @@ class ScheduledModule:
         """Whether devices are emulated: kernels and transfers take the plan's time, and this machine computes values."""
         return any(plan["backend"] == "emulated" for plan in self.plans())
 
-    def run_times(self, *inputs: Any, **named: Any) -> float:
+    def run_times(self, /, *inputs: Any, **named: Any) -> float:
         """Run the model once for its times and return the latency in seconds, see `latency`.
 
         Emulated devices then compute no values; real devices do.
@@ -113,7 +113,7 @@ class ScheduledModule:
         except Exception as error:
             raise ExecutionError(str(error)) from error
 
-    def check_inputs(self, *inputs: Any, **named: Any) -> list[Any]:
+    def check_inputs(self, /, *inputs: Any, **named: Any) -> list[Any]:
         """Return the inputs of `run` in their order as tensors.
 
         A tensor on a GPU stays as it is if its library shares streams and memory with ``tvm_ffi``.
@@ -145,7 +145,7 @@ class ScheduledModule:
             raise InputError(f"input {len(tensors)}{name}: {error}") from None
         return tensors
 
-    def run_tensors(self, *inputs: Any, **named: Any) -> list[Any]:
+    def run_tensors(self, /, *inputs: Any, **named: Any) -> list[Any]:
         """Run the model once as `run` does; return ``tvm_ffi`` tensors, or PyTorch's as `run` says."""
         tensors = self.check_inputs(*inputs, **named)
         if self._virtual_machine is not None:
@@ -419,10 +419,11 @@ class ScheduledModule:
             for stage in (before, *measured)
         ]
 
-    def benchmark(self, *inputs: Any, warmup: int = 3, repeat: int = 20, **named: Any) -> LatencyStatistics:
+    def benchmark(self, /, *inputs: Any, warmup: int = 3, repeat: int = 20, **named: Any) -> LatencyStatistics:
         """Run the model ``warmup + repeat`` times; return the statistics of the last ``repeat`` latencies.
 
-        Emulated devices compute no values in these runs.
+        Emulated devices compute no values in these runs. Inputs that are called ``warmup`` or ``repeat`` are given by
+        position.
         """
         if warmup < 0 or repeat < 1:
             raise InputError(f"warmup is {warmup} and repeat is {repeat}; allowed are 0 or more and 1 or more")

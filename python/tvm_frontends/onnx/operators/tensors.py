@@ -6,6 +6,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 - ``Unsqueeze``: fails on axes that are a single number, which functions of the standard write.
 - ``EyeLike``: fails if its type differs from that of the input.
 - ``SpaceToDepth``: ignores the attribute ``mode``.
+- ``Pad``: in mode ``reflect``, widths of the axis or more read beyond the tensor.
 - ``Flatten``: with a size of 0 asks for a reshape to an unknown size.
 """
 
@@ -21,7 +22,7 @@ import tvm
 from tvm import relax, te
 
 from ...errors import MissingConstant
-from ...tensor_types import dtype_of
+from ...tensor_types import dtype_of, static_shape
 from ..widen import WIDER
 from .nodes import Node, constant_of, converter
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
@@ -110,6 +111,28 @@ def space_to_depth(node: Node) -> relax.Expr:
     order = [0, 1, 3, 5, 2, 4] if node.attribute("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
     moved = node.emit(relax.op.permute_dims(parts, order))
     return relax.op.reshape(moved, (n, c * block * block, h // block, w // block))
+
+
+@converter("Pad")
+def pad(node: Node) -> relax.Expr:
+    """Convert Pad; a reflection as wide as its axis or wider goes to and fro, as in NumPy, and is a ``take``."""
+    x, mode = node.input(0), node.attribute("mode", "constant")
+    sizes, widths = static_shape(x), node.constant(1) if node.opset >= 11 else np.array(node.attribute("pads"))
+    if mode == "constant" or sizes is None or widths is None:
+        return convert_upstream(node)
+    named = node.constant(3)
+    axes = list(range(len(sizes))) if named is None else [int(axis) % len(sizes) for axis in named.reshape(-1)]
+    ends = [(axis, int(a), int(b)) for axis, (a, b) in zip(axes, widths.reshape(2, -1).T, strict=True)]
+    if any(sizes[axis] == 0 and max(a, b) > 0 for axis, a, b in ends):
+        raise node.unsupported(f"it pads an axis without elements in mode {mode!r}; use mode 'constant'")
+    if mode != "reflect" or all(max(a, b) < sizes[axis] for axis, a, b in ends):
+        return convert_upstream(node)
+    for axis, a, b in ends:
+        if a or b:
+            place = np.pad(np.arange(sizes[axis]), (max(a, 0), max(b, 0)), mode)
+            place = place[max(-a, 0) : max(len(place) - max(-b, 0), 0)]
+            x = node.emit(relax.op.take(x, relax.const(place, "int64"), axis))
+    return x
 
 
 @converter("TensorScatter")

@@ -30,6 +30,11 @@ ALIASED = 1024
 """Floats in 4 KiB."""
 
 
+MOST_TERMS = 1 << 14
+"""Most terms of a sum that oneDNN adds to one float32 accumulator: with more, the rounding errors of positive terms exceed
+3e-6. Pools, convolutions and products of one row have one accumulator, other products add blocks of some hundred terms."""
+
+
 @dataclass(frozen=True)
 class Product:
     """A kernel with weights, before operators are fused to it."""
@@ -134,6 +139,8 @@ def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None
     if layouts(call) != known_layouts(call, last=True):
         return None
     groups, kernel, rank = int(attrs.groups), filters[2:], len(shape)
+    if prod(kernel) * shape[-1] // groups > MOST_TERMS * 2:
+        return None
     turn = _turn(shape[1:-1], out[1:-1], kernel)
     weights = _filters((*filters[:2], *(kernel[k] for k in turn)), groups, transposed, parameter)
     if parameter and not transposed and _is_line(call):
@@ -247,6 +254,8 @@ def _matmul(call: Any, parameter: bool) -> Product | None:
     else:
         shapes = [(1,) * (len(out) - len(s)) + s for s in (a, b, out)]
     rank = len(shapes[2])
+    if not parameter and shapes[2][-2] == 1 and a[-1] > MOST_TERMS:
+        return None
 
     def view(other: tuple[int, ...]) -> dict[str, Any] | None:
         if shapes[2] == out:
