@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from relax.codegen.test_kernels import call, single_kernel
 from tvm_sched.relax import compile
+from tvm_sched.relax.codegen.cpu.kernels import prepare_kernel
 
 op = relax.op
 LARGE = 2.0**24
@@ -62,6 +64,16 @@ def test_long_sums(name):
     lost = exact - float(compiled(make, *inputs, parameters=parameters).reshape(()))
     # A block of 1024 additions may lose what follows the large number in it; one accumulator loses all 32,767 ones.
     assert abs(lost) <= 1100 * exact / LARGE
+
+
+@pytest.mark.parametrize("channels", [64, 3])  # vectors of accumulators, and one accumulator
+def test_a_generated_convolution_of_many_channels(channels):
+    """The loop over 700 input channels is cut, and contains those over 3 x 3 places."""
+    x, weight = ones(1, 700, 5, 3), np.ones((channels, 700, 3, 3), np.float32)
+    function, shape, dtype = single_kernel(op.nn.conv2d, x.shape, weight.shape)
+    found = call(prepare_kernel(function), [x, weight], shape, dtype)
+    assert LARGE + 6299 - 1100 <= found[0, 0, 0, 0] <= LARGE + 6299
+    assert (found[:, :, 1:] == 6300).all()
 
 
 def test_softmax_of_a_long_column():

@@ -17,7 +17,7 @@ from ..rewrite import constant_value, is_float32, operation
 from .describe import channels_last, dense, permuted, transposed_window, window
 from .operator_chain import Chain
 
-VERSION = 8
+VERSION = 9
 CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))
 TRANSPOSED = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
 LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
