@@ -16,6 +16,7 @@ from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes, StaticShapes
 
+from ..checks import require_kind, shown
 from ..cost_model.roofline_model import SlowKernel
 from ..errors import ExecutionError, InputError
 from ..pipeline import PipelinePlan
@@ -201,6 +202,10 @@ def compile(
     chosen = CompileOptions.of(topology, scheduler=scheduler, options=options, **settings)
     check_before(chosen, "latency")
     shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
+    if schedule is not None:
+        require_kind("schedule", schedule, Schedule, "a Schedule or None")
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress is {shown(progress)}; a function or None is allowed")
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
     if progress:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import _library
+from ..checks import path_text
 from ..errors import InputError
 from .artifact import check_library, load_library, parameters_beside
 from .machine import MachineWarning, check_threads, differences
@@ -64,7 +65,7 @@ def load(
     >>> [output.round(3).tolist() for output in load("model.so").run(numpy.ones((2, 3), "float32") / 10)]
     [[[0.7160000205039978, 0.8339999914169312], [0.7160000205039978, 0.8339999914169312]]]
     """
-    file = Path(path)
+    file = Path(path_text("the artifact", path))
     check_threads(threads)
     library = open_library(file)
     try:
