@@ -71,7 +71,9 @@ def test_links_out_of_the_repository_are_followed_unless_an_option_says_no(tmp_p
     made = volume(tmp_path / "volume")
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "m.so").symlink_to(tmp_path / "volume" / "m.so")
-    with pytest.raises(InputError, match=r"links/m.so leads out of it, to .*2026_01/m.so, and --no-follow-links was given"):
+    with pytest.raises(
+        InputError, match=r"links/m.so leads out of it, to .*2026_01/m.so, and --no-follow-links was given"
+    ):
         Repository(tmp_path / "links", load=LoadOptions(follow_links=False))
     assert opened(Repository(tmp_path / "links")) == {"m": made / "m.so"}
     (tmp_path / "volume" / "..2026_01" / "m.so").unlink()
