@@ -22,7 +22,7 @@ import tvm
 from tvm import relax, te
 
 from ...errors import MissingConstant
-from ...tensor_types import dtype_of, static_shape
+from ...tensor_types import dtype_of, known_sizes
 from ..widen import WIDER
 from .nodes import Node, constant_of, converter
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
@@ -115,24 +115,32 @@ def space_to_depth(node: Node) -> relax.Expr:
 
 @converter("Pad")
 def pad(node: Node) -> relax.Expr:
-    """Convert Pad; a reflection as wide as its axis or wider goes to and fro, as in NumPy, and is a ``take``."""
+    """Convert Pad; a reflection as wide as its axis or wider goes to and fro, as in NumPy."""
     x, mode = node.input(0), node.attribute("mode", "constant")
-    sizes, widths = static_shape(x), node.constant(1) if node.opset >= 11 else np.array(node.attribute("pads"))
+    sizes, widths = known_sizes(x), node.constant(1) if node.opset >= 11 else np.array(node.attribute("pads"))
     if mode == "constant" or sizes is None or widths is None:
         return convert_upstream(node)
     named = node.constant(3)
     axes = list(range(len(sizes))) if named is None else [int(axis) % len(sizes) for axis in named.reshape(-1)]
-    ends = [(axis, int(a), int(b)) for axis, (a, b) in zip(axes, widths.reshape(2, -1).T, strict=True)]
-    if any(sizes[axis] == 0 and max(a, b) > 0 for axis, a, b in ends):
+    ends = {axis: (int(a), int(b)) for axis, (a, b) in zip(axes, widths.reshape(2, -1).T, strict=True)}
+    if any(sizes[axis] == 0 and max(pair) > 0 for axis, pair in ends.items()):
         raise node.unsupported(f"it pads an axis without elements in mode {mode!r}; use mode 'constant'")
-    if mode != "reflect" or all(max(a, b) < sizes[axis] for axis, a, b in ends):
+    if mode != "reflect" or all(max(pair) < (sizes[axis] or 0) for axis, pair in ends.items()):
         return convert_upstream(node)
-    for axis, a, b in ends:
-        if a or b:
-            place = np.pad(np.arange(sizes[axis]), (max(a, 0), max(b, 0)), mode)
-            place = place[max(-a, 0) : max(len(place) - max(-b, 0), 0)]
-            x = node.emit(relax.op.take(x, relax.const(place, "int64"), axis))
-    return x
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            source = list(i)
+            for axis, (before, _) in ends.items():
+                period = 2 * a.shape[axis] - 2
+                place = tvm.tirx.floormod(i[axis] - before, tvm.tirx.max(period, tvm.tirx.const(1, "int64")))
+                source[axis] = tvm.tirx.min(place, period - place)
+            return a(*source)
+
+        shape = [size + sum(ends.get(axis, (0, 0))) for axis, size in enumerate(a.shape)]
+        return te.compute(shape, element, name="reflect")
+
+    return node.builder.emit_te(compute, x, primfunc_name_hint="reflect")
 
 
 @converter("TensorScatter")

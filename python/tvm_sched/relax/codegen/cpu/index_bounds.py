@@ -54,6 +54,8 @@ class _Bounds:
         self.arguments = {p for p in function.params if isinstance(p.ty, tirx.buffer.BufferType)}
         self.last: dict[Any, int] = {}
         """The largest value of each loop variable; the least is 0."""
+        self.extents: dict[Any, Any] = {}
+        """The number of values of loop variables, the least of which is 0; it may be symbolic."""
         self.conditions: list[Any] = []
         self.unreached = 0
 
@@ -74,6 +76,7 @@ class _Bounds:
         condition = what.predicate if isinstance(what, s_tir.SBlockRealize) else None if ranges else what
         empty = any(last < 0 for last in known.values())
         self.last |= known
+        self.extents |= {variable: extent for variable, first, extent in ranges if _constant(first) == 0}
         self.unreached += empty
         with self.guarded(condition) if isinstance(condition, tvm.ir.Expr) else _nothing():
             yield
@@ -129,8 +132,10 @@ class _Bounds:
         size = _constant(extent)
         if any_expression(index, _loads):
             return _clamped(index, extent) if buffer in self.arguments else index
-        if size is None or self.unreached or isinstance(index, tirx.Ramp):
+        if self.unreached or isinstance(index, tirx.Ramp):
             return index
+        if size is None:
+            return index if self._is_proven(index, extent) else _clamped(index, extent)
         last = self.last.get(index) if isinstance(index, tirx.Var) else _constant(index)
         if last is not None and 0 <= last < size:
             return index
@@ -150,6 +155,14 @@ class _Bounds:
                 f"dimension of size {size}; change the sizes or attributes of the operator so that they fit its input"
             )
         return _clamped(index, extent)
+
+    def _is_proven(self, index: Any, extent: Any) -> bool:
+        """Whether an index lies inside of a dimension of symbolic size."""
+        analyzer = sym.Analyzer()
+        for variable, count in self.extents.items():
+            analyzer.bind(variable, tvm.ir.Range(tirx.IntImm(str(variable.ty.dtype), 0), count))
+        with _holding(analyzer, self.conditions):
+            return bool(analyzer.can_prove(index >= 0) and analyzer.can_prove(index < extent))
 
     def _range(self, index: Any, variables: list[Any], size: int) -> tuple[int, int]:
         """Return the least and the largest value of an index, as far as they can be proven."""
