@@ -20,6 +20,7 @@ from .check_graph import check_graph
 from .onnx_files import import_onnx, read_onnx, subgraphs, tensors_of
 from .operators.nodes import STANDARD, node_text
 from .prepare import prepare
+from .readable import readable
 from .widen import wider_name
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ def from_onnx(
         raise ModelError(
             f"{where}: ONNX IR version {model.ir_version}; 3 and above can be read, convert it with onnx.version_converter"
         )
+    model = readable(model, where)
     declared = [item for item in declared_inputs(model) if item.name not in (constants or {})]
     static, _ = bind_shapes(declared, shapes, where, loose=True)
     prepared = prepare(model, static, constants, where)
