@@ -212,6 +212,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              OneDnnFunction("tvm_sched.onednn.pack")(json, operand, layout, from, to);
            })
       .def("tvm_sched.onednn_fastest_implementations", FastestOneDnn)
+      .def(
+          "tvm_sched.onednn_found_wrong",
+          [] {
+            return OneDnnFunction("tvm_sched.onednn.found_wrong")().cast<ffi::Array<ffi::String>>();
+          })
+      .def("tvm_sched.onednn_checks_run",
+           [] { return OneDnnFunction("tvm_sched.onednn.checks_run")().cast<int>(); })
       .def("tvm_sched.why_not_onednn", WhyNotOneDnn)
       .def("ffi.Module.load_from_bytes.tvm_sched_onednn", LoadOneDnn);
 }

@@ -64,6 +64,11 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("tvm_sched.machine_differences", MachineDifferences)
       .def("tvm_sched.cores", [](int wanted, int compiled) { return Cores(wanted, compiled); })
+      .def("tvm_sched.container_limits",
+           [](const ffi::String& root) {
+             const ContainerLimits limits = ReadContainerLimits(root);
+             return ffi::Array<std::int64_t>{limits.cores, limits.memory};
+           })
       .def("tvm_sched.core_speed",
            [] {
              const CoreSpeed speed = MeasureCoreSpeed();

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import tvm
 
-from .constants import Constants
-from .errors import ModelError, first_line
+from .constants import Constants, Values
+from .errors import ModelError, first_line, refused
 from .imported_model import ImportedModel
-from .shapes import InputShapes
+from .shapes import InputShapes, StaticShapes
 from .source import ModelSource
 
 ALLOWED = (
@@ -103,9 +104,16 @@ def open_model(model: Any, name: str | None = None) -> ModelSource:
         return model
     if isinstance(model, ImportedModel):
         return open_model(model.with_parameters(), name or model.name)
-    if isinstance(model, (str, os.PathLike)):
-        return _open_file(Path(model), name)
-    return _open_object(model, name, f"model {name!r}" if name else "model")
+    path = Path(model) if isinstance(model, (str, os.PathLike)) else None
+    where = str(path) if path is not None else f"model {name!r}" if name else "model"
+    with refused(where, "cannot be read"):
+        source = _open_file(path, name) if path is not None else _open_object(model, name, where)
+
+    def import_with(shapes: StaticShapes, constants: Values) -> ImportedModel:
+        with refused(where, "cannot be imported"):
+            return source.import_with(shapes, constants)
+
+    return replace(source, import_with=import_with)
 
 
 def _open_object(model: Any, name: str | None, where: str) -> ModelSource:

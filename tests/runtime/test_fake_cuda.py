@@ -113,15 +113,15 @@ AGAIN = [
     ("tensors_on_the_default_stream_and_on_several_gpus", 4, 0),
     ("states_pass_from_run_to_run", 4, 0),
 ]
-"""Cases that run on other GPUs as well."""
+"""Cases that run on other GPUs as well. They are thorough, and so are those beyond the first four of a script."""
 
 
 @pytest.mark.parametrize(
     ("script", "case", "gpus", "peers"),
     [
-        pytest.param(script, *case, marks=[pytest.mark.thorough] if case in AGAIN else [])
+        pytest.param(script, *case, marks=[pytest.mark.thorough] if case in AGAIN or n > 3 else [])
         for script, cases in CASES.items()
-        for case in cases
+        for n, case in enumerate(cases)
     ],
 )
 def test_without_a_gpu(script, case, gpus, peers):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import MissingConstant, UnsupportedNode
+from ..errors import UnsupportedNode
+from .constant_examples import refusal, usual_value
 from .loop_operators import DONE, MAX_NODES, Builder, bodies, node_name, scalar
 
 if TYPE_CHECKING:
@@ -90,10 +91,18 @@ def check_control_flow(model: ir.Model) -> None:
             raise UnsupportedNode(
                 f"{node.op_type} (node {node_name(node)!r}): {what} could not be determined; export the model without it"
             )
-        raise UnsupportedNode(
+        declared = {str(value.name): _type_and_shape(value) for value in model.graph.inputs}
+        raise refusal(
             f"{node.op_type} (node {node_name(node)!r}): {what} depends on the values of {', '.join(map(repr, names))}",
-            MissingConstant(tuple(names)),
+            declared,
+            {name: usual_value(*declared[name]) for name in names},
         )
+
+
+def _type_and_shape(value: ir.Value) -> tuple[str, tuple[int | None, ...] | None]:
+    dtype = "float32" if value.dtype is None else value.dtype.numpy().name
+    shape = None if value.shape is None else tuple(dim if isinstance(dim, int) else None for dim in value.shape.dims)
+    return dtype, shape
 
 
 def _can_select_iterations(node: ir.Node) -> bool:

@@ -137,7 +137,7 @@ def reason(error: BaseException) -> str:
     if str(error).strip():
         return first_line(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} at {frame.line!r} of TVM's {frame.filename.rsplit('/', 1)[-1]}"
+    return f"{frame.line!r} does not hold in {frame.filename.rsplit('/', 1)[-1]}"
 
 
 class _Importer(onnx_frontend.ONNXGraphImporter):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ModelError, first_line
+from .check_tensors import tensor_bytes
 
 if TYPE_CHECKING:
     import onnx
@@ -77,12 +78,23 @@ def _locate_external_data(model: onnx.ModelProto, path: Path) -> None:
                 f"{path}: tensor {tensor.name!r} has external data without a location; export the model again"
             )
         file = _data_file(path, entries["location"].value, f"{path}: tensor {tensor.name!r}")
-        end = sum(int(entries[key].value) for key in ("offset", "length") if key in entries)
+        subject = f"{path}: tensor {tensor.name!r} has its data in {file}"
+        offset, length = (_whole(subject, entries, key) for key in ("offset", "length"))
+        needed = tensor_bytes(tensor, subject)
+        if length is not None and needed is not None and length != needed:
+            raise ModelError(
+                f"{subject}, {length} bytes of it by its entry 'length'; its shape {list(tensor.dims)} and type need "
+                f"{needed}: the file is broken, export the model again"
+            )
+        end = (offset or 0) + (length if length is not None else needed or 0)
         if file.stat().st_size < end:
             raise ModelError(
-                f"{path}: tensor {tensor.name!r} has its data in {file}, which ends at byte {file.stat().st_size} where "
-                f"{end} are needed; copy it again"
+                f"{subject}, which ends at byte {file.stat().st_size} where {end} are needed; copy it again"
             )
+        if needed == 0:  # an empty file cannot be mapped
+            tensor.data_location, tensor.raw_data = tensor.DEFAULT, b""
+            del tensor.external_data[:]
+            continue
         entries["location"].value = str(file)
 
 
@@ -112,3 +124,13 @@ def _data_file(path: Path, location: str, subject: str) -> Path:
     raise ModelError(
         f"{subject} has its data in {given / location}, and there is no such file; it is part of the model, put it there"
     )
+
+
+def _whole(subject: str, entries: Mapping[str, onnx.StringStringEntryProto], key: str) -> int | None:
+    """Return a number of bytes of an external tensor; None if its entry is missing."""
+    if key not in entries:
+        return None
+    text = entries[key].value
+    if not (text.isascii() and text.isdecimal()):
+        raise ModelError(f"{subject}: its entry {key!r} is {text!r}; a number of bytes, 0 or more, is allowed")
+    return int(text)

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError, ModelWarning, UnsupportedNode, first_line
+from ..logs import quiet
 from .expand import expand_functions
 from .fold import fold_model
 from .loop_operators import unique_names
@@ -180,9 +181,9 @@ def _normalise(model: ir.Model, where: str) -> ir.Model:
         version = model.opset_imports[""]
         if any("broadcast" in node.attributes for node in model.graph):
             raise ModelError(
-                f"{where}: opset {version} has other rules of broadcasting, and could not be converted: {error}"
+                f"{where}: opset {version} has other rules of broadcasting, and could not be converted: {first_line(error)}"
             ) from None
-        warnings.warn(f"{where}: stays at opset {version}: {error}", ModelWarning, stacklevel=2)
+        warnings.warn(f"{where}: stays at opset {version}: {first_line(error)}", ModelWarning, stacklevel=2)
         return model
     _forget_shapes(newer)  # ONNX inferred them, some wrongly (`hide_pools`)
     graph = newer.graph
@@ -222,7 +223,8 @@ def _folded(model: ir.Model, where: str) -> ir.Model:
     except Exception as error:  # onnxscript raises unrelated classes
         warnings.warn(f"{where}: its constants are not folded: {_cause(error)}", ModelWarning, stacklevel=2)
         folded = model
-        common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(folded)
+        with quiet("onnx_ir"):
+            common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(folded)
         resolve_sequences(folded)
     common.NameFixPass()(folded)
     return folded

@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from ..errors import upstream_reason
+from ..errors import first_line
 from ..tensor_types import dtype_of, known_sizes
 from . import complex as torch_complex
 from . import (  # noqa: F401 - each registers its converters
@@ -90,7 +90,7 @@ class _Importer(ExportedProgramImporter):
             except UnsupportedOperator:
                 raise
             except Exception as error:
-                reason = upstream_reason(error)
+                reason = first_line(error)
                 if _depends_on_values(node):
                     raise _unsupported(
                         node, "a size depends on tensor values; export a model with fixed sizes"

@@ -22,7 +22,7 @@ import tvm
 from tvm import relax
 
 from ..constants import Constants, Values
-from ..errors import ModelError, ModelWarning, first_line, upstream_reason
+from ..errors import ModelError, ModelWarning, first_line
 from ..imported_model import ImportedModel
 from ..logs import quiet
 from ..relax_modules import bind_module
@@ -202,7 +202,7 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
             f"{where}: {error}; change it in the model, or export the model to ONNX and import that"
         ) from error
     except Exception as error:
-        raise ModelError(f"{where}: TVM's torch frontend failed: {upstream_reason(error)}") from error
+        raise ModelError(f"{where}: TVM's torch frontend failed: {first_line(error)}") from error
     if written := sorted(set(core.graph_signature.buffers_to_mutate.values())):
         warnings.warn(
             f"{where}: it writes to its buffers {', '.join(written)}; the writes are lost after each run, and the next "

@@ -117,7 +117,7 @@ def detect_topology(
     """
     from msgspec import structs
 
-    from ..cost_model.detect import DetectedTopology, describe
+    from ..cost_model.detect import detected
     from ..cost_model.recording import Recording, record
     from ..cost_model.storage import measure_storage
     from ..errors import InputError
@@ -133,14 +133,17 @@ def detect_topology(
     if save_recording:
         recorded.save(save_recording)
         out.wrote(save_recording, "recording")
-    machine, comments = describe(recorded, name)
+    found = detected(recorded, name)
+    machine = found.topology
+    for warning in found.warnings:
+        out.say(f"warning: {warning}")
     if output:
-        write_topology(output, machine, comments)
+        write_topology(output, machine, found.comments)
         out.wrote(output, "topology")
     out.show(f"[bold]{escape(machine.name)}[/bold]", devices_table(machine), matrix_table(machine))
     if machine.storage:
         out.show(buses_table(machine))
-    out.result(DetectedTopology(machine, comments, recorded))
+    out.result(found)
 
 
 def _measured(out: Output, recorded: Recording) -> Recording:

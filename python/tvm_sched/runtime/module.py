@@ -59,7 +59,7 @@ class ScheduledModule:
         """The ``tvm_ffi`` module of kind ``tvm_sched``."""
         return self._module
 
-    def run(self, *inputs: Any, **named: Any) -> list[Any]:
+    def run(self, /, *inputs: Any, **named: Any) -> list[Any]:
         """Run the model once.
 
         Parameters
@@ -70,7 +70,7 @@ class ScheduledModule:
             tensors' stream: PyTorch's current stream; for other libraries the default stream, or the one of
             ``tvm_ffi.use_raw_stream``.
         named
-            Inputs by name, after the positional ones; `plans` lists the names.
+            Inputs by name, after the positional ones; `plans` lists the names. Any name will do: ``run(**{"a/b:0": x})``.
 
         Returns
         -------
@@ -96,7 +96,7 @@ class ScheduledModule:
         """Whether devices are emulated: kernels and transfers take the plan's time, and this machine computes values."""
         return any(plan["backend"] == "emulated" for plan in self.plans())
 
-    def run_times(self, *inputs: Any, **named: Any) -> float:
+    def run_times(self, /, *inputs: Any, **named: Any) -> float:
         """Run the model once for its times and return the latency in seconds, see `latency`.
 
         Emulated devices then compute no values; real devices do.
@@ -128,7 +128,7 @@ class ScheduledModule:
             for value, tensor in zip(ordered, tensors, strict=True)
         ]
 
-    def run_tensors(self, *inputs: Any, **named: Any) -> list[Any]:
+    def run_tensors(self, /, *inputs: Any, **named: Any) -> list[Any]:
         """Run the model once as `run` does; return ``tvm_ffi`` tensors, or PyTorch's as `run` says."""
         tensors = self._checked(inputs, named)
         if self._virtual_machine is not None:
@@ -410,10 +410,11 @@ class ScheduledModule:
             for stage in (before, *measured)
         ]
 
-    def benchmark(self, *inputs: Any, warmup: int = 3, repeat: int = 20, **named: Any) -> LatencyStatistics:
+    def benchmark(self, /, *inputs: Any, warmup: int = 3, repeat: int = 20, **named: Any) -> LatencyStatistics:
         """Run the model ``warmup + repeat`` times; return the statistics of the last ``repeat`` latencies.
 
-        Emulated devices compute no values in these runs.
+        Emulated devices compute no values in these runs. Inputs that are called ``warmup`` or ``repeat`` are given by
+        position.
         """
         if warmup < 0 or repeat < 1:
             raise InputError(f"warmup is {warmup} and repeat is {repeat}; allowed are 0 or more and 1 or more")

@@ -69,12 +69,14 @@ class Case:
     micro_batches: int = 1
     search: Chain | None = None
     """The chain in which cuts are searched, if memory must be reserved for which a cut is not charged."""
+    tied: bool = False
+    """Whether the runtime keeps the last unit at the place of the first one, because they share weights."""
 
     def best(self) -> Placement | None:
         """Return the best cut of the units; None if none fits."""
         if self.micro_batches > 1:
             return best_period(self.search or self.chain, self.stages, self.micro_batches)
-        return best_latency(self.search or self.chain, self.stages)
+        return best_latency(self.search or self.chain, self.stages, self.tied)
 
     def price(self, placement: Placement) -> PricedPlacement:
         """Price a placement in this configuration."""

@@ -45,7 +45,8 @@ class Torch(Runtime):
 
     def _case(self, request: PlanRequest, more: list[Place]) -> Case:
         places = [device_place(device, self.room(request, device)) for device in self.gpus(request)]
-        return Case(Chain.of(self._model(request), Machine(request.topology, (*places, *more)), request.costs))
+        machine = Machine(request.topology, (*places, *more))
+        return Case(Chain.of(self._model(request), machine, request.costs), tied=_is_tied(request))
 
     def _model(self, request: PlanRequest) -> UnitModel:
         if isinstance(request.source, Architecture):
@@ -57,6 +58,7 @@ class Torch(Runtime):
         case = cases[0]
         units, devices = len(case.chain.model.units), len(self.gpus(request))
         even = tuple(min(u * devices // units, devices - 1) for u in range(units))
+        even = (*even[:-1], even[0]) if case.tied else even
         splits = [Split("all on one GPU", case, (0,) * units)]
         return [*splits, Split("equal numbers", case, even)] if devices > 1 else splits
 
@@ -82,6 +84,11 @@ class Torch(Runtime):
         if "modules" in settings:
             return {self.file: with_table("_modules_script.py", "MODULES", settings["modules"])}
         return {self.file: with_table("_program_script.py", "RUNS", settings["runs"])}
+
+
+def _is_tied(request: PlanRequest) -> bool:
+    """Return whether embedding and last layer are one parameter of a module, which has one device."""
+    return isinstance(request.source, Architecture) and request.source.config.tied
 
 
 def with_table(template: str, name: str, table: dict[str, str]) -> str:

@@ -5,6 +5,7 @@ import pytest
 import tvm
 from tvm import relax
 
+from tvm_sched.errors import UnsupportedModelError
 from tvm_sched.relax import compile, get_graph, passes
 from tvm_sched.relax.codegen.cpu.index_bounds import bound_indices
 
@@ -76,3 +77,41 @@ def test_kernels_without_such_indices_stay():
     (kernel,) = [f for f in lowered.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
     assert bound_indices(kernel).same_as(kernel)
     assert get_graph(passes.LowerToKernels(libraries=())(mod)).operators
+
+
+def kernel_of(make, *shapes):
+    """The PrimFunc of a float32 operator as TVM lowers it."""
+    lowered = relax.transform.LegalizeOps()(module(lambda i, *x: make(*x), (1,), *shapes))
+    (kernel,) = [f for f in lowered.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
+    return kernel
+
+
+IMAGE = (1, 3, 9, 8)
+PROVEN = {
+    "padded convolution": (lambda x, w: relax.op.nn.conv2d(x, w, strides=2, padding=(2, 1, 0, 3)), IMAGE, (4, 3, 3, 3)),
+    "transposed convolution": (
+        lambda x, w: relax.op.nn.conv2d_transpose(x, w, strides=2, padding=1),
+        IMAGE,
+        (3, 4, 3, 3),
+    ),
+    "pool": (lambda x: relax.op.nn.max_pool2d(x, (3, 3), (2, 2), (1, 1), ceil_mode=True), IMAGE),
+    "reflection": (lambda x: relax.op.nn.pad(x, (0, 0, 0, 0, 8, 1, 0, 7), "reflect"), IMAGE),
+    "circular": (lambda x: relax.op.nn.pad(x, (0, 0, 0, 0, 9, 20, 1, 3), "circular"), IMAGE),
+    "slice": (lambda x: relax.op.strided_slice(x, [2, 3], [8, 1], [-10, 8], [-2, 3]), IMAGE),
+    "concatenation": (lambda x, y: relax.op.concat([x, y], 2), IMAGE, (1, 3, 5, 8)),
+}
+
+
+@pytest.mark.parametrize("name", PROVEN)
+def test_indices_computed_from_attributes_are_proven(name):
+    make, *shapes = PROVEN[name]
+    kernel = kernel_of(make, *shapes)
+    assert bound_indices(kernel).same_as(kernel)
+
+
+def test_a_kernel_that_would_reach_beyond_its_tensor_is_refused():
+    wide = module(lambda i, x: relax.op.nn.pad(x, (0, 0, 6, 0), "reflect"), (1,), (2, 3))
+    with pytest.raises(
+        UnsupportedModelError, match=r"reach beyond its tensor .* from -2 to 2 for a dimension of size 3"
+    ):
+        compile(wide, "cpu1", "single")

@@ -138,7 +138,7 @@ def _positions(node: Node, axis: _Axis) -> list[Fraction]:
     if mode == "tf_crop_and_resize":
         start, end = axis.region
         if exact == 1:
-            return [(end - start) * (size - 1) / 2 for _ in at]
+            return [(start + end) * (size - 1) / 2 for _ in at]
         return [start * (size - 1) + k * (end - start) * (size - 1) / (exact - 1) for k in at]
     if mode == "pytorch_half_pixel":
         return [-half if exact == 1 else (k + half) / scale - half for k in at]
