@@ -1,9 +1,9 @@
 """Predictions of language models beside times that others measured and published.
 
 The data (`data/foreign_measurements.toml`) name each source. None of them was used to fit a cost model. Each card is
-described by its data sheet, and each point is the time of a token, or of a prompt, with the split that was measured: one card,
-equal numbers of layers, or tensor parallelism. Sources are in two halves by the hash of their names: look at one, report the
-other.
+described by its data sheet, and each point is the time of a token, or of a prompt, with the split that was measured:
+one card, equal numbers of layers, or tensor parallelism. Sources are in two halves by the hash of their names: look
+at one, report the other.
 """
 
 from __future__ import annotations
@@ -124,17 +124,19 @@ def shown(predicted: float | None) -> str:
 
 
 NOTES = """\
-"Ratio" is predicted over measured time, in the geometric mean: below 1, the prediction is too short. "Error" is the median
-over the points of the larger of predicted / measured and measured / predicted, less 1. "Within a quarter" counts ratios from
-0.80 to 1.25. The cards are described by their data sheets alone. `learned` is the model of the package, trained on kernels of
-A40 to GB300 ([latencies](../cost_model.md)). None of these programs was measured for it, and it has no data of RTX cards.
-The programs differ among themselves: the same model and card take 1.3 to 2 times as long in one as in another.
+"Ratio" is predicted over measured time, in the geometric mean: below 1, the prediction is too short. "Error" is the
+median over the points of the larger of predicted / measured and measured / predicted, less 1. "Within a quarter"
+counts ratios from 0.80 to 1.25. The cards are described by their data sheets alone. `learned` is the model of the
+package, trained on kernels of A40 to GB300 ([latencies](../cost_model.md)). None of these programs was measured for
+it, and it has no data of RTX cards. The programs differ among themselves: the same model and card take 1.3 to 2 times
+as long in one as in another.
 
-What is systematic: `roofline` is too short for decoding. `learned` is too long for prompts, by a factor of two: it predicts
-products of 512 rows at 2 to 3 times their roofline on cards that are not in its data, and the measured programs reach up to
-0.9 of the float16 rate that is used here. The reason was not found yet. Over eight cards, tensor parallelism is predicted too
-long. No interval stands beside the predictions: plans for runtimes do not carry the cost model's intervals yet. Plans cannot
-express mixtures of experts, or prompts and decoding of many requests in turns (aiconfigurator-core's `silicon_sample.csv`)."""
+What is systematic: `roofline` is too short for decoding. `learned` is too long for prompts, by a factor of two: it
+predicts products of 512 rows at 2 to 3 times their roofline on cards that are not in its data, and the measured
+programs reach up to 0.9 of the float16 rate that is used here. The reason was not found yet. Over eight cards, tensor
+parallelism is predicted too long. No interval stands beside the predictions: plans for runtimes do not carry the cost
+model's intervals yet. Plans cannot express mixtures of experts, or prompts and decoding of many requests in turns
+(aiconfigurator-core's `silicon_sample.csv`)."""
 
 
 def main() -> None:
