@@ -131,14 +131,11 @@ class TensorType:
                 range_ = np.iinfo(dtype)
                 fits = range_.min <= int(array.min()) and int(array.max()) <= range_.max
             if fits:
-                with np.errstate(over="ignore"):
+                with np.errstate(over="raise"):  # no number may become infinity; one that gRPC brings stays one
                     converted = array.astype(dtype)
-                if array.dtype.kind == "f":
-                    # An infinity that the client gave (gRPC can) stays one; no other number may become one.
-                    fits = dtype.itemsize == 8 or not (np.isinf(converted) & np.isfinite(array)).any()
-                if fits:
+                if dtype.kind in "biuf" or not (np.isinf(converted) & np.isfinite(array)).any():
                     return converted.reshape(shape)
-        except (ValueError, TypeError, OverflowError):
+        except (ArithmeticError, ValueError, TypeError):  # NumPy's OverflowError and FloatingPointError
             pass
         return None
 
