@@ -177,6 +177,7 @@ def refused(where: str, doing: str) -> Iterator[None]:
 
 _INTERNAL = (
     (re.compile(r"^In ir\.Op\(.*?support_level=\d+\), ", re.DOTALL), ""),  # TVM prints the whole operator
+    (re.compile(r"ir\.Op\(.*?support_level=\d+\)", re.DOTALL), "the operator"),
     (re.compile(r"^In Op\([\w.]+\), "), ""),
     (re.compile(r"\b(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Warning): "), ""),
     (re.compile(r"\[\w*Error\] ?"), ""),  # ONNX's [ShapeInferenceError]
@@ -216,8 +217,18 @@ def first_line(error: BaseException | str) -> str:
         for pattern, text in _INTERNAL:
             line = pattern.sub(text, line)
         if line.strip():
-            return line.strip()
+            return next((text for pattern, text in _OF_PYTHON if pattern.search(line)), line.strip())
     return _WITHOUT_TEXT.get(type(error), "it gives no reason")
+
+
+_OF_PYTHON = (
+    (re.compile(r"values to unpack|index out of range|object of type '\w+' has no len|is not iterable"),
+     "a list has more or fewer entries than it should"),
+    (re.compile(r"^Python int too large|cannot fit .* into"), "a number is too large"),
+    (re.compile(r"object has no attribute|is not subscriptable|unsupported operand type|'NoneType'|positional argument"),
+     "a value is missing, or of another kind than it should be"),
+)  # fmt: skip
+"""What Python's own messages mean in a converter."""
 
 
 _WITHOUT_TEXT: dict[type, str] = {

@@ -100,6 +100,8 @@ def open_model(model: Any, name: str | None = None) -> ModelSource:
     >>> open_model("model.onnx").name
     'model'
     """
+    if name is not None and not isinstance(name, str):
+        raise ModelError(f"the name of the model is of the type {type(name).__name__}; a text is allowed")
     if isinstance(model, ModelSource):
         return model
     if isinstance(model, ImportedModel):
@@ -133,8 +135,10 @@ def _open_object(model: Any, name: str | None, where: str) -> ModelSource:
     hint = ""
     if kind.startswith("torch.") or hasattr(model, "state_dict"):
         hint = "; export it first: torch.export.export(model.eval(), example_inputs)"
+    kind = kind.removeprefix("builtins.").removeprefix("NoneType") or "None"
     raise ModelError(
-        f"{where} is a {kind}; a path, an onnx.ModelProto, a torch.export.ExportedProgram or a tvm.IRModule is allowed{hint}"
+        f"{where} is of the type {kind}; a path, an onnx.ModelProto, a torch.export.ExportedProgram or a tvm.IRModule is "
+        f"allowed{hint}"
     )
 
 

@@ -37,6 +37,12 @@ from tvm_frontends.errors import ModelError, first_line, refused
             ValueError('Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: bad axes'),
             "bad axes",
         ),
+        (ValueError("too many values to unpack (expected 2)"), "a list has more or fewer entries than it should"),
+        (OverflowError("Python int too large to convert to C long"), "a number is too large"),
+        (
+            AttributeError("'NoneType' object has no attribute 'ty'"),
+            "a value is missing, or of another kind than it should be",
+        ),
         (KeyError("axis"), "'axis' is missing"),
         (RecursionError("maximum recursion depth exceeded"), "it is nested too deeply"),
         (AssertionError(), "something that it takes for granted does not hold"),

@@ -195,14 +195,8 @@ def test_free_memory_and_numbers_are_of_each_device():
     assert parse_topology(text) == topology
     assert text.startswith("# one\n# two\n")
     assert "# g1: in use" in text
-    for wrong, said in (
-        ('free_memory = "25 GiB"', "free_memory is"),
-        ("number = -1", "number is -1"),
-        ("number = 7", "'7' occurs"),
-    ):
+    for wrong, said in (('free_memory = "-1 GiB"', "free_memory"), ("number = -1", "number is -1")):
         field = wrong.split()[0]
-        changed = "\n".join(
-            wrong if line.startswith(field) and f"{field} = 7" not in line else line for line in text.split("\n")
-        )
+        changed = "\n".join(wrong if line.startswith(field) else line for line in text.split("\n"))
         with pytest.raises(TopologyError, match=said):
             parse_topology(changed)

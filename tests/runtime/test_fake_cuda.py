@@ -44,6 +44,7 @@ CASES = {
         ("tensors_on_the_default_stream_and_on_several_gpus", 4, 1),
         ("tensors_on_the_default_stream_and_on_several_gpus", 4, 0),
         ("tensors_on_the_default_stream_and_on_several_gpus", 4, 3),
+        ("results_have_memory_of_their_own", 2, 1),
         ("what_a_run_leaves_behind", 2, 1),
         ("tensors_that_cannot_be_taken_are_refused", 3, 1),
         ("workspaces_are_shared_by_a_stream_and_go_with_it", 1, 1),

@@ -10,6 +10,7 @@
 #include "kernels/cuda/nvidia_libraries.h"
 #include "runtime/cache_lines.h"
 #include "runtime/cuda/gpus.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched::cuda_kernels {
 
@@ -69,7 +70,8 @@ FastestCandidate::FastestCandidate(std::string key, std::string name,
 void FastestCandidate::Run(const std::vector<void*>& data, Stream stream) {
   if (!ready_) Choose(data, stream);
   if (!chosen_->Run(data, workspace_.get(), stream)) {
-    TVM_FFI_THROW(RuntimeError) << chosen_->label() << " failed in the kernel \"" << name_ << "\"";
+    TVM_SCHED_THROW(RuntimeError) << chosen_->label() << " failed in the kernel \"" << name_
+                                  << "\"";
   }
 }
 
@@ -104,7 +106,8 @@ void FastestCandidate::Choose(const std::vector<void*>& data, Stream stream) {
     if (!timed) break;  // the first by preference that can be taken
   }
   if (best == candidates_.size() || !Take(best)) {
-    TVM_FFI_THROW(RuntimeError) << "no library has an algorithm for the kernel \"" << name_ << "\"";
+    TVM_SCHED_THROW(RuntimeError) << "no library has an algorithm for the kernel \"" << name_
+                                  << "\"";
   }
   choices.Keep(key_, chosen_->label(), timed);
   ready_ = true;

@@ -9,6 +9,7 @@
 #include "kernels/onednn/finite_operations.h"
 #include "kernels/onednn/row_bands.h"
 #include "kernels/onednn/scratchpad.h"
+#include "runtime/throw.h"
 #include "threads/pool.h"
 
 namespace tvm_sched::onednn {
@@ -154,9 +155,8 @@ Kernel::Kernel(std::string name, Description description, int cores, std::shared
 }
 
 void Kernel::Fail(const dnnl::error& error) const {
-  TVM_FFI_THROW(RuntimeError) << "oneDNN failed in the kernel \"" << name_
-                              << "\": " << error.what();
-  TVM_FFI_UNREACHABLE();
+  TVM_SCHED_THROW(RuntimeError) << "oneDNN failed in the kernel \"" << name_
+                                << "\": " << error.what();
 }
 
 void Kernel::Call(ffi::PackedArgs args) {
@@ -330,8 +330,8 @@ void Kernel::CorrectResult(const std::vector<void*>& data) {
 
 void Kernel::CheckCount(std::size_t given, std::size_t wanted) const {
   if (given == wanted) return;
-  TVM_FFI_THROW(TypeError) << "the kernel \"" << name_ << "\" takes " << wanted << " tensors, got "
-                           << given;
+  TVM_SCHED_THROW(TypeError) << "the kernel \"" << name_ << "\" takes " << wanted
+                             << " tensors, got " << given;
 }
 
 void* Kernel::AddressOf(int argument, const DLTensor* tensor) const {
@@ -342,9 +342,9 @@ void* Kernel::AddressOf(int argument, const DLTensor* tensor) const {
   const bool fits = elements == wanted && tensor->dtype.code == CodeOf(type) &&
                     tensor->dtype.bits == 8 * BytesOf(type) && tensor->dtype.lanes == 1;
   if (!fits) {
-    TVM_FFI_THROW(ValueError) << "argument " << argument << " of the kernel \"" << name_
-                              << "\" is no " << NameOf(type) << " tensor of " << wanted
-                              << " elements";
+    TVM_SCHED_THROW(ValueError) << "argument " << argument << " of the kernel \"" << name_
+                                << "\" is no " << NameOf(type) << " tensor of " << wanted
+                                << " elements";
   }
   return static_cast<char*>(tensor->data) + tensor->byte_offset +
          description_.operands[argument].offset * BytesOf(type);

@@ -170,6 +170,10 @@ def _check_count(subject: str, what: str, given: Sequence[str], least: int, most
     )
 
 
+_TYPES = range(1, 64)
+"""Numbers of element types, of which later versions of ONNX may have more."""
+
+
 def _check_attribute(subject: str, operator: str, attribute: onnx.AttributeProto, allowed: Any) -> None:
     if attribute.ref_attr_name:  # within a function
         return
@@ -184,6 +188,10 @@ def _check_attribute(subject: str, operator: str, attribute: onnx.AttributeProto
     if name in POSITIVE and wanted in (attribute.INT, attribute.INTS) and any(number < 1 for number in numbers):
         shown = attribute.i if wanted == attribute.INT else numbers
         raise UnsupportedNode(f"{subject}: its attribute {name} is {shown}; numbers from 1 are allowed: {AGAIN}")
+    if name in ("to", "dtype") and wanted == attribute.INT and attribute.i not in _TYPES:
+        raise UnsupportedNode(
+            f"{subject}: its attribute {name} is {attribute.i}, which is the number of no type: {AGAIN}"
+        )
     if name == "batch_dims" and attribute.i < 0:
         raise UnsupportedNode(
             f"{subject}: its attribute batch_dims is {attribute.i}; numbers from 0 are allowed: {AGAIN}"
@@ -294,26 +302,26 @@ def check_operands(node: ir.Node, opset: int) -> None:
 
 
 def _check_types(operands: _Operands, schema: Any) -> None:
-    """Refuse inputs of different types where the standard wants one type for them."""
+    """Refuse inputs of types that the operator does not take, or of different types where it wants one for them."""
     bound: dict[str, Any] = {}
     for position, value in enumerate(operands.node.inputs):
         item = schema.inputs[min(position, len(schema.inputs) - 1)] if schema.inputs else None
         if item is None or value is None or value.dtype is None or not item.is_homogeneous:
             continue
-        if "(" in item.type_str:
-            wanted = _ONE_TYPE.get(item.type_str)
-            if wanted is not None and value.dtype.name != wanted:
-                raise operands.wrong(
-                    f"its input {item.name} is of the type {value.dtype.name.lower()}; {wanted.lower()} is allowed"
-                )
-            continue
+        # onnx_ir gives sequences that nodes make the type of their elements: only inputs of the model are surely tensors.
+        tensors = not any(kind.startswith(("seq", "optional")) for kind in item.types)
+        if (tensors or value.is_graph_input()) and _type_text(value.dtype.name) not in item.types:
+            allowed = ", ".join(sorted(kind.removeprefix("tensor(").removesuffix(")") for kind in item.types))
+            raise operands.wrong(f"its input {item.name} ({value.name}) may be of the types {allowed}")
         first = bound.setdefault(item.type_str, value)
-        if first.dtype != value.dtype:
+        if tensors and first.dtype != value.dtype and "(" not in item.type_str:
             raise operands.wrong(f"{first.name} and {value.name} must be of one type")
 
 
-_ONE_TYPE = {"tensor(int64)": "INT64", "tensor(float)": "FLOAT", "tensor(bool)": "BOOL", "tensor(int32)": "INT32"}
-"""Types of inputs that may have one type only."""
+def _type_text(name: str) -> str:
+    """Return the standard's text for a tensor of a type that onnx_ir calls by this name."""
+    return f"tensor({name.lower()})"
+
 
 _ANY = 1 << 30
 _MATRIX = (2, 2)
@@ -326,6 +334,9 @@ RANKS: dict[str, tuple[tuple[int, int], ...]] = {
     **dict.fromkeys(("MatMul", "MatMulInteger"), ((1, _ANY), (1, _ANY))),
     "BatchNormalization": ((1, _ANY), (1, _ANY), (1, _ANY), (1, _ANY), (1, _ANY)),
     "ConstantOfShape": ((1, 1),),
+    "Det": ((2, _ANY),),
+    "EyeLike": (_MATRIX,),
+    "Trilu": ((2, _ANY),),
     "DeformConv": ((3, _ANY), (3, _ANY), (3, _ANY)),
     "Expand": ((0, _ANY), (1, 1)),
     "Gather": ((1, _ANY),),
@@ -498,6 +509,12 @@ def _matmul(operands: _Operands) -> None:
         raise operands.wrong("their leading dimensions cannot be broadcast")
 
 
+def _square(operands: _Operands) -> None:
+    x = operands.shape(0)
+    if x is not None and len(x) > 1 and min(x[-2:]) >= 0 and x[-1] != x[-2]:
+        raise operands.wrong("the last two dimensions must be equal")
+
+
 def _gemm(operands: _Operands) -> None:
     a, b, c = operands.shape(0), operands.shape(1), operands.shape(2)
     if a is None or b is None:
@@ -638,6 +655,7 @@ RULES: dict[str, Callable[[_Operands], None]] = {
         _elementwise,
     ),
     "Concat": _concat,
+    "Det": _square,
     "Einsum": _einsum,
     "Expand": _expand,
     "GatherND": _gather_nd,

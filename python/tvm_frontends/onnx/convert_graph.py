@@ -126,10 +126,18 @@ def convert(
             warnings.simplefilter("ignore")
             mod = importer.from_onnx(model.graph, importer.opsets.get("", 1))
     except UnsupportedNode as error:
+        _close(importer.bb)
         raise ModelError(f"{where}: {error.problem}", error.missing) from None
     except Exception as error:
+        _close(importer.bb)
         raise ModelError(f"{where}: TVM's ONNX frontend failed: {reason(error)}") from error
     return mod, importer.addresses, importer.kept
+
+
+def _close(builder: relax.BlockBuilder) -> None:
+    """End the block that TVM leaves open after an error; it prints a warning of its own otherwise."""
+    with contextlib.suppress(Exception):
+        builder._end_block()
 
 
 def reason(error: BaseException) -> str:

@@ -89,7 +89,7 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise TopologyError(f"{where}: peak_flops lists {sorted(self.peak_flops)}; 'float32' must be among them")
         for dtype, rate in self.peak_flops.items():
             require_positive(f"{where}: peak_flops.{dtype}", rate, TopologyError)
-        for field, most in (("free_memory", self.memory), ("number", MOST_NUMBER)):
+        for field, most in (("free_memory", MOST_MEMORY), ("number", MOST_NUMBER)):
             value = getattr(self, field)
             if value is not msgspec.UNSET and not 0 <= value <= most:
                 raise TopologyError(f"{where}: {field} is {value}; 0 to {most} are allowed")
@@ -281,7 +281,6 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         if not self.devices:
             raise TopologyError(f"topology {self.name!r} has no devices; at least one is needed")
         require_unique("device", [device.name for device in self.devices], TopologyError)
-        require_unique("GPU", [str(d.number) for d in self.devices if d.number is not msgspec.UNSET], TopologyError)
         require_unique("bus", [bus.name for bus in self.buses], TopologyError)
         require_unique("switch", [switch.name for switch in self.switches], TopologyError)
         known, buses = {device.name for device in self.devices}, {bus.name for bus in self.buses}

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ..checks import path_text
 from ..errors import FormatError, TopologyError
 from ..files import read_bytes, write_atomically
 from ..presets import neither_preset_nor_file, preset_files
@@ -123,7 +124,7 @@ def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
     >>> server.devices[0].model, len(server.devices)
     ('Tesla V100 DGXS 32GB', 4)
     """
-    text = os.fspath(name_or_path)
+    text = path_text("the topology", name_or_path)
     if isinstance(name_or_path, str):
         count = cpu_count_of(text)
         if count is not None:

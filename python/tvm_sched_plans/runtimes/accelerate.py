@@ -134,8 +134,12 @@ class Accelerate(Runtime):
         return {"device_map": device_map}
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """Return a JSON object for `from_pretrained(device_map=...)` or `dispatch_model`."""
-        return {self.file: json.dumps(self.settings(request, split)["device_map"], indent=2) + "\n"}
+        """Return a JSON object for `from_pretrained(device_map=...)` or `dispatch_model`, and variables to set before."""
+        variables = "".join(f"{name}={value}\n" for name, value in self.environment(request).items())
+        return {
+            self.file: json.dumps(self.settings(request, split)["device_map"], indent=2) + "\n",
+            "device_map.env": variables,
+        }
 
 
 _CONTEXT = int(0.5 * GB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import subprocess
 import sys
@@ -233,3 +234,11 @@ def _random_value(rng: random.Random, attribute: Any) -> Any:
         ),
         kinds.TENSOR: lambda: onnx.numpy_helper.from_array(np.zeros(2, "float32")),
     }.get(attribute.type, lambda: None)()
+
+
+def test_nothing_of_tvm_is_printed_beside_a_refusal(capfd: pytest.CaptureFixture[str]) -> None:
+    """TVM's builder warns on standard error if a block is left open."""
+    with pytest.raises(ModelError, match="only input"):
+        tvm_frontends.load_model(model(helper.make_node("ConstantOfShape", ["i0"], ["y"]), (2,), kinds=(INT64,)))
+    gc.collect()
+    assert capfd.readouterr() == ("", "")
