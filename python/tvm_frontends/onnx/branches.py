@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 UNSAFE = frozenset({
-    "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter", "OneHot", "Compress", "TensorScatter", "Loop",
-    "Scan", "SequenceAt", "SequenceErase", "SequenceInsert", "Resize", "CenterCropPad",
+    "Compress", "ConcatFromSequence", "OneHot", "Resize", "CenterCropPad", "SequenceAt", "SequenceErase", "SequenceInsert",
+    "TensorScatter",
 })  # fmt: skip
 """Operators that may fail or read outside of a tensor in the branch that is not taken."""
+
+_INDICES = ("Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND", "Slice")
+"""Operators that cannot fail if their positions are constants."""
 
 
 def select_branches(model: ir.Model) -> bool:
@@ -61,6 +64,15 @@ def _replace_each(
     return changed
 
 
+def _is_control_flow(node: ir.Node) -> bool:
+    return node.domain in ("", "ai.onnx") and node.op_type in ("If", "Loop", "Scan")
+
+
+def has_control_flow(model: ir.Model) -> bool:
+    """Whether the main graph has ``If``, ``Loop`` or ``Scan``."""
+    return any(map(_is_control_flow, model.graph))
+
+
 def check_control_flow(model: ir.Model) -> None:
     """Refuse ``If``, ``Loop`` and ``Scan`` that are still in the graph, since no kernel runs them.
 
@@ -70,7 +82,7 @@ def check_control_flow(model: ir.Model) -> None:
         It names the inputs of the model that decide the control flow.
     """
     for node in model.graph:
-        if node.domain not in ("", "ai.onnx") or node.op_type not in ("If", "Loop", "Scan"):
+        if not _is_control_flow(node):
             continue
         deciding = [v for v in (node.inputs[:1] if node.op_type == "If" else node.inputs[:2]) if v is not None]
         names = sorted({name for value in deciding for name in _inputs_behind(value)})
@@ -158,8 +170,9 @@ def _can_select(node: ir.Node) -> bool:
 def _is_safe(node: ir.Node) -> bool:
     if node.op_type in UNSAFE or node.domain not in ("", "ai.onnx"):
         return False
-    if node.op_type in ("Gather", "Slice"):
-        return all(value is None or value.const_value is not None for value in node.inputs[1:])
+    if node.op_type in _INDICES:
+        last = 2 if node.op_type.startswith(("Gather", "Scatter")) else None
+        return all(value is None or value.const_value is not None for value in node.inputs[1:last])
     if node.op_type in ("Div", "Mod"):  # integer division by 0 ends the process
         divided, divisor = node.inputs[0], node.inputs[1]
         if divided is None or divisor is None:

@@ -21,6 +21,7 @@ from .check_nodes import check_nodes
 from .onnx_files import import_onnx, read_onnx, subgraphs, tensors_of
 from .operators.nodes import STANDARD, node_text
 from .prepare import prepare
+from .readable import readable
 from .size_hints import size_hints, trial
 from .widen import wider_name
 
@@ -59,6 +60,7 @@ def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSour
     import_onnx(where)
     check_graph(model.graph, where)
     check_nodes(model, where)
+    model = readable(model, where)
 
     def import_with(shapes: StaticShapes, constants: Values) -> ImportedModel:
         return from_onnx(model, shapes, name, where, constants)
@@ -147,7 +149,7 @@ def from_onnx(
     where: str,
     constants: Mapping[str, Any] | None = None,
 ) -> ImportedModel:
-    """Import an ONNX model.
+    """Import an ONNX model that was made `readable`.
 
     Inputs keep their names. Initializers become parameters under their names, except scalars and those that the frontend
     must know (shapes, axes). In models of IR version 3, initializers are graph inputs, too; here they are parameters. An

@@ -17,7 +17,7 @@ from tvm import relax
 
 from ..tensor_types import dtype_of
 from ..vector_norms import vector_norm as norm_along
-from .elementwise import constant
+from .elementwise import constant, emit_log1p, largest
 from .node_calls import HALF, Call, converter, is_float
 
 
@@ -186,6 +186,32 @@ def running_extremum(call: Call) -> relax.Expr:
         index = call.emit(relax.op.where(stays, index, index_before))
         reach *= 2
     return relax.Tuple([call.cast(value, kind), index])
+
+
+@converter("logcumsumexp.default")
+def running_log_sum(call: Call) -> relax.Expr:
+    """Convert ``logcumsumexp``: logarithms of running sums of exponentials, half types in float32.
+
+    For n elements, log2(n) steps add the tensor shifted by 1, 2, 4, ...; each takes the larger logarithm out of the sum.
+    """
+    x = call.tensor("self", call.dtype)
+    if not x.ty.shape:
+        return x
+    axis = call["dim"] % len(x.ty.shape)
+    shape = [int(size) for size in x.ty.shape]
+    along = np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))])
+    value = call.cast(x, "float32" if call.dtype in HALF else call.dtype)
+    reach = 1
+    while reach < shape[axis]:
+        before = _shifted(call, value, axis, reach)
+        most = largest(call, value, before, True)
+        distance = call.emit(relax.op.abs(call.emit(relax.op.subtract(value, before))))
+        more = emit_log1p(call, call.emit(relax.op.exp(call.emit(relax.op.negative(distance)))))
+        # The distance of equal infinities is NaN.
+        total = call.emit(relax.op.where(relax.op.isinf(most), most, call.emit(relax.op.add(most, more))))
+        value = call.emit(relax.op.where(relax.const(along >= reach, "bool"), total, value))
+        reach *= 2
+    return call.cast(value, call.dtype)
 
 
 def _shifted(call: Call, x: relax.Expr, axis: int, count: int) -> relax.Expr:

@@ -551,16 +551,6 @@ def test_a_sigmoid_behind_a_transposed_convolution_keeps_nan(threads, monkeypatc
     assert set(zip(*np.nonzero(np.isnan(found[0, 0])), strict=True)) == {(2, 3), (2, 4), (3, 3), (3, 4)}
 
 
-def test_a_sequence_s_map_is_refused_with_a_message():
-    model = parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { s = SequenceConstruct(x, x) '
-        "m = SequenceMap<body = b (float[2] e) => (float[2] o) { o = Add(e, e) }>(s) n = Constant<value_int=0>() "
-        "y = SequenceAt(m, n) }"
-    )
-    with pytest.raises(TvmSchedError, match="Loop"):
-        tvm_sched.relax.compile(model, "cpu1", "single")
-
-
 @pytest.mark.parametrize("opset", [11, 13])
 def test_hardmax_before_opset_13_is_over_all_further_axes(opset):
     x = np.random.default_rng(0).permutation(24).reshape(2, 3, 4).astype("float32")

@@ -67,9 +67,9 @@ def transposed_values(x, w, b, stride, padding):
     ],
 )
 def test_transposed_convolutions_with_bias(inputs, outputs, kernel, stride, padding):
-    described = transposed_convolution(inputs, outputs, kernel, stride, padding, size=6)
+    described = transposed_convolution(inputs, outputs, kernel, stride, padding, size=16)
     random = np.random.default_rng(0)
-    shapes = (6, 6, inputs), (inputs, outputs, kernel, kernel), (outputs,)
+    shapes = (16, 16, inputs), (inputs, outputs, kernel, kernel), (outputs,)
     x, w, b = (random.integers(-3, 4, shape).astype("float32") for shape in shapes)
     wanted = transposed_values(x, w, b, stride, padding)
     # The result has its channels last. Sums of so few integers are exact.
@@ -78,8 +78,8 @@ def test_transposed_convolutions_with_bias(inputs, outputs, kernel, stride, padd
 
 def test_a_compiled_transposed_convolution_with_bias():
     layer = (lambda v: transposed(v, 24, 4, strides=2, padding=1), lambda v: op.add(v, constant(1, 24, 1, 1)))
-    model = module(lambda b, x: steps(b, x, *layer), [(1, 384, 5, 5)])
-    (x,) = arrays([(1, 384, 5, 5)])
+    model = module(lambda b, x: steps(b, x, *layer), [(1, 384, 16, 16)])
+    (x,) = arrays([(1, 384, 16, 16)])
     assert_same(compile(model, "cpu1", "single").run(x), run_plainly(model, x), rtol=1e-4)
 
 

@@ -30,7 +30,7 @@ class _Simplifier(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         call = rewrite_empty(call)
         if not isinstance(call, relax.Call):
-            return self._parts(call)
+            return self._parts(call) if isinstance(call, relax.Tuple) else call
         operation = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
         if operation in _ALIASES:
             return call.args[0]
