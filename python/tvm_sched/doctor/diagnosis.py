@@ -108,6 +108,6 @@ def _onednn_values() -> Check:
     if not wrong:
         return Check("host", "oneDNN's values", "ok", "no implementation is known to compute wrong values here")
     more = [f"and {len(wrong) - _LISTED} more (--json)"] if len(wrong) > _LISTED else []
-    first = f"{len(wrong)} implementations computed wrong values here, so others are taken in their place:"
+    first = f"values of these implementations ({len(wrong)}) were wrong here, so others are taken in their place:"
     text = "\n    ".join([first, *wrong[:_LISTED], *more])
     return Check("host", "oneDNN's values", "warning", text, {"wrong": wrong})
