@@ -59,9 +59,7 @@ class PlanMemory:
             "--free", help="Plan within the memory that is free: the topology's free_memory, or this machine's now."
         ),
     ] = False
-    limits: Annotated[
-        bool, typer.Option("--limits", help="Say, too, which context, batch and GPUs would fit.")
-    ] = False
+    limits: Annotated[bool, typer.Option("--limits", help="Say, too, which context, batch and GPUs would fit.")] = False
 
 
 @command(app, "plan", "tvm_sched_plans.plan_summary:PlanSummary", panel=PLAN, apart=True)
