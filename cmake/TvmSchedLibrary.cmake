@@ -12,6 +12,18 @@ file(GLOB_RECURSE TVM_SCHED_SOURCES CONFIGURE_DEPENDS
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/cuda/*.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/language/*.cc)
 
+# `make demo` builds the library without the parts that the demonstration does not call; the next full build adds them and compiles
+# nothing else anew. Each of them is reached through functions that it registers, and no other part refers to it.
+option(TVM_SCHED_ALL_PARTS "Build kernels of language models, searches for clusters, and Triton's backend" ON)
+set(TVM_SCHED_PARTS cpp/cluster/ cpp/ffi/cluster.cc cpp/kernels/language/)
+if(NOT TVM_SCHED_ALL_PARTS)
+  foreach(part IN LISTS TVM_SCHED_PARTS)
+    list(FILTER TVM_SCHED_SOURCES EXCLUDE REGEX "/${part}")
+  endforeach()
+endif()
+# Otherwise the other sources of its folder would be joined in other groups without it.
+set_source_files_properties(${CMAKE_CURRENT_SOURCE_DIR}/cpp/ffi/cluster.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+
 find_package(Threads REQUIRED)
 
 # Bindings and the host side of CUDA kernels are mostly tvm_ffi's templates, which run once for each load or call. With -O1 GCC

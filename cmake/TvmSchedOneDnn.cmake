@@ -84,6 +84,7 @@ set_target_properties(libintlc PROPERTIES SUFFIX ".so.5")
 file(GLOB TVM_SCHED_ONEDNN_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/onednn/*.cc)
 file(GLOB TVM_SCHED_INTEGER_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/cpp/kernels/integers/*.cc)
 add_library(tvm_sched_onednn SHARED ${TVM_SCHED_ONEDNN_SOURCES} ${TVM_SCHED_INTEGER_SOURCES}
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/cache_lines.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/cores.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/runtime/json_cursor.cc)
 target_compile_options(tvm_sched_onednn PRIVATE -fopenmp-simd)

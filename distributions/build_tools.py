@@ -38,6 +38,8 @@ ROOT = Path(__file__).resolve().parents[1]
 LIBRARIES = Path("tvm_sched") / "_lib"
 SPLIT = "TVM_SCHED_SPLIT"
 """Environment variable: 1 builds ``tvm-sched`` without what the other distributions have."""
+PARTS = "TVM_SCHED_PARTS"
+"""Variable: ``demo`` leaves out of libtvm_sched what the demonstration does not call (TvmSchedLibrary.cmake)."""
 RUNTIME_PACKAGES = (
     "tvm_sched.problem",
     "tvm_sched.runtime",
@@ -206,6 +208,7 @@ class CMakeBuild(build_ext):
 
     def _options(self, build: Path) -> list[str]:
         options = [f"-DPython_EXECUTABLE={sys.executable}"]
+        options.append(f"-DTVM_SCHED_ALL_PARTS={'OFF' if os.environ.get(PARTS) == 'demo' else 'ON'}")
         ninja = self._tool("ninja", required=False)
         cache = build / "CMakeCache.txt"
         made_with_ninja = cache.is_file() and "CMAKE_GENERATOR:INTERNAL=Ninja" in cache.read_text()

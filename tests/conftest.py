@@ -12,7 +12,7 @@ import tempfile
 import pytest
 
 from durations import Meter, quick
-from thorough import THOROUGH
+from thorough import repeated
 
 os.environ.setdefault("TVM_SCHED_COSTS", "roofline")
 os.environ.setdefault("TVM_SCHED_CORE_SPEED", "255,40")
@@ -80,11 +80,11 @@ def beside_the_sample(items):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(config, items):
-    """Leave out thorough cases, and most of sampled ones; mark those of `make test-fast`."""
-    if not THOROUGH:
-        left_out = [item for item in items if item.get_closest_marker("thorough")] + beside_the_sample(items)
-        gone = set(left_out)
+    """Leave out thorough cases, and most of sampled ones, unless they belong to this run's part; mark `make test-fast`'s."""
+    further = [item for item in items if item.get_closest_marker("thorough")] + beside_the_sample(items)
+    gone = {item for item in further if not repeated(item.nodeid)}
+    if gone:
         items[:] = [item for item in items if item not in gone]
-        config.hook.pytest_deselected(items=left_out)
+        config.hook.pytest_deselected(items=list(gone))
     for item in quick(items):
         item.add_marker(pytest.mark.fast)

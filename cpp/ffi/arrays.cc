@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "runtime/throw.h"
+
 namespace tvm_sched {
 namespace {
 
@@ -20,9 +22,9 @@ constexpr DLDataType kType{std::is_floating_point_v<T> ? kDLFloat : kDLInt, 8 * 
 template <typename T>
 std::span<T> Elements(const char* name, const ffi::TensorView& tensor) {
   const DLDataType dtype = tensor.dtype();
-  TVM_FFI_CHECK(tensor.device().device_type == kDLCPU && dtype.code == kType<T>.code &&
-                    dtype.bits == kType<T>.bits && dtype.lanes == 1 && tensor.IsContiguous(),
-                TypeError)
+  TVM_SCHED_CHECK(tensor.device().device_type == kDLCPU && dtype.code == kType<T>.code &&
+                      dtype.bits == kType<T>.bits && dtype.lanes == 1 && tensor.IsContiguous(),
+                  TypeError)
       << name << " must be a contiguous " << ffi::DLDataTypeToString(kType<T>)
       << " array in host memory";
   auto* data = reinterpret_cast<T*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
@@ -32,7 +34,7 @@ std::span<T> Elements(const char* name, const ffi::TensorView& tensor) {
 template <typename T>
 std::span<T> Elements(const char* name, const ffi::TensorView& tensor, size_t size) {
   std::span<T> elements = Elements<T>(name, tensor);
-  TVM_FFI_CHECK(elements.size() == size, ValueError)
+  TVM_SCHED_CHECK(elements.size() == size, ValueError)
       << name << " has " << elements.size() << " elements, " << size << " are needed";
   return elements;
 }

@@ -11,6 +11,8 @@
 #include <span>
 #include <string>
 
+#include "runtime/throw.h"
+
 namespace tvm_sched {
 
 /*! \brief An array that a Python caller passes and keeps: a parameter of a bound function. */
@@ -90,7 +92,7 @@ class NamedValues {
  private:
   tvm::ffi::Any At(const char* name) const {
     const auto found = values_.find(name);
-    TVM_FFI_CHECK(found != values_.end(), KeyError) << owner_ << " needs " << name;
+    TVM_SCHED_CHECK(found != values_.end(), KeyError) << owner_ << " needs " << name;
     return (*found).second;
   }
 

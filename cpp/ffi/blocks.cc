@@ -8,6 +8,7 @@
 
 #include "ffi/arrays.h"
 #include "records.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched {
 namespace {
@@ -50,7 +51,7 @@ std::vector<BlockKernel> KernelsOf(const NamedValues& values) {
   const auto after = values.Elements("edge_after", before.size());
   for (size_t e = 0; e < before.size(); ++e) {
     const auto n = static_cast<int64_t>(count);
-    TVM_FFI_CHECK(0 <= before[e] && before[e] < n && 0 <= after[e] && after[e] < n, ValueError)
+    TVM_SCHED_CHECK(0 <= before[e] && before[e] < n && 0 <= after[e] && after[e] < n, ValueError)
         << "an edge leads from kernel " << before[e] << " to kernel " << after[e] << " of " << n;
     kernels[after[e]].before.push_back(static_cast<int32_t>(before[e]));
   }
@@ -78,9 +79,8 @@ ffi::Arc<BlockTimesObj> SimulateBlocks(const NamedValues::Values& kernels, int64
     times->busy_ns = found.busy.count;
     return times;
   } catch (const std::invalid_argument& error) {
-    TVM_FFI_THROW(ValueError) << error.what();
+    TVM_SCHED_THROW(ValueError) << error.what();
   }
-  TVM_FFI_UNREACHABLE();
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

@@ -11,6 +11,7 @@
 #include "cluster/embed.h"
 #include "cluster/link_costs.h"
 #include "records.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched {
 namespace {
@@ -28,7 +29,7 @@ void StopOnSignal() {
 /*! \brief The rows of a matrix of `columns` columns. */
 std::vector<std::span<int64_t>> Rows(const char* name, const Integers& table, size_t columns) {
   const std::span<int64_t> all = Elements(name, table);
-  TVM_FFI_CHECK(columns > 0 && all.size() % columns == 0, ValueError)
+  TVM_SCHED_CHECK(columns > 0 && all.size() % columns == 0, ValueError)
       << name << " has " << all.size() << " elements, not rows of " << columns;
   std::vector<std::span<int64_t>> rows;
   for (size_t at = 0; at < all.size(); at += columns) rows.push_back(all.subspan(at, columns));
@@ -36,7 +37,7 @@ std::vector<std::span<int64_t>> Rows(const char* name, const Integers& table, si
 }
 
 int32_t Index(const char* name, int64_t value, size_t size) {
-  TVM_FFI_CHECK(value >= 0 && value < static_cast<int64_t>(size), IndexError)
+  TVM_SCHED_CHECK(value >= 0 && value < static_cast<int64_t>(size), IndexError)
       << name << " " << value << " of " << size;
   return static_cast<int32_t>(value);
 }
@@ -121,7 +122,7 @@ class ClusterSearchObj : public ffi::Object {
     const std::span<int64_t> inputs = Elements("input", input);
     const size_t n = inputs.size();
     const std::span<int64_t> sizes = Elements("memory", memory, n);
-    TVM_FFI_CHECK(n > 0, ValueError) << "a chain has no blocks";
+    TVM_SCHED_CHECK(n > 0, ValueError) << "a chain has no blocks";
     chain.memory_before.push_back({0});
     for (size_t b = 0; b < n; ++b) {
       chain.memory_before.push_back(chain.memory_before[b] + cluster::Bytes{sizes[b]});
@@ -132,7 +133,7 @@ class ClusterSearchObj : public ffi::Object {
       sums.push_back({0});
       for (size_t b = 0; b < n; ++b) sums.push_back(sums[b] + cluster::Nanoseconds{row[b]});
     }
-    TVM_FFI_CHECK(chain.time_before.size() == cluster_.kinds.size(), ValueError)
+    TVM_SCHED_CHECK(chain.time_before.size() == cluster_.kinds.size(), ValueError)
         << "times has " << chain.time_before.size() << " rows for " << cluster_.kinds.size()
         << " kinds";
     chain.cycle_limit = {limits->cycle_ns};
@@ -151,7 +152,7 @@ class ClusterSearchObj : public ffi::Object {
                              static_cast<size_t>(stages), static_cast<size_t>(most_stages),
                              StopOnSignal);
     } catch (const cluster::TooManyMixes& error) {
-      TVM_FFI_THROW(ValueError) << error.what();
+      TVM_SCHED_THROW(ValueError) << error.what();
     }
     std::vector<cluster::Nanoseconds> cycles, latencies;
     for (const cluster::Mix& mix : mixes) {
@@ -235,7 +236,7 @@ class ClusterSearchObj : public ffi::Object {
       counts.push_back(Index("number of GPUs", count, At(chain).blocks() + 1));
       sum += count;
     }
-    TVM_FFI_CHECK(sum > 0, ValueError) << "a mix has no GPU";
+    TVM_SCHED_CHECK(sum > 0, ValueError) << "a mix has no GPU";
     auto [at, fresh] = orders_.try_emplace({chain, counts});
     if (fresh) at->second = cluster::RunOrders(cluster_, At(chain), counts);
     return at->second;
@@ -264,7 +265,7 @@ ffi::Arc<ClusterSearchObj> ClusterSearchObj::Make(const NamedValues::Values& arr
   const std::span<int64_t> pool_delay = values.Elements("pool_delay_ns", at.size());
   const std::span<int64_t> pool_rate = values.Elements("pool_bandwidth", at.size());
   for (size_t p = 0; p < at.size(); ++p) {
-    TVM_FFI_CHECK(rack[p] >= 0 && pool_rate[p] > 0, ValueError)
+    TVM_SCHED_CHECK(rack[p] >= 0 && pool_rate[p] > 0, ValueError)
         << "pool " << p << " has rack " << rack[p] << " and " << pool_rate[p]
         << " bytes a second; 0 or more and more than 0 are allowed";
     made.pools.push_back({Index("switch", at[p], made.switches()),
@@ -278,7 +279,7 @@ ffi::Arc<ClusterSearchObj> ClusterSearchObj::Make(const NamedValues::Values& arr
   const std::span<int64_t> link_delay = values.Elements("link_delay_ns", first.size());
   const std::span<int64_t> link_rate = values.Elements("link_bandwidth", first.size());
   for (size_t l = 0; l < first.size(); ++l) {
-    TVM_FFI_CHECK(link_rate[l] > 0, ValueError)
+    TVM_SCHED_CHECK(link_rate[l] > 0, ValueError)
         << "link " << l << " has " << link_rate[l] << " bytes a second; more than 0 are allowed";
     made.links.push_back(
         {{Index("switch", first[l], made.switches()), Index("switch", second[l], made.switches())},

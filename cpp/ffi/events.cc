@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "runtime/throw.h"
+
 namespace tvm_sched {
 
 namespace ffi = tvm::ffi;
@@ -10,7 +12,7 @@ using search::Event;
 using search::Sequence;
 
 int32_t IndexBelow(const char* what, int64_t index, int64_t least, size_t limit) {
-  TVM_FFI_CHECK(index >= least && index < static_cast<int64_t>(limit), IndexError)
+  TVM_SCHED_CHECK(index >= least && index < static_cast<int64_t>(limit), IndexError)
       << what << " " << index << " is not one of the " << limit << " of the problem";
   return static_cast<int32_t>(index);
 }
@@ -29,7 +31,7 @@ Event MoveOf(const search::Instance& instance, int64_t tensor, int64_t source, i
 Sequence SequenceOf(const search::Instance& instance, const Integers& table) {
   constexpr size_t kColumns = 4;
   const std::span<int64_t> elements = Elements("sequence", table);
-  TVM_FFI_CHECK(elements.size() % kColumns == 0, ValueError)
+  TVM_SCHED_CHECK(elements.size() % kColumns == 0, ValueError)
       << "a sequence has columns kind, item, source, device";
   Sequence sequence;
   for (size_t i = 0; i < elements.size(); i += kColumns) {

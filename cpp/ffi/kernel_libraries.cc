@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/throw.h"
+
 namespace tvm_sched::runtime {
 
 namespace ffi = tvm::ffi;
@@ -113,9 +115,9 @@ void OpenDependency(const Dependency& dependency) {
   if (path != nullptr && *path != '\0') {
     if (OpenFile(dependency, path)) return;
     const char* reason = dlerror();
-    TVM_FFI_THROW(RuntimeError) << path << ", which the environment variable "
-                                << dependency.variable << " names, cannot be loaded: "
-                                << (reason == nullptr ? "it does not use TBB's threads" : reason);
+    TVM_SCHED_THROW(RuntimeError) << path << ", which the environment variable "
+                                  << dependency.variable << " names, cannot be loaded: "
+                                  << (reason == nullptr ? "it does not use TBB's threads" : reason);
   }
   for (const fs::path& place : Candidates(dependency.soname)) {
     if (OpenFile(dependency, place.string())) return;
@@ -128,18 +130,19 @@ void Open(const Library& library) {
   const fs::path ours = OwnFolder() / library.file;
   std::error_code ignored;
   if (!fs::is_regular_file(ours, ignored)) {
-    TVM_FFI_THROW(RuntimeError) << ours.string() << " does not exist: tvm_sched was built without "
-                                << "the headers of oneDNN and TBB. Install them (pip install "
-                                << "onednn-devel-cpu-tbb 'tbb-devel==2021.*') and build again";
+    TVM_SCHED_THROW(RuntimeError) << ours.string()
+                                  << " does not exist: tvm_sched was built without "
+                                  << "the headers of oneDNN and TBB. Install them (pip install "
+                                  << "onednn-devel-cpu-tbb 'tbb-devel==2021.*') and build again";
   }
   for (const Dependency& dependency : library.dependencies) OpenDependency(dependency);
   if (dlopen(ours.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) {
     const char* reason = dlerror();
-    TVM_FFI_THROW(RuntimeError) << ours.string() << " cannot be loaded: "
-                                << (reason == nullptr ? "unknown reason" : reason) << ". "
-                                << library.remedy
-                                << ", or name the files in the environment variables "
-                                << "TVM_SCHED_TBB and TVM_SCHED_DNNL";
+    TVM_SCHED_THROW(RuntimeError) << ours.string() << " cannot be loaded: "
+                                  << (reason == nullptr ? "unknown reason" : reason) << ". "
+                                  << library.remedy
+                                  << ", or name the files in the environment variables "
+                                  << "TVM_SCHED_TBB and TVM_SCHED_DNNL";
   }
 }
 
@@ -212,6 +215,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
              OneDnnFunction("tvm_sched.onednn.pack")(json, operand, layout, from, to);
            })
       .def("tvm_sched.onednn_fastest_implementations", FastestOneDnn)
+      .def(
+          "tvm_sched.onednn_found_wrong",
+          [] {
+            return OneDnnFunction("tvm_sched.onednn.found_wrong")().cast<ffi::Array<ffi::String>>();
+          })
+      .def("tvm_sched.onednn_checks_run",
+           [] { return OneDnnFunction("tvm_sched.onednn.checks_run")().cast<int>(); })
       .def("tvm_sched.why_not_onednn", WhyNotOneDnn)
       .def("ffi.Module.load_from_bytes.tvm_sched_onednn", LoadOneDnn);
 }

@@ -4,6 +4,7 @@
 
 #include "events.h"
 #include "records.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched {
 namespace {
@@ -25,9 +26,9 @@ LocalSearchObj::LocalSearchObj(const ProblemObj* problem, Integers sequence,
   std::vector<search::WeightedRun> runs = {{&own, 1.0}};
   for (const ffi::Arc<WeightedRunObj>& other : other_runs_) {
     const search::Instance& instance = other->problem->EventInstance();
-    TVM_FFI_CHECK(instance.operators() == own.operators() && instance.tensors() == own.tensors() &&
-                      instance.devices() == own.devices(),
-                  ValueError)
+    TVM_SCHED_CHECK(instance.operators() == own.operators() &&
+                        instance.tensors() == own.tensors() && instance.devices() == own.devices(),
+                    ValueError)
         << "the runs of a search are of one graph on one machine";
     runs.push_back({&instance, other->share});
     runs[0].share -= other->share;

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <utility>
 
+#include "runtime/throw.h"
+
 namespace tvm_sched {
 
 /*!
@@ -23,9 +25,8 @@ Enum ValueOfName(const char* what, const tvm::ffi::String& name,
   for (const auto& [known, value] : values) {
     allowed += (allowed.empty() ? "" : ", ") + std::string(known);
   }
-  TVM_FFI_THROW(ValueError) << "there is no " << what << " \"" << name << "\"; there are "
-                            << allowed;
-  TVM_FFI_UNREACHABLE();
+  TVM_SCHED_THROW(ValueError) << "there is no " << what << " \"" << name << "\"; there are "
+                              << allowed;
 }
 
 }  // namespace tvm_sched

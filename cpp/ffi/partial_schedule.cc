@@ -6,6 +6,7 @@
 #include "arrays.h"
 #include "events.h"
 #include "records.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched {
 namespace {
@@ -35,12 +36,12 @@ PartialScheduleObj::PartialScheduleObj(const ProblemObj* problem, double memory_
 int64_t PartialScheduleObj::AppendRun(int64_t op, int64_t device, bool direct) {
   const search::Instance& instance = state_.instance();
   const Event run = RunOf(instance, op, device, direct);
-  TVM_FFI_CHECK(state_.placed(run.item) == kNone, ValueError)
+  TVM_SCHED_CHECK(state_.placed(run.item) == kNone, ValueError)
       << "operator " << op << " was appended before";
-  TVM_FFI_CHECK(instance.Duration(run.item, run.device, direct) != kNever, ValueError)
+  TVM_SCHED_CHECK(instance.Duration(run.item, run.device, direct) != kNever, ValueError)
       << "operator " << op << " cannot run on device " << device;
   for (simulate::TensorId t : instance.problem.inputs[run.item]) {
-    TVM_FFI_CHECK(!state_.Reads(run, t) || state_.At(t, run.device) != kNever, ValueError)
+    TVM_SCHED_CHECK(!state_.Reads(run, t) || state_.At(t, run.device) != kNever, ValueError)
         << "operator " << op << " reads tensor " << t << ", which is not on device " << device;
   }
   return state_.Append(run).count;
@@ -49,11 +50,11 @@ int64_t PartialScheduleObj::AppendRun(int64_t op, int64_t device, bool direct) {
 int64_t PartialScheduleObj::AppendMove(int64_t tensor, int64_t source, int64_t device) {
   const search::Instance& instance = state_.instance();
   const Event move = MoveOf(instance, tensor, source, device);
-  TVM_FFI_CHECK(instance.problem.RouteOf(move.source, move.device) != kNone, ValueError)
+  TVM_SCHED_CHECK(instance.problem.RouteOf(move.source, move.device) != kNone, ValueError)
       << "nothing leads from device " << source << " to device " << device;
-  TVM_FFI_CHECK(move.source == kHost || state_.IsSource(move.item, move.source), ValueError)
+  TVM_SCHED_CHECK(move.source == kHost || state_.IsSource(move.item, move.source), ValueError)
       << "tensor " << tensor << " is not on device " << source;
-  TVM_FFI_CHECK(state_.At(move.item, move.device) == kNever, ValueError)
+  TVM_SCHED_CHECK(state_.At(move.item, move.device) == kNever, ValueError)
       << "tensor " << tensor << " is on device " << device << " already";
   return state_.Append(move).count;
 }

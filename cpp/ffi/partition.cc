@@ -9,6 +9,7 @@
 #include "arrays.h"
 #include "names.h"
 #include "records.h"
+#include "runtime/throw.h"
 #include "search/partition/ideals.h"
 #include "search/partition/orders.h"
 #include "search/partition/refine.h"
@@ -188,7 +189,7 @@ class PartitionGraphObj : public ffi::Object {
                                           objective == Objective::kWeightedArrangement);
     };
     const std::span<double> rows = Elements<double>("start", start);
-    TVM_FFI_CHECK(n == 0 || rows.size() % n == 0, ValueError)
+    TVM_SCHED_CHECK(n == 0 || rows.size() % n == 0, ValueError)
         << "start has " << rows.size() << " keys, not rows of " << n;
     std::vector<partition::Keys> first;
     for (size_t i = 0; n > 0 && i < rows.size(); i += n) {
@@ -207,13 +208,13 @@ class PartitionGraphObj : public ffi::Object {
     settings.moves = given->moves;
     partition::Stages assignment;
     for (int64_t s : Elements("stages", stages, graph_.nodes())) {
-      TVM_FFI_CHECK(s >= 0 && s < given->stages, ValueError)
+      TVM_SCHED_CHECK(s >= 0 && s < given->stages, ValueError)
           << "stage " << s << " of " << given->stages;
       assignment.push_back(static_cast<int32_t>(s));
     }
     for (size_t v = 0; v < assignment.size(); ++v) {
       for (NodeId u : graph_.predecessors[v]) {
-        TVM_FFI_CHECK(assignment[u] <= assignment[v], ValueError)
+        TVM_SCHED_CHECK(assignment[u] <= assignment[v], ValueError)
             << "node " << v << " is in an earlier stage than node " << u << ", which it reads";
       }
     }
@@ -254,11 +255,11 @@ class PartitionGraphObj : public ffi::Object {
     settings.value = Copy<int64_t>("values", values, graph_.nodes());
     int64_t total = 0;
     for (int64_t value : settings.value) {
-      TVM_FFI_CHECK(value >= 0 && value <= partition::kMostValue - total, ValueError)
+      TVM_SCHED_CHECK(value >= 0 && value <= partition::kMostValue - total, ValueError)
           << "values have to be 0 or more, and at most " << partition::kMostValue << " together";
       total += value;
     }
-    TVM_FFI_CHECK(given->target >= 0 && given->limit >= 0 && given->first >= 0, ValueError)
+    TVM_SCHED_CHECK(given->target >= 0 && given->limit >= 0 && given->first >= 0, ValueError)
         << "target, limit and first are " << given->target << ", " << given->limit << " and "
         << given->first << "; 0 or more are allowed";
     settings.target = given->target;
@@ -282,7 +283,7 @@ class PartitionGraphObj : public ffi::Object {
 
  private:
   NodeId Node(int64_t v) const {
-    TVM_FFI_CHECK(v >= 0 && v < static_cast<int64_t>(graph_.nodes()), IndexError)
+    TVM_SCHED_CHECK(v >= 0 && v < static_cast<int64_t>(graph_.nodes()), IndexError)
         << "node " << v << " of " << graph_.nodes();
     return static_cast<NodeId>(v);
   }
@@ -290,13 +291,13 @@ class PartitionGraphObj : public ffi::Object {
   partition::Order Checked(const Integers& order) const {
     partition::Order nodes;
     for (int64_t v : Elements("order", order)) nodes.push_back(Node(v));
-    TVM_FFI_CHECK(IsTopological(graph_, nodes), ValueError)
+    TVM_SCHED_CHECK(IsTopological(graph_, nodes), ValueError)
         << "order is not a topological order of the graph";
     return nodes;
   }
 
   static size_t Positive(const char* name, int64_t value) {
-    TVM_FFI_CHECK(value >= 1, ValueError) << name << " is " << value << "; 1 or more are allowed";
+    TVM_SCHED_CHECK(value >= 1, ValueError) << name << " is " << value << "; 1 or more are allowed";
     return static_cast<size_t>(value);
   }
 
@@ -324,18 +325,18 @@ ffi::Arc<PartitionGraphObj> PartitionGraphObj::Make(const NamedValues::Values& a
   const std::span<int64_t> offsets = values.Elements("reader_offsets", tensors + 1);
   graph.readers.offset.assign(offsets.begin(), offsets.end());
   for (int64_t v : values.Elements("readers")) {
-    TVM_FFI_CHECK(v >= 0 && v < n, IndexError) << "reader " << v << " of " << n << " nodes";
+    TVM_SCHED_CHECK(v >= 0 && v < n, IndexError) << "reader " << v << " of " << n << " nodes";
     graph.readers.value.push_back(static_cast<NodeId>(v));
   }
   int64_t before = 0;
   for (int64_t offset : graph.readers.offset) {
-    TVM_FFI_CHECK(offset >= before && offset <= static_cast<int64_t>(graph.readers.value.size()),
-                  ValueError)
+    TVM_SCHED_CHECK(offset >= before && offset <= static_cast<int64_t>(graph.readers.value.size()),
+                    ValueError)
         << "reader_offsets do not ascend";
     before = offset;
   }
   for (size_t t = 0; t < tensors; ++t) {
-    TVM_FFI_CHECK(producer[t] >= kNone && producer[t] < n, IndexError)
+    TVM_SCHED_CHECK(producer[t] >= kNone && producer[t] < n, IndexError)
         << "producer " << producer[t];
     graph.tensors.push_back(
         {static_cast<NodeId>(producer[t]), transfer[t], size[t], leaves[t] != 0});

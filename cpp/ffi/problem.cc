@@ -11,6 +11,7 @@
 #include "partial_schedule.h"
 #include "problem_arrays.h"
 #include "records.h"
+#include "runtime/throw.h"
 #include "search/annealing.h"
 #include "search/heft.h"
 #include "search/hios.h"
@@ -51,9 +52,9 @@ search::Launches LaunchesOf(const simulate::Problem& problem, const Integers& op
   std::vector<bool> seen(count);
   for (size_t i = 0; i < count; ++i) {
     const int64_t op = order[i], device = where[i];
-    TVM_FFI_CHECK(op >= 0 && op < static_cast<int64_t>(count) && !seen[op] && device >= 0 &&
-                      device < static_cast<int64_t>(problem.devices.size()),
-                  ValueError)
+    TVM_SCHED_CHECK(op >= 0 && op < static_cast<int64_t>(count) && !seen[op] && device >= 0 &&
+                        device < static_cast<int64_t>(problem.devices.size()),
+                    ValueError)
         << "launch " << i << " names operator " << op << " on device " << device
         << "; each operator stands once, on a device of the problem";
     seen[op] = true;

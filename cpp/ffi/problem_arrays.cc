@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "runtime/throw.h"
+
 namespace tvm_sched {
 namespace {
 
@@ -29,7 +31,7 @@ simulate::Rows<int32_t> RowsOf(const NamedValues& values, const char* offsets, c
       !offset.empty() && offset.front() == 0 && offset.back() == static_cast<int64_t>(value.size());
   for (size_t i = 1; i < offset.size(); ++i) right = right && offset[i - 1] <= offset[i];
   for (int64_t v : value) right = right && v >= 0 && v < static_cast<int64_t>(limit);
-  TVM_FFI_CHECK(right, ValueError) << name << " does not hold rows of indices below " << limit;
+  TVM_SCHED_CHECK(right, ValueError) << name << " does not hold rows of indices below " << limit;
   return rows;
 }
 
@@ -74,13 +76,13 @@ void AddRoutes(const NamedValues& values, simulate::Problem* problem) {
   problem->route = {places, places, simulate::kNone};
   problem->route.value.assign(routes.begin(), routes.end());
   for (int64_t r : routes) {
-    TVM_FFI_CHECK(r >= -1 && r < static_cast<int64_t>(problem->route_channels.size()), IndexError)
+    TVM_SCHED_CHECK(r >= -1 && r < static_cast<int64_t>(problem->route_channels.size()), IndexError)
         << "route " << r;
   }
   const size_t speeds = tensors == 0 ? 0 : values.Elements("transfer_ns").size() / tensors;
   problem->transfer_time = TimesOf(values, "transfer_ns", speeds, tensors);
   for (int64_t s : values.Elements("route_speed", problem->route_channels.size())) {
-    TVM_FFI_CHECK(s >= 0 && (tensors == 0 || s < static_cast<int64_t>(speeds)), IndexError)
+    TVM_SCHED_CHECK(s >= 0 && (tensors == 0 || s < static_cast<int64_t>(speeds)), IndexError)
         << "speed " << s;
     problem->route_speed.push_back(static_cast<int32_t>(s));
   }
@@ -103,14 +105,14 @@ simulate::Concurrency ConcurrencyOf(const NamedValues& values, const simulate::P
   const size_t devices = problem.devices.size(), rows = problem.operators() * devices;
   const std::span<double> used = values.Elements<double>("utilisation");
   if (rows == 0 || used.empty()) return {};
-  TVM_FFI_CHECK(used.size() % rows == 0, ValueError)
+  TVM_SCHED_CHECK(used.size() % rows == 0, ValueError)
       << "utilisation has " << used.size() << " elements, not a multiple of " << rows;
   const size_t resources = used.size() / rows;
   simulate::Concurrency result(values.Number("serial_share"), devices, resources,
                                {used.begin(), used.end()});
   const std::span<double> excess = values.Elements<double>("excess");
   const std::span<double> crowding = values.Elements<double>("crowding");
-  TVM_FFI_CHECK(excess.size() % resources == 0 && crowding.size() % rows == 0, ValueError)
+  TVM_SCHED_CHECK(excess.size() % resources == 0 && crowding.size() % rows == 0, ValueError)
       << "excess has " << excess.size() << " elements, not a multiple of " << resources
       << ", or crowding " << crowding.size() << ", not a multiple of " << rows;
   result.SetContention({excess.begin(), excess.end()}, {crowding.begin(), crowding.end()},
@@ -144,14 +146,15 @@ simulate::Problem ProblemOf(const NamedValues::Values& arrays) {
   problem.tensors = TensorsOf(values, problem.outputs);
   problem.devices = DevicesOf(values);
   const size_t o = problem.operators(), d = problem.devices.size();
-  TVM_FFI_CHECK(problem.outputs.size() == o, ValueError)
+  TVM_SCHED_CHECK(problem.outputs.size() == o, ValueError)
       << "inputs and outputs have different numbers of rows";
   problem.operator_time = TimesOf(values, "operator_ns", o, d);
   problem.direct_time = TimesOf(values, "direct_ns", o, d);
   problem.host_read_time = TimesOf(values, "host_read_ns", o, d);
   AddRoutes(values, &problem);
   const std::span<int64_t> lags = values.Elements("lag_ns");
-  TVM_FFI_CHECK(lags.empty() || lags.size() == o, ValueError) << "lag_ns has one for each operator";
+  TVM_SCHED_CHECK(lags.empty() || lags.size() == o, ValueError)
+      << "lag_ns has one for each operator";
   for (int64_t lag : lags) problem.lag.push_back(Nanoseconds{lag});
   AddResidentRoute(&problem);
   problem.concurrency = ConcurrencyOf(values, problem);

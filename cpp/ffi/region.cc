@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ffi/arrays.h"
+#include "runtime/throw.h"
 #include "search/region_ports.h"
 
 namespace tvm_sched {
@@ -20,9 +21,9 @@ namespace {
  */
 double LeastCost(Floats time, Floats price, double weight, int64_t number, Integers from,
                  Integers to, Floats lag, int64_t nodes) {
-  TVM_FFI_CHECK(time.ndim() == 2, ValueError)
+  TVM_SCHED_CHECK(time.ndim() == 2, ValueError)
       << "time has " << time.ndim() << " dimensions, not operators x options";
-  TVM_FFI_CHECK(number > 0 && time.size(1) % number == 0, ValueError)
+  TVM_SCHED_CHECK(number > 0 && time.size(1) % number == 0, ValueError)
       << time.size(1) << " options of " << number << " devices";
   const auto operators = time.size(0);
   const auto devices = static_cast<size_t>(number);
@@ -42,7 +43,7 @@ double LeastCost(Floats time, Floats price, double weight, int64_t number, Integ
   const size_t square = devices * devices;
   const auto lags = Elements<double>("lag", lag, first.size() * square);
   for (size_t e = 0; e < first.size(); ++e) {
-    TVM_FFI_CHECK(-1 <= first[e] && first[e] < second[e] && second[e] < operators, IndexError)
+    TVM_SCHED_CHECK(-1 <= first[e] && first[e] < second[e] && second[e] < operators, IndexError)
         << "edge from " << first[e] << " to " << second[e] << " of " << operators << " operators";
     search::Region::Edge edge{
         static_cast<int32_t>(first[e]), static_cast<int32_t>(second[e]), {devices, devices, 0.0}};
@@ -65,20 +66,20 @@ int64_t LeastTimeWithPorts(Integers time, Integers maker, Integers copy, Integer
   const auto times = Elements("time", time);
   const auto makers = Elements("maker", maker), copies = Elements("copy", copy, makers.size());
   const auto read = Elements("tensor", tensor), readers = Elements("reader", reader, read.size());
-  TVM_FFI_CHECK(devices > 0 && !times.empty(), ValueError)
+  TVM_SCHED_CHECK(devices > 0 && !times.empty(), ValueError)
       << "a region without operators or devices";
   const auto operators = static_cast<int64_t>(times.size());
   region.devices = static_cast<int32_t>(devices);
   region.time.assign(times.begin(), times.end());
   for (size_t t = 0; t < makers.size(); ++t) {
-    TVM_FFI_CHECK(-1 <= makers[t] && makers[t] < operators, IndexError)
+    TVM_SCHED_CHECK(-1 <= makers[t] && makers[t] < operators, IndexError)
         << "tensor " << t << " of operator " << makers[t] << " of " << operators;
     region.tensors.push_back({static_cast<int32_t>(makers[t]), copies[t], {}});
   }
   for (size_t i = 0; i < read.size(); ++i) {
-    TVM_FFI_CHECK(0 <= read[i] && static_cast<size_t>(read[i]) < makers.size(), IndexError)
+    TVM_SCHED_CHECK(0 <= read[i] && static_cast<size_t>(read[i]) < makers.size(), IndexError)
         << "reader of tensor " << read[i] << " of " << makers.size();
-    TVM_FFI_CHECK(makers[read[i]] < readers[i] && readers[i] < operators, IndexError)
+    TVM_SCHED_CHECK(makers[read[i]] < readers[i] && readers[i] < operators, IndexError)
         << "operator " << readers[i] << " reads what " << makers[read[i]] << " makes";
     region.tensors[read[i]].readers.push_back(static_cast<int32_t>(readers[i]));
   }

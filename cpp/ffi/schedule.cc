@@ -10,6 +10,7 @@
 
 #include "problem.h"
 #include "records.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched {
 namespace {
@@ -24,17 +25,16 @@ auto Guard(Work work) -> decltype(work()) {
   try {
     return work();
   } catch (const std::out_of_range& error) {
-    TVM_FFI_THROW(IndexError) << error.what();
+    TVM_SCHED_THROW(IndexError) << error.what();
   } catch (const std::overflow_error& error) {
-    TVM_FFI_THROW(OverflowError) << error.what();
+    TVM_SCHED_THROW(OverflowError) << error.what();
   }
-  TVM_FFI_UNREACHABLE();
 }
 
 simulate::Schedule ScheduleOf(const Integers& placements, const Integers& transfers) {
   const std::span<int64_t> p = Elements("placements", placements),
                            x = Elements("transfers", transfers);
-  TVM_FFI_CHECK(p.size() % 5 == 0 && x.size() % 5 == 0, ValueError)
+  TVM_SCHED_CHECK(p.size() % 5 == 0 && x.size() % 5 == 0, ValueError)
       << "placements has 5 rows (operator, device, direct, stream, stage), transfers has 5 (kind, "
          "item, source, device, evict)";
   const size_t np = p.size() / 5, nx = x.size() / 5;
@@ -186,7 +186,7 @@ const simulate::Simulation& ScheduleObj::Simulated() const {
 
 const simulate::Simulation& ScheduleObj::Feasible() const {
   const simulate::Simulation& simulation = Simulated();
-  TVM_FFI_CHECK(simulation.violations.empty(), ValueError)
+  TVM_SCHED_CHECK(simulation.violations.empty(), ValueError)
       << simulation.violations.front().ToString();
   return simulation;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ffi/arrays.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched {
 namespace {
@@ -22,13 +23,13 @@ tvm::ffi::Tensor BetweenEnds(Floats work, Floats heads, Floats tails, Integers s
   const auto counts = Elements("seeds", seeds, 2);
   const auto side = [&](const char* name, const Floats& rows, int64_t number) {
     const auto both = Elements<double>(name, rows, 2 * operators);
-    TVM_FFI_CHECK(number >= 0, ValueError) << number << " devices run a seed of " << name;
+    TVM_SCHED_CHECK(number >= 0, ValueError) << number << " devices run a seed of " << name;
     return search::Side{both.first(operators), both.subspan(operators),
                         static_cast<size_t>(number)};
   };
   const auto listed = Elements("order", order);
   for (int64_t op : listed) {
-    TVM_FFI_CHECK(0 <= op && op < static_cast<int64_t>(operators), IndexError)
+    TVM_SCHED_CHECK(0 <= op && op < static_cast<int64_t>(operators), IndexError)
         << "operator " << op << " of " << operators;
   }
   const search::WorkArgument best =

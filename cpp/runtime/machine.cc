@@ -1,15 +1,14 @@
 #include "runtime/machine.h"
 
-#include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <set>
-#include <thread>
 #include <utility>
 
+#include "runtime/cores.h"
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/gpus.h"
 #include "runtime/gpu_choice.h"
@@ -195,11 +194,10 @@ Machine ThisMachine(bool with_gpus) {
   Machine machine;
   utsname said{};
   if (uname(&said) == 0) machine.architecture = said.machine;
-  cpu_set_t allowed;
-  machine.cores = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
-                      ? CPU_COUNT(&allowed)
-                      : static_cast<int>(std::thread::hardware_concurrency());
+  machine.cores = AllowedCores();
   machine.memory = {sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGE_SIZE)};
+  const std::int64_t limit = ReadContainerLimits().memory;
+  if (limit > 0) machine.memory.count = std::min(machine.memory.count, limit);
   if (with_gpus) machine.gpus = FindGpus();
   return machine;
 }

@@ -30,7 +30,7 @@ struct Gpus {
 struct Machine {
   std::string architecture;
   int cores = 1;  // that this process may use
-  Bytes memory;
+  Bytes memory;   // the same, by the limit of its container
   Gpus gpus;
 };
 

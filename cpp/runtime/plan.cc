@@ -23,7 +23,15 @@ bool SameDtype(DLDataType a, DLDataType b) {
   return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes;
 }
 
-std::string DtypeName(DLDataType dtype) { return tvm::ffi::DLDataTypeToString(dtype); }
+std::string DtypeName(DLDataType dtype) {
+  if (dtype.code == kDLComplex && dtype.lanes == 1) return "complex" + std::to_string(dtype.bits);
+  try {
+    return tvm::ffi::DLDataTypeToString(dtype);
+  } catch (const tvm::ffi::Error&) {
+    return "DLPack type " + std::to_string(dtype.code) + " of " + std::to_string(dtype.bits) +
+           " bits and " + std::to_string(dtype.lanes) + " lanes";
+  }
+}
 
 std::string ShapeName(const std::vector<std::int64_t>& shape) {
   std::string text = "[";

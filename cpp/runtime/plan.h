@@ -106,7 +106,8 @@ struct Plan {
 const char* BackendName(BackendKind backend);
 
 bool SameDtype(DLDataType a, DLDataType b);
-/// "float32", "bool", "bfloat16", ...
+/// "float32", "bool", "bfloat16", ...; a description of types without a name of tvm_ffi's. Never
+/// throws, for it is needed to refuse such types.
 std::string DtypeName(DLDataType dtype);
 /// "[1, 3, 224, 224]"
 std::string ShapeName(const std::vector<std::int64_t>& shape);

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MODEL = "light_inception_v1.onnx"
 TOPOLOGIES = ("cpu2", "v100-server")
 SCHEDULERS = ("single", "anytime")
-OPTIONS: dict[str, dict[str, Any]] = {"single": {}, "anytime": {"time_limit": 10.0, "seed": 0}}
+OPTIONS: dict[str, dict[str, Any]] = {"single": {}, "anytime": {"time_limit": 5.0, "seed": 0}}
 REPEAT = 5
 TOLERANCE = 1e-4
 """Largest difference from ONNX Runtime that is allowed, relative to the largest output."""

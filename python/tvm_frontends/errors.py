@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -14,19 +17,15 @@ class MissingShape:
     Examples
     --------
     >>> from tvm_frontends.errors import MissingShape
-    >>> MissingShape("x", example=(1, 3), symbol="N")
-    MissingShape(input='x', example=(1, 3), symbol='N')
+    >>> print(MissingShape({"batch": 1, "x": (1, 3, 224, 224)}))
+    pass them, for example shapes={'batch': 1, 'x': (1, 3, 224, 224)}, with the sizes that the model is to run with
     """
 
-    input: str
-    example: tuple[int, ...]
-    """An allowed shape."""
-    symbol: str | None = None
-    """The symbol that the model declares for the first open dimension."""
+    sizes: Mapping[str, tuple[int, ...] | int]
+    """Examples: shapes of inputs, and sizes of symbols that the model declares, by name."""
 
     def __str__(self) -> str:
-        by_symbol = f", or {self.symbol}=1 for all inputs" if self.symbol else ""
-        return f"pass them, e.g. shapes={{{self.input!r}: {self.example}}}{by_symbol}"
+        return f"pass them, for example shapes={dict(self.sizes)}, with the sizes that the model is to run with"
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,22 @@ class MissingConstant:
     Examples
     --------
     >>> from tvm_frontends.errors import MissingConstant
-    >>> MissingConstant(("size",)).inputs
-    ('size',)
+    >>> print(MissingConstant({"size": [2, -1]}))
+    make it a constant, for example constants={'size': [2, -1]}, with the value that the model is to run with
     """
 
-    inputs: tuple[str, ...] = ()
-    """The inputs of the model from which the value is computed; empty if they are not known."""
+    examples: Mapping[str, Any] = field(default_factory=dict)
+    """The inputs of the model from which the value is computed, each with an example of its value; empty if they are not
+    known."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The inputs of the model from which the value is computed."""
+        return tuple(self.examples)
 
     def __str__(self) -> str:
-        entries = ", ".join(f"{name!r}: VALUE" for name in self.inputs) or "NAME: VALUE"
-        return f"make it a constant: constants={{{entries}}}"
+        entries = str(dict(self.examples)) if self.examples else "{NAME: VALUE}"
+        return f"make it a constant, for example constants={entries}, with the value that the model is to run with"
 
 
 @dataclass(frozen=True)
@@ -128,19 +133,6 @@ class ModelWarning(UserWarning):
     """
 
 
-def upstream_reason(error: BaseException) -> str:
-    """Return the line of an error of TVM that has the reason: the last one of a traceback, else the first.
-
-    Examples
-    --------
-    >>> from tvm_frontends.errors import upstream_reason
-    >>> upstream_reason(ValueError("the shapes differ"))
-    'the shapes differ'
-    """
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return lines[-1] if lines[0].startswith("Trace") else lines[0]
-
-
 def text_input_error(where: str, name: str) -> ModelError:
     """Return the error for an input of strings.
 
@@ -155,13 +147,92 @@ def text_input_error(where: str, name: str) -> ModelError:
     )
 
 
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the name of its class if the message is empty.
+@contextmanager
+def refused(where: str, doing: str) -> Iterator[None]:
+    """Turn errors of other libraries in the block into `ModelError`s; their own text stays behind as the cause.
+
+    Parameters
+    ----------
+    where : str
+        The model in messages.
+    doing : str
+        What fails, as ``"cannot be read"``.
+
+    Examples
+    --------
+    >>> from tvm_frontends.errors import refused
+    >>> with refused("model.onnx", "cannot be read"):
+    ...     {}["scale"]
+    Traceback (most recent call last):
+        ...
+    tvm_frontends.errors.ModelError: model.onnx: cannot be read: 'scale' is missing
+    """
+    try:
+        yield
+    except (FrontendError, MemoryError, Warning):
+        raise
+    except Exception as error:
+        raise ModelError(f"{where}: {doing}: {first_line(error)}") from error
+
+
+_INTERNAL = (
+    (re.compile(r"^In ir\.Op\(.*?support_level=\d+\), ", re.DOTALL), ""),  # TVM prints the whole operator
+    (re.compile(r"ir\.Op\(.*?support_level=\d+\)", re.DOTALL), "the operator"),
+    (re.compile(r"^In Op\([\w.]+\), "), ""),
+    (re.compile(r"\b(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Warning): "), ""),
+    (re.compile(r"\[\w*Error\] ?"), ""),  # ONNX's [ShapeInferenceError]
+    (re.compile(r" ?==> Context: .*", re.DOTALL), ""),
+    (re.compile(r"(?:/[^\s:]+/|\b)[\w.-]+\.(?:cc|cpp|cxx|h|hpp|py):\d+:? ?(?:\w+: )?"), ""),
+    (re.compile(r"(?:Check|Assertion) failed: .*? (?:is false|\([^()]* vs\. [^()]*\)) ?: ?(?=\S)", re.DOTALL), ""),
+    (re.compile(r"Assertion `[^`']*[`'] failed: ?(?=\S)"), ""),
+    (re.compile(r" at 0x[0-9a-f]+"), ""),
+)
+"""What libraries write into their messages for their own developers, and what stands in its place."""
+
+
+def first_line(error: BaseException | str) -> str:
+    """Return what an error of another library says, on one line and without the library's internals.
+
+    Of a traceback it is the last line, else the first one that says something. Names of classes, places in source code and
+    failed conditions before an explanation are left out.
 
     Examples
     --------
     >>> from tvm_frontends.errors import first_line
-    >>> first_line(ValueError("the shapes differ")), first_line(KeyboardInterrupt())
-    ('the shapes differ', 'KeyboardInterrupt')
+    >>> first_line(ValueError("the shapes differ")), first_line(KeyError("axis"))
+    ('the shapes differ', "'axis' is missing")
+    >>> first_line(RuntimeError("Check failed: (ndim == 2) is false: the input must have 2 dimensions"))
+    'the input must have 2 dimensions'
     """
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    if isinstance(error, KeyError) and len(error.args) == 1:
+        return f"{error.args[0]!r} is missing"
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and lines[0].startswith("Trace"):
+        lines.reverse()
+    for line in lines:
+        for pattern, text in _INTERNAL:
+            line = pattern.sub(text, line)
+        if line.strip():
+            return next((text for pattern, text in _OF_PYTHON if pattern.search(line)), line.strip())
+    return _WITHOUT_TEXT.get(type(error), "it gives no reason")
+
+
+_OF_PYTHON = (
+    (re.compile(r"values to unpack|index out of range|object of type '\w+' has no len|is not iterable"),
+     "a list has more or fewer entries than it should"),
+    (re.compile(r"^Python int too large|cannot fit .* into"), "a number is too large"),
+    (re.compile(r"object has no attribute|is not subscriptable|unsupported operand type|'NoneType'|positional argument"),
+     "a value is missing, or of another kind than it should be"),
+)  # fmt: skip
+"""What Python's own messages mean in a converter."""
+
+
+_WITHOUT_TEXT: dict[type, str] = {
+    AssertionError: "something that it takes for granted does not hold", KeyboardInterrupt: "it was interrupted",
+    NotImplementedError: "this is not implemented", IndexError: "there are too few entries",
+}  # fmt: skip
+"""What errors without a message mean."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import tvm
 
-from .constants import Constants
-from .errors import ModelError, first_line
+from .constants import Constants, Values
+from .errors import ModelError, first_line, refused
 from .imported_model import ImportedModel
-from .shapes import InputShapes
+from .shapes import InputShapes, StaticShapes
 from .source import ModelSource
 
 ALLOWED = (
@@ -99,13 +100,22 @@ def open_model(model: Any, name: str | None = None) -> ModelSource:
     >>> open_model("model.onnx").name
     'model'
     """
+    if name is not None and not isinstance(name, str):
+        raise ModelError(f"the name of the model is of the type {type(name).__name__}; a text is allowed")
     if isinstance(model, ModelSource):
         return model
     if isinstance(model, ImportedModel):
         return open_model(model.with_parameters(), name or model.name)
-    if isinstance(model, (str, os.PathLike)):
-        return _open_file(Path(model), name)
-    return _open_object(model, name, f"model {name!r}" if name else "model")
+    path = Path(model) if isinstance(model, (str, os.PathLike)) else None
+    where = str(path) if path is not None else f"model {name!r}" if name else "model"
+    with refused(where, "cannot be read"):
+        source = _open_file(path, name) if path is not None else _open_object(model, name, where)
+
+    def import_with(shapes: StaticShapes, constants: Values) -> ImportedModel:
+        with refused(where, "cannot be imported"):
+            return source.import_with(shapes, constants)
+
+    return replace(source, import_with=import_with)
 
 
 def _open_object(model: Any, name: str | None, where: str) -> ModelSource:
@@ -125,8 +135,10 @@ def _open_object(model: Any, name: str | None, where: str) -> ModelSource:
     hint = ""
     if kind.startswith("torch.") or hasattr(model, "state_dict"):
         hint = "; export it first: torch.export.export(model.eval(), example_inputs)"
+    kind = kind.removeprefix("builtins.").removeprefix("NoneType") or "None"
     raise ModelError(
-        f"{where} is a {kind}; a path, an onnx.ModelProto, a torch.export.ExportedProgram or a tvm.IRModule is allowed{hint}"
+        f"{where} is of the type {kind}; a path, an onnx.ModelProto, a torch.export.ExportedProgram or a tvm.IRModule is "
+        f"allowed{hint}"
     )
 
 

@@ -8,9 +8,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from numbers import Integral
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .errors import MissingShape, ModelError, ModelWarning
+
+if TYPE_CHECKING:
+    from .shape_examples import Proposals
 
 Sizes: TypeAlias = "int | set[int] | frozenset[int]"
 InputShapes: TypeAlias = "Mapping[str, Sequence[Sizes] | Sizes]"
@@ -89,6 +92,7 @@ def expand_shapes(
     numbers: Collection[str] = (),
     defaults: Mapping[str, int] | None = None,
     loose: bool = False,
+    proposals: Proposals | None = None,
 ) -> list[StaticShapes]:
     """Expand sets of sizes to all static shapes: the product over symbols, and over dimensions without one.
 
@@ -105,6 +109,8 @@ def expand_shapes(
         Sizes of symbols that ``shapes`` leaves open.
     loose : bool
         Whether two inputs may have different sizes for one symbol, as ONNX Runtime allows; a `ModelWarning` says so.
+    proposals : Proposals, optional
+        How sizes are proposed if some are missing.
 
     Returns
     -------
@@ -120,7 +126,7 @@ def expand_shapes(
     checked = _checked(shapes, where)
     if loose:
         declared = _without_contradicted(declared, checked, where)
-    assigned = _Assignment(declared, where, numbers)
+    assigned = _Assignment(declared, where, numbers, proposals)
     for name, allowed in checked.items():
         assigned.take(name, allowed)
     for symbol, size in (defaults or {}).items():
@@ -204,8 +210,10 @@ Key: TypeAlias = "str | tuple[str, int]"
 class _Assignment:
     """Sizes of symbols and of dimensions without one, recorded one input or symbol at a time."""
 
-    def __init__(self, declared: Sequence[DeclaredInput], where: str, numbers: Collection[str]) -> None:
-        self.declared, self.where, self.numbers = declared, where, numbers
+    def __init__(
+        self, declared: Sequence[DeclaredInput], where: str, numbers: Collection[str], proposals: Proposals | None
+    ) -> None:
+        self.declared, self.where, self.numbers, self.proposals = declared, where, numbers, proposals
         self.inputs = {item.name: item for item in declared}
         self.symbols = symbols_of(declared)
         self.sizes: dict[Key, frozenset[int]] = {}
@@ -274,13 +282,13 @@ class _Assignment:
             raise ModelError(
                 f"{self.where}: the model does not say how many dimensions input {item.name!r} has, and static shapes are "
                 "needed",
-                MissingShape(item.name, (1, 3, 224, 224)),
+                self._missing(),
             )
         shape: Sequence[Dimension] = [None] * self.ranks[item.name] if item.shape is None else item.shape
         extents = [self._size(item, axis, dimension, sizes) for axis, dimension in enumerate(shape)]
         for axis, size in enumerate(extents):
             if size is None and not number:
-                raise self._open(item, axis, shape[axis], extents)
+                raise self._open(item, axis, shape[axis])
         static = tuple(1 if size is None else size for size in extents)
         if math.prod(static) > MOST_ELEMENTS:
             raise ModelError(
@@ -305,13 +313,19 @@ class _Assignment:
             )
         return assigned if follows is None else follows
 
-    def _open(self, item: DeclaredInput, axis: int, dimension: Dimension, extents: Sequence[int | None]) -> ModelError:
-        example = tuple(1 if size is None else size for size in extents)
+    def _open(self, item: DeclaredInput, axis: int, dimension: Dimension) -> ModelError:
         named = f"({str(dimension)!r}) " if dimension is not None else ""
         return ModelError(
             f"{self.where}: input {item.name!r}: dimension {axis} {named}has no fixed size, and static shapes are needed",
-            MissingShape(item.name, example, dimension if isinstance(dimension, str) else None),
+            self._missing(),
         )
+
+    def _missing(self) -> MissingShape:
+        from .shape_examples import Proposals, missing_sizes  # which imports this module
+
+        declared = [item for item in self.declared if item.name not in self.numbers]
+        given = {key: min(sizes) for key, sizes in self.sizes.items()}
+        return MissingShape(missing_sizes(declared, given, self.ranks, self.proposals or Proposals()))
 
 
 def _checked(argument: Any, where: str) -> dict[str, Checked]:

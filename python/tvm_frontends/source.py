@@ -10,6 +10,7 @@ import numpy as np
 from .constants import Constants, Values, check_constants
 from .errors import ModelError, text_input_error
 from .imported_model import ImportedModel
+from .shape_examples import Hints, Proposals
 from .shapes import DeclaredInput, InputShapes, StaticShapes, expand_shapes
 
 Importer = Callable[[StaticShapes, Values], ImportedModel]
@@ -56,6 +57,10 @@ class ModelSource:
     """Sizes of symbols that the caller leaves open."""
     loose: bool = False
     """Whether inputs may have different sizes for one symbol, see `expand_shapes`."""
+    hints: Callable[[], Hints] = Hints
+    """What the file says of sizes that its inputs leave open, for messages."""
+    fits: Callable[[StaticShapes, Values], bool | None] | None = None
+    """Whether shapes fit the model, for messages; None if that is not known in time."""
     texts: tuple[str, ...] = ()
     """Inputs of text that operators read: no shape makes the model one that can be imported."""
 
@@ -82,11 +87,22 @@ class ModelSource:
         all_shapes = shapes
         if values and (shapes is None or isinstance(shapes, Mapping)):
             all_shapes = {**(shapes or {}), **{name: v.shape for name, v in values.items() if name not in numbers}}
+        proposals = Proposals(self.hints, self._trial(values))
         pairs = []
-        for static in expand_shapes(self.inputs, all_shapes, self.where, numbers, self.defaults, self.loose):
+        for static in expand_shapes(self.inputs, all_shapes, self.where, numbers, self.defaults, self.loose, proposals):
             frozen = {name: np.broadcast_to(v, static[name]).copy() for name, v in values.items()}
             pairs.append(({name: shape for name, shape in static.items() if name not in values}, frozen))
         return pairs
+
+    def _trial(self, values: Values) -> Callable[[StaticShapes], bool | None] | None:
+        """Return a function that tries shapes of the inputs that are no constants."""
+        fits = self.fits
+        if fits is None:
+            return None
+        return lambda shapes: fits(
+            {name: shape for name, shape in shapes.items() if name not in values},
+            {name: np.broadcast_to(value, shapes.get(name, value.shape)) for name, value in values.items()},
+        )
 
     def load(self, shapes: InputShapes | None = None, constants: Constants | None = None) -> ImportedModel:
         """Import the model with one shape for each input."""

@@ -122,7 +122,7 @@ def function(name: str) -> Callable[..., Any]:
     registered = ffi().get_global_func(name, allow_missing=True)
     if registered is None:
         raise RuntimeError(
-            f"{library_path()} registers no function {name!r}. It is probably older than this "
-            "Python package: build it again."
+            f"{library_path()} registers no function {name!r}. It is older than this Python package, or was built by "
+            "`make demo`, which leaves parts out: build it with `make build`."
         )
     return registered

@@ -3,12 +3,37 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable
 
 from .errors import InputError, TvmSchedError
 
 LARGEST_SEED = 2**31 - 1
 """The largest seed that all solvers take."""
+
+
+def shown(value: object) -> str:
+    """Return a value for a message: short, on one line, and without the address of an object."""
+    plain = value is None or isinstance(value, (bool, int, float, str, bytes, list, tuple, dict, set, frozenset))
+    text = " ".join(repr(value).split()) if plain else f"an object of the type {type(value).__name__}"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+_LONGEST = 100
+
+
+def require_kind(what: str, value: object, kind: type | tuple[type, ...], allowed: str) -> None:
+    """Check the type of an argument; ``allowed`` describes it: ``"a Problem"``."""
+    if not isinstance(value, kind):
+        raise InputError(f"{what} is {shown(value)}; {allowed} is allowed")
+
+
+def path_text(what: str, path: object) -> str:
+    """Return the name of a file; refuse an argument that is none."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(text, str) or "\0" in text:
+        raise InputError(f"{what} is {shown(path)}; the name of a file is allowed")
+    return text
 
 
 def require_name(what: str, name: str, error: type[TvmSchedError] = InputError) -> None:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from .checks import path_text
 from .errors import FormatError
 
 T = TypeVar("T")
@@ -82,6 +83,7 @@ def why_unreadable(error: BaseException) -> str:
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
     """Read a file, and decompress it if its name ends with ``.gz``; raise `FormatError` if it is unreadable."""
+    path = path_text("the file", path)
     try:
         content = Path(path).read_bytes()
     except OSError as error:
@@ -183,7 +185,7 @@ class Document:
     @classmethod
     def load(cls: type[DocumentT], path: str | os.PathLike[str]) -> DocumentT:
         """Read a JSON document, as `from_json` does."""
-        return cls.from_json(read_bytes(path), os.fspath(path))
+        return cls.from_json(read_bytes(path), str(path))
 
 
 @contextmanager

@@ -97,10 +97,12 @@ def token_shapes(texts: Sequence[str], count: int) -> list[tuple[int, int]]:
 
 def parse_constants(texts: Iterable[str] | None) -> dict[str, Any]:
     """Read ``NAME=VALUE`` texts: a number, a list of numbers, true or false, JSON, or the name of a ``.npy`` file."""
+    from .runtime.values import split_value
+
     constants: dict[str, Any] = {}
     for text in texts or ():
-        name, mark, value = text.partition("=")
-        if not mark or not name.strip() or not value.strip():
+        name, value = split_value(text)
+        if not name.strip() or not value.strip():
             raise InputError(f"--constant {text}: expected NAME=VALUE, e.g. sr=16000 or size=224,224")
         if name.strip() in constants:
             raise InputError(f"--constant {text}: {name.strip()!r} has a value already")

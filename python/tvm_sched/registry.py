@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from .checks import shown
 from .errors import InputError, did_you_mean
 
 LARGEST_INTEGER = 2**63 - 1
@@ -154,6 +155,8 @@ class Registry(Generic[Entry]):
         'heft'
         """
         self._load()
+        if not isinstance(name, str):
+            raise InputError(f"the {self.what} is {shown(name)}; a name is allowed: {', '.join(sorted(self.entries))}")
         if name not in self.entries:
             hint = did_you_mean(name, self.entries)
             if name in self.elsewhere:

@@ -1,4 +1,4 @@
-"""Architectures of language models: presets, and ``config.json`` files of Llama, Mistral, Qwen and GPT-2."""
+"""Architectures of language models: presets, and ``config.json`` files of Llama, Mistral, Qwen, Gemma and GPT-2."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm_sched.errors import InputError
 from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
 from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig, is_config, read_config
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gpt2")
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gpt2")
 """Supported values of ``model_type``."""
 
 

@@ -63,6 +63,21 @@ def plan(
     ] = None,
     shape: Shapes = None,
     costs: CostsName = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--given",
+            metavar="N,N,...",
+            help="Price this split beside the plan: layers of each GPU in turn, as the runtime counts them (llama.cpp: with "
+            "the output; a graph: operators). Several are allowed.",
+        ),
+    ] = None,
+    free: Annotated[
+        bool,
+        typer.Option(
+            "--free", help="Plan within the memory that is free: the topology's free_memory, or this machine's now."
+        ),
+    ] = False,
     limits: Annotated[
         bool, typer.Option("--limits", help="Say, too, which context, batch and GPUs would fit.")
     ] = False,
@@ -75,6 +90,7 @@ def plan(
     $ tvm-sched plan llama-3-70b -t p4d --for vllm --context 8192 --batch 16 -o vllm.sh
     $ tvm-sched plan llama-2-13b/config.json -t my-machine.toml --for llama.cpp --dtype q4_0 -o llama.sh
     $ tvm-sched plan mistral-7b -t a6000-server --for accelerate -o device_map.json --json
+    $ tvm-sched plan llama-3-70b -t my-machine.toml --for vllm --free --given 24,56 --given 40,40
     $ tvm-sched plan model.onnx -t a40x2 --for onnxruntime --shape batch=8 -o plan/onnxruntime_plan.json
     """
     tokens = [text for text in shape or () if is_token_shape(text)]
@@ -89,8 +105,9 @@ def plan(
         from . import export_plan
 
         exported = export_plan(
-            model, topology, runtime, workload=workload, shapes=shapes, costs=costs or "roofline", overhead=own
-        )
+            model, topology, runtime, workload=workload, shapes=shapes, costs=costs or "roofline", overhead=own,
+            given=[_counts(text) for text in given or ()], free=free,
+        )  # fmt: skip
     from .plan_summary import PlanSummary, plan_tables
 
     if output is not None:
@@ -99,12 +116,20 @@ def plan(
     out.show(*plan_tables(exported))
     for note in exported.notes:
         out.say(note)
-    more = _limits(model, topology, runtime, workload, shapes, costs, own) if limits else []
+    more = _limits(model, topology, runtime, workload, shapes, costs, own, free) if limits else []
     for sentence in more:
         out.show(sentence)
     if not exported.on_gpus and not limits:
         out.say("not all of it is on GPUs, which costs time; --limits says what would fit there")
     out.result(PlanSummary.of(exported, more))
+
+
+def _counts(text: str) -> list[int]:
+    """Read the numbers of a split."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdecimal() and len(word) < 10 for word in words):
+        raise InputError(f"--given {text}: whole numbers with commas between them are allowed, such as 24,40")
+    return [int(word) for word in words]
 
 
 def _bytes(text: str) -> int:
@@ -124,16 +149,9 @@ def _limits(
     shapes: Any,
     costs: str | None,
     overhead: int | None,
+    free: bool,
 ) -> list[str]:
-    from tvm_sched.problem import load_topology
-
-    from . import TokenWorkload
     from .fitting import advice
-    from .planner import open_source
-    from .runtimes import PlanRequest, get_runtime
+    from .planner import plan_request
 
-    chosen = get_runtime(runtime)
-    source = open_source(model, chosen, shapes)
-    return advice(
-        chosen, PlanRequest(source, load_topology(topology), TokenWorkload(**workload), costs or "roofline", overhead)
-    )
+    return advice(*plan_request(model, topology, runtime, workload, shapes, costs or "roofline", overhead, free))

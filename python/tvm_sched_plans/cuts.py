@@ -1,6 +1,7 @@
 """Find the best cut of a chain into runs of units, each at its own place, exactly over all orders of the places.
 
 Places with equal device, memory and routes to all others are one kind, so eight equal GPUs are nine states and not 256.
+Where the runtime keeps the last unit with the first one, because they share weights, the last unit follows the last run.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class StageLimits:
     """Exact number of runs; 0: any number."""
     longest_ns: float = float("inf")
     """Longest time of a run."""
+    tied: bool = False
+    """Whether the last unit is at the place of the first one."""
 
 
 def kinds_of(chain: Chain) -> list[list[int]]:
@@ -111,16 +114,24 @@ class Cutter:
     def best(self, limits: StageLimits | None = None) -> tuple[float, Placement] | None:
         """Return the least sum of times and copies in nanoseconds and its placement; None if nothing fits."""
         limits = limits or StageLimits()
+        if limits.tied:
+            return self._best_tied()
         units = len(self.chain.model.units)
         cost = self.cost
         if limits.longest_ns < np.inf:
             cost = [np.where(each <= limits.longest_ns, each, np.inf) for each in cost]
+        return self._cheapest(cost, units, np.zeros(len(self.kinds)), limits.stages)
+
+    def _cheapest(
+        self, cost: list[Floats], units: int, back: Floats, stages: int = 0
+    ) -> tuple[float, Placement] | None:
+        """Return the least sum for the first ``units``; with several places ``back`` is added, by the kind of the last."""
         done: dict[tuple[tuple[int, ...], int], Floats] = {}
         came: dict[tuple[tuple[int, ...], int], tuple[list[int], list[int]]] = {}
         best: tuple[float, tuple[tuple[int, ...], int]] | None = None
         for state in self._states():
             used = sum(state)
-            if used == 0 or (limits.stages and used > limits.stages):
+            if used == 0 or (stages and used > stages):
                 continue
             for k, number in enumerate(state):
                 if number == 0:
@@ -129,13 +140,40 @@ class Cutter:
                 if not np.isfinite(values).any():
                     continue
                 done[state, k], came[state, k] = values, (at, last)
-                if (
-                    limits.stages in (0, used)
-                    and (best is None or values[units] < best[0])
-                    and np.isfinite(values[units])
-                ):
-                    best = float(values[units]), (state, k)
-        return None if best is None else (best[0], self._placement(best[1], came))
+                total = values[units] + (back[k] if used > 1 else 0.0)
+                if stages in (0, used) and np.isfinite(total) and (best is None or total < best[0]):
+                    best = float(total), (state, k)
+        return None if best is None else (best[0], self._placement(best[1], came, units))
+
+    def _best_tied(self) -> tuple[float, Placement] | None:
+        """Return the best cut in which the last unit is at the place of the first one, and no other unit returns there."""
+        chain, last = self.chain, len(self.chain.model.units) - 1
+        if last < 1:
+            return self.best()
+        times, held = chain.sums
+        every = range(len(self.kinds))
+        best: tuple[float, Placement] | None = None
+        for first in every:
+            p = self.first[first]
+            place = chain.machine.places[p]
+            # The first run has the last unit, too; weights that the two share are in its memory once.
+            size = held[: last + 1] + held[last + 1] - held[last]
+            peak = np.maximum(np.maximum.accumulate(np.append(0, chain.peak[:last])), chain.peak[last])
+            if place.load is not None:
+                size, peak = np.append(0, np.cumsum(chain.weight[:last])) + chain.weight[last], np.zeros_like(peak)
+            head = np.where(size + peak <= place.device.memory, self.cost[first][0, : last + 1], np.inf)
+            if place.most_units is not None:
+                head[place.most_units :] = np.inf  # the last unit is one of them
+            cost = [each[: last + 1, : last + 1].copy() for each in self.cost]
+            for k in every:
+                cost[k][0] = head if k == first else np.inf
+            back = chain.hop_ns[last, self.first, p].copy()
+            if len(self.kinds[first]) > 1:
+                back[first] = chain.hop_ns[last, self.kinds[first][1], p]
+            found = self._cheapest(cost, last, back)
+            if found is not None and (best is None or found[0] + times[-1, p] - times[last, p] < best[0]):
+                best = float(found[0] + times[-1, p] - times[last, p]), (*found[1], found[1][0])
+        return best
 
     def _states(self) -> Iterator[tuple[int, ...]]:
         return iter(sorted(product(*(range(count + 1) for count in self.counts)), key=sum))
@@ -148,7 +186,7 @@ class Cutter:
         done: dict[tuple[tuple[int, ...], int], Floats],
     ) -> tuple[Floats, list[int], list[int]]:
         """Return the least time until units are done with kind ``k`` last, the start of its run, and the kind before."""
-        units = len(self.chain.model.units)
+        units = len(cost[k]) - 1
         before = tuple(n - (kind == k) for kind, n in enumerate(state))
         if sum(before) == 0:
             return cost[k][0].copy(), [0] * (units + 1), [-1] * (units + 1)
@@ -157,7 +195,7 @@ class Cutter:
         for other, number in enumerate(before):
             if number == 0 or (before, other) not in done:
                 continue
-            start = done[before, other] + self._hop(other, k)
+            start = done[before, other] + self._hop(other, k)[: units + 1]
             total = start[:, None] + cost[k]
             origin = np.argmin(total, axis=0)
             times = total[origin, np.arange(units + 1)]
@@ -174,9 +212,9 @@ class Cutter:
         self,
         end: tuple[tuple[int, ...], int],
         came: dict[tuple[tuple[int, ...], int], tuple[list[int], list[int]]],
+        at: int,
     ) -> Placement:
         state, k = end
-        at = len(self.chain.model.units)
         runs: list[tuple[int, int]] = []
         while True:
             origins, lasts = came[state, k]
@@ -196,9 +234,12 @@ def stage_times(chain: Chain, placement: Placement) -> list[int]:
     return [int(times[b, p] - times[a, p]) for p, a, b in segments(placement)]
 
 
-def best_latency(chain: Chain, stages: int = 0) -> Placement | None:
-    """Return the cut with the least time from the first unit to the last one."""
-    cheapest = Cutter(chain).best(StageLimits(stages))
+def best_latency(chain: Chain, stages: int = 0, tied: bool = False) -> Placement | None:
+    """Return the cut with the least time from the first unit to the last one.
+
+    ``tied``: the last unit is at the place of the first one.
+    """
+    cheapest = Cutter(chain).best(StageLimits(stages, tied=tied))
     return None if cheapest is None else cheapest[1]
 
 

@@ -138,7 +138,9 @@ class _Writer:
         return self._activation(name, self.shape.tokens * self.architecture.config.hidden * self._bytes)
 
     def _embed(self) -> None:
-        config, form = self.architecture.config, FORMATS[self.workload.weights.table]
+        config, weights = self.architecture.config, self.workload.weights
+        # A table that is the last layer, too, has its format: llama.cpp's files keep it in q6_K.
+        form = FORMATS[weights.output if config.tied else weights.table]
         row = form.size(1, config.hidden)
         table = self._parameter("table", (config.vocab + config.positions) * row)
         self.moved["table.rows"] = self.shape.tokens * row

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tvm_sched.cost_model import get_cost_model
+from tvm_sched.cost_model.recording import record
 from tvm_sched.errors import InputError
 from tvm_sched.problem import HOST, Bus, Device, Link, OpGraph, Route, Topology
 
@@ -116,6 +117,36 @@ _REDUCED = (".output", ".down", "embed", "head")
 def gpus(topology: Topology) -> tuple[Device, ...]:
     """Return the devices other than CPUs."""
     return tuple(device for device in topology.devices if device.kind != "cpu")
+
+
+def within_free(topology: Topology) -> Topology:
+    """Return the topology whose GPUs have the memory that is free: as it says, or else as this machine's driver says now.
+
+    Raises
+    ------
+    InputError
+        The topology does not say what is free, and its GPUs are not this machine's.
+    """
+    mine = gpus(topology)
+    free = {device.name: device.free_memory for device in mine if device.free_memory is not msgspec.UNSET}
+    if not free:
+        here = record().gpus
+        alike = len(here) == len(mine) and all(
+            abs(gpu.memory - device.memory) <= device.memory / 10 for gpu, device in zip(here, mine, strict=True)
+        )
+        if not alike or any(gpu.free < 0 for gpu in here):
+            raise InputError(
+                f"topology {topology.name!r} does not say what memory of its GPUs is free (`free_memory`), and "
+                f"{'the driver of this machine does not either' if alike else 'its GPUs are not those of this machine'}: "
+                "`tvm-sched topology detect -o FILE` writes it"
+            )
+        free = {device.name: gpu.free for gpu, device in zip(here, mine, strict=True)}
+    devices = tuple(
+        msgspec.structs.replace(device, memory=max(min(free.get(device.name, device.memory), device.memory), 1),
+                                free_memory=msgspec.UNSET)
+        for device in topology.devices
+    )  # fmt: skip
+    return msgspec.structs.replace(topology, devices=devices)
 
 
 def device_place(device: Device, memory: float) -> Place:

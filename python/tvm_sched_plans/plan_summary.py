@@ -28,7 +28,7 @@ class PlanSummary(PlanFacts, frozen=True, kw_only=True):
 def plan_tables(plan: RuntimePlan) -> list[Table]:
     """Return tables of times and memory of our split beside the runtime's own."""
     phases = list(plan.ours.phase_ns)
-    splits = (*plan.defaults, plan.ours)
+    splits = (*plan.defaults, *plan.given, plan.ours)
     rows = [
         (row.label, "yes" if row.fits else "no", format_ns(row.total_ns), *(format_ns(row.phase_ns[p]) for p in phases))
         for row in splits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from tvm_sched.problem import Topology, load_topology
 
 from .architecture import Architecture, read_architecture
 from .operators import OperatorModel
-from .places import ASSUMED_HOST, is_assumed_host
+from .places import ASSUMED_HOST, gpus, is_assumed_host, within_free
 from .runtimes import Case, PlanRequest, Runtime, Split, get_runtime
 from .token_workload import TokenWorkload
 from .unit_bound import NAME as BOUND
@@ -57,6 +57,8 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
     ours: Row
     defaults: tuple[Row, ...]
     """The runtime's default splits."""
+    given: tuple[Row, ...] = ()
+    """The splits that the user gave."""
     lower_bound_ns: int
     """No placement that fits and that the runtime supports takes less; 0 if nothing is known."""
     bound: str
@@ -67,6 +69,8 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The plan as data."""
     notes: tuple[str, ...]
     """Limits of the runtime, and assumed figures."""
+    environment: dict[str, str] = {}
+    """Environment variables under which the runtime counts the GPUs as the plan does; its scripts set them."""
 
 
 class RuntimePlan(PlanFacts, frozen=True, kw_only=True):
@@ -113,6 +117,8 @@ def export_plan(
     shapes: Mapping[str, Any] | None = None,
     costs: str = "roofline",
     overhead: int | None = None,
+    given: Sequence[Sequence[int]] = (),
+    free: bool = False,
 ) -> RuntimePlan:
     """Plan a model on a machine for another runtime.
 
@@ -135,6 +141,11 @@ def export_plan(
         A cost model, see ``docs/cost_model.md``.
     overhead : int, optional
         Bytes of each GPU that the runtime needs for itself.
+    given : sequences of int
+        Splits to compare with the plan: layers (operators of a graph) of each GPU in turn, as the runtime counts them.
+    free : bool
+        Plan within the memory that is free: the topology's `Device.free_memory`, or if it has none, what is free now on the
+        GPUs of this machine, which must be the topology's.
 
     Returns
     -------
@@ -154,6 +165,27 @@ def export_plan(
     >>> plan.measure, plan.lower_bound_ns <= plan.ours.total_ns
     ('1 x (3968 tokens of prompt, then 128 new ones), all stages busy', True)
     """
+    chosen, request = plan_request(model, topology, runtime, workload, shapes, costs, overhead, free)
+    source = request.source
+    if output is not None and isinstance(source, OperatorModel) and source.external:
+        _check_beside(Path(model), Path(output))
+    plan = make_plan(chosen, request, given)
+    if output is not None:
+        plan.save(output)
+    return plan
+
+
+def plan_request(
+    model: str | os.PathLike[str],
+    topology: str | os.PathLike[str] | Topology,
+    runtime: str,
+    workload: TokenWorkload | Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Any] | None = None,
+    costs: str = "roofline",
+    overhead: int | None = None,
+    free: bool = False,
+) -> tuple[Runtime, PlanRequest]:
+    """Return the runtime and the request of `export_plan`'s arguments; see there for the errors."""
     machine = topology if isinstance(topology, Topology) else load_topology(topology)
     wanted = workload if isinstance(workload, TokenWorkload) else _workload(workload or {})
     chosen = get_runtime(runtime)
@@ -166,12 +198,8 @@ def export_plan(
         )
     if isinstance(source, Architecture) and shapes:
         raise InputError(f"{os.fspath(model)}: shapes are of ONNX files; a language model has a context and a batch")
-    if output is not None and isinstance(source, OperatorModel) and source.external:
-        _check_beside(Path(model), Path(output))
-    plan = make_plan(chosen, PlanRequest(source, machine, wanted, costs, overhead))
-    if output is not None:
-        plan.save(output)
-    return plan
+    totals = {device.name: device.memory for device in gpus(machine)} if free else {}
+    return chosen, PlanRequest(source, within_free(machine) if free else machine, wanted, costs, overhead, totals)
 
 
 def _check_beside(model: Path, output: Path) -> None:
@@ -221,12 +249,13 @@ def open_source(
     raise InputError(f"{text}: {runtime.name} is planned for {expected}")
 
 
-def make_plan(runtime: Runtime, request: PlanRequest) -> RuntimePlan:
+def make_plan(runtime: Runtime, request: PlanRequest, given: Sequence[Sequence[int]] = ()) -> RuntimePlan:
     """Search all configurations of a runtime; see `export_plan`."""
     cases = runtime.cases(request)
     splits = [Split("ours", case, placement) for case in cases if (placement := case.best()) is not None]
     defaults = runtime.defaults(request, cases)
-    rows = [(split, split.case.price(split.placement)) for split in defaults]
+    brought = [runtime.given(request, cases, counts) for counts in given]
+    rows = [(split, split.case.price(split.placement)) for split in (*defaults, *brought)]
     # The default split is one of the searched placements, but the search charges too much for some copies.
     usable = [(split, priced) for split in splits if (priced := split.case.price(split.placement)).fits]
     usable += [(Split("ours", split.case, split.placement), priced) for split, priced in rows if priced.fits]
@@ -235,7 +264,7 @@ def make_plan(runtime: Runtime, request: PlanRequest) -> RuntimePlan:
 
         raise InfeasibleError(what_fits(runtime, request, cases[0]))
     ours, priced = min(usable, key=lambda each: each[1].total_ns)
-    bounds = [lower_bound(case.chain, case.micro_batches) for case in _bounded(cases, defaults)]
+    bounds = [lower_bound(case.chain, case.micro_batches) for case in _bounded(cases, [*defaults, *brought])]
     bound_ns = min((bound for bound in bounds if bound is not None), default=0)
     return RuntimePlan(
         runtime=runtime.name,
@@ -244,12 +273,14 @@ def make_plan(runtime: Runtime, request: PlanRequest) -> RuntimePlan:
         costs=request.costs,
         measure=_describe_request(runtime, request),
         ours=_row(ours, priced),
-        defaults=tuple(_row(split, each) for split, each in rows),
+        defaults=tuple(_row(split, each) for split, each in rows[: len(defaults)]),
+        given=tuple(_row(split, each) for split, each in rows[len(defaults) :]),
         lower_bound_ns=bound_ns,
         bound=BOUND,
         on_gpus=_all_on_gpus(ours),
         settings=runtime.settings(request, ours),
         notes=_notes(runtime, request, ours),
+        environment=runtime.environment(request),
         files=_encoded(runtime.write(request, ours)),
     )
 
@@ -304,7 +335,23 @@ def _notes(runtime: Runtime, request: PlanRequest, chosen: Split) -> tuple[str, 
     return (
         *(beyond if 0 < longest < request.workload.context else ()),
         *((ASSUMED_HOST,) if any(is_assumed_host(place) for place in places) else ()),
+        *_free_notes(request),
+        *_order_notes(runtime, request),
         f"{runtime.title} cannot be told {'; '.join(runtime.cannot)}",
         f"{overhead / 1e9:g} GB of each GPU are the runtime's own{why}",
         f"latencies are of the {request.costs} model; tried with {runtime.tried}",
+    )
+
+
+def _free_notes(request: PlanRequest) -> tuple[str, ...]:
+    """Say which memory is planned with if it is what is free."""
+    memory = {device.name: device.memory for device in gpus(request.topology)}
+    parts = [f"{name} {memory[name] / 1e9:.3g} of {total / 1e9:.3g} GB" for name, total in request.totals.items()]
+    return (f"planned within the memory that is free: {', '.join(parts)}",) if parts else ()
+
+
+def _order_notes(runtime: Runtime, request: PlanRequest) -> tuple[str, ...]:
+    variables = " ".join(f"{name}={value}" for name, value in runtime.environment(request).items())
+    return (
+        (f"GPUs are counted as nvidia-smi does, by PCI address: {variables}, which scripts set",) if variables else ()
     )

@@ -40,7 +40,7 @@ def _serve(options: argparse.Namespace) -> None:
         timeout=options.timeout,
         batch_delay=None if options.batch_delay is None else 1e-3 * options.batch_delay,
     )
-    load = LoadOptions(options.threads, options.watchdog)
+    load = LoadOptions(options.threads, options.watchdog, options.follow_links)
     serve_models(options, lambda on_change: Repository(options.artifact, queue, load, on_change))
 
 
@@ -211,6 +211,11 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
         default=60.0,
         metavar="SECONDS",
         help="for a request, waiting included; of a text: for each token",
+    )
+    run.add_argument(
+        "--follow-links",
+        action="store_true",
+        help="also open artifacts to which links lead out of the folder; links within it are always followed",
     )
     run.add_argument(
         "--watchdog", type=seconds(0), metavar="SECONDS", help="give up a run in which no step ended for that long"

@@ -30,6 +30,10 @@ class Forbidden(RequestError, status=403):
     """Administration where it is not allowed."""
 
 
+class UnknownCoding(RequestError, status=415):
+    """A body in a coding that the server does not read."""
+
+
 class TooLarge(RequestError, status=413):
     """A body above the limit."""
 

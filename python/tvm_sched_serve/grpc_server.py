@@ -47,21 +47,30 @@ _STREAM_REQUESTS = 64
 
 
 @cache
-def messages() -> dict[str, Any]:
-    """Return the protocol's messages by name, those within other messages, too.
+def description() -> tuple[descriptor_pool.DescriptorPool, tuple[str, ...]]:
+    """Return the pool with the interfaces of all services, and the names of their files.
 
-    They are in a pool of their own: a client in the same process describes messages of the same names. All classes stay:
-    Protobuf refers to them weakly, and a message whose class the garbage collector was about to free ended the process.
+    It is a pool of its own: a client in the same process describes messages of the same names.
     """
-    description = descriptor_pb2.FileDescriptorSet.FromString(
-        Path(__file__).with_name("open_inference.binpb").read_bytes()
-    )
-    pool = descriptor_pool.DescriptorPool()
-    for file in description.file:
-        pool.Add(file)
+    pool, names = descriptor_pool.DescriptorPool(), []
+    for path in sorted(Path(__file__).parent.glob("*.binpb")):
+        for file in descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes()).file:
+            pool.Add(file)
+            names.append(file.name)
+    return pool, tuple(names)
+
+
+@cache
+def messages() -> dict[str, Any]:
+    """Return the messages of all services by name, those within other messages, too; without the package ``inference``.
+
+    All classes stay: Protobuf refers to them weakly, and a message whose class the garbage collector was about to free
+    ended the process.
+    """
+    pool, names = description()
     found = {}
-    for file in description.file:
-        left = list(pool.FindFileByName(file.name).message_types_by_name.values())
+    for name in names:
+        left = list(pool.FindFileByName(name).message_types_by_name.values())
         while left:
             each = left.pop()
             found[each.full_name.removeprefix("inference.")] = message_factory.GetMessageClass(each)
@@ -176,6 +185,15 @@ class GrpcService:
 
     def __init__(self, repository: Models, memory: SharedMemory, access: Access, recorder: Recorder) -> None:
         self.repository, self.memory, self.access, self.recorder = repository, memory, access, recorder
+        self._reading: set[asyncio.Task[None]] = set()
+
+    def end_streams(self) -> None:
+        """Take no more requests of streams; each ends when those that it brought are answered.
+
+        Clients keep streams open without a request for as long as they live, and the server would wait for them.
+        """
+        for task in self._reading:
+            task.cancel()
 
     def handler(self) -> Any:
         """Return what a `grpc.aio.Server` is given."""
@@ -429,15 +447,23 @@ class GrpcService:
                 places.release()
                 self.recorder.request(found, status)
 
-        try:
+        async def read() -> None:
             async for request in requests:
                 await places.acquire()
                 task = asyncio.create_task(answer(request))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
+
+        reading = asyncio.create_task(read())
+        self._reading.add(reading)
+        try:
+            await asyncio.wait({reading})
+            if not reading.cancelled():
+                reading.result()
             await asyncio.gather(*tasks)
         finally:
-            for task in list(tasks):
+            self._reading.discard(reading)
+            for task in (reading, *tasks):
                 task.cancel()
 
 

@@ -16,24 +16,25 @@ class Input(msgspec.Struct):
     name: str
     shape: list[int]
     datatype: str
-    parameters: dict[str, Any] = {}
-    data: Any = None
+    parameters: dict[str, Any] | None = None
+    data: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"null"))
+    """Read when the tensor's type is known (`TensorType.of_document`)."""
 
 
 class Output(msgspec.Struct):
     """An output tensor that is asked for."""
 
     name: str
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] | None = None
 
 
 class InferRequest(msgspec.Struct):
-    """A request for inference."""
+    """A request for inference; many clients send null for each optional field that they do not use."""
 
     inputs: list[Input]
-    id: str = ""
-    parameters: dict[str, Any] = {}
-    outputs: list[Output] = []
+    id: str | None = None
+    parameters: dict[str, Any] | None = None
+    outputs: list[Output] | None = None
 
 
 class RegionRequest(msgspec.Struct):
@@ -41,25 +42,25 @@ class RegionRequest(msgspec.Struct):
 
     key: str
     byte_size: int
-    offset: int = 0
+    offset: int | None = None
 
 
 class IndexRequest(msgspec.Struct):
     """Which entries of the index are asked for."""
 
-    ready: bool = False
+    ready: bool | None = None
 
 
 class UnloadParameters(msgspec.Struct):
     """How a model is unloaded."""
 
-    sleep: bool = False
+    sleep: bool | None = None
 
 
 class UnloadRequest(msgspec.Struct):
     """Parameters of unloading."""
 
-    parameters: UnloadParameters = msgspec.field(default_factory=UnloadParameters)
+    parameters: UnloadParameters | None = None
 
 
 class LoadRequest(msgspec.Struct):
@@ -71,4 +72,12 @@ class LoadRequest(msgspec.Struct):
 class TraceRequest(msgspec.Struct):
     """How long a trace is recorded."""
 
-    seconds: Annotated[float, msgspec.Meta(gt=0, le=MAX_TRACE_SECONDS)] = 1.0
+    seconds: Annotated[float, msgspec.Meta(gt=0, le=MAX_TRACE_SECONDS)] | None = None
+    """Default: 1."""
+
+
+def given(parameters: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the parameters that are not null."""
+    if not parameters:
+        return {}
+    return {name: value for name, value in parameters.items() if value is not None}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import msgspec
+import numpy as np
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -21,7 +23,7 @@ from tvm_sched import __version__
 from .access import Access, quota_place
 from .datatypes import aligned_bytes, raw_bytes
 from .execution_queue import CANCELLED
-from .failures import Busy, NotFound, RequestError, TooLarge, TooSlow, Unauthorized
+from .failures import Busy, NotFound, RequestError, TooLarge, TooSlow, Unauthorized, UnknownCoding
 from .http_documents import (
     MAX_TRACE_SECONDS,
     IndexRequest,
@@ -29,10 +31,23 @@ from .http_documents import (
     LoadRequest,
     RegionRequest,
     TraceRequest,
+    UnloadParameters,
     UnloadRequest,
+    given,
 )
 from .http_protocol import RECEIVE_INTO
-from .inference import EXTENSIONS, SERVER, GivenInput, GivenRequest, Result, WantedOutput, infer, metadata, statistics
+from .inference import (
+    EXTENSIONS,
+    SERVER,
+    Answer,
+    GivenInput,
+    GivenRequest,
+    Result,
+    WantedOutput,
+    infer,
+    metadata,
+    statistics,
+)
 from .metrics import CONTENT_TYPE, Metrics
 from .openapi import openapi_document
 from .repository import Models
@@ -50,6 +65,10 @@ ReceiveInto = Callable[[memoryview], Awaitable[None]]
 _LENGTH_HEADER = b"inference-header-content-length"
 _ID_HEADER = b"x-request-id"
 _JSON = b"application/json"
+_NULL = msgspec.Raw(b"null")
+_CODINGS = (b"gzip", b"x-gzip", b"deflate")
+_INFLATED_BYTES = 1 << 20
+"""How much of a compressed body is decompressed before other requests get their turn."""
 _LARGE_BYTES = 64 << 10
 """Bodies of at least so many bytes are received in place, if the server in front of the application offers it."""
 
@@ -131,12 +150,16 @@ class InferenceServer:
         self._held_bytes = 0
         self._created = int(time.time())
         self._other = Starlette(routes=self._routes(), exception_handlers={HTTPException: _not_routed})
+        self._other.router.redirect_slashes = False  # a redirected POST arrives as a GET with many clients
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             return
         path: str = scope["path"]
+        if path.endswith("/"):
+            path = path.rstrip("/") or "/"
+            scope["path"] = path
         headers = dict(scope["headers"])
         context = RequestContext.of(
             headers.get(_ID_HEADER, b"").decode("latin-1"), headers.get(b"traceparent", b"").decode("latin-1"), "http"
@@ -262,22 +285,55 @@ class InferenceServer:
         self, headers: dict[bytes, bytes], aligned: int, receive: Receive, receive_into: ReceiveInto | None = None
     ) -> AsyncIterator[memoryview]:
         """Receive a body, whose bytes count until the request is answered; byte ``aligned`` is at an aligned address."""
-        length = _whole_header(headers, b"content-length")
-        if headers.get(b"content-encoding", b"identity") != b"identity":
-            raise RequestError("compressed bodies are not supported")
-        if length is None:
-            raise RequestError("a request needs a Content-Length")
-        if length > self.limits.body_bytes:
-            raise TooLarge(f"the body has {length} bytes; {self.limits.body_bytes} are allowed")
-        if aligned > length:
-            raise RequestError("Inference-Header-Content-Length is more than the body")
-        if self._held_bytes + length > self.limits.total_bytes:
-            raise Busy("the running requests use all the memory that requests may use")
-        self._held_bytes += length
+        length, coded = _whole_header(headers, b"content-length"), _coding(headers)
+        if length is None and b"transfer-encoding" not in headers:
+            raise RequestError("the request has no body")
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            if size > self.limits.body_bytes:
+                raise TooLarge(f"the body has {size} bytes or more; {self.limits.body_bytes} are allowed")
+            if self._held_bytes + size - held > self.limits.total_bytes:
+                raise Busy("the running requests use all the memory that requests may use")
+            self._held_bytes += size - held
+            held = size
+
         try:
-            yield await self._receive(length, aligned, receive, receive_into)
+            if length is None or coded:
+                hold(length or 0)
+                body = await self._receive_growing(receive, coded, hold)
+            else:
+                hold(length)
+                if aligned > length:
+                    raise RequestError("Inference-Header-Content-Length is more than the body")
+                body = await self._receive(length, aligned, receive, receive_into)
+            if aligned > len(body):
+                raise RequestError("Inference-Header-Content-Length is more than the body")
+            yield body
         finally:
-            self._held_bytes -= length
+            self._held_bytes -= held
+
+    async def _receive_growing(self, receive: Receive, coded: bool, hold: Callable[[int], None]) -> memoryview:
+        """Read a body whose length nobody knows: one in chunks, or a compressed one."""
+        body = bytearray()
+        inflater = _Inflater() if coded else None
+        try:
+            with TimeLimit(self.limits.seconds):
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise _ClientGone
+                    part, more = message.get("body", b""), message.get("more_body", False)
+                    for piece in (part,) if inflater is None else inflater.pieces(part, last=not more):
+                        hold(len(body) + len(piece))
+                        body += piece
+                        if inflater is not None:
+                            await asyncio.sleep(0)
+        except TimeoutError:
+            raise TooSlow(f"the body did not come within {self.limits.seconds:g} s") from None
+        return memoryview(body)
 
     async def _receive(self, length: int, split: int, receive: Receive, receive_into: ReceiveInto | None) -> memoryview:
         """Read a body into memory in which the binary tensors begin at an aligned address."""
@@ -391,7 +447,8 @@ class InferenceServer:
 
     async def _trace(self, request: Request) -> Response:
         """Answer with a trace of what happens within some seconds from now."""
-        seconds = _decode(await self._small_body(request) or b"{}", TraceRequest).seconds
+        asked = _decode(await self._small_body(request) or b"{}", TraceRequest).seconds
+        seconds = 1.0 if asked is None else asked
         if self.recorder.timelines:
             raise Busy("another trace is being recorded", MAX_TRACE_SECONDS)
         trace = RequestTrace()
@@ -458,14 +515,15 @@ class InferenceServer:
         return _json([asdict(entry) for entry in index if entry.state == "READY" or not options.ready])
 
     async def _load(self, request: Request) -> Response:
-        if _decode(await self._small_body(request) or b"{}", LoadRequest).parameters:
+        if given(_decode(await self._small_body(request) or b"{}", LoadRequest).parameters):
             raise RequestError("load takes no parameters: the artifact in the repository is loaded")
         await self.repository.load(request.path_params["name"])
         return _json({})
 
     async def _unload(self, request: Request) -> Response:
         options = _decode(await self._small_body(request) or b"{}", UnloadRequest)
-        await self.repository.unload(request.path_params["name"], sleep=options.parameters.sleep)
+        sleep = bool((options.parameters or UnloadParameters()).sleep)
+        await self.repository.unload(request.path_params["name"], sleep=sleep)
         return _json({})
 
     async def _metrics(self, request: Request) -> Response:
@@ -477,7 +535,7 @@ class InferenceServer:
 
     async def _memory_register(self, request: Request) -> Response:
         region = _decode(await self._small_body(request), RegionRequest)
-        self.memory.register(request.path_params["name"], region.key, region.offset, region.byte_size)
+        self.memory.register(request.path_params["name"], region.key, region.offset or 0, region.byte_size)
         return _json({})
 
     async def _memory_unregister(self, request: Request) -> Response:
@@ -489,6 +547,8 @@ class InferenceServer:
 
     async def _small_body(self, request: Request, limit: int = 1 << 16) -> bytes:
         """Read a body of a few fields."""
+        if _coding({b"content-encoding": request.headers.get("content-encoding", "").encode("latin-1")}):
+            raise UnknownCoding("only requests for inference and for text may be compressed")
         body = bytearray()
         try:
             with TimeLimit(self.limits.seconds):
@@ -543,6 +603,50 @@ def _whole_header(headers: dict[bytes, bytes], name: bytes) -> int | None:
     return int(text)
 
 
+def _coding(headers: dict[bytes, bytes]) -> bool:
+    """Return whether a body is compressed.
+
+    Raises
+    ------
+    UnknownCoding
+        In a way that the server does not know.
+    """
+    coding = headers.get(b"content-encoding", b"").strip().lower()
+    if coding in _CODINGS:
+        return True
+    if coding not in (b"", b"identity"):
+        raise UnknownCoding(
+            f"the body has the Content-Encoding {coding.decode('latin-1')[:32]!r}; gzip and deflate are read"
+        )
+    return False
+
+
+class _Inflater:
+    """Decompresses a body of gzip or zlib, which it tells apart by their head."""
+
+    def __init__(self) -> None:
+        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
+
+    def pieces(self, part: bytes, *, last: bool) -> Iterator[bytes]:
+        """Yield what a part of the body holds, in pieces.
+
+        Raises
+        ------
+        RequestError
+            It is damaged, or cut off.
+        """
+        try:
+            while part:
+                yield self._stream.decompress(part, _INFLATED_BYTES)
+                part = self._stream.unconsumed_tail
+            if last:
+                yield self._stream.flush()
+        except zlib.error:
+            raise RequestError("the body is not compressed as its Content-Encoding says") from None
+        if self._stream.unused_data or (last and not self._stream.eof):
+            raise RequestError("the compressed body is cut off, or has bytes after its end")
+
+
 def _parse(body: memoryview, split: int | None, name: str, version: str) -> GivenRequest:
     """Read the JSON part of a body, and give each binary input its bytes."""
     end = len(body) if split is None else split
@@ -552,31 +656,40 @@ def _parse(body: memoryview, split: int | None, name: str, version: str) -> Give
         raise RequestError(f"the request is not what the protocol says: {str(error)[:200]}") from None
     inputs = []
     for each in document.inputs:
-        content = None
-        size = each.parameters.get("binary_data_size")
+        content, numbers = None, None if each.data == _NULL else each.data
+        parameters = given(each.parameters)
+        size = parameters.get("binary_data_size")
         if size is not None:
             if (
                 isinstance(size, bool)
                 or not isinstance(size, int)
                 or not 0 <= size <= len(body) - end
-                or each.data is not None
+                or numbers is not None
             ):
                 raise RequestError(f"input {each.name[:64]!r}: binary_data_size does not fit the body")
             content = body[end : end + size]
             end += size
-        inputs.append(GivenInput(each.name, each.datatype, each.shape, each.parameters, content, each.data))
+        inputs.append(GivenInput(each.name, each.datatype, each.shape, parameters, content, document=numbers))
     if end != len(body):
         raise RequestError(f"the body has {len(body) - end} bytes after its last input")
-    wanted = [WantedOutput(output.name, output.parameters) for output in document.outputs]
-    return GivenRequest(name, version, document.id, document.parameters, inputs, wanted)
+    wanted = [WantedOutput(output.name, given(output.parameters)) for output in document.outputs or ()]
+    return GivenRequest(name, version, document.id or "", given(document.parameters), inputs, wanted)
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:
     """Answer requests of a path or method that there is not."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    return Response(
-        msgspec.json.encode({"error": "there is no such path or method"}), status, media_type="application/json"
+    status, headers = 500, {}
+    if isinstance(error, HTTPException):
+        status, headers = error.status_code, dict(error.headers or {})
+    path = request.scope["path"]
+    if status == 404 and request.method != "POST" and path.endswith(("/infer", *_TEXTS)):
+        status, headers = 405, {"allow": "POST"}
+    told = (
+        f"{request.method} is not possible here: {headers.get('allow', '')}"
+        if status == 405
+        else "there is no such path"
     )
+    return Response(msgspec.json.encode({"error": told}), status, headers, "application/json")
 
 
 def _json(document: Any, status: int = 200) -> Response:
@@ -588,6 +701,10 @@ def _error(error: RequestError, *, openai: bool) -> tuple[int, list[tuple[str, s
     headers = []
     if isinstance(error, Busy):
         headers.append(("retry-after", str(error.retry_after)))
+    if isinstance(error, UnknownCoding):
+        headers.append(("accept-encoding", "gzip, deflate"))
+    if isinstance(error, TooSlow):
+        headers.append(("connection", "close"))
     if isinstance(error, Unauthorized):
         headers.append(("www-authenticate", "Bearer"))
     document = openai_error(error) if openai else {"error": str(error)}
@@ -605,6 +722,25 @@ async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], bod
     headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _numbers(answer: Answer) -> list[Any]:
+    """Return the values of an output for a JSON document.
+
+    Raises
+    ------
+    RequestError
+        JSON has no word for one of them (RFC 8259, 6). What stands for it elsewhere is read wrongly by some clients: null
+        becomes 0 in Go, and the words NaN and Infinity end most parsers.
+    """
+    flat = answer.value.reshape(-1)
+    if flat.dtype.kind == "f" and not np.isfinite(flat).all():
+        place = int(np.argmin(np.isfinite(flat)))
+        raise RequestError(
+            f"output {answer.type.name!r} has the value {flat[place]} at position {place}, which JSON does not carry: "
+            "ask for binary_data"
+        )
+    return flat.tolist()
 
 
 async def _send_result(send: Send, result: Result) -> None:
@@ -627,7 +763,7 @@ async def _send_result(send: Send, result: Result) -> None:
                 raise RequestError(
                     f"output {each.type.name!r} is {each.type.datatype}, which JSON does not carry: ask for binary_data"
                 )
-            described["data"] = each.value.reshape(-1).tolist()
+            described["data"] = _numbers(each)
         outputs.append(described)
     document = msgspec.json.encode(
         {

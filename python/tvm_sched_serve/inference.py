@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from .access import quota_place
 from .datatypes import Array, TensorType, raw_bytes
 from .execution_queue import ExecutionQueue
@@ -29,7 +31,7 @@ _LARGEST = 1 << 62
 
 @dataclass(slots=True)
 class GivenInput:
-    """An input of a request: its bytes, or its numbers in ``values``, or a part of shared memory."""
+    """An input of a request: its bytes, or its numbers in ``values`` or ``document``, or a part of shared memory."""
 
     name: str
     datatype: str
@@ -37,6 +39,7 @@ class GivenInput:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     content: memoryview | None = None
     values: Any = None
+    document: msgspec.Raw | None = None
 
 
 @dataclass(slots=True)
@@ -160,14 +163,21 @@ def _bind(types: Sequence[TensorType], inputs: Sequence[GivenInput], memory: Sha
         place = _region(memory, each.parameters)
         content = each.content
         if place is not None:
-            if content is not None or each.values is not None:
+            if content is not None or each.values is not None or each.document is not None:
                 raise RequestError(f"input {kind.name!r} has values beside those in shared memory")
             region, offset, length = place
             if length != size:
                 raise RequestError(f"input {kind.name!r} has {length} bytes; its shape needs {size}")
             content = region.read(offset, size)
         if content is None:
-            arrays.append(kind.of_values(each.values, each.shape))
+            if each.document is not None:
+                arrays.append(kind.of_document(each.document, each.shape))
+            elif each.values is not None:
+                arrays.append(kind.of_values(each.values, each.shape))
+            else:
+                raise RequestError(
+                    f"input {kind.name!r} has no values: neither data, nor binary_data_size, nor a shared_memory_region"
+                )
             continue
         if content.nbytes != size:
             raise RequestError(f"input {kind.name!r} has {content.nbytes} bytes; its shape needs {size}")

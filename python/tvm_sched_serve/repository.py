@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ class LoadOptions:
 
     threads: int | None = None
     watchdog: float | None = None
+    follow_links: bool = False
+    """Whether artifacts are opened which links take out of the repository."""
 
 
 @dataclass
@@ -63,13 +65,40 @@ class Models(ABC):
 
     def __init__(self, on_change: OnChange) -> None:
         self.on_change = on_change
-        self.ready = False
+        self._ready = False
+        self._watchers: set[asyncio.Event] = set()
         self._served: dict[str, dict[str, Queue]] = {}
         self._latest: dict[str, Queue] = {}
         self._failed: dict[str, str] = {}
         self._asleep: dict[str, dict[str, tuple[Stamp, ServedModel | ServedText]]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._drains: set[asyncio.Task[None]] = set()
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests should be sent here: all models are loaded, and the server does not end."""
+        return self._ready
+
+    @ready.setter
+    def ready(self, ready: bool) -> None:
+        self._ready = ready
+        self._tell_watchers()
+
+    async def changes(self) -> AsyncGenerator[None, None]:
+        """Yield once, then whenever a model or the server may have become ready, or no longer ready."""
+        changed = asyncio.Event()
+        self._watchers.add(changed)
+        try:
+            while True:
+                yield
+                await changed.wait()
+                changed.clear()
+        finally:
+            self._watchers.discard(changed)
+
+    def _tell_watchers(self) -> None:
+        for changed in self._watchers:
+            changed.set()
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -221,6 +250,7 @@ class Models(ABC):
             self._latest[name] = loaded[max(loaded, key=int)]
             self._failed.pop(name, None)
             self._asleep.pop(name, None)
+            self._tell_watchers()
             for queue in old.values():
                 self._in_background(self._close(queue))
             LOG.info("model %s: serving versions %s", name, ", ".join(loaded))
@@ -249,6 +279,7 @@ class Models(ABC):
             stamps = self.stamps(name) if sleep else {}
             self._latest.pop(name)
             queues = self._served.pop(name)
+            self._tell_watchers()
             await asyncio.gather(*(self._close(queue) for queue in queues.values()))
             for version, stamp in stamps.items():
                 if version in queues:
@@ -293,11 +324,15 @@ class Repository(Models):
         self.load_options = load or LoadOptions()
         self._stamps: dict[str, dict[str, Stamp]] = {}
         """Of the files of each version, before they were loaded."""
+        self._left_out: dict[Path, str] = {}
+        """Links that are not followed, and why."""
         if not root.exists():
             raise InputError(f"{root}: there is no such artifact or folder")
         if (root / PIPELINE_FILE).exists():
             raise InputError(f"{root}: is a pipeline, which another command serves: tvm-sched gateway {root}")
         if not self.names():
+            for link, reason in self._left_out.items():
+                raise InputError(f"{root}: holds no artifact that is opened: {link} {reason}")
             raise InputError(
                 f"{root}: holds no artifact; expected NAME.so or NAME/VERSION/{MODEL_FILE}, with names of letters, digits, "
                 "'.', '_' and '-', and versions 1, 2, ..."
@@ -309,27 +344,46 @@ class Repository(Models):
             return [self.root.stem] if _NAME.fullmatch(self.root.stem) else []
         names = set()
         for entry in self.root.iterdir():
-            name = entry.stem if entry.suffix == ".so" and entry.is_file() else entry.name
+            name = entry.stem if entry.suffix == ".so" and not entry.is_dir() else entry.name
             if _NAME.fullmatch(name) and self.files(name):
                 names.add(name)
         return sorted(names)
 
     def files(self, name: str) -> dict[str, Path]:
-        """Return the artifact of each version of a model; none that a link takes out of the repository."""
+        """Return the artifact of each version of a model."""
         if not _NAME.fullmatch(name):
             return {}
         if self.root.is_file():
             return {"1": self.root} if name == self.root.stem else {}
-        root = self.root.resolve()
         versions = {"1": self.root / f"{name}.so"}
         folder = self.root / name
-        if folder.is_dir() and folder.resolve().is_relative_to(root):
+        if self._leads_inside(folder) and folder.is_dir():
             versions |= {e.name: e / MODEL_FILE for e in folder.iterdir() if _VERSION.fullmatch(e.name)}
         return {
             version: file
             for version, file in sorted(versions.items(), key=lambda each: int(each[0]))
-            if file.is_file() and file.resolve().is_relative_to(root)
+            if self._leads_inside(file) and file.is_file()
         }
+
+    def _leads_inside(self, path: Path) -> bool:
+        """Return whether a path may be opened; log once if a link takes it out of the repository, or nowhere.
+
+        The repository is where its own path leads: Kubernetes' volumes and git-sync swap links within it.
+        """
+        real = path.resolve()
+        if not real.exists():
+            if not path.is_symlink():
+                return False
+            reason = f"leads nowhere, to {real}"
+        elif self.load_options.follow_links or real.is_relative_to(self.root.resolve()):
+            self._left_out.pop(path, None)
+            return True
+        else:
+            reason = f"leads out of it, to {real}; --follow-links opens such files"
+        if self._left_out.get(path) != reason:
+            self._left_out[path] = reason
+            LOG.warning("%s is not opened: it %s", path, reason)
+        return False
 
     def known_versions(self, name: str) -> Collection[str]:
         """Return the versions of a model on the disk."""
@@ -339,7 +393,8 @@ class Repository(Models):
         """Load all versions of a model."""
         loaded: dict[str, Queue] = {}
         stamps = {}
-        for version, file in self.files(name).items():
+        for version, link in self.files(name).items():
+            file = _generation(link)
             stamps[version] = _stamp(file)  # a file that is replaced from now on has changed
             model = await asyncio.to_thread(self._open_version, name, version, file)
             if isinstance(model, ServedModel):
@@ -364,6 +419,16 @@ class Repository(Models):
             file, name, version, instances=self.queue_options.instances,
             threads=options.threads, watchdog=options.watchdog,
         )  # fmt: skip
+
+
+def _generation(file: Path) -> Path:
+    """Return the path of an artifact without links, unless its parameters are beside the link only.
+
+    Who swaps a link for another version between the two reads would otherwise mix both versions.
+    """
+    real, suffix = file.resolve(), ".safetensors"
+    same = real.name == file.name and real.with_suffix(suffix).is_file() >= file.with_suffix(suffix).is_file()
+    return real if same else file
 
 
 def _stamp(file: Path) -> Stamp:

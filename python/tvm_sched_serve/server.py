@@ -9,7 +9,7 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,11 @@ from tvm_sched.errors import InputError
 from .access import Access, read_tokens
 from .freed_memory import keep_freed_memory
 from .grpc_server import GrpcService
+from .health_service import HealthService
 from .http_protocol import limited_protocol
 from .http_server import HttpLimits, InferenceServer
 from .metrics import Metrics
+from .reflection_service import reflection_handlers
 from .repository import Models, OnChange, Queue
 from .request_context import Recorder
 from .shared_memory import SharedMemory
@@ -141,7 +143,8 @@ async def serve(settings: Settings, started: Callable[[Addresses, Models], None]
         )
         servers.append(_http(settings, application, tls=False))
         sockets.append(_listen("127.0.0.1", settings.admin_port))
-    service, grpc_port = _grpc(settings, GrpcService(repository, memory, access, recorder))
+    inference, health = GrpcService(repository, memory, access, recorder), HealthService(repository, access)
+    service, grpc_port = _grpc(settings, [inference.handler(), health.handler(), *reflection_handlers()])
     if service is not None:
         await service.start()
     tasks = [asyncio.create_task(server.serve([one])) for server, one in zip(servers, sockets, strict=True)]
@@ -162,6 +165,8 @@ async def serve(settings: Settings, started: Callable[[Addresses, Models], None]
     for server in servers:
         server.should_exit = True
     if service is not None:
+        inference.end_streams()
+        health.end()
         await service.stop(settings.drain_seconds)
     await asyncio.gather(*tasks)
     with contextlib.suppress(asyncio.TimeoutError):
@@ -247,17 +252,18 @@ def _http(settings: Settings, application: Any, *, tls: bool) -> _Http:
     return _Http(config)
 
 
-def _grpc(settings: Settings, service: GrpcService) -> tuple[Any, int]:
+def _grpc(settings: Settings, handlers: Sequence[Any]) -> tuple[Any, int]:
     if settings.grpc_port is None:
         return None, 0
     size = settings.limits.body_bytes + (1 << 20)
     options = (
         ("grpc.max_receive_message_length", size), ("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", settings.connections),
+        # Clients and load balancers ping connections to keep them. Without these options more than two pings in five
+        # minutes without data end the connection with all its streams. A ping costs less than any request.
+        ("grpc.keepalive_permit_without_calls", 1), ("grpc.http2.max_ping_strikes", 0),
     )  # fmt: skip
-    server = grpc.aio.server(
-        options=options, maximum_concurrent_rpcs=settings.connections, handlers=[service.handler()]
-    )  # fmt: skip
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=settings.connections, handlers=handlers)
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"{host}:{settings.grpc_port}"
     try:

@@ -34,26 +34,26 @@ class _Sampled(msgspec.Struct):
 
 
 class _GenerateParameters(_Sampled):
-    details: bool = False
+    details: bool | None = None
 
 
 class GenerateRequest(msgspec.Struct):
     """A request of the generate extension."""
 
     text_input: str
-    parameters: _GenerateParameters = msgspec.field(default_factory=_GenerateParameters)
+    parameters: _GenerateParameters | None = None
 
 
 class _StreamOptions(msgspec.Struct):
-    include_usage: bool = False
+    include_usage: bool | None = None
 
 
 class _OpenAiRequest(_Sampled, kw_only=True):
     model: str
-    stream: bool = False
+    stream: bool | None = None
     stream_options: _StreamOptions | None = None
     n: int | None = None
-    return_token_ids: bool = False
+    return_token_ids: bool | None = None
     # What would change the answer and is not available.
     best_of: Any = None
     echo: Any = None
@@ -85,7 +85,7 @@ class CompletionRequest(_OpenAiRequest, kw_only=True):
 
 class _Part(msgspec.Struct):
     type: str
-    text: str = ""
+    text: str | None = None
 
 
 class _Message(msgspec.Struct):
@@ -152,7 +152,7 @@ class GenerateCall(TextCall):
 
     def __init__(self, request: GenerateRequest, model: str, version: str, stream: bool) -> None:
         self.model, self.version, self.stream = model, version, stream
-        self._parameters = request.parameters
+        self._parameters = request.parameters or _GenerateParameters()
         self.prompts = [TextPrompt(text=request.text_input)]
         self._served = {"model_name": model, "model_version": version}
 
@@ -214,7 +214,7 @@ class _OpenAiCall(TextCall):
         count = 1 if request.n is None else request.n
         if count < 1 or not 1 <= len(prompts) * count <= MAX_TEXTS:
             raise RequestError(f"{len(prompts)} prompts with n={count}: 1 to {MAX_TEXTS} texts are allowed")
-        self.request, self.model, self.stream = request, request.model, request.stream
+        self.request, self.model, self.stream = request, request.model, bool(request.stream)
         self.prompts = [prompt for prompt in prompts for _ in range(count)]
         self._head = {"id": f"{self.prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": request.model}
 
@@ -341,7 +341,7 @@ def _content(message: _Message) -> str:
     for part in message.content:
         if part.type != "text":
             raise RequestError(f"a message has a part of type {part.type[:32]!r}; only 'text' is available")
-    return "".join(part.text for part in message.content)
+    return "".join(part.text or "" for part in message.content)
 
 
 def _options(asked: _Sampled, queue: TextQueue, most: Sequence[int | None]) -> list[TextOptions]:

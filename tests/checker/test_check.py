@@ -116,7 +116,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_a_changed_lemma_is_refused(folder, what):
     """In each lemma in turn, of several problems that have lemmas of each rule."""
     rules = set()

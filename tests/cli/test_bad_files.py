@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+from test_user_errors import FOREIGN
 from tvm_sched.errors import ScheduleError
 from tvm_sched.schedule import simulate
 
@@ -91,6 +92,18 @@ def test_a_model_of_a_shape_beyond_all_memory(fails, tmp_path):
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "huge", [x], [y])), tmp_path / "huge.onnx")
     message = fails(2, "schedule", tmp_path / "huge.onnx", "-t", "cpu1", "-s", "single")
     assert "huge.onnx: input 'x' has the shape [1099511627776, 1099511627776]; at most" in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(None, b""), (None, bytes(200)), (b"MatMul", b"MatNul"), (b"Relu", b"Gemm"), (b"two", b"\xff\xff\xff")],
+)
+def test_damaged_onnx_files(fails, model_file, old, new):
+    model_file.write_bytes(new if old is None else model_file.read_bytes().replace(old, new))
+    message = fails(2, "compile", model_file, "-t", "cpu1", "-s", "single", "-o", model_file.with_suffix(".so"))
+    assert "error: " in message
+    assert "two.onnx" in message
+    assert not FOREIGN.search(message)
 
 
 def test_simulate_notices_another_problem(problem):

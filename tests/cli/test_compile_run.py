@@ -8,7 +8,7 @@ import pytest
 
 from tvm_sched.schedule import Timeline
 
-from .conftest import write_model
+from .conftest import run_command, write_model
 
 
 def expected(x, weights):
@@ -195,6 +195,30 @@ def test_missing_parameters(run, fails, model_file, tmp_path):
     (tmp_path / "m.safetensors").rename(tmp_path / "other.safetensors")
     assert "name it with --parameter-file" in fails(2, "run", path)
     run("run", path, "--repeat", 1, "--parameter-file", tmp_path / "other.safetensors")
+
+
+def test_damaged_parameters(run, fails, model_file, tmp_path, monkeypatch):
+    """Small files are compared with their checksum by every load, others by --verify and by doctor."""
+    from tvm_sched.runtime import load, loading
+
+    path, file = tmp_path / "m.so", tmp_path / "m.safetensors"
+    run("compile", model_file, "-t", "cpu1", "-s", "single", "-o", path, "--parameters", "external")
+    whole = file.read_bytes()
+    assert "2 parameters: as written, by its checksum" in " ".join(run("doctor", path).stdout.split())
+    file.write_bytes(whole[:-100] + bytes([whole[-100] ^ 0x40]) + whole[-99:])
+    asked = ("run", path, "--repeat", 1)
+    for arguments in (asked, (*asked, "--parameter-file", file), ("generate", path, "text")):
+        assert "was altered after it was written" in fails(2, *arguments).replace("\n", " ")
+    failed = run_command("doctor", path)
+    assert failed.status == 1
+    assert "was altered after" in " ".join(failed.stdout.split())
+    monkeypatch.setattr(loading, "_CHEAP_BYTES", 0)
+    run(*asked)
+    assert "was altered after it was written" in fails(2, *asked, "--verify").replace("\n", " ")
+    file.write_bytes(whole.replace(b"tvm_sched.crc32c", b"tvm_sched.nothing"[:16]))
+    with pytest.warns(UserWarning, match="cannot be verified, since it has no checksum"):
+        load(path, verify=True)
+    assert "it has no checksum" in " ".join(run("doctor", path).stdout.split())
 
 
 def test_run_says_what_ran(run, artifact):

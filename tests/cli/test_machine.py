@@ -77,3 +77,17 @@ def test_topology_detect_measures(run, tmp_path, monkeypatch):
     assert said["bandwidths"]["gpu0-gpu1"].startswith("measured: 40")
     again = run("topology", "detect", "--recording", saved, "--json").json
     assert again["topology"] == said["topology"]
+
+
+def test_topology_detect_reads_the_text_of_nvidia_smi(run, fails, tmp_path):
+    text, file = tmp_path / "topo.txt", tmp_path / "m.toml"
+    text.write_text("\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-7\nGPU1\tPHB\t X \t0-7\n")
+    assert "no name of GPU 0, 1" in fails(2, "topology", "detect", "--from-text", text)
+    listed = tmp_path / "list.txt"
+    listed.write_bytes("GPU 0: NVIDIA L4 (UUID: a)\r\nGPU 1: NVIDIA L4 (UUID: b)\r\n".encode("utf-16"))
+    result = run("topology", "detect", "--from-text", text, "--from-text", listed, "-o", file, "--json")
+    assert [device["model"] for device in result.json["topology"]["devices"]] == ["NVIDIA L4"] * 2
+    assert "warning: copies between GPUs go through host memory" in result.stderr
+    assert "# copies between GPUs go through host memory" in file.read_text()
+    assert "without --recording" in fails(2, "topology", "detect", "--from-text", text, "--storage", tmp_path)
+    assert "none.txt" in fails(2, "topology", "detect", "--from-text", tmp_path / "none.txt")

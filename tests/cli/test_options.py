@@ -59,6 +59,7 @@ MEANINGS = {
     "--emulation-scale": "slow-down of emulated devices",
     "--evidence": "what the lower bound rests on",
     "--faults": "failures and repairs of a replay",
+    "--follow-links": "links out of a folder",
     "--for": "other runtime",
     "--format": "format of a proof",
     "--generate": "compile a language model for text",

@@ -61,7 +61,8 @@ def test_the_same_for_programs(run, cards, tmp_path):
     plan = tmp_path / "map.json"
     found = run("plan", "llama-2-13b", "-t", cards, "--for", "accelerate", "-o", plan, "--limits", "--json").json
     assert found["ours"]["fits"]
-    assert found["files"] == {"plan": str(plan)}
+    assert found["files"] == {"plan": str(plan), "with it": str(tmp_path / "device_map.env")}
+    assert (tmp_path / "device_map.env").read_text() == "CUDA_DEVICE_ORDER=PCI_BUS_ID\n"
     assert json.loads(plan.read_text()) == found["settings"]["device_map"]
     assert found["lower_bound_ns"] <= found["ours"]["total_ns"]
     assert all(held <= found["ours"]["limit"][place] for place, held in found["ours"]["held"].items())

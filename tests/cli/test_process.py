@@ -99,7 +99,7 @@ def test_ctrl_c_before_there_is_a_schedule(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("word", "work"), [("annealing", 1000), ("local search", 10)])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_ctrl_c_while_a_search_works_gives_the_best_schedule_so_far(tmp_path, word, work):
     process, _ = interrupted(tmp_path, word, 150, work)
     assert process.returncode == 0

@@ -151,7 +151,7 @@ ROUNDS = int(os.environ.get("TVM_SCHED_SIGNAL_ROUNDS", "0"))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["schedule", "compile"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_ended_at_a_random_moment(undisturbed, tmp_path, name):
     disturb(undisturbed, tmp_path, name, rounds=2 if name == "schedule" else 1, seed=0)
 
@@ -165,7 +165,7 @@ def test_ended_at_many_random_moments(undisturbed, tmp_path, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["schedule", "compile"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_no_room_on_the_disk(folder, tmp_path, name):
     """As where the disk is full: no file may grow beyond a page."""
     arguments, output, _ = COMMANDS[name]

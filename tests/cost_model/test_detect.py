@@ -9,7 +9,7 @@ import pytest
 
 from fake_cupy import HOST_RATE, PEER_RATE, FakeCupy
 from tvm_sched.cost_model.copies import Bandwidths, PeerCopy
-from tvm_sched.cost_model.detect import describe, measure, to_topology
+from tvm_sched.cost_model.detect import describe, detected, measure, to_topology
 from tvm_sched.cost_model.recording import Gpu, Recording, record
 from tvm_sched.errors import FormatError, InputError
 from tvm_sched.problem import HOST, parse_topology
@@ -51,7 +51,11 @@ def test_nvswitch():
 
 
 def test_a_chip_that_is_not_known_by_name():
-    machine = to_topology(read("workstation"))
+    recording = read("workstation")
+    gpus = tuple(msgspec.structs.replace(gpu, name="NVIDIA GeForce RTX 9999") for gpu in recording.gpus)
+    found = detected(msgspec.structs.replace(recording, gpus=gpus))
+    machine = found.topology
+    assert any("not a known name" in warning for warning in found.warnings)
     assert machine.devices[0].peak_flops == {"float32": 2 * 10496 * 1695e6}
     assert machine.devices[0].memory_bandwidth == 2 * 9751e6 * 384 / 8
     assert not machine.links
@@ -61,8 +65,14 @@ def test_too_little_is_known():
     gpu = Gpu("PCI device 0x1234", "0000:01:00.0", ("0000:00:01.0", "0000:01:00.0"), 1 << 30, 4, 16)
     with pytest.raises(InputError, match="install nvidia-ml-py"):
         to_topology(Recording("cpu", (4,), 1 << 30, (gpu,)))
-    with pytest.raises(InputError, match="give no bandwidth"):
-        to_topology(Recording("cpu", (4,), 1 << 30, (msgspec.structs.replace(gpu, generation=0),)))
+
+
+def test_a_pcie_link_that_is_not_known_has_few_lanes():
+    gpu = Gpu("NVIDIA L4", "0000:01:00.0", ("0000:00:01.0", "0000:01:00.0"), 24 << 30, 0, 0)
+    found = detected(Recording("cpu", (4,), 1 << 30, (gpu,)))
+    assert found.topology.buses[0].bandwidth == 6.2e9, "PCIe 4.0 x4, the part that copies get"
+    assert found.warnings == ["gpu0: its PCIe link is not known in full: 4 lanes of generation 4 are assumed"]
+    assert "# gpu0: its PCIe link is not known" in format_topology(found.topology, found.comments)
 
 
 def test_a_newer_recording_is_refused(tmp_path):
@@ -113,6 +123,7 @@ def test_sysfs_without_nvml(machine):
     assert found.gpus[0].path == ("0000:00:01.0", "0000:01:00.0")
     assert (found.gpus[0].generation, found.gpus[0].width, found.gpus[0].numa) == (4, 16, 1)
     assert found.gpus[0].memory == 0x1000000
+    assert "NVML is not there" in found.gpus[0].unanswered[0]
 
 
 def test_nvml(machine):

@@ -12,13 +12,13 @@ torch = pytest.importorskip("torch", reason="PyTorch is the peer (make test inst
 
 from generation import Generator  # noqa: E402
 
-from thorough import THOROUGH  # noqa: E402
+from thorough import repeated_here  # noqa: E402
 from tvm_sched.relax import compile  # noqa: E402
 from tvm_sched.relax.autoload import register  # noqa: E402
 from tvm_sched.schedulers import register as register_scheduler  # noqa: E402
 from tvm_sched_bench.testing import random_schedule  # noqa: E402
 
-PROMPT, STEPS = (512, 16) if THOROUGH else (48, 4)
+PROMPT, STEPS = (512, 16) if repeated_here() else (48, 4)
 pytestmark = pytest.mark.gpu
 TOLERANCE = 1e-2  # of the greatest logit of PyTorch's float32
 

@@ -6,7 +6,7 @@ import build
 import pytest
 
 from docs import command_server
-from thorough import THOROUGH
+from thorough import PARTS, repeated_here
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -18,10 +18,11 @@ FOUR = "sm_80,sm_86,sm_89,sm_90"
 # Of each run, a process: what pytest is given, and the GPUs.
 RUNS = {
     "one GPU": (
-        ["tests/cuda", CASES["networks"], CASES["operators"], CASES["libraries"], CASES["recurrent"]]
-        + ([CASES["generation"]] if THOROUGH else ["-k", "not pipeline"]),
+        ["tests/cuda", CASES["operators"], CASES["libraries"], CASES["recurrent"]]
+        + ([CASES["generation"]] if repeated_here() else ["-k", "not pipeline"]),
         {"seed": 2},
     ),
+    "networks": ([CASES["networks"]], {"seed": 2}),
     "four, peers": ([CASES["schedules"], CASES["generation"]], {"devices": 4, "archs": FOUR, "seed": 3}),
     "four alike": ([CASES["variants"]], {"devices": 4, "seed": 7}),
     "four, pairs": ([CASES["schedules"]], {"devices": 4, "archs": FOUR, "peers": "pairs", "seed": 5}),
@@ -39,10 +40,10 @@ told = ctypes.create_string_buffer(1000)
 conflicts = ctypes.CDLL(os.environ["TVM_SCHED_CUDA_DRIVER"]).fake_cuda_conflicts(told, len(told))
 sys.exit(told.value.decode() if conflicts and not status else status)
 """
-SECONDS = 3000 if THOROUGH else 1200
+SECONDS = 3000 if PARTS else 540
 """What runs for longer hangs, and is ended."""
 # All networks take so long that each run has a worker, and a server, of its own.
-pytestmark = [] if THOROUGH else [pytest.mark.xdist_group("emulated_gpus")]
+pytestmark = [] if repeated_here() else [pytest.mark.xdist_group("emulated_gpus")]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,8 @@ def server():
     "name",
     [
         pytest.param(
-            name, marks=[pytest.mark.thorough] if name in ("four, no peers", "four alike", "four, pairs") else []
+            name,
+            marks=[pytest.mark.thorough] if name in ("networks", "four, no peers", "four alike", "four, pairs") else [],
         )
         for name in RUNS
     ],

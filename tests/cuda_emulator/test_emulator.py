@@ -166,6 +166,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.sampled(3)
 def test_faults_name_kernel_thread_and_line(gpu, name):
     body, message = FAULTS[name]
     with pytest.raises(GpuError, match=f'kernel "k", thread .* of block .*{message}'):
@@ -206,6 +207,7 @@ def test_lanes_of_a_warp_do_not_wait_for_each_other(gpu):
         (1, 512, 0, 701),
     ],
 )
+@pytest.mark.sampled(3)
 def test_limits_of_a_launch(gpu, grid, block, shared, status):
     function = gpu.function('extern "C" __global__ void __launch_bounds__(256) k(float* a) {}', "k")
     with pytest.raises(GpuError, match=f"cuLaunchKernel: {status}"):

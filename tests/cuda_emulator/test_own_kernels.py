@@ -98,6 +98,7 @@ CASES = {
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.sampled(4)
 def test_attention(gpu, case, dtype):
     (batch, groups, heads), (queries, keys), sizes, more = CASES[case]
     kernel = described(dtype, batch, groups, heads, (queries, keys), sizes, **more)
@@ -137,6 +138,7 @@ def test_a_row_that_sees_no_key(gpu, dtype, safe):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("kind", "vectors"), [("layer_norm", 2), ("rms_norm", 1), ("softmax", 0)])
+@pytest.mark.sampled(3)
 def test_rows(gpu, kind, vectors, dtype):
     x = (100 + 3 * numbers(5, 300, dtype="float32")).astype(DTYPES[dtype])
     given = [numbers(300, dtype="float16", seed=s + 1) for s in range(vectors)]
@@ -192,6 +194,7 @@ def depthwise_convolution(kernel, x, w, bias):
         ((4, 3), (7, 7), [1, 1], [3, 3], [1, 1], "relu"),
     ],
 )
+@pytest.mark.sampled(3)
 def test_depthwise_convolutions(gpu, image, window, strides, padding, dilation, fused, dtype):
     kernel, x, w, out = depthwise_kernel(dtype, image, window, strides, padding, dilation, fused)
     bias = [numbers(16, dtype=DTYPES[dtype], seed=2)] if kernel["bias"] else []

@@ -49,6 +49,7 @@ def test_a_gpu_that_is_needed_and_missing_is_a_failure():
 
 
 @needs_compiler
+@pytest.mark.thorough
 def test_gpus_are_compared_with_a_topology():
     few_bytes = "import tvm_sched.doctor.gpus as gpus, tvm_sched.cli\ngpus.COPY_BYTES = 1 << 16\ntvm_sched.cli.main()"
     command = [sys.executable, "-c", few_bytes, "doctor", "--cuda", "-t", "v100-server"]

@@ -57,6 +57,10 @@ CASES = {
         [np.array([[INF, 1]], "f")],
     ),
     "ReduceL1": ("float[2] x) => (float[2] y) { y = ReduceL1<noop_with_empty_axes=1>(x) }", [np.array([-3, 2], "f")]),
+    "Pad": (
+        'float[2] x) => (float[6] y) <int64[2] p = {4, 0}> { y = Pad<mode="reflect">(x, p) }',
+        [normal(2)],
+    ),
     "LRN": (
         "float16[1,3,2,2] x) => (float16[1,3,2,2] y) { y = LRN<size=3>(x) }",
         [normal(1, 3, 2, 2).astype("float16")],

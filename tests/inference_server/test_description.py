@@ -14,12 +14,13 @@ PACKAGE = Path(sys.modules[Metrics.__module__].__file__).parent
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_the_description_is_of_the_interface(tmp_path):
+@pytest.mark.parametrize("name", ["open_inference", "health", "reflection"])
+def test_the_description_is_of_the_interface(tmp_path, name):
     pytest.importorskip("grpc_tools")
     made = tmp_path / "made.binpb"
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PACKAGE}", f"--descriptor_set_out={made}"]
-    subprocess.run([*command, "open_inference.proto"], check=True)
-    assert made.read_bytes() == (PACKAGE / "open_inference.binpb").read_bytes()
+    subprocess.run([*command, f"{name}.proto"], check=True)
+    assert made.read_bytes() == (PACKAGE / f"{name}.binpb").read_bytes()
 
 
 def test_the_interface_and_its_description_have_the_same_messages():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from language_truth import check_greedy
-from thorough import THOROUGH
+from thorough import repeated_here
 from tvm_sched.cost_model import CostWarning, get_cost_model
 from tvm_sched.errors import InputError
 from tvm_sched.problem import FORBIDDEN, Costs
@@ -49,9 +49,9 @@ def prompt_of(length, seed=1):
 def test_greedy_tokens_are_those_of_transformers(name, tmp_path):
     folder = save_model(name, tmp_path)
     generator = Generator(compiled(folder).module)
-    for length in (1, 40) if not THOROUGH else (1, 5, 16, 40, 100):
+    for length in (1, 5, 16, 40, 100) if repeated_here() else (1, 40):
         prompt = prompt_of(length)
-        (text,) = generator.generate([prompt], max_tokens=200 if THOROUGH else 60, stop=())
+        (text,) = generator.generate([prompt], max_tokens=200 if repeated_here() else 60, stop=())
         assert text.finished in ("length", "context")
         check_greedy(folder, prompt, text.tokens)
 

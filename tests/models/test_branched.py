@@ -46,6 +46,7 @@ NETWORKS = {
         pytest.param("nasnet_large", 32, 771, marks=pytest.mark.thorough),
     ],
 )
+@pytest.mark.thorough
 def test_branched_networks_compute_the_same_values(name, size, operators):
     torch.manual_seed(0)
     program = branched.exported(normalising(NETWORKS[name](), size), size)

@@ -13,7 +13,7 @@ pytest.importorskip("onnxruntime", reason="ONNX Runtime is the peer of this test
 @pytest.mark.parametrize(
     "real", [pytest.param(real, id=real.name, marks=pytest.mark.xdist_group(real.package)) for real in TESTED]
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_values_equal_onnx_runtime(real):
     if not real.path().exists():
         pytest.skip(f"the package {real.package} is not installed (make test installs it)")

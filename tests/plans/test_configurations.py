@@ -10,7 +10,7 @@ from tvm_sched.errors import InfeasibleError
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda s: f"{s.model}-{s.machine}-{s.dtype}")
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_ours_is_never_slower_and_never_over_memory(setting, runtime, tmp_path):
     try:
         made = plan(setting, runtime, tmp_path)

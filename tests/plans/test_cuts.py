@@ -67,6 +67,26 @@ def test_no_cut_is_better_and_none_is_below_the_bound(data):
 
 @settings(max_examples=examples(15), deadline=None)
 @given(st.data())
+def test_a_tied_unit_comes_back_to_the_first_place(data):
+    memory = data.draw(st.lists(st.integers(120_000, 500_000), min_size=2, max_size=3))
+    speed = tuple(data.draw(st.sampled_from([0.5, 1.0, 2.0])) for _ in memory)
+    chain = small_chain(memory, speed, tied=True)
+    last = len(chain.model.units) - 1
+    # All units but the last are one run for each place.
+    heads = product(range(len(memory)), repeat=last)
+    every = [(*head, head[0]) for head in heads if len({p for p, _, _ in segments(head)}) == len(segments(head))]
+    good = [placement for placement in every if chain.fits(placement)]
+    found = best_latency(chain, tied=True)
+    assert (found is None) == (not good)
+    if found is not None:
+        assert chain.fits(found)
+        assert found[0] == found[-1]
+        assert time_of(chain, found) == pytest.approx(min(time_of(chain, placement) for placement in good), rel=1e-9)
+        assert lower_bound(chain) <= time_of(chain, found)
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(st.data())
 def test_no_pipeline_is_better(data):
     memory = data.draw(st.lists(st.integers(150_000, 500_000), min_size=2, max_size=3))
     chain = small_chain(memory, tuple(data.draw(st.sampled_from([0.5, 1.0, 2.0])) for _ in memory))

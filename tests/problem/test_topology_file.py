@@ -183,3 +183,20 @@ def test_written_files_read_back(tmp_path):
     write_topology(path, load_topology("v100-hetero"))
     assert read_topology(path) == load_topology("v100-hetero")
     assert load_topology(str(path)) == load_topology("v100-hetero")
+
+
+def test_free_memory_and_numbers_are_of_each_device():
+    gpus = tuple(
+        Device(f"g{n}", 24 << 30, 1e12, {"float32": 1e13}, bus="b", free_memory=(n + 1) << 30, number=7 - n)
+        for n in range(2)
+    )
+    topology = Topology("t", gpus, (Bus("b", 1e10),))
+    text = format_topology(topology, {"": "one\ntwo", "g1": "in use"})
+    assert parse_topology(text) == topology
+    assert text.startswith("# one\n# two\n")
+    assert "# g1: in use" in text
+    for wrong, said in (('free_memory = "-1 GiB"', "free_memory"), ("number = -1", "number is -1")):
+        field = wrong.split()[0]
+        changed = "\n".join(wrong if line.startswith(field) else line for line in text.split("\n"))
+        with pytest.raises(TopologyError, match=said):
+            parse_topology(changed)

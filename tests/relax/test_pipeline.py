@@ -134,7 +134,7 @@ def test_topology_file(tmp_path):
 
 
 @pytest.mark.parametrize("topology", ["v100-server", "v100-hetero", "a40x2", "p4d"])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_gpu_topologies_compute_values(topology):
     """Loads, direct host access, peer copies and results that have to be copied out."""
     seq = tvm.transform.Sequential(

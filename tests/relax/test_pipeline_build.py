@@ -30,7 +30,7 @@ def right(model, images):
 
 
 @pytest.mark.parametrize(("topology", "stages"), [("cpu2", 2), ("v100-server", 3)])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_values_equal_the_model_on_one_device(model, images, right, topology, stages):
     """Up to rounding: emulated GPUs have kernels of their own, and of oneDNN's others may be fastest on fewer cores."""
     pipeline = compile_pipeline(model, topology, stages, "slicegraph", FAST)

@@ -204,6 +204,7 @@ def contrast(one, other):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.sampled(5)
 def test_texts_can_be_read(open_page, page, scheme):
     driver = open_page(page)
     browser.emulate(driver, prefers_color_scheme=scheme)
@@ -222,11 +223,13 @@ def assert_fits_narrow_windows(driver):
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.sampled(3)
 def test_it_fits_narrow_windows(open_page, page):
     assert_fits_narrow_windows(open_page(page))
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.sampled(5)
 def test_it_prints(open_page, page):
     driver = open_page(page)
     pdf = base64.b64decode(driver.print_page())

@@ -13,6 +13,7 @@ from fake_cuda_cases import CALLBACK, Access, conflict, driver, main, modules, n
 from fake_cuda_tensors import OnGpu, enter, new_stream
 from runtime_plans import PlanBuilder
 
+from thorough import repeated_here
 from tvm_sched.errors import ExecutionError
 
 PORTABLE, MAPPED = 1, 2
@@ -388,7 +389,7 @@ def a_failure_of_each_call_is_told_and_leaves_nothing() -> None:
     assert live() == before
     failed = 0
     for name, count in counts.items():
-        step = max(1, count // (50 if os.environ.get("TVM_SCHED_THOROUGH") else 2))
+        step = max(1, count // (50 if repeated_here() else 2))
         for skip in range(0, count, step):
             start = driver.fake_cuda_calls(name.encode())
             error, again = scenario(lambda name=name, skip=skip: driver.fake_cuda_fail(name.encode(), skip, UNKNOWN))

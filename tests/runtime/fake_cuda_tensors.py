@@ -119,6 +119,30 @@ def tensors_on_the_default_stream_and_on_several_gpus() -> None:
     assert (calls("copy between GPUs") > 0) == (os.environ["FAKE_CUDA_PEERS"] != "0")
 
 
+def results_have_memory_of_their_own() -> None:
+    """An argument among the results, and an output twice, on the host and on a GPU."""
+    x = np.arange(4, dtype="uint8")
+    (expected,) = relay("cpu").module().run(x)
+    module = relay().module(plans=[{"results": [{"argument": 0}, {"output": 0}, {"output": 0}]}])
+    for pinned in (False, True):
+        module.configure(pinned_outputs=pinned)
+        found = module.run(x)
+        same(found, [x, expected, expected])
+        found[0][:], found[1][:] = 9, 8
+        same([x, found[2]], [np.arange(4, dtype="uint8"), expected])
+    given = OnGpu(x.copy(), 1)
+    found = module.run(given)
+    same([view(tensor) for tensor in found], [x, expected, expected])
+    assert {str(tensor.device) for tensor in found} == {"cuda:1"}
+    assert len({given.array.ctypes.data, *(tensor.data_ptr() for tensor in found)}) == 4
+    view(found[0])[:] = 9
+    same([given.array, view(found[1])], [x, expected])
+    held = driver.fake_cuda_allocated(1)
+    del found
+    gc.collect()
+    assert driver.fake_cuda_allocated(1) < held
+
+
 def what_a_run_leaves_behind() -> None:
     """The caller's thread has its context back, and memory of outputs is given back with them."""
     x = np.arange(4, dtype="uint8")

@@ -44,6 +44,7 @@ CASES = {
         ("tensors_on_the_default_stream_and_on_several_gpus", 4, 1),
         ("tensors_on_the_default_stream_and_on_several_gpus", 4, 0),
         ("tensors_on_the_default_stream_and_on_several_gpus", 4, 3),
+        ("results_have_memory_of_their_own", 2, 1),
         ("what_a_run_leaves_behind", 2, 1),
         ("tensors_that_cannot_be_taken_are_refused", 3, 1),
         ("workspaces_are_shared_by_a_stream_and_go_with_it", 1, 1),
@@ -113,15 +114,15 @@ AGAIN = [
     ("tensors_on_the_default_stream_and_on_several_gpus", 4, 0),
     ("states_pass_from_run_to_run", 4, 0),
 ]
-"""Cases that run on other GPUs as well."""
+"""Cases that run on other GPUs as well. They are thorough, and so are those beyond the first four of a script."""
 
 
 @pytest.mark.parametrize(
     ("script", "case", "gpus", "peers"),
     [
-        pytest.param(script, *case, marks=[pytest.mark.thorough] if case in AGAIN else [])
+        pytest.param(script, *case, marks=[pytest.mark.thorough] if case in AGAIN or n > 3 else [])
         for script, cases in CASES.items()
-        for case in cases
+        for n, case in enumerate(cases)
     ],
 )
 def test_without_a_gpu(script, case, gpus, peers):

@@ -300,3 +300,15 @@ def test_a_module_of_another_kind_is_refused():
 
     with pytest.raises(InputError, match=r"only \['library'\]"):
         ScheduledModule(Other())
+
+
+@pytest.mark.parametrize("name", ["self", "inputs", "named", "repeat", "class", "a/b:0", "", "x y", "ä" * 3000])
+def test_an_input_may_have_any_name(name):
+    builder = PlanBuilder()
+    x, out = builder.argument(name, [4], "float32"), builder.output([4], "float32")
+    builder.kernel(0, "tvm_sched.test.add", [x, x], [out], [])
+    module = builder.module()
+    np.testing.assert_array_equal(module.run(**{name: X})[0], 2 * X)
+    np.testing.assert_array_equal(to_numpy(module.run_tensors(**{name: X})[0]), 2 * X)
+    assert module.run_times(**{name: X}) > 0
+    assert module.benchmark(X, warmup=0, repeat=1).repeat == 1

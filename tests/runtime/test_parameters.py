@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.runtime import write_parameters
+from tvm_sched.runtime.parameters import verify_parameters
 
 ONES = np.ones(4, "float32")
 X = np.arange(4, dtype="float32")
@@ -125,3 +126,32 @@ def test_dtypes_without_a_name_are_refused(tmp_path):
     with pytest.raises(ValueError, match="parameter 'w' is complex64"):
         write_parameters(tmp_path / "p.safetensors", {"w": np.ones(2, "complex64")})
     assert not list(tmp_path.iterdir())
+
+
+def test_each_changed_byte_is_found(tmp_path):
+    file = tmp_path / "p.safetensors"
+    write_parameters(file, {"w": 2 * ONES, "b": np.arange(3, dtype="int8")})
+    assert verify_parameters(file)
+    whole = file.read_bytes()
+    key = range(whole.index(b'{"__metadata__'), whole.index(b'"tvm_sched.crc32c":"') + 20)
+    for place in range(len(whole)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x40]) + whole[place + 1 :])
+        if place in key and not verified_or_refused(file):
+            continue  # a file whose checksum has another name has none
+        with pytest.raises(InputError, match=r"p.safetensors: was altered after it was written"):
+            verify_parameters(file)
+
+
+def verified_or_refused(file):
+    try:
+        return verify_parameters(file)
+    except InputError:
+        return True
+
+
+@pytest.mark.parametrize("writer", [lambda path: save_file({"w": 2 * ONES}, path), lambda path: path.write_bytes(b"")])
+def test_a_file_without_a_checksum_cannot_be_verified(tmp_path, writer):
+    writer(tmp_path / "p.safetensors")
+    assert not verify_parameters(tmp_path / "p.safetensors")
+    with pytest.raises(InputError, match="cannot be read"):
+        verify_parameters(tmp_path / "none.safetensors")

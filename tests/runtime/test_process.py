@@ -172,6 +172,7 @@ print("leaving", flush=True)
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_many_runs_leave_memory_where_it_was():
     """Counted in a process of its own, by what malloc has given out and not got back.
 

@@ -41,3 +41,11 @@ def test_half_an_archive_is_no_array(tmp_path):
     file.write_bytes(b"PK\x03\x04" + bytes(100))
     with pytest.raises(InputError, match="cannot be read as a NumPy array"):
         read_inputs([f"x={file}"])
+
+
+def test_names_and_files_with_an_equals_sign(tmp_path):
+    for name in ("x", "a=b"):
+        for folder in ("plain", "x=1"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            np.save(tmp_path / folder / "v.npy", np.zeros(3))
+            assert list(read_inputs([f"{name}={tmp_path / folder / 'v.npy'}"])) == [name]

@@ -148,6 +148,7 @@ def test_more_than_the_cluster_has_is_refused(three_nodes, artifact):
     assert not groups() & {"big", "packed"}
 
 
+@pytest.mark.thorough
 def test_a_damaged_artifact_is_told_and_nothing_is_begun(three_nodes, artifact, tmp_path):
     copy = shutil.copytree(artifact, tmp_path / "damaged.pipeline")
     (copy / "stage1.so").unlink()
@@ -157,6 +158,7 @@ def test_a_damaged_artifact_is_told_and_nothing_is_begun(three_nodes, artifact, 
     assert "damaged" not in groups()
 
 
+@pytest.mark.thorough
 def test_a_stage_that_does_not_load_is_told_and_nothing_stays(three_nodes, artifact, tmp_path):
     copy = shutil.copytree(artifact, tmp_path / "odd.pipeline")
     manifest = json.loads((copy / MANIFEST).read_text())

@@ -52,12 +52,14 @@ def test_wrong_inputs_are_told_and_go_no_further(layers, inputs, message):
     assert serving.status("layers")["stages"][0]["runs"] == before
 
 
+@pytest.mark.thorough
 def test_a_name_is_given_once_and_the_deployment_stays(layers, artifact):
     with pytest.raises(InputError, match="there is a deployment 'layers' already"):
         serving.deploy(deployment("layers", artifact))
     assert layers.run(x=batches(1)[0])
 
 
+@pytest.mark.thorough
 def test_a_killed_actor_starts_again_and_no_request_is_lost(layers, compiled):
     victim, inputs = ready_stage("layers", 1)["process"], batches(40)
     stream = layers.stream(inputs)
@@ -81,6 +83,7 @@ def test_a_killed_ingress_starts_again_and_clients_repeat_what_it_had(layers, co
     assert_equal_to(compiled, inputs, results)
 
 
+@pytest.mark.thorough
 def test_a_gateway_asks_for_a_token_and_survives_a_stage_and_the_ingress(layers, compiled, nodes, tmp_path):
     import ray
 

@@ -28,6 +28,7 @@ def test_errors_come_as_they_were_raised_and_nothing_waits(nodes):
         assert distribute(truediv, [(n, 2) for n in range(6)]) == [n / 2 for n in range(6)]
 
 
+@pytest.mark.thorough
 def test_commands_give_the_same(nodes, tmp_path):
     import json
 

@@ -20,6 +20,7 @@ def slow(nodes, slow_artifact):
         yield client
 
 
+@pytest.mark.thorough
 def test_a_slow_stage_holds_requests_back(slow):
     (batch,) = batches(1)
 
@@ -39,6 +40,7 @@ def test_a_slow_stage_holds_requests_back(slow):
     assert said["answered"] == said["stages"][2]["runs"] == 12 - len(refused) >= PLACES + 1
 
 
+@pytest.mark.thorough
 def test_what_is_late_fails_by_name_and_is_not_computed_later(slow):
     before = ready_stage("slow", 2)["runs"]
     results = list(slow.stream(batches(PLACES), timeout=0.1))
@@ -60,6 +62,7 @@ def test_a_stage_moves_when_its_node_dies(nodes, slow, compiled):
     eventually(lambda: ready_stage("slow", 2)["node"] != home)
 
 
+@pytest.mark.thorough
 def test_without_another_node_requests_fail_clearly_until_there_is_one(nodes, slow):
     (batch,) = batches(1)
     nodes.kill(ready_stage("slow", 1)["node"])

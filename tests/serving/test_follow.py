@@ -59,6 +59,7 @@ def model_files(folder):
     return cluster, services
 
 
+@pytest.mark.thorough
 def test_deployments_follow_the_allocation(servers, nodes, compiled, tmp_path):
     (cluster, services), allocation = model_files(tmp_path), tmp_path / "allocation.json"
     of = ("--services", services)
@@ -97,6 +98,7 @@ def test_deployments_follow_the_allocation(servers, nodes, compiled, tmp_path):
     assert serving.deployments() == []
 
 
+@pytest.mark.thorough
 def test_others_are_tried_when_one_cannot_start_and_strangers_are_left_alone(nodes, artifact):
     nodes.at_least(3)
     impossible = Deployment("a", str(artifact), (StagePlacement({"h100": 1}),) * 3, cluster="four")

@@ -110,6 +110,7 @@ def test_a_rollout_under_load_loses_nothing_and_a_broken_one_changes_nothing(
     eventually(lambda: [part for part in deployment_lifecycle.parts("rolled") if "@" not in part] == ["rolled/ingress"])
 
 
+@pytest.mark.thorough
 def test_a_new_ingress_serves_what_was_rolled_out(rolled, other_compiled):
     import ray
 
@@ -118,6 +119,7 @@ def test_a_new_ingress_serves_what_was_rolled_out(rolled, other_compiled):
     assert serving.status("rolled")["generation"] == 2
 
 
+@pytest.mark.thorough
 def test_stages_of_a_rollout_that_ended_with_the_ingress_end_too(rolled, other_compiled, artifact, nodes):
     """The command starts the stages of another generation, and is killed before it hands them over; so is the ingress."""
     import ray
@@ -144,6 +146,7 @@ time.sleep({PATIENCE})
     assert_equal_to(other_compiled, batches(2), list(rolled.stream(batches(2))))
 
 
+@pytest.mark.thorough
 def test_a_stopped_stage_is_ended_and_started_again(rolled, other_compiled):
     victim = ready_stage("rolled", 1)["process"]
     os.kill(victim, signal.SIGSTOP)
@@ -153,6 +156,7 @@ def test_a_stopped_stage_is_ended_and_started_again(rolled, other_compiled):
     assert found["hangs"] >= 1  # on a busy machine the new process may be silent for five seconds, too
 
 
+@pytest.mark.thorough
 def test_a_rollout_without_room_leaves_the_old_one(rolled, other_compiled, artifact, nodes):
     with (
         deployed(halves("neighbour", artifact)),
@@ -162,6 +166,7 @@ def test_a_rollout_without_room_leaves_the_old_one(rolled, other_compiled, artif
     assert_equal_to(other_compiled, batches(2), list(rolled.stream(batches(2))))
 
 
+@pytest.mark.thorough
 def test_clients_follow_a_deployment_that_is_made_anew(rolled, compiled, artifact):
     assert rolled.run(np.zeros((2, SIZE), np.float32))
     serving.undeploy("rolled")

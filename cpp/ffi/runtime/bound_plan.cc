@@ -8,6 +8,7 @@
 
 #include "ffi/runtime/tensors.h"
 #include "runtime/residency.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched::runtime {
 
@@ -48,7 +49,7 @@ BoundPlan::BoundPlan(std::shared_ptr<const Plan> plan, const Arenas& arenas, con
     const std::string& name = plan_->steps[step].function;
     std::optional<ffi::Function> function = lookup(name);
     if (!function) {
-      TVM_FFI_THROW(RuntimeError)
+      TVM_SCHED_THROW(RuntimeError)
           << plan_->DescribeStep(step) << " calls the function \"" << name
           << "\", which is neither in the imported kernel modules nor a global function";
     }
@@ -107,8 +108,8 @@ Tensor& BoundPlan::ViewFor(int buffer, int device) {
 void BoundPlan::BindKernel(int index, ffi::Function function) {
   const Step& step = plan_->steps[index];
   if (devices_ && step.calling == Calling::kPacked) {
-    TVM_FFI_THROW(RuntimeError) << plan_->DescribeStep(index) << " calls the function \""
-                                << step.function << "\" of the host, which cannot run on a GPU";
+    TVM_SCHED_THROW(RuntimeError) << plan_->DescribeStep(index) << " calls the function \""
+                                  << step.function << "\" of the host, which cannot run on a GPU";
   }
   std::vector<int> buffers = step.inputs;
   if (step.calling == Calling::kDps) {
@@ -157,19 +158,19 @@ void BoundPlan::StoreResults(int index, const ffi::Any& result) const {
   } else if (auto several = result.try_cast<ffi::Array<Tensor>>()) {
     for (const Tensor& tensor : *several) tensors.push_back(tensor);
   } else {
-    TVM_FFI_THROW(TypeError) << "the function returned " << result.GetTypeKey()
-                             << ", expected a tensor or a tuple of tensors";
+    TVM_SCHED_THROW(TypeError) << "the function returned " << result.GetTypeKey()
+                               << ", expected a tensor or a tuple of tensors";
   }
   if (tensors.size() != outputs.size()) {
-    TVM_FFI_THROW(ValueError) << "the function returned " << tensors.size() << " tensors, expected "
-                              << outputs.size();
+    TVM_SCHED_THROW(ValueError) << "the function returned " << tensors.size()
+                                << " tensors, expected " << outputs.size();
   }
   for (std::size_t k = 0; k < outputs.size(); ++k) {
     const TensorSpec& wanted = plan_->buffers[outputs[k]].spec;
     const TensorSpec found = SpecOf(tensors[k]);
     if (!wanted.SameType(found)) {
-      TVM_FFI_THROW(ValueError) << "result " << k << " of the function is " << found.ToString()
-                                << ", expected " << wanted.ToString();
+      TVM_SCHED_THROW(ValueError) << "result " << k << " of the function is " << found.ToString()
+                                  << ", expected " << wanted.ToString();
     }
     const Tensor compact = ReadyForKernel(tensors[k], "result " + std::to_string(k));
     const auto size = static_cast<std::size_t>(wanted.size().count);

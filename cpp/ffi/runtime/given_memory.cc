@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ffi/runtime/tensors.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched::runtime {
 
@@ -23,7 +24,8 @@ int GpuOf(const Tensor& tensor) { return OnGpu(tensor) ? tensor.device().device_
 Source Argument(std::size_t index) { return {SourceKind::kArgument, static_cast<int>(index), {}}; }
 Source Output(std::size_t index) { return {SourceKind::kOutput, static_cast<int>(index), {}}; }
 
-/// By the framework whose tensor the caller gave, such as PyTorch's cache, where it says how.
+}  // namespace
+
 Tensor AllocateOnGpu(const TensorSpec& spec, int gpu, const cuda::Devices& devices) {
   const DLDevice device{kDLCUDA, gpu};
   if (TVMFFIEnvGetDLPackManagedTensorAllocator() != nullptr) {
@@ -35,7 +37,26 @@ Tensor AllocateOnGpu(const TensorSpec& spec, int gpu, const cuda::Devices& devic
   return ViewTensor(spec, memory, memory.get(), device);
 }
 
-}  // namespace
+Tensor CopyOnGpu(const Tensor& tensor, const cuda::Devices& devices) {
+  const int gpu = GpuOf(tensor);
+  if (!devices.Uses(gpu) || !tensor.IsContiguous()) {
+    TVM_SCHED_THROW(ValueError) << "a tensor on GPU " << gpu
+                                << " cannot be copied: it is strided, or none of the plan's "
+                                   "devices is that GPU";
+  }
+  const cuda::ContextGuard guard;
+  const TensorSpec spec = SpecOf(tensor);
+  const Tensor copy = AllocateOnGpu(spec, gpu, devices);
+  if (spec.size().count == 0) return copy;
+  devices.EnterGpu(gpu);
+  const auto stream = static_cast<cuda::Stream>(TVMFFIEnvGetStream(kDLCUDA, gpu));
+  cuda::Check(cuda::Driver().CopyAsync(reinterpret_cast<cuda::DevicePointer>(DataOf(copy)),
+                                       reinterpret_cast<cuda::DevicePointer>(DataOf(tensor)),
+                                       static_cast<std::size_t>(spec.size().count), stream),
+              "the copy of an argument was refused");
+  cuda::Check(cuda::Driver().StreamSynchronize(stream), "the copy of an argument failed");
+  return copy;
+}
 
 GivenMemory::GivenMemory(std::shared_ptr<const Plan> plan,
                          std::shared_ptr<const cuda::Devices> devices)
@@ -60,10 +81,10 @@ Places GivenMemory::Place(const Tensors& arguments) const {
       for (int d = 0; d < devices_->count(); ++d) {
         own += (d == 0 ? "" : ", ") + std::to_string(devices_->Gpu(d));
       }
-      TVM_FFI_THROW(ValueError) << "argument " << i << " is on GPU " << gpu
-                                << ", and the plan's devices are the GPUs " << own
-                                << ": move it to one of these or to the host, or name other GPUs "
-                                   "by configure(devices=[...])";
+      TVM_SCHED_THROW(ValueError) << "argument " << i << " is on GPU " << gpu
+                                  << ", and the plan's devices are the GPUs " << own
+                                  << ": move it to one of these or to the host, or name other GPUs "
+                                     "by configure(devices=[...])";
     }
     const bool reached = gpu != kHostMemory && AllReach(SourceKind::kArgument, i, gpu);
     places.arguments.push_back(reached ? gpu : kHostMemory);

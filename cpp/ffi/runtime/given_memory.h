@@ -30,6 +30,14 @@ struct Places {
   bool operator==(const Places&) const = default;
 };
 
+/// A tensor in a GPU's memory, by the framework whose tensor the caller gave, such as PyTorch's
+/// cache, where it says how.
+tvm::ffi::Tensor AllocateOnGpu(const TensorSpec& spec, int gpu, const cuda::Devices& devices);
+
+/// A copy of a tensor in a GPU's memory, after what the caller's stream has to do. Throws
+/// ffi::Error (ValueError) where it is strided, or on a GPU that is none of the plan's.
+tvm::ffi::Tensor CopyOnGpu(const tvm::ffi::Tensor& tensor, const cuda::Devices& devices);
+
 /// Memory at addresses that stay from run to run, so that copies are asynchronous, kernels may read
 /// it where it lies, and a captured graph holds in later runs.
 class GivenMemory {

@@ -13,6 +13,7 @@
 #include "runtime/cpu/cpu_backend.h"
 #include "runtime/emulated/emulated_backend.h"
 #include "runtime/stages.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched::runtime {
 
@@ -43,8 +44,8 @@ void MakeReady(std::vector<Tensor>* arguments, bool gpus = false) {
       if (!argument.IsContiguous()) argument = ReadyForKernel(argument, what);
       CheckOnHost(argument, what);
     } else if (!argument.IsContiguous()) {
-      TVM_FFI_THROW(ValueError) << what
-                                << " is strided and lies on a GPU: make it contiguous first";
+      TVM_SCHED_THROW(ValueError) << what
+                                  << " is strided and lies on a GPU: make it contiguous first";
     }
   }
 }
@@ -260,13 +261,13 @@ const BoundPlan::Arenas& Instance::Arenas() {
       arenas.push_back(devices_ ? devices_->Allocate(index, device.arena)
                                 : cpu.Allocate(index, device.arena));
     } catch (const cuda::CudaMemoryError& error) {
-      TVM_FFI_THROW(MemoryError) << "not enough memory for the " << device.arena.count
-                                 << " bytes that the plan needs on device \"" << device.name
-                                 << "\": " << error.what();
+      TVM_SCHED_THROW(MemoryError)
+          << "not enough memory for the " << device.arena.count
+          << " bytes that the plan needs on device \"" << device.name << "\": " << error.what();
     } catch (const std::bad_alloc&) {
-      TVM_FFI_THROW(MemoryError) << "not enough memory for the " << device.arena.count
-                                 << " bytes that the plan needs on device \"" << device.name
-                                 << "\"; free memory, or schedule for smaller inputs";
+      TVM_SCHED_THROW(MemoryError) << "not enough memory for the " << device.arena.count
+                                   << " bytes that the plan needs on device \"" << device.name
+                                   << "\"; free memory, or schedule for smaller inputs";
     }
   }
   for (const Device& device : largest) arena_bytes_.count += device.arena.count;

@@ -63,6 +63,9 @@ class Instance {
   /// calling thread's current streams are those of `arguments` and outputs on GPUs.
   LastRun Run(Request request, std::vector<tvm::ffi::Tensor>* outputs);
 
+  /// The GPUs, once a plan that runs on GPUs was prepared.
+  const std::shared_ptr<const cuda::Devices>& devices() const { return devices_; }
+
  private:
   struct Runnable {
     std::unique_ptr<Executor> executor;

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "ffi/runtime/errors.h"
+#include "ffi/runtime/given_memory.h"
 #include "ffi/runtime/parallel_loops.h"
 #include "ffi/runtime/process.h"
 #include "ffi/runtime/serialize.h"
@@ -23,6 +24,7 @@
 #include "runtime/plan_reader.h"
 #include "runtime/processor.h"
 #include "runtime/stages.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched::runtime {
 
@@ -60,7 +62,8 @@ ParameterInputs ParametersOfKernels(const Plan& plan, const ParameterStore& para
 
 void ExpectArguments(const ffi::PackedArgs& args, int count, const char* signature) {
   if (args.size() == count) return;
-  TVM_FFI_THROW(TypeError) << signature << " takes " << count << " arguments, got " << args.size();
+  TVM_SCHED_THROW(TypeError) << signature << " takes " << count << " arguments, got "
+                             << args.size();
 }
 
 std::vector<Tensor> TensorArguments(const ffi::PackedArgs& args) {
@@ -68,8 +71,8 @@ std::vector<Tensor> TensorArguments(const ffi::PackedArgs& args) {
   for (int i = 0; i < args.size(); ++i) {
     auto tensor = args[i].as<Tensor>();
     if (!tensor) {
-      TVM_FFI_THROW(TypeError) << "argument " << i << " of main is " << args[i].GetTypeKey()
-                               << ", expected a tensor";
+      TVM_SCHED_THROW(TypeError) << "argument " << i << " of main is " << args[i].GetTypeKey()
+                                 << ", expected a tensor";
     }
     tensors.push_back(*std::move(tensor));
   }
@@ -92,6 +95,33 @@ bool Takes(const Plan& plan, const std::vector<TensorSpec>& given) {
     if (!plan.arguments[i].SameType(given[i])) return false;
   }
   return true;
+}
+
+/// What the metadata say of the model's results, the same for all plans; nothing where they are the
+/// plan's outputs.
+std::optional<std::vector<Result>> ResultsOf(const JsonCursor& metadata, const Plan& plan) {
+  const auto entries = metadata.OptionalField("plans");
+  if (!entries || entries->Items().empty()) return std::nullopt;
+  const auto listed = entries->Items().front().OptionalField("results");
+  if (!listed) return std::nullopt;
+  std::vector<Result> results;
+  for (const JsonCursor& item : listed->Items()) {
+    if (const auto argument = item.OptionalField("argument")) {
+      results.push_back({true, argument->Index(plan.arguments.size(), "arguments")});
+    } else {
+      results.push_back({false, item.Field("output").Index(plan.outputs.size(), "outputs")});
+    }
+  }
+  return results;
+}
+
+/// One tensor, or a list of several.
+void Return(const std::vector<Tensor>& tensors, ffi::Any* result) {
+  if (tensors.size() == 1) {
+    *result = tensors[0];
+  } else {
+    *result = ffi::Array<Tensor>(tensors.begin(), tensors.end());
+  }
 }
 
 /// The run as a whole, and from the first copy to the last, and the same of kernels, if it is
@@ -144,6 +174,7 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
   if (!metadata_json_.empty()) {
     const JsonCursor about = JsonCursor::Parse(metadata_json_, "metadata");
     if (auto run = about.OptionalField("run"); run) SetOptions(ReadOptions(*run, options_));
+    if (!plans_.empty()) results_ = ResultsOf(about, *plans_.front());
   }
   WantConnections();
 }
@@ -181,7 +212,7 @@ ffi::Module ScheduledModule::LoadFromBytes(const ffi::Bytes& bytes) {
 }
 
 void ScheduledModule::CheckProcessor() const {
-  if (!lacking_.empty()) TVM_FFI_THROW(RuntimeError) << "the artifact cannot run: " << lacking_;
+  if (!lacking_.empty()) TVM_SCHED_THROW(RuntimeError) << "the artifact cannot run: " << lacking_;
 }
 
 ffi::Bytes ScheduledModule::SaveToBytes() const {
@@ -193,8 +224,10 @@ const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods()
   static const std::map<std::string, Method> methods{
       {"main", &ScheduledModule::Main},
       {"tvm_sched.main", &ScheduledModule::Main},
+      {"tvm_sched.results", &ScheduledModule::Results},
       {"run_times", &ScheduledModule::RunTimes},
       {"plan_of", &ScheduledModule::PlanOf},
+      {"tvm_sched.copy", &ScheduledModule::Copy},
       {"load_parameters", &ScheduledModule::LoadParameters},
       {"set_parameter", &ScheduledModule::SetParameter},
       {"configure", &ScheduledModule::Configure},
@@ -244,7 +277,8 @@ ffi::Optional<ffi::Function> ScheduledModule::GetFunction(const ffi::String& nam
 }
 
 bool ScheduledModule::OutsideTheLock(Method method) {
-  return method == &ScheduledModule::Main || method == &ScheduledModule::RunTimes ||
+  return method == &ScheduledModule::Main || method == &ScheduledModule::Results ||
+         method == &ScheduledModule::RunTimes || method == &ScheduledModule::Copy ||
          method == &ScheduledModule::Prepare || method == &ScheduledModule::Sleep ||
          method == &ScheduledModule::Wake || method == &ScheduledModule::GetState ||
          method == &ScheduledModule::SetState;
@@ -314,12 +348,23 @@ void ScheduledModule::RunTimes(ffi::PackedArgs args, ffi::Any* result) {
 }
 
 void ScheduledModule::Run(int plan, std::vector<Tensor> arguments, ffi::Any* result) {
-  const std::vector<Tensor> outputs = Execute(plan, std::move(arguments), /*times_only=*/false);
-  if (outputs.size() == 1) {
-    *result = outputs[0];
-  } else {
-    *result = ffi::Array<Tensor>(outputs.begin(), outputs.end());
+  Return(Execute(plan, std::move(arguments), /*times_only=*/false), result);
+}
+
+void ScheduledModule::Results(ffi::PackedArgs args, ffi::Any* result) {
+  const std::vector<Tensor> arguments = TensorArguments(args);
+  const std::vector<Tensor> outputs =
+      Execute(Choose(arguments, plans_), arguments, /*times_only=*/false);
+  if (!results_) return Return(outputs, result);
+  std::vector<Tensor> tensors;
+  std::vector<bool> taken(outputs.size());
+  for (const auto& [argument, index] : *results_) {
+    const Tensor& tensor = argument ? arguments[index] : outputs[index];
+    const bool shared = argument || taken[index];
+    if (!argument) taken[index] = true;
+    tensors.push_back(shared ? OwnCopy(tensor) : tensor);
   }
+  Return(tensors, result);
 }
 
 std::vector<Tensor> ScheduledModule::Execute(int plan, std::vector<Tensor> arguments,
@@ -330,7 +375,7 @@ std::vector<Tensor> ScheduledModule::Execute(int plan, std::vector<Tensor> argum
   std::unique_lock lock(gate_->mutex);
   Instance& instance = lease.instance();
   if (options_.times_only && !times_only) {
-    TVM_FFI_THROW(RuntimeError)
+    TVM_SCHED_THROW(RuntimeError)
         << "the devices are emulated and only times are asked for (the option times_only), so that "
            "there are no outputs: call run_times, or set times_only to false";
   }
@@ -403,6 +448,23 @@ void ScheduledModule::PlanOf(ffi::PackedArgs args, ffi::Any* result) {
   *result = ffi::String(plans_[Choose(TensorArguments(args), plans_)]->name);
 }
 
+void ScheduledModule::Copy(ffi::PackedArgs args, ffi::Any* result) {
+  ExpectArguments(args, 1, "copy(tensor)");
+  *result = OwnCopy(args[0].cast<Tensor>());
+}
+
+Tensor ScheduledModule::OwnCopy(const Tensor& tensor) {
+  if (!OnGpu(tensor)) return CopyOf(tensor, "the result");
+  std::unique_lock lock(gate_->mutex);
+  for (const std::unique_ptr<Instance>& instance : instances_) {
+    if (!instance->devices()) continue;
+    const std::shared_ptr<const cuda::Devices> devices = instance->devices();
+    lock.unlock();
+    return CopyOnGpu(tensor, *devices);
+  }
+  TVM_SCHED_THROW(ValueError) << "the result is on a GPU, and the plan has run on none";
+}
+
 int ScheduledModule::Choose(const std::vector<Tensor>& arguments, const PlanList& plans) {
   std::vector<TensorSpec> given;
   for (const Tensor& tensor : arguments) given.push_back(SpecOf(tensor));
@@ -413,9 +475,8 @@ int ScheduledModule::Choose(const std::vector<Tensor>& arguments, const PlanList
   for (const auto& plan : plans) {
     known += "\n  plan \"" + plan->name + "\": " + Signature(plan->arguments);
   }
-  TVM_FFI_THROW(ValueError) << "no plan of this module takes arguments " << Signature(given)
-                            << "; it has" << known;
-  TVM_FFI_UNREACHABLE();
+  TVM_SCHED_THROW(ValueError) << "no plan of this module takes arguments " << Signature(given)
+                              << "; it has" << known;
 }
 
 std::optional<ffi::Function> ScheduledModule::FindKernel(const std::string& name) const {
@@ -480,7 +541,7 @@ std::unique_lock<std::mutex> ScheduledModule::LockBetweenRuns() {
 }
 
 void ScheduledModule::CheckAwake() const {
-  if (asleep_) TVM_FFI_THROW(RuntimeError) << "the module sleeps: call wake() before a run";
+  if (asleep_) TVM_SCHED_THROW(RuntimeError) << "the module sleeps: call wake() before a run";
 }
 
 void ScheduledModule::Sleep(ffi::PackedArgs args, ffi::Any* result) {
@@ -560,8 +621,8 @@ void ScheduledModule::SetThreads(ffi::PackedArgs args, ffi::Any*) {
   ExpectArguments(args, 1, "set_threads(count)");
   const int count = args[0].cast<int>();
   if (ran_) {
-    TVM_FFI_THROW(ValueError) << "set_threads(" << count
-                              << "): the module has run; threads can be set before its first run";
+    TVM_SCHED_THROW(ValueError) << "set_threads(" << count
+                                << "): the module has run; threads can be set before its first run";
   }
   instances_.clear();  // they may have been prepared
   busy_.clear();
@@ -586,7 +647,7 @@ void ScheduledModule::SetOptions(RunOptions options) {
   if (const auto* names = std::get_if<std::vector<std::string>>(&options.resident)) {
     for (const std::string& name : *names) {
       if (!parameters_->Has(name)) {
-        TVM_FFI_THROW(ValueError) << "options.resident: there is no parameter \"" << name << "\"";
+        TVM_SCHED_THROW(ValueError) << "options.resident: there is no parameter \"" << name << "\"";
       }
     }
   }
@@ -594,16 +655,17 @@ void ScheduledModule::SetOptions(RunOptions options) {
     return plan->backend == BackendKind::kEmulated;
   });
   if (options.times_only && !emulated) {
-    TVM_FFI_THROW(ValueError) << "options.times_only is set, which is for emulated devices; these "
-                                 "are real, and take their times by computing";
+    TVM_SCHED_THROW(ValueError)
+        << "options.times_only is set, which is for emulated devices; these "
+           "are real, and take their times by computing";
   }
   if (options.graph && options.in_turn) {
-    TVM_FFI_THROW(ValueError)
+    TVM_SCHED_THROW(ValueError)
         << "options.graph and options.in_turn are set: a captured graph waits "
            "for no other run, so that one of them is allowed";
   }
   if (options.instances > 1 && !states_.empty()) {
-    TVM_FFI_THROW(ValueError)
+    TVM_SCHED_THROW(ValueError)
         << "options.instances is " << options.instances
         << ", and the model has states: each run goes on from the one before it, so 1 is allowed";
   }
@@ -622,8 +684,8 @@ void ScheduledModule::SetOptions(RunOptions options) {
 void ScheduledModule::Timeline(ffi::PackedArgs args, ffi::Any* result) {
   ExpectArguments(args, 0, "timeline()");
   if (!last_run_ || !last_run_->traced) {
-    TVM_FFI_THROW(RuntimeError) << "no run was traced: call configure('{\"trace\": true}'), then "
-                                   "main, then timeline()";
+    TVM_SCHED_THROW(RuntimeError) << "no run was traced: call configure('{\"trace\": true}'), then "
+                                     "main, then timeline()";
   }
   *result = WriteTimeline(*last_run_);
 }
@@ -636,7 +698,7 @@ void ScheduledModule::Stages(ffi::PackedArgs args, ffi::Any* result) {
 void ScheduledModule::Latency(ffi::PackedArgs args, ffi::Any* result) {
   ExpectArguments(args, 0, "latency()");
   if (!last_run_) {
-    TVM_FFI_THROW(RuntimeError) << "nothing has run, or the last run failed: call main first";
+    TVM_SCHED_THROW(RuntimeError) << "nothing has run, or the last run failed: call main first";
   }
   *result = static_cast<std::int64_t>(last_run_->record.latency.count());
 }

@@ -23,6 +23,12 @@
 
 namespace tvm_sched::runtime {
 
+/// Where the model's result comes from: an argument or an output of the plan.
+struct Result {
+  bool argument;
+  int index;
+};
+
 class ScheduledModule final : public tvm::ffi::ModuleObj {
  public:
   /// Throws FormatError or ffi::Error where plans and embedded parameters make no sense.
@@ -53,6 +59,11 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void SetParameter(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Configure(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void SetOptions(RunOptions options);
+  /// A run that returns the model's results in their order. Each has memory of its own, which the
+  /// caller may keep and change, also where the model returns an argument, or a tensor twice.
+  void Results(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void Copy(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  tvm::ffi::Tensor OwnCopy(const tvm::ffi::Tensor& tensor);
   void Prepare(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Sleep(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Wake(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
@@ -126,6 +137,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   StateStore states_;
   std::vector<std::uint64_t> prepared_;  // of each plan: the version of parameters in its kernels
   RunOptions options_;
+  std::optional<std::vector<Result>> results_;
   std::optional<std::vector<int>> default_gpus_;
   std::vector<std::vector<bool>> skipped_;  // of each plan: its steps that a warm run skips
   Instance::Elsewhere elsewhere_;           // parameters that instances share on GPUs

@@ -10,6 +10,7 @@
 #include "ffi/runtime/tensors.h"
 #include "runtime/safetensors.h"
 #include "runtime/stages.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched::runtime {
 
@@ -33,8 +34,8 @@ std::string Few(const std::vector<std::string>& names) {
 
 void CheckType(const TensorSpec& wanted, const TensorSpec& found, const std::string& where) {
   if (wanted.SameType(found)) return;
-  TVM_FFI_THROW(ValueError) << where << "parameter \"" << wanted.name << "\" is "
-                            << found.ToString() << ", expected " << wanted.ToString();
+  TVM_SCHED_THROW(ValueError) << where << "parameter \"" << wanted.name << "\" is "
+                              << found.ToString() << ", expected " << wanted.ToString();
 }
 
 /// The parameters that a plan's steps read, in their order.
@@ -84,8 +85,8 @@ ParameterStore::Entry& ParameterStore::Find(const std::string& name, const Tenso
   if (entry == entries_.end()) {
     std::vector<std::string> known;
     for (const auto& [other, unused] : entries_) known.push_back(other);
-    TVM_FFI_THROW(ValueError) << "there is no parameter \"" << name << "\"; this module has "
-                              << (known.empty() ? "none" : Few(known));
+    TVM_SCHED_THROW(ValueError) << "there is no parameter \"" << name << "\"; this module has "
+                                << (known.empty() ? "none" : Few(known));
   }
   CheckType(entry->second.spec, found, "");
   return entry->second;
@@ -249,8 +250,8 @@ int ParameterStore::LoadInto(const std::string& path, bool asleep) {
     }
   }
   if (!absent.empty()) {
-    TVM_FFI_THROW(ValueError) << path
-                              << ": these parameters of the module are not in it: " << Few(absent);
+    TVM_SCHED_THROW(ValueError) << path << ": these parameters of the module are not in it: "
+                                << Few(absent);
   }
   ++version_;
   int taken = 0;
@@ -284,11 +285,12 @@ void ParameterStore::Require(const Plan& plan) {
   if (path != nullptr && *path != '\0') Load(path);
   const std::vector<std::string> missing = Missing(plan);
   if (missing.empty()) return;
-  TVM_FFI_THROW(RuntimeError) << "parameters have no values: " << Few(missing)
-                              << ". Call load_parameters(path) with the safetensors file that was "
-                                 "written beside the artifact, or set_parameter(name, tensor), or "
-                                 "name the file in the environment variable "
-                              << kVariable;
+  TVM_SCHED_THROW(RuntimeError)
+      << "parameters have no values: " << Few(missing)
+      << ". Call load_parameters(path) with the safetensors file that was "
+         "written beside the artifact, or set_parameter(name, tensor), or "
+         "name the file in the environment variable "
+      << kVariable;
 }
 
 ParameterStore::Embedded ParameterStore::embedded() const {

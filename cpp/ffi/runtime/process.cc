@@ -7,6 +7,8 @@
 
 #include <atomic>
 
+#include "runtime/throw.h"
+
 namespace tvm_sched::runtime {
 
 namespace {
@@ -33,7 +35,7 @@ void Poll() {
   if (stopped.load()) {
     // Python ends a thread by this kind without printing: a daemon thread that prints while the
     // interpreter ends may hold the stream's lock, and then Python aborts the process.
-    TVM_FFI_THROW(SystemExit) << "the run was given up because the process is ending";
+    TVM_SCHED_THROW(SystemExit) << "the run was given up because the process is ending";
   }
   if (TVMFFIEnvCheckSignals() != 0) throw tvm::ffi::EnvErrorAlreadySet();
 }

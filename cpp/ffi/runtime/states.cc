@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ffi/runtime/tensors.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched::runtime {
 
@@ -87,9 +88,8 @@ StateStore::Entry& StateStore::Find(const std::string& name) {
   std::string known;
   for (const auto& [other, entry] : entries_)
     known += (known.empty() ? "\"" : ", \"") + other + "\"";
-  TVM_FFI_THROW(ValueError) << "there is no state \"" << name << "\"; this module has "
-                            << (known.empty() ? "none: compile the model with states" : known);
-  TVM_FFI_UNREACHABLE();
+  TVM_SCHED_THROW(ValueError) << "there is no state \"" << name << "\"; this module has "
+                              << (known.empty() ? "none: compile the model with states" : known);
 }
 
 Tensor StateStore::OnHost(const Entry& entry) {
@@ -119,8 +119,8 @@ void StateStore::Set(const std::string& name, const Tensor& value) {
   Entry& entry = Find(name);
   const TensorSpec found = SpecOf(value);
   if (!entry.spec.SameType(found)) {
-    TVM_FFI_THROW(ValueError) << "state \"" << name << "\" is " << found.ToString() << ", expected "
-                              << entry.spec.ToString();
+    TVM_SCHED_THROW(ValueError) << "state \"" << name << "\" is " << found.ToString()
+                                << ", expected " << entry.spec.ToString();
   }
   PutOnHost(&entry, ReadyForKernel(value, "state \"" + name + "\""));
 }

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/throw.h"
+
 namespace tvm_sched::runtime {
 
 namespace ffi = tvm::ffi;
@@ -81,25 +83,26 @@ bool OnGpu(const Tensor& tensor) { return tensor.device().device_type == kDLCUDA
 void CheckOnHost(const Tensor& tensor, const std::string& what) {
   const DLDeviceType device = tensor.device().device_type;
   if (device == kDLCPU || device == kDLCUDAHost) return;
-  TVM_FFI_THROW(ValueError) << what << " is on a device of DLPack type " << device
-                            << ", expected a tensor in the CPU's memory";
+  TVM_SCHED_THROW(ValueError) << what << " is on a device of DLPack type " << device
+                              << ", expected a tensor in the CPU's memory";
 }
 
 Tensor ReadyForKernel(const Tensor& tensor, const std::string& what) {
+  const bool ready = tensor.device().device_type == kDLCPU && tensor.IsContiguous() &&
+                     tensor.byte_offset() == 0 && IsAligned(tensor.data_ptr());
+  return ready ? tensor : CopyOf(tensor, what);
+}
+
+Tensor CopyOf(const Tensor& tensor, const std::string& what) {
   CheckOnHost(tensor, what);
-  const DLDeviceType device = tensor.device().device_type;
-  const bool compact = tensor.IsContiguous();
-  if (compact && device == kDLCPU && tensor.byte_offset() == 0 && IsAligned(tensor.data_ptr())) {
-    return tensor;
-  }
   const TensorSpec spec = SpecOf(tensor);
   Tensor copy = AllocateTensor(spec);
   if (spec.size().count == 0) return copy;
-  if (compact) {
+  if (tensor.IsContiguous()) {
     std::memcpy(copy.data_ptr(), DataOf(tensor), static_cast<std::size_t>(spec.size().count));
   } else if (spec.dtype.bits * spec.dtype.lanes % 8 != 0) {
-    TVM_FFI_THROW(ValueError) << what << " is " << spec.ToString()
-                              << " and strided; elements smaller than a byte must be compact";
+    TVM_SCHED_THROW(ValueError) << what << " is " << spec.ToString()
+                                << " and strided; elements smaller than a byte must be compact";
   } else {
     CopyCompact(*tensor.GetDLTensorPtr(), static_cast<std::byte*>(copy.data_ptr()));
   }

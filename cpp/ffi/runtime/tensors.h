@@ -25,6 +25,9 @@ bool OnGpu(const tvm::ffi::Tensor& tensor);
 /// Throws ffi::Error where the tensor is not in CPU memory; `what` names it in the message.
 tvm::ffi::Tensor ReadyForKernel(const tvm::ffi::Tensor& tensor, const std::string& what);
 
+/// A compact, aligned copy of a tensor in CPU memory; errors as for ReadyForKernel.
+tvm::ffi::Tensor CopyOf(const tvm::ffi::Tensor& tensor, const std::string& what);
+
 /// Throws ffi::Error (ValueError) where a tensor is not in CPU memory.
 void CheckOnHost(const tvm::ffi::Tensor& tensor, const std::string& what);
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/cuda/stream_ends.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched::cuda_kernels {
 
@@ -64,15 +65,15 @@ std::shared_ptr<std::byte> Allocate(std::size_t size, runtime::cuda::Context con
 CallOnGpu::CallOnGpu(const std::string& name, int count, const tvm::ffi::PackedArgs& args)
     : outer_(current_call) {
   if (args.size() != count) {
-    TVM_FFI_THROW(TypeError) << "the kernel \"" << name << "\" takes " << count << " tensors, got "
-                             << args.size();
+    TVM_SCHED_THROW(TypeError) << "the kernel \"" << name << "\" takes " << count
+                               << " tensors, got " << args.size();
   }
   data.reserve(count);
   for (int i = 0; i < count; ++i) {
     const auto tensor = args[i].cast<DLTensor*>();
     if (tensor->device.device_type != kDLCUDA) {
-      TVM_FFI_THROW(ValueError) << "argument " << i << " of the kernel \"" << name
-                                << "\" is in the memory of no GPU";
+      TVM_SCHED_THROW(ValueError) << "argument " << i << " of the kernel \"" << name
+                                  << "\" is in the memory of no GPU";
     }
     if (i == 0) {
       stream =
@@ -95,7 +96,7 @@ std::size_t LargestWorkspace() {
 
 std::shared_ptr<std::byte> AllocateWorkspace(std::size_t size, const std::string& name) {
   if (current_call == nullptr) {
-    TVM_FFI_THROW(RuntimeError) << "the kernel \"" << name << "\" needs memory outside of a call";
+    TVM_SCHED_THROW(RuntimeError) << "the kernel \"" << name << "\" needs memory outside of a call";
   }
   const Workspaces::Key key{current_call->context, current_call->stream};
   Workspaces& all = TheWorkspaces();

@@ -3,16 +3,14 @@
 #include <tvm/ffi/error.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <mutex>
-#include <system_error>
 #include <utility>
 
 #include "kernels/cuda/nvidia_libraries.h"
+#include "runtime/cache_lines.h"
 #include "runtime/cuda/gpus.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched::cuda_kernels {
 
@@ -23,24 +21,6 @@ namespace {
 
 constexpr double kClearly = 0.95;  // of the time of another candidate: what is taken for faster
 constexpr double kHopeless = 3;    // times as long as another in one call: not timed further
-
-/// The file in which choices outlive the process, so that only the first one pays for timing them;
-/// empty where nothing is to be kept. The folder is that of Python's caches.
-std::filesystem::path ChoicesFile() {
-  const auto value = [](const char* name) {
-    const char* found = std::getenv(name);
-    return std::string(found == nullptr ? "" : found);
-  };
-  const std::string refused = value("TVM_SCHED_NO_CACHE");
-  if (!refused.empty() && refused != "0") return {};
-  const std::string cache = value("TVM_SCHED_CACHE"), user = value("XDG_CACHE_HOME");
-  std::filesystem::path folder = cache;
-  if (cache.empty() && !user.empty()) folder = std::filesystem::path(user) / "tvm_sched";
-  if (folder.empty() && !value("HOME").empty()) {
-    folder = std::filesystem::path(value("HOME")) / ".cache" / "tvm_sched";
-  }
-  return folder.empty() ? folder : folder / "cuda_algorithms.txt";
-}
 
 /// What a choice depends on besides its kernel: the GPUs and the libraries.
 std::string Machine() {
@@ -55,29 +35,24 @@ std::string Machine() {
 /// Labels of what was chosen in this process or, on the same machine, in earlier ones, by key.
 class Choices {
  public:
-  Choices() : file_(ChoicesFile()), machine_(file_.empty() ? "" : Machine()) {
-    std::ifstream stored(file_);
-    for (std::string line; std::getline(stored, line);) {
+  Choices() : file_("cuda_algorithms.txt"), machine_(file_.used() ? Machine() : "") {
+    for (const std::string& line : file_.Read()) {
       const std::size_t key = machine_.size(), tab = line.find('\t');
       if (tab == std::string::npos || tab < key || line.compare(0, key, machine_) != 0) continue;
       labels[line.substr(key, tab - key)] = line.substr(tab + 1);
     }
   }
 
-  /// A file that cannot be written costs a choice in the next process, nothing else.
   void Keep(const std::string& key, const std::string& label, bool timed) {
     labels[key] = label;
-    if (!timed || file_.empty()) return;
-    std::error_code ignored;
-    std::filesystem::create_directories(file_.parent_path(), ignored);
-    std::ofstream(file_, std::ios::app) << machine_ + key + '\t' + label + '\n' << std::flush;
+    if (timed) file_.Add(machine_ + key + '\t' + label);
   }
 
   std::mutex mutex;
   std::map<std::string, std::string> labels;
 
  private:
-  std::filesystem::path file_;
+  runtime::CacheLines file_;  // so that only the first process pays for timing
   std::string machine_;
 };
 
@@ -95,7 +70,8 @@ FastestCandidate::FastestCandidate(std::string key, std::string name,
 void FastestCandidate::Run(const std::vector<void*>& data, Stream stream) {
   if (!ready_) Choose(data, stream);
   if (!chosen_->Run(data, workspace_.get(), stream)) {
-    TVM_FFI_THROW(RuntimeError) << chosen_->label() << " failed in the kernel \"" << name_ << "\"";
+    TVM_SCHED_THROW(RuntimeError) << chosen_->label() << " failed in the kernel \"" << name_
+                                  << "\"";
   }
 }
 
@@ -130,7 +106,8 @@ void FastestCandidate::Choose(const std::vector<void*>& data, Stream stream) {
     if (!timed) break;  // the first by preference that can be taken
   }
   if (best == candidates_.size() || !Take(best)) {
-    TVM_FFI_THROW(RuntimeError) << "no library has an algorithm for the kernel \"" << name_ << "\"";
+    TVM_SCHED_THROW(RuntimeError) << "no library has an algorithm for the kernel \"" << name_
+                                  << "\"";
   }
   choices.Keep(key_, chosen_->label(), timed);
   ready_ = true;

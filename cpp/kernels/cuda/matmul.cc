@@ -7,6 +7,7 @@
 #include "kernels/cuda/candidates.h"
 #include "kernels/cuda/library_kernel.h"
 #include "kernels/cuda/nvidia_libraries.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched::cuda_kernels {
 
@@ -27,7 +28,7 @@ int BlasTypeOf(const std::string& dtype) {
                                                 {"int8", kInteger8},
                                                 {"int32", kInteger32}};
   const auto found = types.find(dtype);
-  if (found == types.end()) TVM_FFI_THROW(ValueError) << "cuBLASLt multiplies no " << dtype;
+  if (found == types.end()) TVM_SCHED_THROW(ValueError) << "cuBLASLt multiplies no " << dtype;
   return found->second;
 }
 

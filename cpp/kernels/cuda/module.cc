@@ -14,6 +14,7 @@
 #include "ffi/runtime/bound_plan.h"
 #include "ffi/runtime/errors.h"
 #include "kernels/cuda/image.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched::cuda_kernels {
 
@@ -83,7 +84,7 @@ ffi::Module LoadImage(const ffi::Bytes& bytes) {
     length |= static_cast<std::uint64_t>(static_cast<unsigned char>(bytes.data()[i])) << (8 * i);
   }
   if (!whole || length > bytes.size() - kPrefix) {
-    TVM_FFI_THROW(ValueError) << "the artifact's CUDA kernels were cut off; copy it again";
+    TVM_SCHED_THROW(ValueError) << "the artifact's CUDA kernels were cut off; copy it again";
   }
   const char* json = bytes.data() + kPrefix;
   return MakeImage(ffi::String(json, length),

@@ -13,6 +13,7 @@
 
 #include "runtime/cuda/driver.h"
 #include "runtime/cuda/gpus.h"
+#include "runtime/throw.h"
 
 namespace tvm_sched::cuda_kernels {
 
@@ -104,17 +105,17 @@ void* Open(const Library& library) {
     if (void* opened = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL)) return opened;
     reasons += std::string(reasons.empty() ? "" : "; ") + dlerror();
   }
-  TVM_FFI_THROW(RuntimeError) << library.name << " cannot be loaded (" << reasons
-                              << "): " << library.remedy << ", or name its file in the environment "
-                              << "variable " << library.variable;
-  TVM_FFI_UNREACHABLE();
+  TVM_SCHED_THROW(RuntimeError) << library.name << " cannot be loaded (" << reasons
+                                << "): " << library.remedy
+                                << ", or name its file in the environment "
+                                << "variable " << library.variable;
 }
 
 void* Resolve(void* opened, const Library& library, const char* symbol) {
   void* found = dlsym(opened, symbol);
   if (found == nullptr) {
-    TVM_FFI_THROW(RuntimeError) << library.name << " has no function " << symbol
-                                << ": another version is needed; " << library.remedy;
+    TVM_SCHED_THROW(RuntimeError) << library.name << " has no function " << symbol
+                                  << ": another version is needed; " << library.remedy;
   }
   return found;
 }
@@ -236,7 +237,7 @@ std::vector<InstalledLibrary> FindLibraries() {
 }
 
 void CheckStatus(int status, const std::string& what) {
-  if (status != 0) TVM_FFI_THROW(RuntimeError) << what << ": status " << status;
+  if (status != 0) TVM_SCHED_THROW(RuntimeError) << what << ": status " << status;
 }
 
 }  // namespace tvm_sched::cuda_kernels

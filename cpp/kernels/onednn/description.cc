@@ -10,7 +10,7 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 8;
+constexpr std::int64_t kVersion = 9, kOldest = 8;  // the older one has no "checked"
 constexpr std::int64_t kLargest = std::int64_t{1} << 48;
 constexpr std::int64_t kMostValues = std::int64_t{1} << 20;
 
@@ -123,12 +123,20 @@ std::int64_t Operand::elements() const {
   return count;
 }
 
+std::int64_t Operand::OffsetOf(const std::vector<std::int64_t>& position) const {
+  std::int64_t found = 0;
+  for (std::size_t d = 0; d < position.size(); ++d) {
+    if (dims[d] != 1) found += position[d] * strides[d];
+  }
+  return found;
+}
+
 Document ReadDocument(const std::string& json) {
   const JsonCursor document = JsonCursor::Parse(json, "oneDNN kernels");
-  document.AllowFields({"version", "kernels", "threads"});
+  document.AllowFields({"version", "kernels", "threads", "checked"});
   const JsonCursor version = document.Field("version");
-  if (version.NonNegative() != kVersion) {
-    version.Unexpected(std::to_string(kVersion) +
+  if (version.NonNegative() < kOldest || version.NonNegative() > kVersion) {
+    version.Unexpected(std::to_string(kOldest) + " or " + std::to_string(kVersion) +
                        ": the artifact was written by another tvm_sched than this library; compile "
                        "the model again");
   }
@@ -137,6 +145,9 @@ Document ReadDocument(const std::string& json) {
     result.kernels.emplace_back(name, ReadDescription(item));
   }
   if (auto field = document.OptionalField("threads")) result.threads = runtime::ReadThreads(*field);
+  if (auto field = document.OptionalField("checked")) {
+    for (const JsonCursor& name : field->Items()) result.checked.push_back(name.Name());
+  }
   return result;
 }
 

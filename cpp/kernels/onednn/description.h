@@ -39,6 +39,8 @@ struct Operand {
   std::int64_t elements() const;
   /// Whether every element that the dimensions and strides name lies in the tensor.
   bool Fits() const;
+  /// Of the element at a position in the result, along whose dimensions it may have 1.
+  std::int64_t OffsetOf(const std::vector<std::int64_t>& position) const;
 };
 
 /// An operation on the result before it is stored: an elementwise function of two numbers, or a
@@ -80,6 +82,8 @@ struct Document {
   std::vector<std::pair<std::string, Description>> kernels;  // by name
   /// Cores that it was compiled to use; 0: all that there are.
   int threads = 0;
+  /// Names of the checks that its primitives passed where it was compiled.
+  std::vector<std::string> checked;
 };
 
 /// Throws FormatError.

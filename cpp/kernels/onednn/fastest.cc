@@ -52,10 +52,10 @@ class Memories {
 
 class Candidate {
  public:
-  Candidate(Description description, std::string name, Memories* memories)
+  Candidate(Description description, std::string name, int threads, Memories* memories)
       : name_(std::move(name)) {
     description.implementation = name_;
-    const Prepared prepared = Prepare(description, Engine());
+    const Prepared prepared = Prepare(description, threads);
     for (const Prepared::Binding& binding : prepared.bindings) {
       arguments_.emplace(binding.execution_argument,
                          memories->Of(binding.operand, binding.expected));
@@ -122,9 +122,8 @@ std::string FastestImplementation(const Description& description, int cores) {
   threads::Enter(threads, [&] {
     std::vector<Candidate> candidates;
     Memories memories;
-    for (const std::string& name : ImplementationsOf(description, Engine())) {
-      if (candidates.size() == kTried || name.find("ref") != std::string::npos) break;
-      candidates.emplace_back(description, name, &memories);
+    for (const std::string& name : ImplementationsOf(description, threads, kTried)) {
+      candidates.emplace_back(description, name, threads, &memories);
     }
     if (candidates.size() > 1) found = Fastest(std::move(candidates), threads);
   });

@@ -65,15 +65,6 @@ const std::map<std::string, Binary>& Operations() {
   return known;
 }
 
-/// The element of an operand, whose dimensions may be 1, at a position in the result.
-std::int64_t Offset(const Operand& operand, const std::vector<std::int64_t>& position) {
-  std::int64_t offset = 0;
-  for (std::size_t d = 0; d < position.size(); ++d) {
-    if (operand.dims[d] != 1) offset += position[d] * operand.strides[d];
-  }
-  return offset;
-}
-
 }  // namespace
 
 bool NeedsFinite(const PostOperation& post) {
@@ -101,22 +92,35 @@ void InvalidFlag::Clear() { std::feclearexcept(FE_INVALID); }
 bool InvalidFlag::Raised() { return std::fetestexcept(FE_INVALID) != 0; }
 #endif
 
+float AfterPost(const Description& description, float sum,
+                const std::vector<std::int64_t>& position, const std::vector<const float*>& inputs,
+                float* largest) {
+  float value = sum;
+  const auto note = [largest](float x) { *largest = std::max(*largest, std::abs(x)); };
+  note(value);
+  for (const PostOperation& post : description.post) {
+    if (post.input < 0) {
+      value = Functions().at(post.name)(value, post.alpha, post.beta);
+    } else {
+      const float other = inputs[post.input][description.operands[post.input].OffsetOf(position)];
+      note(other);
+      value = Operations().at(post.name)(value, other);
+    }
+    note(value);
+  }
+  return value;
+}
+
 void CorrectNan(const Description& description, const float* sums, const std::vector<void*>& data) {
   const Operand& result = description.result();
   auto* out = static_cast<float*>(data.back());
+  std::vector<const float*> inputs;
+  for (const void* address : data) inputs.push_back(static_cast<const float*>(address));
   std::vector<std::int64_t> position(result.dims.size());
   for (std::int64_t left = result.elements(); left > 0; --left) {
-    const std::int64_t place = Offset(result, position);
-    float value = sums[place];
-    for (const PostOperation& post : description.post) {
-      if (post.input < 0) {
-        value = Functions().at(post.name)(value, post.alpha, post.beta);
-        continue;
-      }
-      const auto* other = static_cast<const float*>(data[post.input]);
-      const std::int64_t at = Offset(description.operands[post.input], position);
-      value = Operations().at(post.name)(value, other[at]);
-    }
+    const std::int64_t place = result.OffsetOf(position);
+    float largest = 0;
+    const float value = AfterPost(description, sums[place], position, inputs, &largest);
     if (std::isnan(value) != std::isnan(out[place])) out[place] = value;
     for (std::size_t d = position.size(); d-- > 0 && ++position[d] == result.dims[d];) {
       position[d] = 0;

@@ -24,6 +24,12 @@ class InvalidFlag {
   static bool Raised();
 };
 
+/// An element of the result, at this position, from its sum before the post-operations. `inputs`:
+/// the addresses of the operands. `largest` is raised to the largest magnitude on the way.
+float AfterPost(const Description& description, float sum,
+                const std::vector<std::int64_t>& position, const std::vector<const float*>& inputs,
+                float* largest);
+
 /// Correct the elements of the result that are NaN either by the description's post-operations or
 /// by oneDNN, but not by both; the others stay. `sums` are the results before these operations,
 /// `data` the addresses of all operands.

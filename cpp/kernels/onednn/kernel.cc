@@ -2,12 +2,14 @@
 
 #include <tvm/ffi/container/tensor.h>
 
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
 #include "kernels/onednn/finite_operations.h"
 #include "kernels/onednn/row_bands.h"
 #include "kernels/onednn/scratchpad.h"
+#include "runtime/throw.h"
 #include "threads/pool.h"
 
 namespace tvm_sched::onednn {
@@ -51,13 +53,8 @@ const char* NameOf(DataType type) {
   }
 }
 
-/// Sums of products of 8-bit integers are exact on processors with instructions for them alone: on
-/// others oneDNN adds pairs in 16 bits, which saturate.
 void CheckExact(const Description& description, const std::string& implementation) {
-  const DataType type = description.operands[0].type;
-  if (type != DataType::kInt8 && type != DataType::kUint8) return;
-  if (implementation.find("vnni") != std::string::npos) return;
-  if (implementation.find("amx") != std::string::npos) return;
+  if (IsExact(description, implementation)) return;
   throw std::invalid_argument(
       "this processor has no exact products of 8-bit integers (AVX512-VNNI, AVX-VNNI or AMX), for "
       "which the artifact was compiled; compile the model again for it with --processor");
@@ -78,7 +75,7 @@ std::vector<Prepared> PrepareBands(const std::vector<Description>& bands) {
   threads::Enter(1, [&] {
     for (const Description& band : bands) {
       try {
-        parts.push_back(Prepare(band, Engine()));
+        parts.push_back(Prepare(band, 1));
       } catch (const dnnl::error& error) {
         if (error.status != dnnl_unimplemented) throw;
         fits = false;
@@ -95,18 +92,44 @@ std::vector<Prepared> PrepareBands(const std::vector<Description>& bands) {
 
 }  // namespace
 
+bool IsReference(const std::string& implementation) {
+  return implementation.find("ref") != std::string::npos;
+}
+
+// Sums of products of 8-bit integers are exact on processors with instructions for them alone: on
+// others oneDNN adds pairs in 16 bits, which saturate.
+bool IsExact(const Description& description, const std::string& implementation) {
+  const DataType type = description.operands[0].type;
+  if (type != DataType::kInt8 && type != DataType::kUint8) return true;
+  return implementation.find("vnni") != std::string::npos ||
+         implementation.find("amx") != std::string::npos;
+}
+
 std::string ImplementationOf(const Description& description, int cores) {
   std::string found;
   if (IsOwn(description.primitive)) return "tvm_sched";
   if (MatrixVector::Computes(description)) {
     return description.operands[1].type == DataType::kBfloat16 ? "tvm_sched:bf16" : "tvm_sched";
   }
-  threads::Enter(description.cores.Of(cores), [&] {
+  const int threads = description.cores.Of(cores);
+  threads::Enter(threads, [&] {
     try {
-      found = Prepare(description, Engine()).implementation;
+      found = FirstImplementation(description, threads);
     } catch (const dnnl::error& error) {
       if (error.status != dnnl_unimplemented) throw;
     }
+  });
+  return found;
+}
+
+std::vector<std::string> AllImplementations(const Description& description, int cores) {
+  const std::string first = ImplementationOf(description, cores);
+  const bool own = IsOwn(description.primitive) || MatrixVector::Computes(description);
+  if (own || first.empty()) return {static_cast<std::size_t>(own), first};
+  std::vector<std::string> found;
+  const int threads = description.cores.Of(cores);
+  threads::Enter(threads, [&] {
+    found = ImplementationsOf(description, threads, std::numeric_limits<std::size_t>::max());
   });
   return found;
 }
@@ -132,9 +155,8 @@ Kernel::Kernel(std::string name, Description description, int cores, std::shared
 }
 
 void Kernel::Fail(const dnnl::error& error) const {
-  TVM_FFI_THROW(RuntimeError) << "oneDNN failed in the kernel \"" << name_
-                              << "\": " << error.what();
-  TVM_FFI_UNREACHABLE();
+  TVM_SCHED_THROW(RuntimeError) << "oneDNN failed in the kernel \"" << name_
+                                << "\": " << error.what();
 }
 
 void Kernel::Call(ffi::PackedArgs args) {
@@ -308,8 +330,8 @@ void Kernel::CorrectResult(const std::vector<void*>& data) {
 
 void Kernel::CheckCount(std::size_t given, std::size_t wanted) const {
   if (given == wanted) return;
-  TVM_FFI_THROW(TypeError) << "the kernel \"" << name_ << "\" takes " << wanted << " tensors, got "
-                           << given;
+  TVM_SCHED_THROW(TypeError) << "the kernel \"" << name_ << "\" takes " << wanted
+                             << " tensors, got " << given;
 }
 
 void* Kernel::AddressOf(int argument, const DLTensor* tensor) const {
@@ -320,9 +342,9 @@ void* Kernel::AddressOf(int argument, const DLTensor* tensor) const {
   const bool fits = elements == wanted && tensor->dtype.code == CodeOf(type) &&
                     tensor->dtype.bits == 8 * BytesOf(type) && tensor->dtype.lanes == 1;
   if (!fits) {
-    TVM_FFI_THROW(ValueError) << "argument " << argument << " of the kernel \"" << name_
-                              << "\" is no " << NameOf(type) << " tensor of " << wanted
-                              << " elements";
+    TVM_SCHED_THROW(ValueError) << "argument " << argument << " of the kernel \"" << name_
+                                << "\" is no " << NameOf(type) << " tensor of " << wanted
+                                << " elements";
   }
   return static_cast<char*>(tensor->data) + tensor->byte_offset +
          description_.operands[argument].offset * BytesOf(type);
@@ -343,15 +365,19 @@ void Kernel::Build() {
     ComesAs(row_->weights(), description_.operands[1], 1);
     return;
   }
-  const Prepared prepared = onednn::Prepare(description_, Engine());
+  const Prepared prepared = onednn::Prepare(description_, threads_);
   CheckExact(description_, prepared.implementation);
+  checks_.push_back(prepared.check);
   windows_ = prepared.windows;
   if (windows_) copied_size_ = Aligned(windows_->bytes());
   const std::vector<Description> bands = RowBands(description_, prepared.implementation, threads_);
   const std::vector<Prepared> parts = PrepareBands(bands);
   if (parts.empty()) return AddPart(prepared, description_);
   threads::Enter(1, [&] {
-    for (std::size_t k = 0; k < parts.size(); ++k) AddPart(parts[k], bands[k]);
+    for (std::size_t k = 0; k < parts.size(); ++k) {
+      AddPart(parts[k], bands[k]);
+      checks_.push_back(parts[k].check);
+    }
   });
 }
 

@@ -37,15 +37,29 @@ struct Prepared {
   std::vector<Binding> bindings;
   std::optional<Windows> windows;  // what the first argument is copied into
   std::string implementation;      // oneDNN's name of it, "ref:any" for one that is not optimised
+  std::string check{};             // name of the check of its values
 };
 
-/// Throws dnnl::error where oneDNN has no primitive for the description.
-Prepared Prepare(const Description& description, const dnnl::engine& engine);
+/// The implementation that the description names, or oneDNN's first, if its values are right
+/// (value_check.h); else the next whose values are. Throws dnnl::error where oneDNN has no
+/// primitive for the description, std::runtime_error where all compute wrong values. The caller has
+/// entered `threads`, here and below.
+Prepared Prepare(const Description& description, int threads);
 
-/// oneDNN's names of its implementations, the one that it would take first; empty for kinds of
-/// which one alone is ever taken.
-std::vector<std::string> ImplementationsOf(const Description& description,
-                                           const dnnl::engine& engine);
+/// oneDNN's names of its optimised implementations whose values are right, the one that it would
+/// take first, up to `most`.
+std::vector<std::string> ImplementationsOf(const Description& description, int threads,
+                                           std::size_t most);
+
+/// The first of them; if there is none the name of one that the compiler leaves to TVM, whose
+/// values were not looked at: a reference implementation, or one that is not exact.
+std::string FirstImplementation(const Description& description, int threads);
+
+/// Whether it is not optimised.
+bool IsReference(const std::string& implementation);
+
+/// Whether an implementation computes the integers of the kernel exactly, if it has any.
+bool IsExact(const Description& description, const std::string& implementation);
 
 /// The processor.
 const dnnl::engine& Engine();
@@ -53,6 +67,9 @@ const dnnl::engine& Engine();
 /// oneDNN's name of the implementation it would take here on a share of this many cores, empty
 /// where it has none.
 std::string ImplementationOf(const Description& description, int cores);
+
+/// All that may be taken, but for reference implementations, oneDNN's first or our own.
+std::vector<std::string> AllImplementations(const Description& description, int cores);
 
 /// The layout in which an argument comes.
 dnnl::memory::desc LayoutOf(const Operand& operand);
@@ -85,6 +102,9 @@ class Kernel {
   /// Lay out parameters before the first call: of each input its tensor, null for those that are no
   /// parameters.
   void Prepare(const std::vector<const DLTensor*>& inputs);
+
+  /// Names of the checks that its primitives passed (`TrustChecks`).
+  const std::vector<std::string>& checks() const { return checks_; }
 
   /// Free the parameters that were laid out; the next call, or Prepare, lays them out anew.
   void ReleaseParameters();
@@ -132,6 +152,7 @@ class Kernel {
     dnnl::memory scratchpad;
     std::size_t scratchpad_size = 0;
   };
+  std::vector<std::string> checks_;
   std::vector<Part> parts_;  // one primitive, or one for each thread's band of the result
   std::mutex mutex_;
   std::optional<Windows> windows_;

@@ -16,6 +16,7 @@ namespace {
 constexpr std::int64_t kTaskBytes = 256 << 10;  // of weights; fewer are not worth another thread
 
 constexpr int kLanes = 16, kUnrolled = 4;
+constexpr std::int64_t kSummedTerms = 64 << 10;  // of a row, before the sums are added to a total
 using Floats = VectorOf<float, kLanes>::Type;
 
 inline __attribute__((always_inline)) void Load(const float* from, Floats& to) {
@@ -41,15 +42,21 @@ inline __attribute__((always_inline)) void Products(const float* source, const W
   float last[kLanes] = {};
   std::copy_n(source + whole, rest, last);
   for (std::int64_t k = 0; k < count; ++k, weights += terms) {
-    Floats sums[kUnrolled] = {}, x, y;
+    Floats total = {}, sums[kUnrolled] = {}, x, y;
     std::int64_t t = 0;
-    for (; t + kUnrolled * kLanes <= terms; t += kUnrolled * kLanes) {
+    while (t + kUnrolled * kLanes <= terms) {
+      const std::int64_t end = std::min(terms, t + kSummedTerms);
+      for (; t + kUnrolled * kLanes <= end; t += kUnrolled * kLanes) {
 #pragma GCC unroll 4
-      for (int u = 0; u < kUnrolled; ++u) {
-        Load(source + t + u * kLanes, x);
-        Load(weights + t + u * kLanes, y);
-        sums[u] += x * y;
+        for (int u = 0; u < kUnrolled; ++u) {
+          Load(source + t + u * kLanes, x);
+          Load(weights + t + u * kLanes, y);
+          sums[u] += x * y;
+        }
       }
+      if (end == terms) break;
+      total += (sums[0] + sums[1]) + (sums[2] + sums[3]);
+      for (Floats& sum : sums) sum = Floats{};
     }
     for (; t < whole; t += kLanes) {
       Load(source + t, x);
@@ -63,7 +70,7 @@ inline __attribute__((always_inline)) void Products(const float* source, const W
       Load(filled, y);
       sums[1] += x * y;
     }
-    const Floats all = (sums[0] + sums[1]) + (sums[2] + sums[3]);
+    const Floats all = total + ((sums[0] + sums[1]) + (sums[2] + sums[3]));
     float sum = 0;
     for (int lane = 0; lane < kLanes; ++lane) sum += all[lane];
     result[k] = sum;

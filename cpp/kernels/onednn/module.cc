@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "kernels/onednn/fastest.h"
 #include "kernels/onednn/kernel.h"
 #include "kernels/onednn/packing.h"
+#include "kernels/onednn/value_check.h"
 #include "threads/pool.h"
 
 namespace tvm_sched::onednn {
@@ -40,13 +42,27 @@ std::size_t CountValues(const Document& document) {
 
 class KernelModule final : public ffi::ModuleObj {
  public:
-  explicit KernelModule(std::string json) : json_(std::move(json)) { Build(/*threads=*/0); }
+  KernelModule(std::string json, bool loaded) : json_(std::move(json)), loaded_(loaded) {
+    Build(/*threads=*/0);
+  }
 
   const char* kind() const final { return "tvm_sched_onednn"; }
   int GetPropertyMask() const final {
     return ffi::Module::kBinarySerializable | ffi::Module::kRunnable;
   }
-  ffi::Bytes SaveToBytes() const final { return ffi::Bytes(json_); }
+  /// The description, and what was checked here: where it is loaded on such a machine, nothing
+  /// needs to be checked again.
+  ffi::Bytes SaveToBytes() const final {
+    if (loaded_) return ffi::Bytes(json_);
+    std::set<std::string> checks;
+    for (const auto& [unused, kernel] : kernels_) {
+      checks.insert(kernel->checks().begin(), kernel->checks().end());
+    }
+    std::string list;
+    for (const std::string& check : checks) list += (list.empty() ? "\"" : ", \"") + check + '"';
+    std::string json = json_;
+    return ffi::Bytes(json.insert(json.rfind('}'), ", \"checked\": [" + list + "]"));
+  }
 
   ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {
     if (name == "tvm_sched.parameters_changed") {
@@ -84,6 +100,7 @@ class KernelModule final : public ffi::ModuleObj {
     Document document = ReadDocument(json_);
     const int cores = Cores(threads, document.threads);
     if (cores == cores_) return;
+    TrustChecks(document.checked);
     if (shared_ == nullptr) shared_ = std::make_shared<Kernel::Shared>(CountValues(document));
     const std::vector<bool> needed = BoundsNeeded(document.kernels, cores);
     std::vector<std::shared_ptr<Kernel>> made(document.kernels.size());
@@ -125,6 +142,7 @@ class KernelModule final : public ffi::ModuleObj {
   }
 
   std::string json_;
+  bool loaded_;  // rather than made by the compiler
   int cores_ = 0;
   std::shared_ptr<Kernel::Shared> shared_;
   std::map<std::string, std::shared_ptr<Kernel>> kernels_;
@@ -132,10 +150,36 @@ class KernelModule final : public ffi::ModuleObj {
 
 ffi::Module Make(const ffi::String& json) {
   return runtime::TranslateErrors(
-      [&] { return ffi::Module(ffi::make_object<KernelModule>(json)); });
+      [&] { return ffi::Module(ffi::make_object<KernelModule>(json, /*loaded=*/false)); });
 }
 
-ffi::Module Load(const ffi::Bytes& bytes) { return Make(ffi::String(bytes.data(), bytes.size())); }
+ffi::Module Load(const ffi::Bytes& bytes) {
+  return runtime::TranslateErrors([&] {
+    return ffi::Module(
+        ffi::make_object<KernelModule>(std::string(bytes.data(), bytes.size()), /*loaded=*/true));
+  });
+}
+
+/// For tests: of one kernel, all optimised implementations that may be used; our own name where it
+/// is a kernel of ours.
+ffi::Array<ffi::String> Implementations(const ffi::String& json) {
+  return runtime::TranslateErrors([&] {
+    const Document document = ReadDocument(json);
+    const int cores = Cores(document.threads, 0);
+    ffi::Array<ffi::String> found;
+    for (const std::string& name : AllImplementations(document.kernels.at(0).second, cores)) {
+      found.push_back(name);
+    }
+    return found;
+  });
+}
+
+/// For `tvm-sched doctor`: a sentence for each implementation that computed wrong values here.
+ffi::Array<ffi::String> ListWrong() {
+  ffi::Array<ffi::String> found;
+  for (const std::string& sentence : FoundWrong()) found.push_back(sentence);
+  return found;
+}
 
 /// For the compiler: of one kernel, in a document of its own.
 ffi::String Implementation(const ffi::String& json) {
@@ -199,10 +243,13 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   refl::GlobalDef()
       .def("tvm_sched.onednn.make_module", Make)
       .def("tvm_sched.onednn.implementation", Implementation)
+      .def("tvm_sched.onednn.implementations", Implementations)
       .def("tvm_sched.onednn.fastest_implementations", FastestImplementations)
       .def("tvm_sched.onednn.layouts", Layouts)
       .def("tvm_sched.onednn.packed_elements", CountPackedElements)
       .def("tvm_sched.onednn.pack", PackOperand)
+      .def("tvm_sched.onednn.found_wrong", ListWrong)
+      .def("tvm_sched.onednn.checks_run", [] { return CountChecks(); })
       .def("tvm_sched.onednn.load_module", Load);
 }
 

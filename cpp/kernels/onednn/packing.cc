@@ -59,7 +59,7 @@ std::vector<std::string> PackedLayouts(const Description& description, int cores
     return layouts;
   }
   threads::Enter(threads, [&] {
-    for (const Prepared::Binding& binding : Prepare(description, Engine()).bindings) {
+    for (const Prepared::Binding& binding : Prepare(description, threads).bindings) {
       note(binding.operand, binding.expected);
     }
   });

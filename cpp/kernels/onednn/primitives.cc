@@ -1,5 +1,6 @@
 // Makes primitives from descriptions: one function for each kind.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -7,6 +8,7 @@
 #include "kernels/onednn/kernel.h"
 #include "kernels/onednn/packing.h"
 #include "kernels/onednn/post_operations.h"
+#include "kernels/onednn/value_check.h"
 
 namespace tvm_sched::onednn {
 
@@ -57,50 +59,41 @@ dnnl::primitive_attr Attributes(const Description& description) {
   return attributes;
 }
 
-/// Descriptor of a primitive with weights, which oneDNN has several implementations of.
-template <typename Primitive>
-using Describe = typename Primitive::primitive_desc (*)(const Description&, const dnnl::engine&);
+/// Called for each implementation in oneDNN's order, until it returns true.
+using Visit = std::function<bool(Prepared)>;
 
-/// Once primitives were made, oneDNN 3.2 names some implementations twice before it goes on.
-template <typename Primitive>
-typename Primitive::primitive_desc Chosen(const Description& description,
-                                          const dnnl::engine& engine,
-                                          Describe<Primitive> describe) {
-  auto found = describe(description, engine);
-  if (description.implementation.empty()) return found;
+/// What primitives have in common: a source and a result, and other operands in `bindings`. oneDNN
+/// 3.2 names some implementations twice once primitives were made.
+template <typename Primitive, typename Bind>
+void VisitAll(const Description& d, typename Primitive::primitive_desc found, const Visit& visit,
+              const Bind& bind) {
   do {
-    if (found.impl_info_str() == description.implementation) return found;
+    Bindings bindings{{DNNL_ARG_SRC, 0, found.src_desc()},
+                      {DNNL_ARG_DST, static_cast<int>(d.operands.size()) - 1, found.dst_desc()}};
+    bind(found, &bindings);
+    for (const Prepared::Binding& binding : PostBindings(d)) bindings.push_back(binding);
+    if (visit({[found] { return Primitive(found); }, found.scratchpad_desc(), std::move(bindings),
+               std::nullopt, found.impl_info_str()})) {
+      return;
+    }
   } while (found.next_impl());
-  return describe(description, engine);
 }
 
+/// Weights, and a bias where there is one: convolution and matmul.
 template <typename Primitive>
-std::vector<std::string> Names(const Description& description, const dnnl::engine& engine,
-                               Describe<Primitive> describe) {
-  std::vector<std::string> names;
-  auto found = describe(description, engine);
-  do {
-    const std::string name = found.impl_info_str();
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  } while (found.next_impl());
-  return names;
+void WithWeights(const Description& d, const typename Primitive::primitive_desc& found,
+                 const Visit& visit) {
+  VisitAll<Primitive>(d, found, visit, [&](const auto& each, Bindings* bindings) {
+    bindings->push_back({DNNL_ARG_WEIGHTS, 1, each.weights_desc()});
+    if (d.bias >= 0) bindings->push_back({DNNL_ARG_BIAS, d.bias, each.bias_desc()});
+  });
 }
 
-/// Source, weights, bias where there is one, and the result: convolution and matmul.
+/// A source and a result alone.
 template <typename Primitive>
-Prepared WithWeights(const Description& description, const dnnl::engine& engine,
-                     Describe<Primitive> describe) {
-  const auto found = Chosen<Primitive>(description, engine, describe);
-  Bindings bindings{{DNNL_ARG_SRC, 0, found.src_desc()},
-                    {DNNL_ARG_WEIGHTS, 1, found.weights_desc()}};
-  if (description.bias >= 0) {
-    bindings.push_back({DNNL_ARG_BIAS, description.bias, found.bias_desc()});
-  }
-  bindings.push_back(
-      {DNNL_ARG_DST, static_cast<int>(description.operands.size()) - 1, found.dst_desc()});
-  for (const Prepared::Binding& binding : PostBindings(description)) bindings.push_back(binding);
-  return {[found] { return Primitive(found); }, found.scratchpad_desc(), std::move(bindings),
-          std::nullopt, found.impl_info_str()};
+void Plain(const Description& d, const typename Primitive::primitive_desc& found,
+           const Visit& visit) {
+  VisitAll<Primitive>(d, found, visit, [](const auto&, Bindings*) {});
 }
 
 memory::desc Bias(const Description& d) {
@@ -109,65 +102,31 @@ memory::desc Bias(const Description& d) {
 
 /// A convolution, or a deconvolution: oneDNN wants the same of both.
 template <typename Primitive>
-typename Primitive::primitive_desc DescribeEither(const Description& d, dnnl::algorithm algorithm,
-                                                  const dnnl::engine& engine) {
-  return {engine,         kInference,           algorithm, Source(d),  Any(d.operands[1]),
+typename Primitive::primitive_desc DescribeEither(const Description& d, dnnl::algorithm algorithm) {
+  return {Engine(),       kInference,           algorithm, Source(d),  Any(d.operands[1]),
           Bias(d),        LayoutOf(d.result()), d.strides, d.dilation, d.padding_low,
           d.padding_high, Attributes(d)};
 }
 
-dnnl::convolution_forward::primitive_desc DescribeConvolution(const Description& d,
-                                                              const dnnl::engine& engine) {
-  return DescribeEither<dnnl::convolution_forward>(d, dnnl::algorithm::convolution_direct, engine);
+void Convolution(const Description& d, const Visit& visit) {
+  using Primitive = dnnl::convolution_forward;
+  WithWeights<Primitive>(d, DescribeEither<Primitive>(d, dnnl::algorithm::convolution_direct),
+                         visit);
 }
 
-dnnl::deconvolution_forward::primitive_desc DescribeDeconvolution(const Description& d,
-                                                                  const dnnl::engine& engine) {
-  return DescribeEither<dnnl::deconvolution_forward>(d, dnnl::algorithm::deconvolution_direct,
-                                                     engine);
+void Deconvolution(const Description& d, const Visit& visit) {
+  using Primitive = dnnl::deconvolution_forward;
+  WithWeights<Primitive>(d, DescribeEither<Primitive>(d, dnnl::algorithm::deconvolution_direct),
+                         visit);
 }
 
-dnnl::matmul::primitive_desc DescribeMatmul(const Description& d, const dnnl::engine& engine) {
-  return {engine, Source(d), Matrix(d.operands[1]), Bias(d), LayoutOf(d.result()), Attributes(d)};
+void Matmul(const Description& d, const Visit& visit) {
+  WithWeights<dnnl::matmul>(
+      d, {Engine(), Source(d), Matrix(d.operands[1]), Bias(d), LayoutOf(d.result()), Attributes(d)},
+      visit);
 }
 
-Prepared Convolution(const Description& d, const dnnl::engine& engine) {
-  return WithWeights<dnnl::convolution_forward>(d, engine, DescribeConvolution);
-}
-
-Prepared Deconvolution(const Description& d, const dnnl::engine& engine) {
-  return WithWeights<dnnl::deconvolution_forward>(d, engine, DescribeDeconvolution);
-}
-
-Prepared Matmul(const Description& d, const dnnl::engine& engine) {
-  return WithWeights<dnnl::matmul>(d, engine, DescribeMatmul);
-}
-
-/// A convolution over one dimension as a product of its windows.
-Prepared LineConvolution(const Description& d, const dnnl::engine& engine) {
-  if (d.operands[1].type != DataType::kFloat32) {
-    throw std::invalid_argument("a line_convolution takes float32 tensors alone");
-  }
-  const Windows windows(d);
-  Description product = d;
-  product.operands[0] = {{windows.rows(), windows.columns()}, {windows.columns(), 1}};
-  Prepared prepared = Matmul(product, engine);
-  prepared.windows = windows;
-  return prepared;
-}
-
-/// A source and a result.
-template <typename Primitive>
-Prepared Plain(const Description& description, const typename Primitive::primitive_desc& found) {
-  Bindings bindings{
-      {DNNL_ARG_SRC, 0, found.src_desc()},
-      {DNNL_ARG_DST, static_cast<int>(description.operands.size()) - 1, found.dst_desc()}};
-  for (const Prepared::Binding& binding : PostBindings(description)) bindings.push_back(binding);
-  return {[found] { return Primitive(found); }, found.scratchpad_desc(), std::move(bindings),
-          std::nullopt, found.impl_info_str()};
-}
-
-Prepared Pooling(const Description& d, const dnnl::engine& engine) {
+void Pooling(const Description& d, const Visit& visit) {
   using Primitive = dnnl::pooling_forward;
   static const std::map<std::string, dnnl::algorithm> algorithms{
       {"average", dnnl::algorithm::pooling_avg_exclude_padding},
@@ -177,31 +136,65 @@ Prepared Pooling(const Description& d, const dnnl::engine& engine) {
     throw std::invalid_argument("there is no oneDNN kernel of pooling by \"" + d.algorithm +
                                 "\": compile the model again");
   const Primitive::primitive_desc found(
-      engine, kInference, algorithm->second, LayoutOf(d.operands[0]), LayoutOf(d.result()),
+      Engine(), kInference, algorithm->second, LayoutOf(d.operands[0]), LayoutOf(d.result()),
       d.strides, d.kernel, d.dilation, d.padding_low, d.padding_high, Attributes(d));
-  return Plain<Primitive>(d, found);
+  Plain<Primitive>(d, found, visit);
 }
 
-Prepared LocalResponse(const Description& d, const dnnl::engine& engine) {
+void LocalResponse(const Description& d, const Visit& visit) {
   using Primitive = dnnl::lrn_forward;
   const auto number = [&](int k) { return static_cast<float>(d.numbers.at(k)); };
-  const Primitive::primitive_desc found(engine, kInference, dnnl::algorithm::lrn_across_channels,
+  const Primitive::primitive_desc found(Engine(), kInference, dnnl::algorithm::lrn_across_channels,
                                         LayoutOf(d.operands[0]), LayoutOf(d.result()),
                                         static_cast<memory::dim>(d.numbers.at(0)), number(1),
                                         number(2), number(3), Attributes(d));
-  return Plain<Primitive>(d, found);
+  Plain<Primitive>(d, found, visit);
 }
 
-Prepared LayerNormalization(const Description& d, const dnnl::engine& engine) {
+void LayerNormalization(const Description& d, const Visit& visit) {
   using Primitive = dnnl::layer_normalization_forward;
   using Flags = dnnl::normalization_flags;
-  const Primitive::primitive_desc found(engine, kInference, LayoutOf(d.operands[0]),
+  const Primitive::primitive_desc found(Engine(), kInference, LayoutOf(d.operands[0]),
                                         LayoutOf(d.result()), static_cast<float>(d.numbers.at(0)),
                                         Flags::use_scale | Flags::use_shift, Attributes(d));
-  Prepared prepared = Plain<Primitive>(d, found);
-  prepared.bindings.push_back({DNNL_ARG_SCALE, 1, LayoutOf(d.operands[1])});
-  prepared.bindings.push_back({DNNL_ARG_SHIFT, 2, LayoutOf(d.operands[2])});
-  return prepared;
+  VisitAll<Primitive>(d, found, visit, [&](const auto&, Bindings* bindings) {
+    bindings->push_back({DNNL_ARG_SCALE, 1, LayoutOf(d.operands[1])});
+    bindings->push_back({DNNL_ARG_SHIFT, 2, LayoutOf(d.operands[2])});
+  });
+}
+
+/// The description of what oneDNN computes: of a convolution over one dimension, `windows` of which
+/// are copied, the product of these.
+Description WithoutLines(const Description& d, std::optional<Windows>* windows = nullptr) {
+  if (d.primitive != "line_convolution") return d;
+  if (d.operands[1].type != DataType::kFloat32) {
+    throw std::invalid_argument("a line_convolution takes float32 tensors alone");
+  }
+  const Windows found(d);
+  if (windows != nullptr) *windows = found;
+  Description product = d;
+  product.primitive = "matmul";
+  product.operands[0] = {{found.rows(), found.columns()}, {found.columns(), 1}};
+  return product;
+}
+
+/// The implementations of a description, as oneDNN orders them. Throws dnnl::error where it has
+/// none, std::invalid_argument where there is no such kernel.
+void VisitImplementations(const Description& d, const Visit& visit) {
+  using Visitor = void (*)(const Description&, const Visit&);
+  static const std::map<std::string, Visitor> visitors{
+      {"convolution", Convolution},
+      {"deconvolution", Deconvolution},
+      {"matmul", Matmul},
+      {"pooling", Pooling},
+      {"local_response_normalization", LocalResponse},
+      {"layer_normalization", LayerNormalization}};
+  const auto found = visitors.find(d.primitive);
+  if (found == visitors.end()) {
+    throw std::invalid_argument("there is no oneDNN kernel of the kind \"" + d.primitive +
+                                "\"; the artifact may be newer than this library");
+  }
+  found->second(d, visit);
 }
 
 }  // namespace
@@ -223,32 +216,57 @@ std::int64_t StoredElements(const Operand& operand) {
   return static_cast<std::int64_t>(LayoutOf(operand).get_size()) / BytesOf(operand.type);
 }
 
-std::vector<std::string> ImplementationsOf(const Description& d, const dnnl::engine& engine) {
-  if (d.primitive == "convolution") {
-    return Names<dnnl::convolution_forward>(d, engine, DescribeConvolution);
-  }
-  if (d.primitive == "deconvolution") {
-    return Names<dnnl::deconvolution_forward>(d, engine, DescribeDeconvolution);
-  }
-  if (d.primitive == "matmul") return Names<dnnl::matmul>(d, engine, DescribeMatmul);
-  return {};
+std::vector<std::string> ImplementationsOf(const Description& described, int threads,
+                                           std::size_t most) {
+  const Description description = WithoutLines(described);
+  std::vector<std::string> names;
+  VisitImplementations(description, [&](Prepared each) {
+    const std::string& name = each.implementation;
+    if (IsReference(name)) return true;
+    const bool known = std::find(names.begin(), names.end(), name) != names.end();
+    if (!known && IsRight(description, threads, &each)) names.push_back(name);
+    return names.size() == most;
+  });
+  return names;
 }
 
-Prepared Prepare(const Description& description, const dnnl::engine& engine) {
-  using Maker = Prepared (*)(const Description&, const dnnl::engine&);
-  static const std::map<std::string, Maker> makers{{"convolution", Convolution},
-                                                   {"deconvolution", Deconvolution},
-                                                   {"matmul", Matmul},
-                                                   {"line_convolution", LineConvolution},
-                                                   {"pooling", Pooling},
-                                                   {"local_response_normalization", LocalResponse},
-                                                   {"layer_normalization", LayerNormalization}};
-  const auto found = makers.find(description.primitive);
-  if (found == makers.end()) {
-    throw std::invalid_argument("there is no oneDNN kernel of the kind \"" + description.primitive +
-                                "\"; the artifact may be newer than this library");
+std::string FirstImplementation(const Description& described, int threads) {
+  const Description description = WithoutLines(described);
+  std::string found;
+  VisitImplementations(description, [&](Prepared each) {
+    const std::string& name = each.implementation;
+    const bool taken =
+        IsReference(name) || !IsExact(description, name) || IsRight(description, threads, &each);
+    if (taken) found = name;
+    return taken;
+  });
+  return found;
+}
+
+Prepared Prepare(const Description& described, int threads) {
+  std::optional<Windows> windows;
+  const Description description = WithoutLines(described, &windows);
+  std::optional<Prepared> chosen;
+  const auto choose = [&](const std::string& name) {
+    VisitImplementations(description, [&](Prepared each) {
+      if (!name.empty() && each.implementation != name) return false;
+      // One that is not exact is no kernel of ours: the caller refuses it.
+      if (IsExact(description, each.implementation) && !IsRight(description, threads, &each)) {
+        return false;
+      }
+      chosen = std::move(each);
+      return true;
+    });
+  };
+  if (!description.implementation.empty()) choose(description.implementation);
+  if (!chosen) choose("");
+  if (!chosen) {
+    throw std::runtime_error(
+        "every implementation of oneDNN computes wrong values here (tvm-sched doctor lists them); "
+        "compile the model again on this machine");
   }
-  return found->second(description, engine);
+  chosen->windows = windows;
+  return std::move(*chosen);
 }
 
 }  // namespace tvm_sched::onednn

@@ -47,25 +47,34 @@ void Rows(const float* source, float* result, std::int64_t rows, std::int64_t co
 TVM_SCHED_VERSIONS void Columns(const float* source, float* result, std::int64_t columns,
                                 std::int64_t count, std::int64_t inner, bool log) {
   float largest[kColumns], sum[kColumns];
+  double total[kColumns];
   std::fill_n(largest, columns, kLowest);
-  std::fill_n(sum, columns, 0.0f);
+  std::fill_n(total, columns, 0.0);
   for (std::int64_t k = 0; k < count; ++k) {
     const float* line = source + k * inner;
 #pragma omp simd
     for (std::int64_t c = 0; c < columns; ++c) largest[c] = std::max(largest[c], line[c]);
   }
-  for (std::int64_t k = 0; k < count; ++k) {
-    const float* line = source + k * inner;
-    float* out = result + k * inner;
+  for (std::int64_t first = 0; first < count; first += kSummed) {
+    const std::int64_t end = std::min(count, first + kSummed);
+    std::fill_n(sum, columns, 0.0f);
+    for (std::int64_t k = first; k < end; ++k) {
+      const float* line = source + k * inner;
+      float* out = result + k * inner;
 #pragma omp simd
-    for (std::int64_t c = 0; c < columns; ++c) {
-      const float shifted = line[c] - largest[c];
-      const float value = Exponential(shifted);
-      out[c] = log ? shifted : value;
-      sum[c] += value;
+      for (std::int64_t c = 0; c < columns; ++c) {
+        const float shifted = line[c] - largest[c];
+        const float value = Exponential(shifted);
+        out[c] = log ? shifted : value;
+        sum[c] += value;
+      }
     }
+    for (std::int64_t c = 0; c < columns; ++c) total[c] += sum[c];
   }
-  for (std::int64_t c = 0; c < columns; ++c) sum[c] = log ? std::log(sum[c]) : 1 / sum[c];
+  for (std::int64_t c = 0; c < columns; ++c) {
+    const auto all = static_cast<float>(total[c]);
+    sum[c] = log ? std::log(all) : 1 / all;
+  }
   for (std::int64_t k = 0; k < count; ++k) {
     float* out = result + k * inner;
 #pragma omp simd

@@ -37,14 +37,20 @@ TVM_SCHED_VERSIONS float Largest(const float* values, std::int64_t count) {
 }
 
 TVM_SCHED_VERSIONS float Exponentials(float* values, std::int64_t count, float largest) {
-  float sum = 0;
+  constexpr std::int64_t kBlock = 4 * kSummed;  // for a row has several accumulators
+  double total = 0;
+  for (std::int64_t first = 0; first < count; first += kBlock) {
+    const std::int64_t end = std::min(count, first + kBlock);
+    float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (std::int64_t k = 0; k < count; ++k) {
-    const float value = Exponential(values[k] - largest);
-    values[k] = value;
-    sum += value;
+    for (std::int64_t k = first; k < end; ++k) {
+      const float value = Exponential(values[k] - largest);
+      values[k] = value;
+      sum += value;
+    }
+    total += sum;
   }
-  return sum;
+  return static_cast<float>(total);
 }
 
 TVM_SCHED_VERSIONS void Scale(float* values, std::int64_t count, float factor) {

@@ -23,6 +23,9 @@ struct VectorOf {
   typedef Number Type __attribute__((vector_size(sizeof(Number) * count)));
 };
 
+/// Numbers that are added in float32; sums of several such blocks are joined in float64.
+constexpr std::int64_t kSummed = 4096;
+
 /// exp(x) for x <= 0 within 2 ulp; 0 below -87.3, NaN of NaN.
 inline float Exponential(float x) {
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number

@@ -4,6 +4,7 @@
 #include <exception>
 #include <numeric>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -43,6 +44,17 @@ std::vector<int> Choose(int count, std::vector<int> gpus, int present) {
   return gpus;
 }
 
+/// Start a thread, if the system has one.
+template <typename Work>
+bool Start(std::vector<std::jthread>* threads, const Work& work) {
+  try {
+    threads->emplace_back(work);
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 Devices::Devices(int count, std::vector<int> gpus) {
@@ -59,7 +71,7 @@ Devices::Devices(int count, std::vector<int> gpus) {
 void Devices::OpenGpus() {
   const std::set<int> used(gpus_.begin(), gpus_.end());
   std::vector<std::exception_ptr> failures(used.size());
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   std::size_t k = 0;
   for (int gpu : used) {
     const auto open = [this, gpu, &failure = failures[k++]] {
@@ -69,13 +81,9 @@ void Devices::OpenGpus() {
         failure = std::current_exception();
       }
     };
-    if (k == used.size()) {
-      open();
-    } else {
-      threads.emplace_back(open);
-    }
+    if (k == used.size() || !Start(&threads, open)) open();
   }
-  for (std::thread& thread : threads) thread.join();
+  threads.clear();
   for (const std::exception_ptr& failure : failures) {
     if (failure) std::rethrow_exception(failure);
   }
@@ -220,10 +228,11 @@ void CopyOnHost(std::byte* to, const std::byte* from, Bytes size) {
     const std::int64_t begin = std::min(part * each, size.count);
     std::copy_n(from + begin, std::min(each, size.count - begin), to + begin);
   };
-  std::vector<std::thread> threads;
-  for (std::int64_t part = 1; part < parts; ++part) threads.emplace_back(copy, part);
+  std::vector<std::jthread> threads;
+  for (std::int64_t part = 1; part < parts; ++part) {
+    if (!Start(&threads, [=] { copy(part); })) copy(part);
+  }
   copy(0);
-  for (std::thread& thread : threads) thread.join();
 }
 
 }  // namespace tvm_sched::runtime::cuda

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "runtime/cores.h"
@@ -196,7 +197,18 @@ void PinnedParameters::MapSlab() {
 void PinnedParameters::StartReaders() {
   reading_ = Clock::now();
   const int most = std::min({pinning_.readers, Cores(), static_cast<int>(pieces_.size())});
-  for (int k = 0; k < most; ++k) threads_.emplace_back([this] { ReadAll(); });
+  WorkOnThreads(most, [this] { ReadAll(); });
+}
+
+void PinnedParameters::WorkOnThreads(int most, const std::function<void()>& work) {
+  int started = 0;
+  try {
+    const std::lock_guard lock(gate_->mutex);
+    for (; started < most; ++started) threads_.emplace_back(work);
+  } catch (const std::system_error&) {
+    // The system has no more threads: those that started do the work, or else this one.
+  }
+  if (started == 0) work();
 }
 
 void PinnedParameters::ReadAll() {
@@ -271,8 +283,7 @@ bool PinnedParameters::Pin(const Devices& devices) {
 void PinnedParameters::PinOthers() {
   if (pinning_others_.exchange(true)) return;
   const int most = std::min(pinning_.pinners, static_cast<int>(pieces_.size()));
-  const std::lock_guard lock(gate_->mutex);
-  for (int k = 0; k < most; ++k) threads_.emplace_back([this] { PinAll(); });
+  WorkOnThreads(most, [this] { PinAll(); });
 }
 
 void PinnedParameters::PinAll() {

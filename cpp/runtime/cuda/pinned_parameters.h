@@ -104,6 +104,7 @@ class PinnedParameters {
   void AddPieces();
   void MapSlab();
   void StartReaders();
+  void WorkOnThreads(int most, const std::function<void()>& work);
   void ReadAll();
   void PinAll();
   void Read(const Piece& piece) const;

@@ -6,6 +6,7 @@
 #include <limits>
 #include <mutex>
 #include <queue>
+#include <system_error>
 #include <thread>
 
 #include "search/random.h"
@@ -52,12 +53,16 @@ size_t Evaluate(std::vector<Chromosome>& population, size_t begin, const Fitness
       failure = std::current_exception();
     }
   };
-  std::vector<std::thread> helpers;
+  std::vector<std::jthread> helpers;
   for (size_t t = 1; t < std::min(threads, population.size() - begin); ++t) {
-    helpers.emplace_back(work, false);
+    try {
+      helpers.emplace_back(work, false);
+    } catch (const std::system_error&) {
+      break;  // the system has no more threads: the others do it
+    }
   }
   work(true);  // `stop` may ask Python, which only the caller's thread may do
-  for (std::thread& helper : helpers) helper.join();
+  helpers.clear();
   if (failure) std::rethrow_exception(failure);
   return valued;
 }

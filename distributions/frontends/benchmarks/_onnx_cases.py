@@ -161,7 +161,11 @@ def _run_ours(model: onnx.ModelProto, inputs: list[Any]) -> tuple[list[Any], lis
             compiled = compile(freeze(model, {n: given[n] for n in frozen}), "cpu2", "heft")
             break
         except TvmSchedError as error:
-            asked = [n for n in re.findall(r"--constant '?([^\s=']+)", str(error)) if n in given and n not in frozen]
+            asked = [
+                n
+                for n in re.findall(r"(?:--constant '?|computed from ')([^\s=']+)", str(error))
+                if n in given and n not in frozen
+            ]
             if not asked or not all(isinstance(given[n], np.ndarray) for n in asked):
                 raise _Refused(str(error).removeprefix("model: ")) from None
             frozen += asked

@@ -7,17 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import MissingConstant, UnsupportedNode
+from ..errors import UnsupportedNode
+from .constant_examples import refusal, usual_value
 from .loop_operators import DONE, MAX_NODES, Builder, bodies, node_name, scalar
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
 UNSAFE = frozenset({
-    "GatherElements", "GatherND", "ScatterElements", "ScatterND", "Scatter", "OneHot", "Compress", "TensorScatter", "Loop",
-    "Scan", "SequenceAt", "SequenceErase", "SequenceInsert", "Resize", "CenterCropPad",
+    "Compress", "ConcatFromSequence", "OneHot", "Resize", "CenterCropPad", "SequenceAt", "SequenceErase", "SequenceInsert",
+    "TensorScatter",
 })  # fmt: skip
 """Operators that may fail or read outside of a tensor in the branch that is not taken."""
+
+_INDICES = ("Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND", "Slice")
+"""Operators that cannot fail if their positions are constants."""
 
 
 def select_branches(model: ir.Model) -> bool:
@@ -60,6 +64,15 @@ def _replace_each(
     return changed
 
 
+def _is_control_flow(node: ir.Node) -> bool:
+    return node.domain in ("", "ai.onnx") and node.op_type in ("If", "Loop", "Scan")
+
+
+def has_control_flow(model: ir.Model) -> bool:
+    """Whether the main graph has ``If``, ``Loop`` or ``Scan``."""
+    return any(map(_is_control_flow, model.graph))
+
+
 def check_control_flow(model: ir.Model) -> None:
     """Refuse ``If``, ``Loop`` and ``Scan`` that are still in the graph, since no kernel runs them.
 
@@ -69,7 +82,7 @@ def check_control_flow(model: ir.Model) -> None:
         It names the inputs of the model that decide the control flow.
     """
     for node in model.graph:
-        if node.domain not in ("", "ai.onnx") or node.op_type not in ("If", "Loop", "Scan"):
+        if not _is_control_flow(node):
             continue
         deciding = [v for v in (node.inputs[:1] if node.op_type == "If" else node.inputs[:2]) if v is not None]
         names = sorted({name for value in deciding for name in _inputs_behind(value)})
@@ -78,10 +91,18 @@ def check_control_flow(model: ir.Model) -> None:
             raise UnsupportedNode(
                 f"{node.op_type} (node {node_name(node)!r}): {what} could not be determined; export the model without it"
             )
-        raise UnsupportedNode(
+        declared = {str(value.name): _type_and_shape(value) for value in model.graph.inputs}
+        raise refusal(
             f"{node.op_type} (node {node_name(node)!r}): {what} depends on the values of {', '.join(map(repr, names))}",
-            MissingConstant(tuple(names)),
+            declared,
+            {name: usual_value(*declared[name]) for name in names},
         )
+
+
+def _type_and_shape(value: ir.Value) -> tuple[str, tuple[int | None, ...] | None]:
+    dtype = "float32" if value.dtype is None else value.dtype.numpy().name
+    shape = None if value.shape is None else tuple(dim if isinstance(dim, int) else None for dim in value.shape.dims)
+    return dtype, shape
 
 
 def _can_select_iterations(node: ir.Node) -> bool:
@@ -149,8 +170,9 @@ def _can_select(node: ir.Node) -> bool:
 def _is_safe(node: ir.Node) -> bool:
     if node.op_type in UNSAFE or node.domain not in ("", "ai.onnx"):
         return False
-    if node.op_type in ("Gather", "Slice"):
-        return all(value is None or value.const_value is not None for value in node.inputs[1:])
+    if node.op_type in _INDICES:
+        last = 2 if node.op_type.startswith(("Gather", "Scatter")) else None
+        return all(value is None or value.const_value is not None for value in node.inputs[1:last])
     if node.op_type in ("Div", "Mod"):  # integer division by 0 ends the process
         divided, divisor = node.inputs[0], node.inputs[1]
         if divided is None or divisor is None:

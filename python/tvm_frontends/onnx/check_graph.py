@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
-from .onnx_files import subgraphs
+from .check_tensors import check_tensor
+from .onnx_files import subgraphs, tensors_of
 from .operators.nodes import node_text
 
 if TYPE_CHECKING:
@@ -31,6 +32,13 @@ def check_graph(graph: onnx.GraphProto, where: str) -> None:
                 f"{where}: input {item.name!r} is of the kind {kind.removesuffix('_type')}; tensors are allowed: "
                 "cut the model behind it"
             )
+    for tensor in tensors_of(graph):
+        check_tensor(tensor, where)
+    for item in (*graph.input, *graph.output):
+        if not item.name:
+            raise ModelError(f"{where}: an input or output of the graph has no name; export the model again")
+    if not graph.output:
+        raise ModelError(f"{where}: its graph has no outputs, so there is nothing to compute; export the model again")
     _check_scope(graph, set(), where, "the graph")
 
 

@@ -14,6 +14,7 @@ import traceback
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
@@ -125,10 +126,18 @@ def convert(
             warnings.simplefilter("ignore")
             mod = importer.from_onnx(model.graph, importer.opsets.get("", 1))
     except UnsupportedNode as error:
+        _close(importer.bb)
         raise ModelError(f"{where}: {error.problem}", error.missing) from None
     except Exception as error:
+        _close(importer.bb)
         raise ModelError(f"{where}: TVM's ONNX frontend failed: {reason(error)}") from error
     return mod, importer.addresses, importer.kept
+
+
+def _close(builder: relax.BlockBuilder) -> None:
+    """End the block that TVM leaves open after an error; it prints a warning of its own otherwise."""
+    with contextlib.suppress(Exception):
+        builder._end_block()
 
 
 def reason(error: BaseException) -> str:
@@ -136,7 +145,7 @@ def reason(error: BaseException) -> str:
     if str(error).strip():
         return first_line(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} at {frame.line!r} of TVM's {frame.filename.rsplit('/', 1)[-1]}"
+    return f"{frame.line!r} does not hold in {frame.filename.rsplit('/', 1)[-1]}"
 
 
 class _Importer(onnx_frontend.ONNXGraphImporter):
@@ -168,7 +177,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             converter = find(node.op_type, node.domain)
             try:
                 check_constants(node, [self._nodes[i] if i else None for i in node.input], self.model.graph)
-                if converter is None:
+                if self._is_empty(node):
+                    self._nodes.update(self._empty_results(node))
+                elif converter is None:
                     super()._construct_nodes(type(graph)(node=[node]))
                 else:
                     self._convert_with(converter, node)
@@ -181,6 +192,28 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             except Exception as error:
                 who = "TVM's ONNX frontend" if converter is None else "its converter"
                 raise UnsupportedNode(f"{node_text(node)}: {who} failed: {reason(error)}") from error
+
+    def _is_empty(self, node: Any) -> bool:
+        """Whether no result that is read has an element, so that nothing is computed."""
+        names = [name for name in node.output if name in self.read]
+        return bool(names) and all(0 in self._inferred_sizes(name) for name in names)
+
+    def _inferred_sizes(self, name: str) -> list[int]:
+        """Return the sizes that ONNX infers for a tensor; [] if its type or a size is unknown."""
+        kind = self.inferred[name].type.tensor_type if name in self.inferred else None
+        if kind is None or not kind.elem_type or not all(dim.HasField("dim_value") for dim in kind.shape.dim):
+            return []
+        return [dim.dim_value for dim in kind.shape.dim]
+
+    def _empty_results(self, node: Any) -> dict[str, relax.Expr]:
+        """Return the results of a node that has no elements as constants, which may also be shapes or axes."""
+        results = {}
+        for name in node.output:
+            if name in self.read:
+                kind = self.inferred[name].type.tensor_type.elem_type
+                dtype = onnx_frontend.get_type(kind)
+                results[name] = relax.const(np.zeros(self._inferred_sizes(name), dtype), dtype)
+        return results
 
     def _bind_results(self, node: Any) -> None:
         """Bind results that are calls or fields of tuples to variables.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedNode
+from ..logs import quiet
 
 if TYPE_CHECKING:
     import onnx
@@ -48,7 +49,8 @@ def expand_functions(model: ir.Model, known: Callable[[ir.Node], bool]) -> bool:
         if not nodes:
             return changed
         if any(_context_dependent(model, node) for node in nodes):
-            common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+            with quiet("onnx_ir"):  # it logs a traceback where inference fails
+                common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
         replaced = [_replace(model, node, number) for number, node in enumerate(nodes)]
         if not any(replaced):
             return changed

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..logs import quiet
-from .branches import check_control_flow, select_branches, select_iterations
+from .branches import check_control_flow, has_control_flow, select_branches, select_iterations
+from .check_nodes import check_operands
 from .loop_operators import unroll_loops
+from .sequences import resolve_sequences
+from .windows import hide_pools, settle_pools
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -31,6 +35,26 @@ def infer_shapes(model: ir.Model) -> bool:
             changed |= _set_shape(node, 0, _dims(node, 0))
         elif node.op_type == "DynamicQuantizeLSTM":
             changed |= _infer_recurrent(node)
+    return changed
+
+
+def _infer_together(model: ir.Model) -> bool:
+    """Set the static shapes that ONNX infers from the whole graph, and onnxscript not node by node; return whether any was.
+
+    They are those behind control flow, and in the bodies of control flow in bodies.
+    """
+    import onnx_ir as ir
+    from onnx_ir.passes import common
+
+    inferred, changed = model.clone(), False
+    with quiet("onnx_ir"):
+        common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(inferred)
+    for graph, other in zip(model.graphs(), inferred.graphs(), strict=True):
+        found = ir.convenience.create_value_mapping(other, include_subgraphs=False)
+        for name, value in ir.convenience.create_value_mapping(graph, include_subgraphs=False).items():
+            shape = found[name].shape
+            if shape is not None and shape.is_static() and not (value.shape is not None and value.shape.is_static()):
+                value.shape, value.type, changed = shape, value.type or found[name].type, True
     return changed
 
 
@@ -67,6 +91,9 @@ ROUNDS = 200
 """Most rounds of folding and unrolling. A round unrolls one level of nested loops, or one iteration of a loop with a
 condition."""
 
+_INPUT_LIMIT, _OUTPUT_LIMIT = 8192, 512 * 512
+"""Most elements of operands and results that onnxscript folds where `_should_fold` leaves the choice to it."""
+
 ALWAYS_BYTES = 1 << 20
 """A folded value of up to this size is kept whatever the size of its inputs."""
 
@@ -92,20 +119,27 @@ def fold_model(model: ir.Model) -> None:
         A loop is too long to unroll, or control flow depends on data.
     """
     from onnx_ir.passes import common
-    from onnxscript import optimizer
 
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     common.LiftSubgraphInitializersToMainGraphPass()(model)
     for _ in range(ROUNDS):
+        resolved = resolve_sequences(model)  # before onnxscript's, which heeds keepdims beside sizes
+        pools = hide_pools(model)
         with quiet("onnxscript"):  # it logs nodes that it cannot evaluate; they stay
-            result: Any = optimizer.fold_constants_ir(model, onnx_shape_inference=True, should_fold=_should_fold)
+            result: Any = _checking_pass()(
+                shape_inference=True,
+                input_size_limit=_INPUT_LIMIT,
+                output_size_limit=_OUTPUT_LIMIT,
+                should_fold=_should_fold,
+            )(model)
         common.LiftSubgraphInitializersToMainGraphPass()(model)
-        changed = result.modified
+        changed = settle_pools(pools) or result.modified or resolved
         changed |= infer_shapes(model)
         changed |= _fold_several_outputs(model)
         changed |= unroll_loops(model)
         common.RemoveUnusedNodesPass()(model)
-        if not changed and not select_branches(model) and not select_iterations(model):
+        changed = changed or select_branches(model) or select_iterations(model)
+        if not changed and not (has_control_flow(model) and _infer_together(model)):
             break
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
     _lift_outputs(model)
@@ -113,6 +147,19 @@ def fold_model(model: ir.Model) -> None:
     common.IdentityEliminationPass()(model)
     common.RemoveUnusedNodesPass()(model)
     common.RemoveUnusedOpsetsPass()(model)
+
+
+@cache
+def _checking_pass() -> Any:
+    """Return onnxscript's folding pass that first checks each node, since shape inference may crash on wrong ones."""
+    from onnxscript.optimizer._constant_folding import FoldConstantsPass
+
+    class CheckedFolding(FoldConstantsPass):
+        def process_node(self, node: ir.Node, is_function: bool) -> Any:
+            check_operands(node, self._opset_imports.get("", 1))
+            return super().process_node(node, is_function)
+
+    return CheckedFolding
 
 
 def _lift_outputs(model: ir.Model) -> None:

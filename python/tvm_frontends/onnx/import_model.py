@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 from tvm import relax
 
 from ..constants import Constants, Values
-from ..errors import ModelError
+from ..errors import ModelError, first_line
 from ..imported_model import ImportedModel, data_address, lift_constants, main_constants, number_of_inputs
 from ..shapes import DeclaredInput, Dimension, InputShapes, StaticShapes, bind_shapes
 from ..source import Description, ModelSource
 from .check_graph import check_graph
+from .check_nodes import check_nodes
 from .onnx_files import import_onnx, read_onnx, subgraphs, tensors_of
 from .operators.nodes import STANDARD, node_text
 from .prepare import prepare
+from .readable import readable
+from .size_hints import size_hints, trial
 from .widen import wider_name
 
 if TYPE_CHECKING:
@@ -56,6 +59,8 @@ def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSour
     """Return the model with its declared inputs; folding and branches depend on the shapes, and happen at the import."""
     import_onnx(where)
     check_graph(model.graph, where)
+    check_nodes(model, where)
+    model = readable(model, where)
 
     def import_with(shapes: StaticShapes, constants: Values) -> ImportedModel:
         return from_onnx(model, shapes, name, where, constants)
@@ -63,7 +68,17 @@ def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSour
     inputs = declared_inputs(model)
     title = name or model.graph.name or "model"
     texts = _texts(model.graph)
-    return ModelSource(title, where, inputs, import_with, lambda: _describe(model), loose=True, texts=texts)
+    return ModelSource(
+        title,
+        where,
+        inputs,
+        import_with,
+        lambda: _describe(model),
+        loose=True,
+        hints=lambda: size_hints(model, where),
+        fits=trial(lambda shapes, constants: prepare(model, shapes, constants, where)),
+        texts=texts,
+    )
 
 
 def _texts(graph: onnx.GraphProto) -> tuple[str, ...]:
@@ -134,7 +149,7 @@ def from_onnx(
     where: str,
     constants: Mapping[str, Any] | None = None,
 ) -> ImportedModel:
-    """Import an ONNX model.
+    """Import an ONNX model that was made `readable`.
 
     Inputs keep their names. Initializers become parameters under their names, except scalars and those that the frontend
     must know (shapes, axes). In models of IR version 3, initializers are graph inputs, too; here they are parameters. An
@@ -158,8 +173,9 @@ def from_onnx(
     check_operators(prepared.model, where)
     try:
         mod, addresses, kept = convert(prepared, static, where)
-    except ModelError:
-        _check_model(model, where)
+    except ModelError as error:
+        if error.missing is None:
+            _check_model(model, where)
         raise
     names = {address: tensor for tensor, address in addresses.items()}
     variables: dict[int, relax.Var] = {}
@@ -177,14 +193,23 @@ def from_onnx(
 
 
 def _check_model(model: onnx.ModelProto, where: str) -> None:
-    """Raise the errors that ONNX's own checker finds in a model that could not be converted."""
+    """Raise the errors that ONNX's own checker finds in a model that could not be converted.
+
+    The checker wants types and shapes, if only of open sizes, for all inputs and outputs, which models need not have.
+    """
     onnx = import_onnx(where)
     if any(tensor.data_location == tensor.EXTERNAL for tensor in tensors_of(model.graph)):
         return  # the checker would look for the files in the current folder
+    bare, model = model, type(model)()
+    model.CopyFrom(bare)
+    for item in (*model.graph.input, *model.graph.output):
+        if item.type.WhichOneof("value") in ("tensor_type", None):
+            item.type.tensor_type.shape.SetInParent()
+            item.type.tensor_type.elem_type = item.type.tensor_type.elem_type or onnx.TensorProto.FLOAT
     try:
         onnx.checker.check_model(model)
     except onnx.checker.ValidationError as error:
-        raise ModelError(f"{where}: not a valid ONNX model: {' '.join(str(error).split())}") from None
+        raise ModelError(f"{where}: not a valid ONNX model: {first_line(error)}") from None
     except Exception:  # for instance a model above protobuf's 2 GB
         return
 

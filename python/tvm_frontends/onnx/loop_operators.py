@@ -208,6 +208,9 @@ class Builder:
         bindings = dict(zip(graph.inputs, arguments, strict=True))
         outputs = [bindings.get(value, value) for value in graph.outputs]
         graph.outputs.clear()
+        for value in list(graph.initializers.values()):
+            graph.initializers.pop(value.name)
+            self.model.graph.register_initializer(value)
         for formal, actual in bindings.items():
             self.ir.convenience.replace_all_uses_with(formal, actual)
         nodes = list(graph)

@@ -20,10 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ModelError, ModelWarning, UnsupportedNode, first_line
+from ..logs import quiet
 from .expand import expand_functions
 from .fold import fold_model
 from .loop_operators import unique_names
 from .operators import is_known
+from .sequences import resolve_sequences
 from .upgrade_opset import NativeError, upgrade
 from .widen import widen_types
 
@@ -59,7 +61,8 @@ def prepare(
     Parameters
     ----------
     model : onnx.ModelProto
-        A model that passed `check_graph`; it is not changed. `read_onnx` must have located its external data.
+        A model that passed `check_graph`, made `readable`; it is not changed. `read_onnx` must have located its external
+        data.
     shapes : mapping of str to tuple of int
         Static shape of every input that is not a constant.
     constants : mapping of str to array_like, optional
@@ -75,7 +78,7 @@ def prepare(
     import onnx_ir as ir
 
     try:
-        graph = ir.from_proto(_without_maps(model))
+        graph = ir.from_proto(model)
     except Exception as error:
         raise ModelError(f"{where}: not a valid ONNX model: {_cause(error)}") from None
     try:
@@ -92,29 +95,6 @@ def prepare(
         raise ModelError(f"{where}: {error.problem}", error.missing) from None
     widen_types(graph)
     return _to_proto(graph)
-
-
-def _without_maps(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return the model with the tensors of ZipMap in place of the dictionaries that it makes of them.
-
-    Exporters of scikit-learn put ZipMap at the end of classifiers: a dictionary from class to probability for each row.
-    The tensor has the probabilities, one column for each class, in the order of ZipMap's labels.
-    """
-    zipped = {node.output[0] for node in model.graph.node if node.op_type == "ZipMap" and node.domain == "ai.onnx.ml"}
-    if not zipped:
-        return model
-    changed = type(model)()
-    changed.CopyFrom(model)
-    for node in changed.graph.node:
-        if node.output[0] in zipped:
-            node.op_type, node.domain = "Identity", ""
-            del node.attribute[:]
-    for output in changed.graph.output:
-        if output.name in zipped:
-            output.type.tensor_type.elem_type = 1  # float32
-    if all(each.domain for each in changed.opset_import):
-        changed.opset_import.add(domain="", version=13)
-    return changed
 
 
 def _freeze(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Any], where: str) -> None:
@@ -141,13 +121,14 @@ def _freeze(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], constants: M
             value.type = value.type.elem_type
         if value.name in shapes:
             value.shape = ir.Shape(shapes[value.name])
-    for other in model.graphs():
-        for node in other:
+    _forget_shapes(model)
+
+
+def _forget_shapes(model: ir.Model) -> None:
+    for graph in model.graphs():
+        for node in graph:
             for value in node.outputs:
                 value.shape = None
-    for value in graph.outputs:
-        if value.producer() is not None:
-            value.shape = None
 
 
 def _constant(value: ir.Value, constant: Any, where: str) -> npt.NDArray[Any]:
@@ -200,10 +181,11 @@ def _normalise(model: ir.Model, where: str) -> ir.Model:
         version = model.opset_imports[""]
         if any("broadcast" in node.attributes for node in model.graph):
             raise ModelError(
-                f"{where}: opset {version} has other rules of broadcasting, and could not be converted: {error}"
+                f"{where}: opset {version} has other rules of broadcasting, and could not be converted: {first_line(error)}"
             ) from None
-        warnings.warn(f"{where}: stays at opset {version}: {error}", ModelWarning, stacklevel=2)
+        warnings.warn(f"{where}: stays at opset {version}: {first_line(error)}", ModelWarning, stacklevel=2)
         return model
+    _forget_shapes(newer)  # ONNX inferred them, some wrongly (`hide_pools`)
     graph = newer.graph
     if model.opset_imports[""] < 11:
         _keep_positions(graph)
@@ -241,7 +223,9 @@ def _folded(model: ir.Model, where: str) -> ir.Model:
     except Exception as error:  # onnxscript raises unrelated classes
         warnings.warn(f"{where}: its constants are not folded: {_cause(error)}", ModelWarning, stacklevel=2)
         folded = model
-        common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(folded)
+        with quiet("onnx_ir"):
+            common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(folded)
+        resolve_sequences(folded)
     common.NameFixPass()(folded)
     return folded
 

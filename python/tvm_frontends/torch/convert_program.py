@@ -19,7 +19,7 @@ import tvm
 from tvm import relax
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-from ..errors import upstream_reason
+from ..errors import first_line
 from ..tensor_types import dtype_of, known_sizes
 from . import complex as torch_complex
 from . import (  # noqa: F401 - each registers its converters
@@ -90,7 +90,7 @@ class _Importer(ExportedProgramImporter):
             except UnsupportedOperator:
                 raise
             except Exception as error:
-                reason = upstream_reason(error)
+                reason = first_line(error)
                 if _depends_on_values(node):
                     raise _unsupported(
                         node, "a size depends on tensor values; export a model with fixed sizes"
@@ -150,15 +150,21 @@ def _unsupported(node: Any, why: str) -> UnsupportedOperator:
     return UnsupportedOperator(f"operator {name} (node {node.name!r}{of}): {why}")
 
 
+def is_result(spec: Any) -> bool:
+    """Whether an output of a program is one of the compiled program, too: None and numbers are not."""
+    return type(spec.arg).__name__ == "TensorArgument"
+
+
 def _depends_on_values(node: Any) -> bool:
     """Whether an operand is a number that the program computes from tensor values."""
+    return any(_is_computed_number(each.meta.get("val")) for each in node.all_input_nodes)
+
+
+def _is_computed_number(value: Any) -> bool:
     import torch
 
-    values = [each.meta.get("val") for each in node.all_input_nodes]
-    return any(
-        isinstance(value, torch.SymInt) and torch.fx.experimental.symbolic_shapes.free_unbacked_symbols(value)
-        for value in values
-    )
+    numbers = (torch.SymInt, torch.SymFloat, torch.SymBool)
+    return isinstance(value, numbers) and bool(torch.fx.experimental.symbolic_shapes.free_unbacked_symbols(value))
 
 
 def _is_symbolic(node: Any) -> bool:
@@ -258,7 +264,7 @@ def decomposed(program: Any) -> Any:
 
 
 def _without_constants(program: Any) -> Any:
-    """Remove the inputs that are no tensors from a program: torch.export made them constants of it."""
+    """Remove the inputs and results that are no tensors from a program: None, and numbers that its shapes determine."""
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     kept = []
     for spec in program.graph_signature.input_specs:
@@ -268,4 +274,17 @@ def _without_constants(program: Any) -> Any:
         else:
             kept.append(spec)
     program.graph_signature.input_specs[:] = kept
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    results = []
+    for spec, value in zip(program.graph_signature.output_specs, output.args[0], strict=True):
+        if is_result(spec):
+            results.append((spec, value))
+        elif _is_computed_number(getattr(value, "meta", {}).get("val")):
+            raise _unsupported(
+                value, "the program returns this number, which depends on tensor values; return a tensor"
+            )
+    if not any(spec.kind.name == "USER_OUTPUT" for spec, _ in results):
+        raise UnsupportedOperator("the program returns no tensor")
+    program.graph_signature.output_specs[:] = [spec for spec, _ in results]
+    output.args = (tuple(value for _, value in results),)
     return program

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, te
 
 from ..tensor_types import dtype_of
 from .elementwise import common, constant
@@ -221,9 +221,17 @@ def fill(call: Call) -> relax.Expr:
     "eye.m",
     "tril_indices.default",
     "triu_indices.default",
+    *(
+        f"{name}_window.{kind}"
+        for name in ("bartlett", "blackman", "hamming", "hann")
+        for kind in ("default", "periodic")
+    ),
+    "kaiser_window.default",
+    "kaiser_window.periodic",
+    "kaiser_window.beta",
 )
 def constant_tensor(call: Call) -> relax.Expr:
-    """Convert ``arange``, ``linspace``, ``eye``, ``tril_indices`` and ``triu_indices`` to constants that torch computes.
+    """Convert ``arange``, ``linspace``, ``eye``, ``tril_indices``, ``triu_indices`` and windows to constants of torch.
 
     TVM's converter handles operands that are tensors or symbols, and results of more than 65,536 elements.
     """
@@ -251,6 +259,133 @@ def slice_(call: Call) -> relax.Expr:
     if (start, end, step) == (0, int(size), 1):
         return x
     return call.emit(relax.op.strided_slice(x, [axis], [start], [max(start, end)], [step]))
+
+
+_VIEWS = frozenset({
+    "_unsafe_view.default", "alias.default", "as_strided.default", "detach.default", "diagonal.default", "expand.default",
+    "permute.default", "reshape.default", "select.int", "slice.Tensor", "squeeze.default", "squeeze.dim", "squeeze.dims",
+    "t.default", "transpose.int", "unfold.default", "unsqueeze.default", "view.default",
+})  # fmt: skip
+"""Operators whose result shares the memory of its first operand."""
+_SEVERAL_VIEWS = frozenset({"split.Tensor", "split_with_sizes.default", "unbind.int"})
+"""Operators all of whose results share the memory of the first operand."""
+
+
+def _base(node: Any) -> Any:
+    """Return the node whose memory a tensor shares, and that is itself no view."""
+    while True:
+        name = getattr(node.target, "__name__", "")
+        if name in _VIEWS:
+            node = node.args[0]
+        elif name == "getitem" and getattr(node.args[0].target, "__name__", "") in _SEVERAL_VIEWS:
+            node = node.args[0].args[0]
+        else:
+            return node
+
+
+def _memory_order(call: Call, value: Any) -> list[int]:
+    """Return the dimensions of a tensor of torch, outermost in memory first.
+
+    Raises
+    ------
+    UnsupportedOperator
+        Its elements do not fill their part of the memory, each in its own place.
+    """
+    order = sorted(range(value.dim()), key=lambda axis: -value.stride(axis) if value.shape[axis] > 1 else 0)
+    expected = 1
+    for axis in reversed(order):
+        if value.shape[axis] > 1 and value.stride(axis) != expected:
+            raise call.unsupported("the tensor whose memory it reads has gaps in memory; make it contiguous before")
+        expected *= value.shape[axis]
+    return order
+
+
+def _places(call: Call, value: Any, sizes: tuple[int, ...]) -> np.ndarray:
+    """Return the positions that ``as_strided`` reads, in the elements of a tensor in the order of memory."""
+    offset = call["storage_offset"]
+    if offset is None:
+        offset = call.node.args[0].meta["val"].storage_offset()
+    places = np.full(sizes, offset - value.storage_offset())
+    for axis, (size, stride) in enumerate(zip(sizes, call["stride"], strict=True)):
+        places += np.arange(size).reshape([-1 if k == axis else 1 for k in range(len(sizes))]) * int(stride)
+    if places.size and (places.min() < 0 or places.max() >= value.numel()):
+        raise call.unsupported("it reads memory beside the tensor that it is a view of")
+    return places
+
+
+def _in_memory_order(call: Call, x: relax.Expr, order: list[int]) -> relax.Expr:
+    """Return the elements of a tensor in the order of memory, in one dimension."""
+    moved = x if order == sorted(order) else call.emit(relax.op.permute_dims(x, order))
+    return call.emit(relax.op.reshape(moved, (-1,)))
+
+
+@converter("as_strided.default", "as_strided_copy.default")
+def as_strided(call: Call) -> relax.Expr:
+    """Convert ``as_strided``: a ``take`` of constant positions from the memory that its operand shares.
+
+    That memory is the one of the tensor behind all views, for instance of the whole tensor where the operand is a slice.
+    """
+    base = _base(call.node.args[0])
+    memory = base.meta["val"]
+    if not all(isinstance(size, int) for size in (*memory.shape, memory.storage_offset())):
+        raise call.unsupported("sizes are symbolic; export the program without dynamic_shapes")
+    places = _places(call, memory, call.shape)
+    flat = _in_memory_order(call, call.importer.env[base], _memory_order(call, memory))
+    first, count = (int(places.flat[0]) if places.size else 0), places.size
+    if np.array_equal(places.reshape(-1), np.arange(first, first + count)):
+        part = flat if count == memory.numel() else relax.op.strided_slice(flat, [0], [first], [first + count])
+        return call.emit(relax.op.reshape(call.emit(part), call.shape))
+    return call.emit(relax.op.take(flat, relax.const(places, "int64"), 0, mode="clip"))
+
+
+@converter("as_strided_scatter.default")
+def as_strided_scatter(call: Call) -> relax.Expr:
+    """Convert ``as_strided_scatter``: write at constant positions of the operand's memory."""
+    x, value = call.tensor("self"), call.node.args[0].meta["val"]
+    source = call.tensor("src", call.dtype)
+    order = _memory_order(call, value)
+    places = _places(call, value, tuple(call["size"]))
+    flat = _in_memory_order(call, x, order)
+    written = call.emit(relax.op.reshape(source, (-1,)))
+    result = call.emit(relax.op.scatter_elements(flat, relax.const(places.reshape(-1), "int64"), written, 0, "update"))
+    result = call.emit(relax.op.reshape(result, [call.shape[axis] for axis in order]))
+    return call.emit(relax.op.permute_dims(result, np.argsort(order).tolist())) if order else result
+
+
+@converter("view.dtype")
+def view_as_type(call: Call) -> relax.Expr:
+    """Convert ``view`` to another type: the same bytes. The last dimension grows or shrinks with the width of the type."""
+    x, to = call.tensor("self"), call.dtype
+    kind = dtype_of(x)
+    if "bool" in (kind, to):
+        x = call.cast(x, "uint8") if kind == "bool" else x
+        kind = dtype_of(x)
+    of, bits = (int(tvm.DataType("uint8" if name == "bool" else name).bits) for name in (kind, to))
+    shape = call.shape
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        def read(*i: Any) -> tvm.tirx.Expr:
+            return a(*i) if kind == f"uint{of}" else tvm.tirx.reinterpret(f"uint{of}", a(*i))
+
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            if bits == of:
+                raw = read(*i)
+            elif bits < of:
+                share = of // bits
+                shift = (tvm.tirx.floormod(i[-1], share) * bits).astype(f"uint{of}")
+                raw = (read(*i[:-1], tvm.tirx.floordiv(i[-1], share)) >> shift).astype(f"uint{bits}")
+            else:
+                raw = tvm.tirx.const(0, f"uint{bits}")
+                for k in range(bits // of):
+                    part = read(*i[:-1], i[-1] * (bits // of) + k).astype(f"uint{bits}")
+                    raw = raw | (part << tvm.tirx.const(k * of, f"uint{bits}"))
+            if to == "bool":
+                return raw != tvm.tirx.const(0, "uint8")
+            return raw if to == f"uint{bits}" else tvm.tirx.reinterpret(to, raw)
+
+        return te.compute(shape, element, name="view_as_type")
+
+    return call.emit_te(compute, x, name="view_as_type")
 
 
 @converter("repeat.default")

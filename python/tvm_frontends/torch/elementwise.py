@@ -19,6 +19,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/torch/exported_program_translator.py
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,7 @@ import tvm
 from tvm import relax, te
 
 from ..division import float_remainder, safe_divisor
+from ..kernels.divisors import gcd_kernel
 from ..tensor_types import dtype_of
 from .node_calls import HALF, Call, converter, is_float
 
@@ -94,7 +96,11 @@ def logarithm(call: Call) -> relax.Expr:
 @converter("log1p.default")
 def log1p(call: Call) -> relax.Expr:
     """Convert ``log1p`` to the C library's function, which keeps the digits of small ``x``."""
-    x = call.tensor("self", call.dtype)
+    return emit_log1p(call, call.tensor("self", call.dtype))
+
+
+def emit_log1p(call: Call, x: relax.Expr) -> relax.Expr:
+    """Return the logarithm of 1 + x."""
 
     def compute(a: te.Tensor) -> te.Tensor:
         wide = "float64" if a.dtype == "float64" else "float32"
@@ -117,6 +123,22 @@ def erfc(call: Call) -> relax.Expr:
         return te.compute(a.shape, element, name="erfc")
 
     return call.emit_te(compute, x, name="erfc")
+
+
+@converter("lgamma.default")
+def lgamma(call: Call) -> relax.Expr:
+    """Convert ``lgamma``, the logarithm of the magnitude of the gamma function, to the C library's function."""
+    x = call.tensor("self", call.dtype)
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        wide, function = ("float64", "lgamma") if a.dtype == "float64" else ("float32", "lgammaf")
+
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            return tvm.tirx.call_pure_extern(wide, function, a(*i).astype(wide)).astype(a.dtype)
+
+        return te.compute(a.shape, element, name="lgamma")
+
+    return call.emit_te(compute, x, name="lgamma")
 
 
 @converter("signbit.default")
@@ -150,6 +172,23 @@ def copysign(call: Call) -> relax.Expr:
     else:
         negative = _sign_bit(call, sign)
     return call.emit(relax.op.where(negative, call.emit(relax.op.negative(magnitude)), magnitude))
+
+
+@converter("gcd.default", "lcm.default")
+def common_divisor(call: Call) -> relax.Expr:
+    """Convert ``gcd`` and ``lcm`` of integers; a multiple beyond the type's range is undefined, as in torch."""
+    shape, kind = call.shape, call.dtype
+    x, y = (call.emit(relax.op.broadcast_to(call.tensor(name, kind), shape)) for name in ("self", "other"))
+    flat = [call.emit(relax.op.reshape(value, (-1,))) for value in (x, y)]
+    count = math.prod(shape)
+    kernel = call.importer.block_builder.add_func(gcd_kernel(count, kind), "gcd")
+    divisor = call.emit(relax.call_tir(kernel, flat, relax.TensorType((count,), kind)))
+    divisor = call.emit(relax.op.reshape(divisor, shape))
+    if operator_name(call) == "gcd":
+        return divisor
+    divisor = call.emit(relax.op.maximum(divisor, constant(1, divisor)))  # 0 if both operands are
+    multiple = call.emit(relax.op.multiply(call.emit(relax.op.divide(x, divisor)), y))
+    return multiple if kind.startswith("uint") else call.emit(relax.op.abs(multiple))
 
 
 @converter("exp2.default")

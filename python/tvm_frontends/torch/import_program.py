@@ -22,7 +22,7 @@ import tvm
 from tvm import relax
 
 from ..constants import Constants, Values
-from ..errors import ModelError, ModelWarning, first_line, upstream_reason
+from ..errors import ModelError, ModelWarning, first_line
 from ..imported_model import ImportedModel
 from ..logs import quiet
 from ..relax_modules import bind_module
@@ -202,7 +202,7 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
             f"{where}: {error}; change it in the model, or export the model to ONNX and import that"
         ) from error
     except Exception as error:
-        raise ModelError(f"{where}: TVM's torch frontend failed: {upstream_reason(error)}") from error
+        raise ModelError(f"{where}: TVM's torch frontend failed: {first_line(error)}") from error
     if written := sorted(set(core.graph_signature.buffers_to_mutate.values())):
         warnings.warn(
             f"{where}: it writes to its buffers {', '.join(written)}; the writes are lost after each run, and the next "
@@ -218,16 +218,19 @@ def _output_names(program: Any) -> tuple[str, ...]:
     """Return the names of the outputs: keys or field names of what the program returns, else names of nodes."""
     from torch.utils import _pytree as pytree
 
-    nodes = [spec.arg.name for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+    from .convert_program import is_result
+
+    specs = [spec for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
     structure = program.call_spec.out_spec
-    if structure.num_leaves != len(nodes):
-        return tuple(nodes)
-    paths, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(nodes, structure))
+    if structure.num_leaves != len(specs):
+        return tuple(spec.arg.name for spec in specs if is_result(spec))
+    paths, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(specs, structure))
     names = []
-    for path, node in paths:
+    for path, spec in paths:
         keys = [str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", "")))) for key in path]
         named = any(not isinstance(key, pytree.SequenceKey) for key in path)
-        names.append(".".join(keys) if named else node)
+        if is_result(spec):
+            names.append(".".join(keys) if named else spec.arg.name)
     return tuple(names)
 
 

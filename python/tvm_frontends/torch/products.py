@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from tvm import relax
 
+from ..vector_norms import vector_norm
 from .elementwise import constant
 from .node_calls import Call, converter
 
@@ -55,26 +56,9 @@ def add_product(call: Call) -> relax.Expr:
 @converter("_cdist_forward.default")
 def distances(call: Call) -> relax.Expr:
     """Convert ``_cdist_forward`` in any norm; differences are computed directly, which keeps the digits of close rows."""
-    order = float(call["p"])
     x = call.emit(relax.op.expand_dims(call.tensor("x1"), -2))
     y = call.emit(relax.op.expand_dims(call.tensor("x2"), -3))
-    difference = call.emit(relax.op.abs(call.emit(relax.op.subtract(x, y))))
-    if order == float("inf"):
-        return call.emit(relax.op.max(difference, [-1]))
-    if order == 0:
-        return call.emit(
-            relax.op.sum(
-                call.cast(call.emit(relax.op.not_equal(difference, constant(0, difference))), call.dtype), [-1]
-            )
-        )
-    if order == 1:
-        return call.emit(relax.op.sum(difference, [-1]))
-    if order == 2:
-        return call.emit(
-            relax.op.sqrt(call.emit(relax.op.sum(call.emit(relax.op.multiply(difference, difference)), [-1])))
-        )
-    total = call.emit(relax.op.sum(call.emit(relax.op.power(difference, constant(order, difference))), [-1]))
-    return call.emit(relax.op.power(total, constant(1 / order, total)))
+    return vector_norm(call.emit, call.emit(relax.op.subtract(x, y)), float(call["p"]), [-1], keep=False)
 
 
 @converter("grouped_mm_fallback.default", "_grouped_mm.default")

@@ -16,7 +16,8 @@ import numpy as np
 from tvm import relax
 
 from ..tensor_types import dtype_of
-from .elementwise import constant
+from ..vector_norms import vector_norm as norm_along
+from .elementwise import constant, emit_log1p, largest
 from .node_calls import HALF, Call, converter, is_float
 
 
@@ -111,26 +112,13 @@ def extremum_with_index(call: Call) -> relax.Expr:
 
 @converter("linalg_vector_norm.default")
 def vector_norm(call: Call) -> relax.Expr:
-    """Convert vector norms of any order; half types are computed in float32."""
-    wide = "float64" if call.dtype == "float64" else "float32"
-    x, order = call.emit(relax.op.abs(call.tensor("self", wide))), float(call["ord"])
+    """Convert vector norms of any order, computed so that powers and sums are in range."""
+    x = call.tensor("self", call.dtype)
     if not x.ty.shape:
-        x = call.emit(relax.op.reshape(x, (1,)))
-        axes, keep = [0], False
+        x, axes, keep = call.emit(relax.op.reshape(x, (1,))), [0], False
     else:
         axes, keep = _axes(call, x), _keep(call)
-    if abs(order) == float("inf"):
-        norm = (relax.op.max if order > 0 else relax.op.min)(x, axes, keepdims=keep)
-    elif order == 0:
-        norm = relax.op.sum(call.cast(call.emit(relax.op.not_equal(x, constant(0, x))), wide), axes, keepdims=keep)
-    elif order == 1:
-        norm = relax.op.sum(x, axes, keepdims=keep)
-    elif order == 2:
-        norm = relax.op.sqrt(relax.op.sum(relax.op.multiply(x, x), axes, keepdims=keep))
-    else:
-        total = relax.op.sum(relax.op.power(x, constant(order, x)), axes, keepdims=keep)
-        norm = relax.op.power(total, constant(1 / order, x))
-    return call.cast(call.emit(norm), call.dtype)
+    return norm_along(call.emit, x, float(call["ord"]), axes, keep)
 
 
 @converter("var.correction")
@@ -198,6 +186,32 @@ def running_extremum(call: Call) -> relax.Expr:
         index = call.emit(relax.op.where(stays, index, index_before))
         reach *= 2
     return relax.Tuple([call.cast(value, kind), index])
+
+
+@converter("logcumsumexp.default")
+def running_log_sum(call: Call) -> relax.Expr:
+    """Convert ``logcumsumexp``: logarithms of running sums of exponentials, half types in float32.
+
+    For n elements, log2(n) steps add the tensor shifted by 1, 2, 4, ...; each takes the larger logarithm out of the sum.
+    """
+    x = call.tensor("self", call.dtype)
+    if not x.ty.shape:
+        return x
+    axis = call["dim"] % len(x.ty.shape)
+    shape = [int(size) for size in x.ty.shape]
+    along = np.arange(shape[axis]).reshape([-1 if k == axis else 1 for k in range(len(shape))])
+    value = call.cast(x, "float32" if call.dtype in HALF else call.dtype)
+    reach = 1
+    while reach < shape[axis]:
+        before = _shifted(call, value, axis, reach)
+        most = largest(call, value, before, True)
+        distance = call.emit(relax.op.abs(call.emit(relax.op.subtract(value, before))))
+        more = emit_log1p(call, call.emit(relax.op.exp(call.emit(relax.op.negative(distance)))))
+        # The distance of equal infinities is NaN.
+        total = call.emit(relax.op.where(relax.op.isinf(most), most, call.emit(relax.op.add(most, more))))
+        value = call.emit(relax.op.where(relax.const(along >= reach, "bool"), total, value))
+        reach *= 2
+    return call.cast(value, call.dtype)
 
 
 def _shifted(call: Call, x: relax.Expr, axis: int, count: int) -> relax.Expr:

@@ -350,6 +350,9 @@ def run(
     parameters: Annotated[
         Path | None, typer.Option("--parameter-file", metavar="FILE", help="Safetensors file of the parameters.")
     ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the parameter file with its checksum first, whatever its size.")
+    ] = False,
     timeline: TimelineFile = None,
     trace: TraceFile = None,
     emulation: EmulationOptions,
@@ -381,7 +384,7 @@ def run(
     from ..runtime.values import choose_inputs
 
     with out.step("Loading the artifact"):
-        module = runtime.load(artifact, parameters, threads=settings.pop("threads", None))
+        module = runtime.load(artifact, parameters, threads=settings.pop("threads", None), verify=verify or None)
     if not emulation.times_only:
         require_parameters(artifact, module.parameters())
     if settings.get("graph") and any(plan["backend"] != "cuda" for plan in module.plans()):

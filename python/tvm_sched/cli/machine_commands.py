@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,6 +88,15 @@ def detect_topology(
     recording: Annotated[
         Path | None, typer.Option("--recording", metavar="FILE.json", help="Describe the machine recorded there.")
     ] = None,
+    from_text: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from-text",
+            metavar="FILE",
+            help="Describe the machine of which this is the output of nvidia-smi (topo -m, topo -p2p r, -L, --query-gpu as "
+            "CSV, or no option); - is standard input. Several are allowed.",
+        ),
+    ] = None,
     save_recording: Annotated[
         Path | None,
         typer.Option("--save-recording", metavar="FILE.json", help="Write what this machine says of itself."),
@@ -113,12 +123,14 @@ def detect_topology(
     $ tvm-sched topology detect --no-measure -o my-machine.toml
     $ tvm-sched topology detect --save-recording machine.json -o my-machine.toml
     $ tvm-sched topology detect --recording machine.json -o their-machine.toml
+    $ nvidia-smi -L | tvm-sched topology detect --from-text topo.txt --from-text - -o their-machine.toml
     $ tvm-sched topology detect --storage . -o cold-machine.toml
     """
     from msgspec import structs
 
-    from ..cost_model.detect import DetectedTopology, describe
+    from ..cost_model.detect import detected
     from ..cost_model.recording import Recording, record
+    from ..cost_model.smi_text import read_smi
     from ..cost_model.storage import measure_storage
     from ..errors import InputError
     from ..problem import write_topology
@@ -126,21 +138,37 @@ def detect_topology(
 
     if recording and storage:
         raise InputError("--recording describes another machine, and --storage measures this one: give one of them")
-    recorded = Recording.load(recording) if recording else _measured(out, record()) if measure else record()
+    if from_text and (recording or storage):
+        raise InputError("--from-text describes another machine: give it without --recording and --storage")
+    if from_text:
+        recorded = read_smi([_text_of(name) for name in from_text])
+    else:
+        recorded = Recording.load(recording) if recording else _measured(out, record()) if measure else record()
     if storage:
         with out.step("storage"):
             recorded = structs.replace(recorded, storage=measure_storage(storage))
     if save_recording:
         recorded.save(save_recording)
         out.wrote(save_recording, "recording")
-    machine, comments = describe(recorded, name)
+    found = detected(recorded, name)
+    machine = found.topology
+    for warning in found.warnings:
+        out.say(f"warning: {warning}")
     if output:
-        write_topology(output, machine, comments)
+        write_topology(output, machine, found.comments)
         out.wrote(output, "topology")
     out.show(f"[bold]{escape(machine.name)}[/bold]", devices_table(machine), matrix_table(machine))
     if machine.storage:
         out.show(buses_table(machine))
-    out.result(DetectedTopology(machine, comments, recorded))
+    out.result(found)
+
+
+def _text_of(name: str) -> str:
+    """Return the text of a file, or of standard input by the name ``-``."""
+    from ..files import read_bytes
+
+    content = sys.stdin.buffer.read() if name == "-" else read_bytes(name)
+    return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8", errors="replace")
 
 
 def _measured(out: Output, recorded: Recording) -> Recording:

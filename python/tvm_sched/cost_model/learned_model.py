@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from ..cores import cores
 from ..errors import FormatError, InputError
 from ..files import check_envelope, convert, read_bytes, write_atomically
 from .device_properties import DeviceProperties
@@ -96,7 +97,7 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
         """The booster, ready to predict."""
         import xgboost
 
-        booster = xgboost.Booster({"nthread": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0})
+        booster = xgboost.Booster({"nthread": cores()})
         booster.load_model(bytearray(self.booster))
         return Trees(booster, self.names)
 

@@ -28,9 +28,10 @@ _MIB = 1 << 20
 def open_artifact(path: Path, parameters: Path | None) -> tuple[ScheduledModule | None, list[Check]]:
     """Load an artifact with its parameters; check its integrity, and the differences of this machine from its own."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             warnings.simplefilter("ignore", MachineWarning)
-            module = load(path, parameters)
+            module = load(path, parameters, verify=True)
         require_parameters(path, module.parameters())
     except TvmSchedError as error:
         return None, [Check("artifact", "file", "failure", str(error))]
@@ -38,11 +39,20 @@ def open_artifact(path: Path, parameters: Path | None) -> tuple[ScheduledModule 
     info = module.info()
     about = ", ".join(f"{key} {info[key]}" for key in ("topology", "scheduler") if info.get(key))
     checks = [Check("artifact", "file", "ok", f"{path}: whole, {size}, {len(module.plans())} plans; {about}")]
+    checks.append(_parameters(module, [str(warning.message) for warning in caught]))
     found_differences = differences(info)
     checks += [Check("artifact", "machine", "warning", difference) for difference in found_differences]
     if not found_differences:
         checks.append(Check("artifact", "machine", "ok", "this machine is like the one that it was compiled for"))
     return module, checks
+
+
+def _parameters(module: ScheduledModule, warned: list[str]) -> Check:
+    if warned:
+        return Check("artifact", "parameters", "warning", "; ".join(warned))
+    external = [parameter for parameter in module.parameters() if not parameter["embedded"]]
+    text = f"the file of {len(external)} parameters" if external else "embedded in the artifact"
+    return Check("artifact", "parameters", "ok", f"{text}: as written, by its checksum")
 
 
 def needs_gpu(module: ScheduledModule) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import ExecutionError, InputError, TvmSchedError
 from ..problem import HOST, Problem
+from ..runtime import to_numpy, to_tensor
 from ..schedule import Timeline
 from ..schedule.timeline import Event
 from .pipeline_plan import PipelinePlan
@@ -105,6 +106,7 @@ class PipelineExecutor:
         self.problem, self.wiring, self.programs = problem, wire(problem, plan), list(programs)
         self.inputs = tuple(tensor.name for tensor in problem.graph.tensors if tensor.kind == "input")
         self.outputs = problem.graph.outputs
+        self.returned = tuple(name for name in self.inputs if name in self.outputs)
         self.emulated, self.scale, self.times_only = emulated, scale if emulated else 1.0, times_only
         if len(self.programs) != len(self.wiring.devices):
             raise InputError(f"{len(self.programs)} programs for {len(self.wiring.devices)} stages")
@@ -159,6 +161,25 @@ class PipelineExecutor:
         if sorted(batch) != sorted(self.inputs):
             raise InputError(f"a batch has the inputs {', '.join(self.inputs)}; found {', '.join(batch) or 'others'}")
         return dict(batch)
+
+    def copies(self, values: Values) -> Values:
+        """Return copies of the inputs that are also outputs, since the caller may change both.
+
+        Raises
+        ------
+        InputError
+            Such an input is not an array.
+        """
+        return {name: np.array(to_numpy(to_tensor(values[name]))) for name in self.returned}
+
+    def results(self, values: Values) -> list[np.ndarray[Any, Any]]:
+        """Return the model's outputs; one that it returns several times is copied."""
+        taken: set[str] = set()
+        outputs = []
+        for name in self.outputs:
+            outputs.append(np.array(values[name]) if name in taken else np.asarray(values[name]))
+            taken.add(name)
+        return outputs
 
 
 def emulation_scale(wiring: Wiring) -> float:
@@ -260,11 +281,13 @@ class _Run:
                     return
                 error = None
                 values: Values = {}
+                returned: Values = {}
                 try:
                     values = self.executor.named(batch)
+                    returned = self.executor.copies(values)
                 except InputError as wrong:
                     error = ExecutionError(f"batch {number}: {wrong}")
-                self.fed.append(values)
+                self.fed.append(returned)
                 self._send(positions, _Item(number, values, error))
         except BaseException as error:  # of the caller's iterable; `results` raises it
             self.failure = error
@@ -347,5 +370,5 @@ class _Run:
             error = next((item.error for item in arrived if item.error is not None), None)
             values = {**inputs, **{name: value for item in arrived for name, value in item.values.items()}}
             nothing = error is not None or self.executor.times_only
-            outputs = None if nothing else [np.asarray(values[name]) for name in self.executor.outputs]
+            outputs = None if nothing else self.executor.results(values)
             yield BatchResult(arrived[0].batch, outputs, error)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from .._library import function as library_function
+from ..cores import allowed_memory
 from ..cores import cores as available_cores
 from .core_speed import CoreSpeed, core_speed
 from .topology import Device, Switch, Topology
@@ -58,13 +59,21 @@ def cpu_count_of(name: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def cpu_topology(count: int) -> Topology:
+def cpu_topology(count: int, cores: int = 0, memory: int = 0) -> Topology:
     """Return a topology of ``count`` logical devices that share this machine's memory.
 
     Every device reads the parameters in host memory, so there is no bus. A switch called ``memory`` copies activations
-    between the devices' arenas. Each device has an equal part of the machine's memory, rounded down to GiB (to MiB below
-    1 GiB), so the topology depends on the machine. With more devices than cores each device has a fraction of a core's
-    speed; with fewer, each device computes its kernels with several threads. A core's speed is measured once (`core_speed`).
+    between the devices' arenas. Each device has an equal part of the memory that this process may use, rounded down to GiB
+    (to MiB below 1 GiB), so the topology depends on the machine and the limits of its container. With more devices than
+    cores each device has a fraction of a core's speed; with fewer, each device computes its kernels with several threads. A
+    core's speed is measured once (`core_speed`).
+
+    Parameters
+    ----------
+    count : int
+        Number of devices.
+    cores, memory : int
+        Cores and bytes of another machine; 0: those that this process may use.
 
     Examples
     --------
@@ -72,12 +81,11 @@ def cpu_topology(count: int) -> Topology:
     >>> [device.name for device in cpu_topology(2).devices]
     ['cpu0', 'cpu1']
     """
-    return _topology(count, _kernels(), _cores(), core_speed())
+    return _topology(count, _kernels(), cores or _cores(), memory or allowed_memory(), core_speed())
 
 
 @lru_cache
-def _topology(count: int, kernels: _Kernels, cores: int, core: CoreSpeed) -> Topology:
-    ram = _physical_memory()
+def _topology(count: int, kernels: _Kernels, cores: int, ram: int, core: CoreSpeed) -> Topology:
     share = min(1.0, cores / count)
     threads = max(cores // count, 1) if kernels.thread_gain else 1
     speed = share * (1 + kernels.thread_gain * (threads - 1))
@@ -102,7 +110,7 @@ def _topology(count: int, kernels: _Kernels, cores: int, core: CoreSpeed) -> Top
         devices=devices,
         switches=switches,
         host_memory=ram // _GIB * _GIB,
-        source=f"memory and cores of this machine; speeds of CPU kernels ({kernels.source}), measured and rounded",
+        source=f"memory and cores that this process may use; speeds of CPU kernels ({kernels.source}), measured and rounded",
     )
 
 
@@ -124,7 +132,3 @@ def _cores() -> int:
         return available_cores()
     except (FileNotFoundError, RuntimeError):
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _physical_memory() -> int:
-    return int(os.sysconf("SC_PAGE_SIZE")) * int(os.sysconf("SC_PHYS_PAGES"))

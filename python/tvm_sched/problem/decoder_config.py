@@ -190,6 +190,9 @@ def read_config(
 
 def _from_hugging_face(raw: _HuggingFace, name: str) -> DecoderConfig:
     tied: dict[str, Any] = {} if raw.tie_word_embeddings is None else {"tied": raw.tie_word_embeddings}
+    head_dim = raw.head_dim or 0
+    if raw.model_type.startswith("gemma"):  # what transformers takes where the file does not say
+        tied, head_dim = {"tied": True, **tied}, head_dim or 256
     if raw.model_type == "gpt2":
         config = _gpt2(name, raw.n_layer, raw.n_embd, raw.n_head, raw.vocab_size, raw.n_positions)
         return msgspec.structs.replace(config, intermediate=raw.n_inner or 4 * raw.n_embd, **tied)
@@ -203,7 +206,7 @@ def _from_hugging_face(raw: _HuggingFace, name: str) -> DecoderConfig:
         vocab=raw.vocab_size,
         intermediate=raw.intermediate_size,
         kv_heads=raw.num_key_value_heads or 0,
-        head_dim=raw.head_dim or 0,
+        head_dim=head_dim,
         rope_theta=raw.rope_theta,
         norm_eps=raw.rms_norm_eps,
         **tied,

@@ -27,6 +27,8 @@ STREAM_FIELDS = ("stream_overhead", "wait_overhead")
 """Fields of a `Device` with the costs of streams."""
 MOST_MEMORY = (1 << 63) - 1
 """Largest memory of a device, in bytes."""
+MOST_NUMBER = 1023
+"""Largest number of a GPU in its machine."""
 MOST_THREADS = 65536
 """Most threads of a CPU device."""
 
@@ -67,6 +69,10 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `STREAM_OVERHEAD` and `WAIT_OVERHEAD`; with 0 streams are free, as in the papers."""
     threads: int | msgspec.UnsetType = msgspec.UNSET
     """Threads of a CPU device that compute a kernel together. Cost models guess it from the rate if it is not set."""
+    free_memory: int | msgspec.UnsetType = msgspec.UNSET
+    """Bytes of ``memory`` that nobody used when the machine was described."""
+    number: int | msgspec.UnsetType = msgspec.UNSET
+    """Number of a GPU as nvidia-smi counts, by PCI address, if it is not the position among the topology's GPUs."""
 
     def __post_init__(self) -> None:
         where = f"device {self.name!r}"
@@ -83,6 +89,10 @@ class Device(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise TopologyError(f"{where}: peak_flops lists {sorted(self.peak_flops)}; 'float32' must be among them")
         for dtype, rate in self.peak_flops.items():
             require_positive(f"{where}: peak_flops.{dtype}", rate, TopologyError)
+        for field, most in (("free_memory", MOST_MEMORY), ("number", MOST_NUMBER)):
+            value = getattr(self, field)
+            if value is not msgspec.UNSET and not 0 <= value <= most:
+                raise TopologyError(f"{where}: {field} is {value}; 0 to {most} are allowed")
         if self.threads is not msgspec.UNSET:
             if self.kind != "cpu":
                 raise TopologyError(

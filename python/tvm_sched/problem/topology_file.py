@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ..checks import path_text
 from ..errors import FormatError, TopologyError
 from ..files import read_bytes, write_atomically
 from ..presets import neither_preset_nor_file, preset_files
@@ -45,6 +46,8 @@ class _Devices(msgspec.Struct, forbid_unknown_fields=True):
     model: str = ""
     arch: str = ""
     threads: int | msgspec.UnsetType = msgspec.UNSET
+    free_memory: Quantity | msgspec.UnsetType = msgspec.UNSET
+    number: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class _Buses(msgspec.Struct, forbid_unknown_fields=True):
@@ -121,7 +124,7 @@ def load_topology(name_or_path: str | os.PathLike[str]) -> Topology:
     >>> server.devices[0].model, len(server.devices)
     ('Tesla V100 DGXS 32GB', 4)
     """
-    text = os.fspath(name_or_path)
+    text = path_text("the topology", name_or_path)
     if isinstance(name_or_path, str):
         count = cpu_count_of(text)
         if count is not None:
@@ -226,6 +229,9 @@ class _Reader:
             raise self.fail(
                 f"{place}.bus", f"{len(buses)} buses for {len(names)} devices; give one for all or one for each"
             )
+        free = group.free_memory
+        if free is not msgspec.UNSET:
+            free = self.whole(free, f"{place}.free_memory")
         peak = {t: self.number(rate, "rate", f"{place}.peak_flops.{t}") for t, rate in group.peak_flops.items()}
         return [
             Device(
@@ -241,6 +247,8 @@ class _Reader:
                 model=group.model,
                 arch=group.arch,
                 threads=group.threads,
+                free_memory=free,
+                number=group.number,
             )
             for name, bus in zip(names, buses, strict=True)
         ]
@@ -301,8 +309,8 @@ def format_topology(topology: Topology, comments: Mapping[str, str] | None = Non
     Parameters
     ----------
     comments : mapping of str to str, optional
-        One line of comment for storage, a bus or a switch, by its name, and for a link, by its devices
-        (``"gpu0-gpu1"``).
+        Comments on the whole machine, by the empty text, and on storage, a bus, a device or a switch, by its name, and on a
+        link, by its devices (``"gpu0-gpu1"``). Each has a line, or several in the comments on the machine.
 
     Examples
     --------
@@ -318,7 +326,8 @@ def format_topology(topology: Topology, comments: Mapping[str, str] | None = Non
     def about(*names: str) -> tuple[str, ...]:
         return tuple(f"{name}: {comments[name]}" for name in names if comments and name in comments)
 
-    tables = [Table("", head, about(topology.storage.name) if topology.storage else ())]
+    machine = (comments or {}).get("", "").splitlines()
+    tables = [Table("", head, (*machine, *(about(topology.storage.name) if topology.storage else ())))]
     for buses in _groups(topology.buses, "name"):
         names = [bus.name for bus in buses]
         tables.append(Table("buses", {"names": names, **_fields(buses[0], "name")}, about(*names)))
@@ -326,7 +335,8 @@ def format_topology(topology: Topology, comments: Mapping[str, str] | None = Non
         joined = [device.bus for device in devices]
         bus = joined[0] if len(set(joined)) == 1 else joined
         fields = _fields(devices[0], "name", "bus")
-        tables.append(Table("devices", {"names": [device.name for device in devices], "bus": bus, **fields}))
+        names = [device.name for device in devices]
+        tables.append(Table("devices", {"names": names, "bus": bus, **fields}, about(*names)))
     for links in _groups(topology.links, "devices"):
         pairs = [list(link.devices) for link in links]
         fields = {"pairs": pairs, **_fields(links[0], "devices")}
@@ -337,7 +347,13 @@ def format_topology(topology: Topology, comments: Mapping[str, str] | None = Non
     return format_toml(tables)
 
 
-_KINDS = {"memory": "bytes", "memory_bandwidth": "bandwidth", "bandwidth": "bandwidth", "latency": "time"}
+_KINDS = {
+    "memory": "bytes",
+    "free_memory": "bytes",
+    "memory_bandwidth": "bandwidth",
+    "bandwidth": "bandwidth",
+    "latency": "time",
+}
 _KINDS |= dict.fromkeys(("launch_overhead", *STREAM_FIELDS), "time")
 
 

@@ -16,12 +16,13 @@ from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes, StaticShapes
 
+from ..checks import require_kind, shown
 from ..cost_model.roofline_model import SlowKernel
-from ..errors import InputError
+from ..errors import ExecutionError, InputError
 from ..pipeline import PipelinePlan
 from ..problem import Problem, Topology
 from ..progress import report_to
-from ..runtime import ScheduledModule
+from ..runtime import ScheduledModule, to_numpy
 from ..schedule import Schedule
 from .codegen.cpu.kernel_objects import static_kernels
 from .codegen.cpu.kernels import compile_kernels
@@ -105,12 +106,15 @@ class CompiledModel:
 
         Raises
         ------
-        InputError
-            An argument is not an array.
+        InputError, ExecutionError
+            As for `tvm_sched.runtime.ScheduledModule.run`.
         """
-        arguments = [_to_tensor(value, position) for position, value in enumerate(inputs)]
+        tensors = self.module.check_inputs(*inputs)
         with self._turn:
-            return _to_numpy(self._machine["main"](*arguments))
+            try:
+                return _arrays(self._machine["main"](*tensors))
+            except Exception as error:
+                raise ExecutionError(str(error)) from error
 
     def export(self, path: str | os.PathLike[str]) -> list[Path]:
         """Write the artifact and return its files, see `tvm_sched.relax.emit.export.export`."""
@@ -198,6 +202,10 @@ def compile(
     chosen = CompileOptions.of(topology, scheduler=scheduler, options=options, **settings)
     check_before(chosen, "latency")
     shapes: list[Any] = list(input_shapes) if isinstance(input_shapes, (list, tuple)) else [input_shapes]
+    if schedule is not None:
+        require_kind("schedule", schedule, Schedule, "a Schedule or None")
+    if progress is not None and not callable(progress):
+        raise InputError(f"progress is {shown(progress)}; a function or None is allowed")
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
     if progress:
@@ -369,17 +377,7 @@ def _bytes(mods: Sequence[tvm.IRModule]) -> int:
     return sum({int(v.data_ptr()): int(v.numel()) * v.dtype.itemsize for v in values}.values())
 
 
-def _to_tensor(value: Any, position: int) -> Any:
-    if isinstance(value, tvm.runtime.Tensor):
-        return value
-    try:
-        return tvm.runtime.tensor(value)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(
-            f"argument {position} is a {type(value).__name__}, which is not an array ({error}); pass an array of "
-            "NumPy or a tensor of TVM for each input"
-        ) from None
-
-
-def _to_numpy(result: Any) -> Any:
-    return result.numpy() if hasattr(result, "numpy") else [_to_numpy(part) for part in result]
+def _arrays(result: Any) -> Any:
+    if not hasattr(result, "dtype"):
+        return [_arrays(part) for part in result]
+    return result if result.device.type == "cuda" else to_numpy(result)

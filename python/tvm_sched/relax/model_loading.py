@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 import tvm_frontends
@@ -29,17 +30,31 @@ def _input_errors() -> Iterator[None]:
 def _advice(missing: Missing) -> str:
     """Return the option and the argument that set what the front end lacks."""
     if isinstance(missing, MissingShape):
-        sizes = ",".join(map(str, missing.example))
-        by_symbol = f", or {missing.symbol}=1 for all inputs" if missing.symbol else ""
+        options = " ".join(f"--shape {quote(_shape_text(name, size))}" for name, size in missing.sizes.items())
         return (
-            f"pass them, e.g. --shape {missing.input}:{sizes}{by_symbol} "
-            f"(input_shapes={{{missing.input!r}: {missing.example}}}); {{1,8}} in place of a size stands for several"
+            f"pass them, for example {options} (input_shapes={dict(missing.sizes)}), with the sizes that the model is to "
+            "run with; '{1,8}' in place of a size stands for several"
         )
     if isinstance(missing, MissingConstant):
-        names = missing.inputs or ("NAME",)
-        options = " ".join(f"--constant {name}=VALUE" for name in names)
-        return f"make it a constant: {options} (constants={{{', '.join(f'{name!r}: VALUE' for name in names)}}})"
+        if not missing.examples:
+            return "make it a constant: --constant NAME=VALUE (constants={NAME: VALUE})"
+        options = " ".join(f"--constant {quote(f'{name}={_value_text(v)}')}" for name, v in missing.examples.items())
+        return (
+            f"make it a constant, for example {options} (constants={dict(missing.examples)}), with the value that the model "
+            "is to run with"
+        )
     return f"to schedule a language model without weights, give {missing.configuration}"
+
+
+def _shape_text(name: str, size: tuple[int, ...] | int) -> str:
+    return f"{name}={size}" if isinstance(size, int) else f"{name}:{','.join(map(str, size))}"
+
+
+def _value_text(value: Any) -> str:
+    """Return a value as ``--constant`` takes it."""
+    if isinstance(value, list) and any(isinstance(each, list) for each in value):
+        return str(value).replace(" ", "")
+    return ",".join(map(_value_text, value)) if isinstance(value, list) else str(value).lower()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..checks import require_number_or_auto
+from ..checks import require_number_or_auto, shown
 from ..errors import InputError
 from ..problem import MEASURED, Topology, load_topology
 from ..runtime.machine import check_threads
@@ -238,6 +238,9 @@ class CompileOptions:
         """
         check_names(settings)
         changes = {name: value for name, value in settings.items() if value is not None}
+        for name, value in changes.items():
+            if hasattr(value, "__array__"):  # comparisons with it have several answers
+                raise InputError(f"{name} is {shown(value)}; numbers, texts, lists and mappings are allowed")
         if isinstance(topology, CompileOptions):
             return replace(topology, **changes) if changes else topology
         return cls(topology=topology, **changes)  # type: ignore[arg-type]
@@ -279,7 +282,13 @@ class CompileOptions:
         changed = {name: value for name, value in vars(self).items() if name in DEFAULTS and value != DEFAULTS[name]}
         if callable(changed.get("cost_model")):
             raise InputError("cost_model is a function, which a target cannot name; register it (register_cost_model)")
-        return json.dumps(changed)
+        try:
+            return json.dumps(changed)
+        except TypeError:
+            wrong = next(name for name, value in changed.items() if not _is_plain(value))
+            raise InputError(
+                f"{wrong} is {shown(changed[wrong])}; a target takes numbers, texts, lists and mappings"
+            ) from None
 
     @classmethod
     def from_json(cls, topology: Topology | str, text: str) -> CompileOptions:
@@ -304,6 +313,15 @@ def check_names(settings: Mapping[str, Any]) -> None:
     unknown = [name for name in settings if name not in DEFAULTS]
     if unknown:
         raise InputError(f"there is no option {unknown[0]!r} of compilation; there are {', '.join(sorted(DEFAULTS))}")
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether JSON can hold a value."""
+    try:
+        json.dumps(value)
+    except TypeError:
+        return False
+    return True
 
 
 def _is_whole(value: Any) -> bool:

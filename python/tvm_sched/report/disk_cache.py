@@ -14,6 +14,9 @@ from ..files import cache_directory
 from .tables import table
 from .units import format_bytes
 
+_LINES = ("cuda_algorithms.txt", "onednn_values.txt")
+"""Files of lines that the kernel libraries add to: algorithms chosen on GPUs, and what oneDNN's values were."""
+
 
 class CachedModel(msgspec.Struct, frozen=True):
     """A compiled model in the cache; ``last_used`` in seconds since 1970."""
@@ -97,10 +100,12 @@ def cache_contents() -> CacheSummary:
 
 
 def clear_caches(measurements: bool) -> ClearedCache:
-    """Remove compiled models, kernels and measured choices; with ``measurements`` also the measured times of kernels."""
+    """Remove compiled models, kernels and choices of kernels; with ``measurements`` also the measured times of kernels."""
     count, kernels = compiled_cache().clear(), kernel_cache().contents()[0]
     kernel_cache().clear()
     choice_cache().clear()
+    for name in _LINES:
+        (cache_directory() / name).unlink(missing_ok=True)
     return ClearedCache(count, kernels, measurements and Database().clear())
 
 

@@ -59,7 +59,7 @@ class ScheduledModule:
         """The ``tvm_ffi`` module of kind ``tvm_sched``."""
         return self._module
 
-    def run(self, *inputs: Any, **named: Any) -> list[Any]:
+    def run(self, /, *inputs: Any, **named: Any) -> list[Any]:
         """Run the model once.
 
         Parameters
@@ -70,20 +70,21 @@ class ScheduledModule:
             tensors' stream: PyTorch's current stream; for other libraries the default stream, or the one of
             ``tvm_ffi.use_raw_stream``.
         named
-            Inputs by name, after the positional ones; `plans` lists the names.
+            Inputs by name, after the positional ones; `plans` lists the names. Any name will do: ``run(**{"a/b:0": x})``.
 
         Returns
         -------
         list of numpy.ndarray
             The outputs in the model's order, a list also for a single one; nested outputs are flattened. An input that is
-            also an output is included, and equal outputs are repeated. If an input is on a GPU, the outputs are tensors on
+            also an output is included, and equal outputs are repeated; each output has memory of its own, which no later
+            run writes and the caller may change. If an input is on a GPU, the outputs are tensors on
             the first such input's GPU: of PyTorch if an input there is PyTorch's, else of ``tvm_ffi``, which every DLPack
             library takes.
 
         Raises
         ------
         InputError
-            No plan takes inputs of these shapes and data types.
+            No plan takes inputs of these shapes and data types, or an input is not an array.
         ExecutionError
             Parameters are missing, or an operator failed; the message names it and its device. Or the runs compute no
             values (``configure(times_only=True)``).
@@ -96,7 +97,7 @@ class ScheduledModule:
         """Whether devices are emulated: kernels and transfers take the plan's time, and this machine computes values."""
         return any(plan["backend"] == "emulated" for plan in self.plans())
 
-    def run_times(self, *inputs: Any, **named: Any) -> float:
+    def run_times(self, /, *inputs: Any, **named: Any) -> float:
         """Run the model once for its times and return the latency in seconds, see `latency`.
 
         Emulated devices then compute no values; real devices do.
@@ -106,19 +107,24 @@ class ScheduledModule:
         InputError, ExecutionError
             As for `run`.
         """
-        tensors = self._checked(inputs, named)
+        tensors = self.check_inputs(*inputs, **named)
         try:
             return int(self._module["run_times"](*tensors)) * 1e-9
         except Exception as error:
             raise ExecutionError(str(error)) from error
 
-    def _checked(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
-        """Return the inputs in their order as tensors; refuse shapes without a plan.
+    def check_inputs(self, /, *inputs: Any, **named: Any) -> list[Any]:
+        """Return the inputs of `run` in their order as tensors.
 
         A tensor on a GPU stays as it is if its library shares streams and memory with ``tvm_ffi``.
+
+        Raises
+        ------
+        InputError
+            As for `run`.
         """
         ordered = self._in_order(inputs, named)
-        tensors = [to_tensor(value) for value in ordered]
+        tensors = self._tensors(ordered)
         try:
             self._plan_of(*tensors)
         except (TypeError, ValueError) as error:
@@ -128,9 +134,20 @@ class ScheduledModule:
             for value, tensor in zip(ordered, tensors, strict=True)
         ]
 
-    def run_tensors(self, *inputs: Any, **named: Any) -> list[Any]:
+    def _tensors(self, ordered: Sequence[Any]) -> list[Any]:
+        tensors: list[Any] = []
+        try:
+            for value in ordered:
+                tensors.append(to_tensor(value))
+        except InputError as error:
+            arguments = self.plans()[0]["arguments"]
+            name = f" ({arguments[len(tensors)]['name']})" if len(tensors) < len(arguments) else ""
+            raise InputError(f"input {len(tensors)}{name}: {error}") from None
+        return tensors
+
+    def run_tensors(self, /, *inputs: Any, **named: Any) -> list[Any]:
         """Run the model once as `run` does; return ``tvm_ffi`` tensors, or PyTorch's as `run` says."""
-        tensors = self._checked(inputs, named)
+        tensors = self.check_inputs(*inputs, **named)
         if self._virtual_machine is not None:
             if any(map(_on_gpu, tensors)):
                 raise InputError(
@@ -139,17 +156,14 @@ class ScheduledModule:
                 )
             return self._virtual_machine.run(*tensors)
         try:
-            result = self._main(*tensors)
+            result = self._run_for_results(*tensors)
         except Exception as error:
             raise ExecutionError(str(error)) from error
-        outputs = [result] if hasattr(result, "dtype") else list(result)
-        if self._results is None:
-            return outputs
-        return [outputs[r["output"]] if "output" in r else tensors[r["argument"]] for r in self._results]
+        return [result] if hasattr(result, "dtype") else list(result)
 
     @cached_property
-    def _main(self) -> Any:
-        return self._module["main"]
+    def _run_for_results(self) -> Any:
+        return self._module["tvm_sched.results"]
 
     @cached_property
     def _plan_of(self) -> Any:
@@ -159,11 +173,6 @@ class ScheduledModule:
     def _virtual_machine(self) -> VirtualMachine | None:
         """TVM's virtual machine for a model with a dynamic tail: operators whose sizes are known only at run time."""
         return VirtualMachine(self._root[0]) if self.info().get("tail") else None
-
-    @cached_property
-    def _results(self) -> list[dict[str, int]] | None:
-        """The model's results as positions among the plan's outputs and arguments; the same for all plans."""
-        return next((plan["results"] for plan in self.info().get("plans", ()) if "results" in plan), None)
 
     def configure(
         self,
@@ -410,14 +419,15 @@ class ScheduledModule:
             for stage in (before, *measured)
         ]
 
-    def benchmark(self, *inputs: Any, warmup: int = 3, repeat: int = 20, **named: Any) -> LatencyStatistics:
+    def benchmark(self, /, *inputs: Any, warmup: int = 3, repeat: int = 20, **named: Any) -> LatencyStatistics:
         """Run the model ``warmup + repeat`` times; return the statistics of the last ``repeat`` latencies.
 
-        Emulated devices compute no values in these runs.
+        Emulated devices compute no values in these runs. Inputs that are called ``warmup`` or ``repeat`` are given by
+        position.
         """
         if warmup < 0 or repeat < 1:
             raise InputError(f"warmup is {warmup} and repeat is {repeat}; allowed are 0 or more and 1 or more")
-        tensors = [to_tensor(value) for value in self._in_order(inputs, named)]
+        tensors = self._tensors(self._in_order(inputs, named))
         seconds = [self.run_times(*tensors) for _ in range(warmup + repeat)]
         return LatencyStatistics.of(seconds[warmup:])
 

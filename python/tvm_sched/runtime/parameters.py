@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import _library
 from ..errors import InputError
 
 _ALIGNMENTS = (256, 64)
@@ -18,6 +19,13 @@ _ALIGNMENTS = (256, 64)
 _MARK = "tvm_sched.content"
 MARK_SIZE = 32
 """Characters of the digest in a file's header, see `write_parameters`."""
+_CHECKSUM = '","tvm_sched.crc32c":"'
+"""Behind the digest; the checksum of the whole file follows, which `verify_parameters` compares."""
+_CHECKSUM_SIZE = 8
+NO_CHECKSUM = (
+    "cannot be verified, since it has no checksum: another program or an older version wrote it; compile the model again to "
+    "have one"
+)
 _NAMES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
     "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
@@ -32,6 +40,7 @@ def write_parameters(
 
     The format allows no gaps between tensors. So the header is padded to a multiple of 256 bytes; tensors whose size is a
     multiple of 256 bytes come first, then multiples of 64 bytes. Only the few others are copied when the file is loaded.
+    The header holds a checksum of the whole file (`verify_parameters`).
     The file is written one tensor at a time under another name, and renamed when it is complete.
 
     Parameters
@@ -76,8 +85,53 @@ def write_parameters(
             file.write(header)
             for name in order:
                 file.write(_bytes(parameters[name]))
+        checksum = _computed_checksum(folder / "new")
+        with (folder / "new").open("r+b") as written:
+            written.seek(_checksum_place())
+            written.write(checksum.encode())
         (folder / "new").replace(target)
     return mark
+
+
+def verify_parameters(path: Path) -> bool:
+    """Compare a file's content with the checksum in its header; return False if it has none.
+
+    The checksum detects damage, not malice: CRC-32C of pieces of 64 KiB, which several threads compute at the speed of
+    memory.
+
+    Raises
+    ------
+    InputError
+        The file was altered after it was written, or cannot be read.
+    """
+    prefix = _beginning("0" * MARK_SIZE) + _CHECKSUM.encode()
+    try:
+        with path.open("rb") as file:
+            head = file.read(_checksum_place() + _CHECKSUM_SIZE)[8:]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror or error})") from None
+    recorded = head[len(prefix) :]
+    begin = len(_beginning(""))
+    if not head.startswith(prefix[:begin]) or head[begin + MARK_SIZE : len(prefix)] != _CHECKSUM.encode():
+        return False
+    if recorded != _computed_checksum(path).encode():
+        raise InputError(
+            f"{path}: was altered after it was written: its checksum is another; copy it again, or compile the model again"
+        )
+    return True
+
+
+def _computed_checksum(path: Path) -> str:
+    """Return the checksum of a file; the characters of the checksum itself count as zeros."""
+    try:
+        value = _library.function("tvm_sched.file_checksum")(os.fspath(path), _checksum_place(), _CHECKSUM_SIZE)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(str(error)) from None
+    return f"{value:0{_CHECKSUM_SIZE}x}"
+
+
+def _checksum_place() -> int:
+    return 8 + len(_beginning("")) + MARK_SIZE + len(_CHECKSUM)
 
 
 def written_mark(path: Path) -> str | None:
@@ -137,6 +191,7 @@ def _header(order: list[str], parameters: Mapping[str, np.ndarray[Any, Any]]) ->
     listed = json.dumps(entries, separators=(",", ":"))
     content.update(listed.encode())
     mark = content.hexdigest()
-    text = _beginning(mark) + (f'"}},{listed[1:]}' if entries else '"}}').encode()
+    begin = _beginning(mark) + f"{_CHECKSUM}{'0' * _CHECKSUM_SIZE}".encode()
+    text = begin + (f'"}},{listed[1:]}' if entries else '"}}').encode()
     text += b" " * (-(8 + len(text)) % _ALIGNMENTS[0])
     return len(text).to_bytes(8, "little") + text, mark

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import _library
+from ..errors import InputError
 
 ALIGNMENT = 64
 """Alignment in bytes: kernels access vectors of this size at multiples of it."""
@@ -24,6 +25,11 @@ def to_tensor(value: Any) -> Any:
     Memory is shared, except with arrays that are read-only or of another byte order. The executor copies strided and
     unaligned tensors itself.
 
+    Raises
+    ------
+    InputError
+        The value is none of these, or of a data type that tensors do not have: text, objects, dates, structures, float128.
+
     Examples
     --------
     >>> import numpy
@@ -35,16 +41,30 @@ def to_tensor(value: Any) -> Any:
 
     if isinstance(value, tvm_ffi.Tensor):
         return value
-    if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
-        return tvm_ffi.from_dlpack(value)
-    array = np.asarray(value)
-    if array.dtype.kind in "OUSMm":
-        raise TypeError(f"expected an array or a tensor, got {type(value).__name__}")
+    try:
+        return tvm_ffi.from_dlpack(value) if _exports(value) else _array_tensor(np.asarray(value))
+    except Exception as error:  # other libraries raise what they like
+        raise InputError(
+            f"a value of type {type(value).__name__} cannot be taken as a tensor ({error}); pass an array of numbers, or a "
+            "tensor of a DLPack library"
+        ) from None
+
+
+def _exports(value: Any) -> bool:
+    return not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__")
+
+
+def _array_tensor(array: np.ndarray[Any, Any]) -> Any:
+    import tvm_ffi
+
     if not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="))
+        array = array.astype(array.dtype.type)
+    known = _numpy_knows(array.dtype)
+    if not known and array.dtype.type.__module__ != "ml_dtypes":
+        raise TypeError(f"its data type is {array.dtype}")
     if not array.flags.writeable:
         array = array.copy()
-    if _numpy_knows(array.dtype):
+    if known:
         return tvm_ffi.from_dlpack(array)
     # DLPack has bfloat16 and float8 of ml_dtypes, but NumPy's interface to it has not.
     raw = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)

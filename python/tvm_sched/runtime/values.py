@@ -38,10 +38,10 @@ def read_inputs(texts: Iterable[str]) -> dict[str, Array]:
 
 
 def _read_input(text: str) -> dict[str, Array]:
-    name, mark, file = text.partition("=")
-    if mark and name and file:
+    name, file = split_value(text)
+    if name and file:
         return {name: read_array(f"--input {text}", Path(file))}
-    if mark or Path(text).suffix != ".npz":
+    if "=" in text or Path(text).suffix != ".npz":
         raise InputError(f"--input {text}: expected NAME=FILE.npy or FILE.npz")
     try:
         archive = np.load(text, allow_pickle=False)
@@ -51,6 +51,17 @@ def _read_input(text: str) -> dict[str, Array]:
             return dict(archive)
     except _UNREADABLE as error:
         raise InputError(f"--input {text}: cannot be read as NumPy arrays ({error})") from None
+
+
+def split_value(text: str) -> tuple[str, str]:
+    """Return name and value of ``NAME=VALUE``, where the name, or the name of a file, may hold ``=``; empty without one."""
+    places = [place for place, letter in enumerate(text) if letter == "="]
+    if not places:
+        return "", ""
+    value_is_file = text.endswith((".npy", ".npz"))
+    files = [place for place in places if value_is_file and Path(text[place + 1 :]).is_file()]
+    place = files[0] if files else places[0] if value_is_file else places[-1]
+    return text[:place], text[place + 1 :]
 
 
 def read_array(what: str, file: Path) -> Any:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ..checks import require_kind
 from ..errors import ScheduleError
 from ..problem import Problem
 from .indexed import ScheduleIndex, Times
@@ -45,6 +46,8 @@ def simulate(
     >>> simulate(problem, schedule, resident=["w"]).latency_ns
     3250
     """
+    require_kind("problem", problem, Problem, "a Problem")
+    require_kind("schedule", schedule, Schedule, "a Schedule")
     if schedule.problem != problem.digest and not other_problem:
         raise ScheduleError(
             f"the schedule was made for problem {schedule.problem!r}, and this is {problem.digest!r}; simulate(..., "

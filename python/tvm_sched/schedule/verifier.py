@@ -7,6 +7,7 @@ from itertools import islice
 
 import numpy as np
 
+from ..checks import require_kind
 from ..errors import InputError, ScheduleError
 from ..problem import Problem, Workload
 from .contiguity import contiguity_violations
@@ -90,6 +91,8 @@ def _find_violations(
     workload: Workload | None,
     limit: int,
 ) -> Iterator[Violation]:
+    require_kind("problem", problem, Problem, "a Problem")
+    require_kind("schedule", schedule, Schedule, "a Schedule")
     if schedule.problem != problem.digest:
         yield Violation(
             "problem",

@@ -58,7 +58,7 @@ def get(name: str) -> Method[SchedulerFunction]:
     >>> get("heft").summary
     'HEFT: operators by upward rank, each where it ends first, in gaps between others where one is long enough.'
     """
-    if name in REFERENCES:
+    if isinstance(name, str) and name in REFERENCES:
         raise InputError(
             f"{name!r} is a latency to compare with, not a scheduler: `tvm-sched compare` shows it; there are the "
             f"schedulers {', '.join(names())}"

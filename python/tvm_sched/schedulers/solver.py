@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..checks import require_kind
 from ..errors import InputError, TvmSchedError
 from ..problem import COLD, Problem, Workload
 from ..progress import Progress
@@ -58,6 +59,9 @@ def solve(
     3750
     """
     workload = COLD if workload is None else workload
+    require_kind("problem", problem, Problem, "a Problem (Problem.load reads one)")
+    if budget is not None:
+        require_kind("budget", budget, SearchLimits, "SearchLimits or None")
     if isinstance(workload, Workload) and workload.objective == "slowdown":
         return solve_fairly(problem, workload, method, options, budget, progress)[0]
     return minimise_latency(problem, workload, method, options, budget, progress)

@@ -12,7 +12,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -116,13 +116,7 @@ class Store:
         self.path, self.who, self.clock = Path(path), who, clock
         if not self.path.is_file():
             raise FormatError(f"{self.path}: there is no such store; `tvm-sched cluster controller` makes one")
-        self._db = _connect(self.path)
-        try:
-            version = self._db.execute("pragma user_version").fetchone()[0]
-        except sqlite3.DatabaseError as error:
-            raise FormatError(f"{self.path}: not a store ({error})") from None
-        if version != VERSION:
-            raise FormatError(f"{self.path}: version {version} of a store; this program reads version {VERSION}")
+        self._db = _connect(self.path, VERSION)
 
     @staticmethod
     def create(path: str | os.PathLike[str], cluster: str, services: str, digest: str) -> None:
@@ -133,7 +127,7 @@ class Store:
         InputError
             The store is of another cluster.
         """
-        db = _connect(Path(path))
+        db = _connect(Path(path), 0, VERSION)
         try:
             db.execute("begin immediate")
             if db.execute("pragma user_version").fetchone()[0] == 0:
@@ -329,11 +323,18 @@ def _expiry(now: float, lifetime: float | None) -> float | None:
     return now + lifetime
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, *versions: int) -> sqlite3.Connection:
+    """Open a store of one of these versions; 0 is an empty file. What is no store stays as it is."""
     try:
         db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
-        db.execute("pragma journal_mode = wal")
-        db.execute("pragma synchronous = full")
+        with ExitStack() as on_error:
+            on_error.callback(db.close)
+            version = db.execute("pragma user_version").fetchone()[0]
+            if version not in versions:
+                raise FormatError(f"{path}: version {version} of a store; this program reads version {VERSION}")
+            db.execute("pragma journal_mode = wal")
+            db.execute("pragma synchronous = full")
+            on_error.pop_all()
     except sqlite3.Error as error:
         raise FormatError(f"{path}: cannot be opened as a store ({error})") from None
     return db

@@ -16,6 +16,8 @@ from tvm_sched.files import read_bytes
 
 MILLI = 1000
 """Shares of a GPU."""
+_DIGITS = 15
+"""Most digits of a number."""
 
 
 class Node(NamedTuple):
@@ -48,10 +50,15 @@ def read_nodes(path: str | os.PathLike[str]) -> list[Node]:
     Raises
     ------
     FormatError
-        A column that is missing, or a field that is no number.
+        A column that is missing, a field that is no number, or no node with a GPU.
     """
     columns = "cpu_milli", "memory_mib", "gpu", "model"
-    return [Node(int(r[0]), int(r[1]), int(r[2]), r[3]) for r in _rows(path, columns, 3)]
+    nodes = [Node(int(r[0]), int(r[1]), int(r[2]), r[3]) for r in _rows(path, columns, 3)]
+    if not any(node.gpus for node in nodes):
+        raise FormatError(
+            f"{os.fspath(path)}: none of the {len(nodes)} nodes has a GPU; the column gpu holds their number"
+        )
+    return nodes
 
 
 def read_pods(path: str | os.PathLike[str]) -> list[Pod]:
@@ -76,13 +83,14 @@ def _rows(path: str | os.PathLike[str], columns: Sequence[str], numbers: int) ->
     where = os.fspath(path)
     try:
         text = read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
+        table = list(csv.DictReader(StringIO(text)))
+    except (UnicodeDecodeError, csv.Error) as error:
         raise FormatError(f"{where}: no table of text ({error})") from None
     rows = []
-    for line, row in enumerate(csv.DictReader(StringIO(text))):
+    for line, row in enumerate(table):
         fields = [row.get(column) or "" for column in columns]
         for column, value in zip(columns[:numbers], fields, strict=False):
-            if not value.isdecimal():
+            if not value.isdecimal() or len(value) > _DIGITS:
                 raise FormatError(
                     f"{where}: line {line + 2}: column {column!r} holds {value!r}; a whole number is expected"
                 )

@@ -149,7 +149,7 @@ def read_faults(path: str | os.PathLike[str]) -> list[Fault]:
         A column or field that is missing or wrong; says in which line.
     """
     where, faults = os.fspath(path), []
-    for line, row in enumerate(_table(where)):
+    for line, row in enumerate(_table(where, "time", "event", "part")):
         at = f"{where}: line {line + 2}"
         event = row.get("event")
         if event not in ("fail", "repair") or not row.get("part"):
@@ -169,11 +169,16 @@ def read_load_times(path: str | os.PathLike[str]) -> tuple[float, ...]:
     return tuple(times)
 
 
-def _table(where: str) -> Sequence[dict[str, str]]:
+def _table(where: str, *columns: str) -> Sequence[dict[str, str]]:
+    """Return the rows of a table, which must have these columns."""
     try:
-        return list(csv.DictReader(StringIO(read_bytes(where).decode("utf-8-sig"))))
-    except UnicodeDecodeError as error:
-        raise FormatError(f"{where}: not a text file ({error})") from None
+        reader = csv.DictReader(StringIO(read_bytes(where).decode("utf-8-sig")))
+        found, rows = list(reader.fieldnames or ()), list(reader)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise FormatError(f"{where}: not a table of text ({error})") from None
+    if any(column not in found for column in columns):
+        raise FormatError(f"{where}: the columns {', '.join(columns)} are expected in the first line, found {found}")
+    return rows
 
 
 def _number(row: Mapping[str, str], column: str, where: str) -> float:

@@ -170,7 +170,7 @@ class Client:
         with self._lock:
             connection.close()
 
-    def run(self, *inputs: Any, timeout: float | None = None, **named: Any) -> list[np.ndarray[Any, Any]]:
+    def run(self, /, *inputs: Any, timeout: float | None = None, **named: Any) -> list[np.ndarray[Any, Any]]:
         """Answer one request.
 
         Parameters

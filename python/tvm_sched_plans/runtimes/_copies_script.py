@@ -1,7 +1,10 @@
-"""Copies of tensors between devices, for the scripts of plans; it becomes part of them."""
+"""Copies of tensors between devices, and the order of GPUs, for the scripts of plans; it becomes part of them."""
 
 from __future__ import annotations
 
+import os
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -27,3 +30,14 @@ def copied(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     reader.wait_stream(receiving)
     copy.record_stream(reader)
     return copy
+
+
+def count_as_planned(environment: Mapping[str, str]) -> None:
+    """Let CUDA count the GPUs as the plan does, which it can be told only before it starts."""
+    if all(os.environ.get(name) == value for name, value in environment.items()):
+        return
+    os.environ.update(environment)
+    if torch.cuda.is_initialized():
+        wanted = " ".join(f"{name}={value}" for name, value in environment.items())
+        text = f"CUDA has started, and counts unequal GPUs in another order than the plan: set {wanted} before"
+        warnings.warn(text, stacklevel=2)

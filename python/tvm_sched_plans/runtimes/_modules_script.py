@@ -13,6 +13,8 @@ import torch
 
 from tvm_sched_plans.runtimes._copies_script import copied
 
+ENVIRONMENT: dict[str, str] = {}
+"""Variables under which CUDA counts the GPUs as the plan does; it reads them when it starts, so import this before."""
 MODULES: dict[str, str] = {}
 """Device of each module, by its name in the model."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ class Plan:
     def __init__(self, path: str | Path, cpu: bool = False) -> None:
         folder = Path(path).parent
         plan = json.loads(Path(path).read_text())
+        if not cpu:
+            os.environ.update(plan["environment"])  # CUDA then counts the GPUs as the plan does; it reads this once
         parts = [plan] if "model" in plan else plan["runs"]
         self.sessions = [self._session(folder, part, cpu) for part in parts]
         if "model" in plan or not self.sessions:

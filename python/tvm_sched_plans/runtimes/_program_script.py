@@ -13,6 +13,8 @@ import torch
 
 from tvm_sched_plans.runtimes._copies_script import copied
 
+ENVIRONMENT: dict[str, str] = {}
+"""Variables under which CUDA counts the GPUs as the plan does; it reads them when it starts, so import this before."""
 RUNS: dict[str, str] = {}
 """The first operator of each run of operators, and the device that has them up to the next one."""
 

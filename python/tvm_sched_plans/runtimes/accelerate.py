@@ -49,7 +49,8 @@ class Accelerate(Runtime):
     def on_gpus(self, request: PlanRequest) -> list[Case]:
         """Without offload."""
         model = by_layer(self.language_model(request))
-        return [Case(Chain.of(model, self._machine(request, self.gpus(request)), request.costs))]
+        chain = Chain.of(model, self._machine(request, self.gpus(request)), request.costs)
+        return [Case(chain, tied=request.architecture.config.tied)]
 
     def _machine(self, request: PlanRequest, devices: Sequence[Device]) -> Machine:
         return Machine(request.topology, tuple(device_place(d, self.room(request, d)) for d in devices))
@@ -98,7 +99,7 @@ class Accelerate(Runtime):
             offload_place(main, "cpu", host_memory(topology), speed),
             offload_place(main, "disk", 1 << 60, 1 / (1 / speed + 1 / DISK_BANDWIDTH)),
         ]
-        return Case(Chain.of(plain.chain.model, Machine(topology, tuple(places)), request.costs))
+        return Case(Chain.of(plain.chain.model, Machine(topology, tuple(places)), request.costs), tied=plain.tied)
 
     def _limited(self, whole: Case, count: int, largest: int) -> Case:
         """Return the case with at most ``count`` offloaded units of ``largest`` bytes, which fit on the main device."""
@@ -111,7 +112,7 @@ class Accelerate(Runtime):
         places[0] = device_place(main.device, max(main.device.memory - reserve, 1))
         places[-2] = replace(places[-2], most_units=in_host)
         places[-1] = replace(places[-1], most_units=count - in_host)
-        return Case(chain, search=replace(chain, machine=chain.machine.with_places(places)))
+        return replace(whole, search=replace(chain, machine=chain.machine.with_places(places)))
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
         """`device_map="auto"`: equal parts by bytes of weights, greedily in order; it knows of no cache."""
@@ -133,8 +134,12 @@ class Accelerate(Runtime):
         return {"device_map": device_map}
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
-        """Return a JSON object for `from_pretrained(device_map=...)` or `dispatch_model`."""
-        return {self.file: json.dumps(self.settings(request, split)["device_map"], indent=2) + "\n"}
+        """Return a JSON object for `from_pretrained(device_map=...)` or `dispatch_model`, and variables to set before."""
+        variables = "".join(f"{name}={value}\n" for name, value in self.environment(request).items())
+        return {
+            self.file: json.dumps(self.settings(request, split)["device_map"], indent=2) + "\n",
+            "device_map.env": variables,
+        }
 
 
 _CONTEXT = int(0.5 * GB)

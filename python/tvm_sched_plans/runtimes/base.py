@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
+
+import msgspec
 
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Device, Topology
@@ -38,6 +40,8 @@ class PlanRequest:
         The cost model's name.
     overhead : int or None
         Bytes of each GPU that the runtime needs for itself; None: the figure known for the runtime.
+    totals : mapping
+        Whole memory by the names of devices whose memory in ``topology`` is what is free.
     """
 
     source: Architecture | OperatorModel
@@ -45,6 +49,7 @@ class PlanRequest:
     workload: TokenWorkload
     costs: str = "roofline"
     overhead: int | None = None
+    totals: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def architecture(self) -> Architecture:
@@ -69,12 +74,14 @@ class Case:
     micro_batches: int = 1
     search: Chain | None = None
     """The chain in which cuts are searched, if memory must be reserved for which a cut is not charged."""
+    tied: bool = False
+    """Whether the runtime keeps the last unit at the place of the first one, because they share weights."""
 
     def best(self) -> Placement | None:
         """Return the best cut of the units; None if none fits."""
         if self.micro_batches > 1:
             return best_period(self.search or self.chain, self.stages, self.micro_batches)
-        return best_latency(self.search or self.chain, self.stages)
+        return best_latency(self.search or self.chain, self.stages, self.tied)
 
     def price(self, placement: Placement) -> PricedPlacement:
         """Price a placement in this configuration."""
@@ -138,6 +145,46 @@ class Runtime(ABC):
             )
         return devices
 
+    def numbers(self, request: PlanRequest) -> dict[str, int]:
+        """Return the number of each GPU by its name, as nvidia-smi counts: its own, or its position in the topology."""
+        devices = enumerate(self.gpus(request))
+        numbers = {device.name: n if device.number is msgspec.UNSET else device.number for n, device in devices}
+        if len(set(numbers.values())) < len(numbers):
+            raise InputError(
+                f"topology {request.topology.name!r}: GPUs have the numbers {list(numbers.values())}, of which some occur "
+                "twice; give each GPU a `number` of its own, or none of them one"
+            )
+        return numbers
+
+    def environment(self, request: PlanRequest) -> dict[str, str]:
+        """Return the environment variables under which the runtime counts the GPUs by their positions in the topology.
+
+        Without CUDA_DEVICE_ORDER, CUDA counts its fastest GPU first. CUDA_VISIBLE_DEVICES is left to the user unless the
+        topology says which of the machine's GPUs it has.
+        """
+        chosen = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        if any(device.number is not msgspec.UNSET for device in self.gpus(request)):
+            chosen["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, self.numbers(request).values()))
+        return chosen
+
+    def given(self, request: PlanRequest, cases: Sequence[Case], counts: Sequence[int]) -> Split:
+        """Return the split with so many units on each place in turn: layers on GPUs, or operators on GPUs and the CPU.
+
+        Raises
+        ------
+        InputError
+            Other numbers than the runtime can have.
+        """
+        case = cases[0]
+        units = case.chain.model.units
+        if not isinstance(request.source, Architecture):
+            check_given(counts, len(units), "operators", len(case.chain.machine.places), "places, the CPU last,")
+            return Split(given_label(counts), case, placed_in_turn(counts))
+        check_given(counts, len(units) - 2, "layers", len(self.gpus(request)))
+        layers = placed_in_turn(counts)
+        # The embedding is with the first layer; norm and last layer are with the last one, or with the embedding.
+        return Split(given_label(counts), case, (layers[0], *layers, layers[0] if case.tied else layers[-1]))
+
     def language_model(self, request: PlanRequest, micro_batches: int = 1) -> UnitModel:
         """Return the units of a language model as this runtime serves it."""
         serving = replace(self.serving, micro_batches=micro_batches)
@@ -162,6 +209,28 @@ class Runtime(ABC):
     @abstractmethod
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
         """Return the plan as data, for programs."""
+
+
+def given_label(counts: Sequence[int]) -> str:
+    """Return the label of a split that the user gave."""
+    return f"given {','.join(map(str, counts))}"
+
+
+def placed_in_turn(counts: Sequence[int]) -> Placement:
+    """Return the place of each unit, with so many units on each place in turn."""
+    return tuple(p for p, count in enumerate(counts) for _ in range(count))
+
+
+def check_given(
+    counts: Sequence[int], total: int, what: str, most: int, places: str = "GPUs", least: int = 0, exact: bool = True
+) -> None:
+    """Raise `InputError` unless the counts of a split are allowed: ``total`` in all (at most, if not ``exact``)."""
+    allowed = f"1 to {most} numbers for the {places} in the topology's order, each {least} or more, are allowed"
+    sums = f"{total} {what} in all" if exact else f"at most {total} {what} in all"
+    if not 1 <= len(counts) <= most or any(count < least for count in counts):
+        raise InputError(f"{given_label(counts)}: {allowed}; {sums}")
+    if sum(counts) > total or (exact and sum(counts) != total):
+        raise InputError(f"{given_label(counts)}: {sum(counts)} {what}; {sums}, and {allowed}")
 
 
 GB = 1_000_000_000

@@ -9,7 +9,7 @@ from typing import Any
 from ..language import Serving
 from ..places import Machine, device_place, host_place
 from ..unit_chain import Chain, Placement, segments
-from .base import GB, Case, PlanRequest, Runtime, Split
+from .base import GB, Case, PlanRequest, Runtime, Split, check_given, given_label, placed_in_turn
 
 _CPU = 0
 """Place of the host in the machine of this runtime."""
@@ -62,6 +62,15 @@ class LlamaCpp(Runtime):
                 return [every, Split(f"-ngl {count}, by free memory", case, placement)]
         return [every]
 
+    def given(self, request: PlanRequest, cases: Sequence[Case], counts: Sequence[int]) -> Split:
+        """Return the split with so many of the last layers on each GPU in turn, the output among them; others on the CPU."""
+        layers = request.architecture.config.layers
+        check_given(counts, layers + 1, "layers with the output", len(self.gpus(request)), exact=False)
+        on_host = layers + 1 - sum(counts)
+        owners = (*(_CPU,) * on_host, *(1 + p for p in placed_in_turn(counts)))
+        placement = (_CPU, *(owner for owner in owners[:-1] for _ in range(2)), owners[-1])
+        return Split(given_label(counts), cases[0], placement)
+
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
         """Return the options' values. A layer is where its attention is; feed-forward networks elsewhere have patterns."""
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
@@ -108,6 +117,7 @@ class LlamaCpp(Runtime):
         lines = [
             "#!/bin/sh",
             "# Planned by tvm-sched. Usage: sh llama.sh -m MODEL.gguf",
+            *(f"export {name}={value}" for name, value in self.environment(request).items()),
             f'exec llama-server {" ".join(options)} "$@"',
         ]
         return {self.file: "\n".join(lines) + "\n"}

@@ -73,7 +73,8 @@ class OnnxRuntime(OnnxBase):
             ):
                 models[run["model"]] = part
         script = (Path(__file__).parent / "_onnxruntime_script.py").read_text()
-        return {self.file: json.dumps(settings, indent=2) + "\n", "run_onnxruntime.py": script, **models}
+        plan = json.dumps({**settings, "environment": self.environment(request)}, indent=2) + "\n"
+        return {self.file: plan, "run_onnxruntime.py": script, **models}
 
 
 def _session(used: set[str]) -> dict[str, Any]:

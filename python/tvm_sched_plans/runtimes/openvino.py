@@ -7,7 +7,7 @@ from typing import Any
 
 from .base import GB, Case, PlanRequest, Split
 from .onnx_base import OnnxBase
-from .torch import with_table
+from .torch import with_tables
 
 
 class OpenVino(OnnxBase):
@@ -25,6 +25,10 @@ class OpenVino(OnnxBase):
     overhead = int(0.5 * GB)
     overhead_is = "the driver's context and compiled kernels (0.5 GB)"
     file = "openvino_plan.py"
+
+    def environment(self, request: PlanRequest) -> dict[str, str]:
+        """Return no variables: OpenVINO counts its GPUs without CUDA."""
+        return {}
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
         """Return the default: everything on the first device of the list; if that does not fit, also all on the CPU."""
@@ -51,4 +55,4 @@ class OpenVino(OnnxBase):
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """Return a Python module with functions ``set_affinities`` and ``compile_model``."""
-        return {self.file: with_table("_openvino_script.py", "AFFINITY", self.settings(request, split)["affinity"])}
+        return {self.file: with_tables("_openvino_script.py", {"AFFINITY": self.settings(request, split)["affinity"]})}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,8 @@ class Torch(Runtime):
 
     def _case(self, request: PlanRequest, more: list[Place]) -> Case:
         places = [device_place(device, self.room(request, device)) for device in self.gpus(request)]
-        return Case(Chain.of(self._model(request), Machine(request.topology, (*places, *more)), request.costs))
+        machine = Machine(request.topology, (*places, *more))
+        return Case(Chain.of(self._model(request), machine, request.costs), tied=_is_tied(request))
 
     def _model(self, request: PlanRequest) -> UnitModel:
         if isinstance(request.source, Architecture):
@@ -57,6 +58,7 @@ class Torch(Runtime):
         case = cases[0]
         units, devices = len(case.chain.model.units), len(self.gpus(request))
         even = tuple(min(u * devices // units, devices - 1) for u in range(units))
+        even = (*even[:-1], even[0]) if case.tied else even
         splits = [Split("all on one GPU", case, (0,) * units)]
         return [*splits, Split("equal numbers", case, even)] if devices > 1 else splits
 
@@ -79,23 +81,35 @@ class Torch(Runtime):
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """Return a Python module with a function ``place``."""
         settings = self.settings(request, split)
+        tables = {"ENVIRONMENT": self.environment(request)}
         if "modules" in settings:
-            return {self.file: with_table("_modules_script.py", "MODULES", settings["modules"])}
-        return {self.file: with_table("_program_script.py", "RUNS", settings["runs"])}
+            return {self.file: with_tables("_modules_script.py", {"MODULES": settings["modules"], **tables})}
+        return {self.file: with_tables("_program_script.py", {"RUNS": settings["runs"], **tables})}
 
 
-def with_table(template: str, name: str, table: dict[str, str]) -> str:
-    """Fill the empty table of a template."""
+def _is_tied(request: PlanRequest) -> bool:
+    """Return whether embedding and last layer are one parameter of a module, which has one device."""
+    return isinstance(request.source, Architecture) and request.source.config.tied
+
+
+def with_tables(template: str, tables: Mapping[str, Mapping[str, str]]) -> str:
+    """Fill the empty tables of a template, by their names."""
     text = _whole((_TEMPLATES / template).read_text())
-    rows = "".join(f"    {key!r}: {value!r},\n" for key, value in table.items())
-    empty = f"{name}: dict[str, str] = {{}}\n"
-    assert empty in text
-    return text.replace(empty, f"{name}: dict[str, str] = {{\n{rows}}}\n")
+    for name, table in tables.items():
+        rows = "".join(f"    {key!r}: {value!r},\n" for key, value in table.items())
+        empty = f"{name}: dict[str, str] = {{}}\n"
+        assert empty in text
+        text = text.replace(empty, f"{name}: dict[str, str] = {{\n{rows}}}\n")
+    return text
 
 
 def _whole(script: str) -> str:
     """Return a script with the code that it imports from this package, so that it runs without the package."""
     ours = "from tvm_sched_plans.runtimes._copies_script import copied\n"
-    _, _, copies = (_TEMPLATES / "_copies_script.py").read_text().partition("import torch\n\n")
     before, import_line, after = script.partition(ours)
-    return f"{before}{after.lstrip()}\n\n{copies}" if import_line else script
+    if not import_line:
+        return script
+    _, _, copies = (_TEMPLATES / "_copies_script.py").read_text().partition("import torch\n\n")
+    first = "from __future__ import annotations\n\n"
+    before = before.replace(first, f"{first}import os\nimport warnings\n")
+    return f"{before}{after.lstrip()}\n\n{copies}\n\ncount_as_planned(ENVIRONMENT)\n"

@@ -11,7 +11,7 @@ from tvm_sched.problem import Device
 from ..language import Serving, by_layer
 from ..places import Machine, Place, group_place
 from ..unit_chain import Chain, segments
-from .base import GB, Case, PlanRequest, Runtime, Split
+from .base import GB, Case, PlanRequest, Runtime, Split, check_given, given_label, placed_in_turn
 
 
 class Vllm(Runtime):
@@ -35,17 +35,29 @@ class Vllm(Runtime):
 
     def room(self, request: PlanRequest, device: Device) -> int:
         """Return the bytes that `--gpu-memory-utilization` allows, without vLLM's own overhead."""
+        return self._room(request, device, self._utilisation(request, [device]))
+
+    def _room(self, request: PlanRequest, device: Device, utilisation: float) -> int:
         overhead = self.overhead if request.overhead is None else request.overhead
-        return int(device.memory * self.utilisation) - overhead
+        return int(request.totals.get(device.name, device.memory) * utilisation) - overhead
+
+    def _utilisation(self, request: PlanRequest, devices: Sequence[Device]) -> float:
+        """Return `--gpu-memory-utilization`, a part of the whole memory of each GPU, that is free on all of these."""
+        free = min(device.memory / request.totals.get(device.name, device.memory) for device in devices)
+        return min(self.utilisation, int(free * 100) / 100)
 
     def cases(self, request: PlanRequest) -> list[Case]:
         """Return a case for each number of GPUs in a stage that divides the heads, and each number of stages.
 
-        Cases without enough memory are left out, unless all are.
+        Cases without enough memory are left out, unless all are. Where GPUs have other parts of their memory free, there
+        are cases with all GPUs that have at least so much.
         """
+        devices = self.gpus(request)
+        levels = sorted({self._utilisation(request, [device]) for device in devices}, reverse=True)
         groupings = [
             (groups, stages)
-            for groups in self._groupings(request)
+            for level in levels
+            for groups in self._groupings(request, [d for d in devices if self._utilisation(request, [d]) >= level])
             for stages in range(1, min(len(groups), request.architecture.config.layers) + 1)
         ]
         possible = [grouping for grouping in groupings if self._may_fit(request, *grouping)]
@@ -55,8 +67,9 @@ class Vllm(Runtime):
         """Return whether weights and cache alone fit in all."""
         tensors = self.language_model(request).phases[0].graph.tensors
         needed = sum(tensor.size for tensor in tensors if tensor.kind == "parameter")
+        used = self._utilisation(request, [device for group in groups for device in group])
         capacities = sorted(
-            (len(group) * min(self.room(request, device) for device in group) for group in groups), reverse=True
+            (len(group) * min(self._room(request, device, used) for device in group) for group in groups), reverse=True
         )
         return sum(capacities[:stages]) >= needed
 
@@ -64,22 +77,22 @@ class Vllm(Runtime):
         """Stages of the groups given; a group is as large as its least GPU, and each GPU has all activations."""
         micro_batches = min(stages, request.workload.batch)
         model = by_layer(self.language_model(request, micro_batches), ends=True)
-        bare = Machine(request.topology, tuple(self._place(request, group, 0) for group in groups))
+        used = self._utilisation(request, [device for group in groups for device in group])
+        bare = Machine(request.topology, tuple(self._place(request, group, 0, used) for group in groups))
         chain = Chain.of(model, bare, request.costs)
         if any(len(group) > 1 for group in groups):
             peak = int(chain.peak.max())
-            places = [self._place(request, group, peak) for group in groups]
+            places = [self._place(request, group, peak, used) for group in groups]
             chain = replace(chain, machine=bare.with_places(places))
         return Case(chain, stages, micro_batches)
 
-    def _place(self, request: PlanRequest, group: Sequence[Device], peak: int) -> Place:
+    def _place(self, request: PlanRequest, group: Sequence[Device], peak: int, utilisation: float) -> Place:
         count = len(group)
-        room = min(self.room(request, device) for device in group)
+        room = min(self._room(request, device, utilisation) for device in group)
         return group_place(request.topology, group, room - peak * (count - 1) / count)
 
-    def _groupings(self, request: PlanRequest) -> list[list[list[Device]]]:
+    def _groupings(self, request: PlanRequest, devices: Sequence[Device]) -> list[list[list[Device]]]:
         """Return the groupings of GPUs that share layers: groups of equal GPUs, or one group of all GPUs."""
-        devices = self.gpus(request)
         config = request.architecture.config
         groupings = []
         for size in range(1, len(devices) + 1):
@@ -110,9 +123,20 @@ class Vllm(Runtime):
             splits.append(Split(f"tensor parallel over {len(devices)}", case, (0,) * layers))
         return splits
 
+    def given(self, request: PlanRequest, cases: Sequence[Case], counts: Sequence[int]) -> Split:
+        """Return the split with so many layers in each stage, of one GPU each in the topology's order."""
+        devices = self.gpus(request)
+        check_given(counts, request.architecture.config.layers, "layers", len(devices), least=1)
+        case = self._case(request, [[device] for device in devices[: len(counts)]], len(counts))
+        return Split(given_label(counts), case, placed_in_turn(counts))
+
+    def environment(self, request: PlanRequest) -> dict[str, str]:
+        """Return the order of GPUs by PCI address; the script itself chooses them by `CUDA_VISIBLE_DEVICES`."""
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
     def settings(self, request: PlanRequest, split: Split) -> dict[str, Any]:
         """Return the layers of each stage, the sizes, and the order of the GPUs."""
-        numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
+        numbers = self.numbers(request)
         places = split.case.chain.machine.places
         runs = segments(split.placement)
         order = [numbers[name] for p, _, _ in runs for name in places[p].members]
@@ -121,7 +145,12 @@ class Vllm(Runtime):
             "pipeline_parallel_size": len(runs),
             "tensor_parallel_size": len(places[runs[0][0]].members),
             "visible_devices": order,
+            "gpu_memory_utilization": self._utilisation(request, self._used(request, split)),
         }
+
+    def _used(self, request: PlanRequest, split: Split) -> list[Device]:
+        names = {name for p in set(split.placement) for name in split.case.chain.machine.places[p].members}
+        return [device for device in self.gpus(request) if device.name in names]
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """Return a shell script that starts the server."""
@@ -134,7 +163,7 @@ class Vllm(Runtime):
             f"--max-model-len {workload.context}",
             f"--max-num-seqs {workload.batch}",
             f"--max-num-batched-tokens {max(self.serving.chunk, workload.batch)}",
-            f"--gpu-memory-utilization {self.utilisation}",
+            f"--gpu-memory-utilization {settings['gpu_memory_utilization']}",
         ]
         dtype = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}.get(workload.dtype)
         options += [f"--dtype {dtype}"] if dtype else []
@@ -142,7 +171,7 @@ class Vllm(Runtime):
         lines = [
             "#!/bin/sh",
             "# Layers of each pipeline stage, planned by tvm-sched. Usage: sh vllm.sh MODEL",
-            "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
+            *(f"export {name}={value}" for name, value in self.environment(request).items()),
             f"export CUDA_VISIBLE_DEVICES={','.join(map(str, settings['visible_devices']))}",
             f"export VLLM_PP_LAYER_PARTITION={partition}",
             'exec vllm serve "$@" ' + " ".join(options),

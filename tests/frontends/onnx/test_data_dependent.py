@@ -219,3 +219,42 @@ def test_what_is_right_for_some_sizes_only_is_refused(nodes, constants):
     model = graph([*first, *nodes], {"x": ("float32", (3, 4))}, ["y"], constants)
     with pytest.raises(InputError, match=r"cut the model before it|know"):
         compile(model, "cpu1", "single")
+
+
+FAR = 10**9
+BEYOND = {
+    "GatherND": ("y = GatherND(x, at)", [6, 6, 6, 6]),
+    "GatherElements": ("rows = Reshape(at, flat) y = GatherElements(x, rows)", [6, 6, 6, 6]),
+    "ScatterND": ("u = GatherND(x, p) y = ScatterND(x, at, u)", None),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_indices_out_of_range_touch_no_foreign_memory_in_a_tail(name):
+    """The nearest element is read. ScatterND writes that one, too."""
+    text, expected = BEYOND[name]
+    size = "6" if name == "ScatterND" else "n"
+    model = onnx.parser.parse_model(
+        f'<ir_version: 9, opset_import: ["": 18]> g (bool[6] m, float[6] x, int64[1] far) => (float[{size}] y) '
+        f"<int64[1] flat = {{-1}}> {{ places = NonZero(m) p = Transpose(places) at = Add(p, far) {text} }}"
+    )
+    x = np.arange(1, 7, dtype="float32")
+    mask = np.array([True, False, True, True, False, True])
+    found = np.asarray(compile(model, "cpu1", "single").run(mask, x, np.array([FAR])))
+    if expected is None:
+        assert found[:5].tolist() == [1, 2, 3, 4, 5]
+        assert found[5] in x[mask]
+    else:
+        assert found.tolist() == expected
+
+
+def test_a_reflection_wider_than_an_axis_of_unknown_size():
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["": 18]> g (bool[6] m, float[6] x) => (float[n] y) <int64[2] w = {7, 5}> '
+        '{ c = Compress(x, m) y = Pad<mode="reflect">(c, w) }'
+    )
+    x = np.arange(1, 7, dtype="float32")
+    module = compile(model, "cpu1", "single")
+    for mask in ([1, 0, 1, 1, 0, 1], [0, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]):
+        kept = x[np.array(mask, bool)]
+        assert np.asarray(module.run(np.array(mask, bool), x)).tolist() == np.pad(kept, (7, 5), "reflect").tolist()

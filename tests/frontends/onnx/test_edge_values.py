@@ -156,7 +156,7 @@ def convolved(x: Any, w: Any, groups: int) -> Any:
     ],
 )
 @pytest.mark.parametrize("places", [False, True])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_max_pool_keeps_nan_and_minus_infinity(shape, attributes, kind, places):
     dtype = {"float": "float32", "double": "float64"}.get(kind, kind)
     rng = np.random.default_rng(0)
@@ -327,7 +327,11 @@ def test_nearest_input_of_a_cropped_region(size, length):
         constants.append(f"float[2] r{k} = {{{first}, {last}}}")
         start, end = (Fraction(float(np.float32(value))) for value in (first, last))
         step = (end - start) * (size - 1)
-        exact = [start * (size - 1) + i * step / (length - 1) for i in range(length)] if length > 1 else [step / 2]
+        exact = (
+            [start * (size - 1) + i * step / (length - 1) for i in range(length)]
+            if length > 1
+            else [(start + end) * (size - 1) / 2]
+        )
         places = [Fraction(float(np.float32(float(place)))) for place in exact]
         for rounding, nearest in NEAREST.items():
             nodes.append(
@@ -547,16 +551,6 @@ def test_a_sigmoid_behind_a_transposed_convolution_keeps_nan(threads, monkeypatc
     assert set(zip(*np.nonzero(np.isnan(found[0, 0])), strict=True)) == {(2, 3), (2, 4), (3, 3), (3, 4)}
 
 
-def test_a_sequence_s_map_is_refused_with_a_message():
-    model = parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { s = SequenceConstruct(x, x) '
-        "m = SequenceMap<body = b (float[2] e) => (float[2] o) { o = Add(e, e) }>(s) n = Constant<value_int=0>() "
-        "y = SequenceAt(m, n) }"
-    )
-    with pytest.raises(TvmSchedError, match="Loop"):
-        tvm_sched.relax.compile(model, "cpu1", "single")
-
-
 @pytest.mark.parametrize("opset", [11, 13])
 def test_hardmax_before_opset_13_is_over_all_further_axes(opset):
     x = np.random.default_rng(0).permutation(24).reshape(2, 3, 4).astype("float32")
@@ -606,3 +600,68 @@ def test_windows_that_lie_apart_need_no_padding(operator, side):
         x,
     )
     np.testing.assert_allclose(found, x[:, :, ::3, ::3], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "before", "after"),
+    [((2, 2), (0, 2), (0, 0)), ((2, 3, 4), (0, 7, 0), (0, 5, 9)), ((1, 3), (4, 0), (0, 2))],
+)
+def test_reflections_wider_than_the_axis_go_to_and_fro(shape, before, after):
+    x = np.arange(np.prod(shape), dtype="float32").reshape(shape)
+    wanted = np.pad(x, list(zip(before, after, strict=True)), "reflect")
+    widths = ", ".join(map(str, (*before, *after)))
+    graph = (
+        f"float{list(shape)} x) => (float{list(wanted.shape)} y) <int64[{2 * len(shape)}] p = {{{widths}}}> "
+        '{ y = Pad<mode="reflect">(x, p) }'
+    )
+    equal(run(graph, x, opset=19), wanted)
+
+
+def test_reflection_of_nothing_is_refused():
+    graph = 'float[0] x) => (float[2] y) <int64[2] p = {2, 0}> { y = Pad<mode="reflect">(x, p) }'
+    with pytest.raises(TvmSchedError, match="pads an axis without elements in mode 'reflect'"):
+        run(graph, np.zeros(0, "float32"), opset=19)
+
+
+NORMS = {
+    "ReduceL1": lambda x: np.abs(x).sum(1),
+    "ReduceL2": lambda x: np.sqrt((x * x).sum(1)),
+    "ReduceLogSum": lambda x: np.log(x.sum(1)),
+    "LpNormalization<p=1>": lambda x: x / np.abs(x).sum(1, keepdims=True),
+    "LpNormalization<p=2>": lambda x: x / np.sqrt((x * x).sum(1, keepdims=True)),
+    "GlobalLpPool<p=2>": lambda x: np.sqrt((x * x).sum(1, keepdims=True)),
+    "LpPool<p=2, kernel_shape=[2]>": lambda x: np.sqrt((x * x).sum(1, keepdims=True)),
+}
+"""Operators on rows of two numbers, and the results in a precision in which they are in range."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("float16", (3e4, 300, 1e-5)),
+        ("float", (3e38, 3e30, 3e-30)),
+        ("bfloat16", (2e38, 3e30, 3e-30)),
+        ("double", (1e307, 3e-300)),
+    ],
+)
+def test_norms_are_in_range_where_their_results_are(kind, sizes):
+    """For each operator, rows of large and small numbers, all of which the type holds; sums and squares leave it."""
+    numpy = {"float": "float32", "double": "float64", "bfloat16": ml_dtypes.bfloat16}.get(kind, kind)
+    x = np.array([[3 * size / 4, size] for size in sizes]).astype(numpy)
+    rows, inputs, outputs, nodes, wanted = len(x), [f"{kind}[{len(x)},2] x", f"{kind}[{len(x)},1,2] z"], [], [], []
+    for k, (operator, exact) in enumerate(NORMS.items()):
+        if kind == "double" and operator.startswith("LpPool"):
+            continue
+        value = exact(x.astype(np.longdouble)).astype(numpy)
+        pooled = "Pool" in operator
+        value = value.reshape(rows, 1, 1) if pooled else value
+        reduces = operator.startswith("Reduce")
+        outputs.append(f"{kind}{list(value.shape)} y{k}")
+        nodes.append(f"y{k} = {operator}{'<keepdims=0>(x, a)' if reduces else '(z)' if pooled else '(x)'}")
+        wanted.append(value)
+    found = run(
+        f"{', '.join(inputs)}) => ({', '.join(outputs)}) <int64[1] a = {{1}}> {{ {' '.join(nodes)} }}", x, x[:, None]
+    )
+    tolerance = {"float16": 2e-3, "bfloat16": 1e-2, "float": 1e-6, "double": 1e-14}[kind]
+    for mine, right in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(mine.astype("float64"), right.astype("float64"), rtol=tolerance)

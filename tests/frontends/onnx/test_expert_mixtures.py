@@ -40,7 +40,7 @@ def router() -> list[Any]:
     ],
     ids=lambda attributes: attributes["activation_type"],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_mixture_of_experts(attributes: dict[str, Any]) -> None:
     wide = 2 * INNER if "swiglu_fusion" in attributes else INNER
     values = [
@@ -53,7 +53,7 @@ def test_mixture_of_experts(attributes: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("bits", "block", "zeros"), [(2, 16, False), (4, 0, False), (4, 16, True), (8, 0, True)])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_packed_weights(bits: int, block: int, zeros: bool) -> None:
     layers = ((INNER, HIDDEN), (HIDDEN, INNER))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 import tvm_sched.relax
-from thorough import THOROUGH
+from thorough import repeated_here
 
 CHANNELS, SIZE = 8, 7
 SHAPE = (1, CHANNELS, SIZE, SIZE)
@@ -122,7 +122,7 @@ def chain(names: list[str], rng: np.random.Generator) -> tuple[onnx.ModelProto, 
 
 @pytest.mark.slow
 @hypothesis.settings(
-    max_examples=60 if THOROUGH else 4,
+    max_examples=60 if repeated_here() else 4,
     deadline=None,
     derandomize=True,
     suppress_health_check=list(hypothesis.HealthCheck),

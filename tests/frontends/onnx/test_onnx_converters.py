@@ -206,7 +206,7 @@ def test_attention_by_the_standards_definition():
 
 def test_what_decides_a_shape_is_asked_for():
     sizes = np.array([5, 36])
-    with pytest.raises(InputError, match=r"Reshape \(node 'n'\).*'x1'.*--constant x1=VALUE"):
+    with pytest.raises(InputError, match=r"Reshape \(node 'n'\).*'x1'.*for example --constant x1=-1,1 "):
         compile(model("Reshape", [X, sizes]), "cpu1", "single")
 
 

@@ -27,6 +27,7 @@ def _run(model: Any, feeds: dict[str, Any]) -> list[Any]:
 @pytest.mark.slow
 @fuzzed(100)
 @hypothesis.given(onnx_graphs(nodes=4))
+@pytest.mark.thorough
 def test_random_graphs_are_right_or_refused(graph: RandomGraph) -> None:
     from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, RuntimeException
 

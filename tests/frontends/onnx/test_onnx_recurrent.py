@@ -32,7 +32,7 @@ from .single_node import EVERYTHING, check_close, node_model, recurrent_values, 
         ((5, 2, 6, 16), "bidirectional", ("bias",), {"clip": 0.3}),
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_like_onnx_runtime(
     operator: str, shape: Any, direction: str, given: tuple[str, ...], attributes: dict[str, Any]
 ) -> None:

@@ -25,13 +25,11 @@ from onnx.reference.op_run import RuntimeTypeError
 from onnx.reference.ops import op_scatter_elements
 
 import tvm_sched.relax
-from thorough import THOROUGH
+from thorough import repeated
 from tvm_sched.errors import TvmSchedError
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-CASES = 2 if THOROUGH else 1
-"""How many cases of an operator are run with each element type."""
 TOLERANCE = {"float64": 1e-5, "float32": 1e-4, "float16": 4e-3, "bfloat16": 4e-2}
 """Of each result, relative to the greatest finite one. TVM computes some functions of float64 in float32."""
 
@@ -353,18 +351,18 @@ _refused: list[bool] = []
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.xdist_group("onnx_operators")  # one process makes the cases
 @pytest.mark.parametrize("operator", operators())
 def test_the_reference_s_value_or_a_message(operator: str) -> None:
     """Operators begin with different types and cases; `make test-thorough` runs all types, with several cases each."""
     known = variants(operator)
     start = zlib.crc32(operator.encode())
-    kinds = list(known) if THOROUGH else [list(known)[start % len(known)]]
+    kinds = list(known) if repeated(operator) else [list(known)[start % len(known)]]
     chosen = [
         known[kind][(start + n + k) % len(known[kind])]
         for n, kind in enumerate(kinds)
-        for k in range(min(CASES, len(known[kind])))
+        for k in range(min(2 if repeated(operator) else 1, len(known[kind])))
     ]
     wrong = []
     for number, variant in enumerate(chosen):

@@ -65,7 +65,7 @@ _EMBEDDINGS = [_f(9, 8), _f(5, 8), _f(2, 8), _f(8), _f(8)]
          {"interleaved": 1, "rotary_embedding_dim": 4, "num_heads": 3}),
     ],
 )  # fmt: skip
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_like_onnx_runtime(operator: str, values: list[Any], inputs: list[int], outputs: int, attributes: Any) -> None:
     check_close(*run_both(operator, values, inputs, outputs, domain=MICROSOFT, **attributes)[:2], 3e-6)
 

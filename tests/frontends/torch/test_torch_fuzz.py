@@ -29,6 +29,7 @@ def _run(program: Any, feeds: list[Any]) -> list[Any]:
 @pytest.mark.filterwarnings("ignore")
 @fuzzed(30)
 @hypothesis.given(torch_modules(steps=3))
+@pytest.mark.thorough
 def test_random_modules_are_right_or_refused(module: RandomModule) -> None:
     try:
         told = difference(module, _run)

@@ -40,6 +40,17 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "half_cumsum": (lambda x: x.cumsum(0), [torch.ones(5000).half()]),
     "variance": (lambda x: tuple(x.var(0, correction=k) for k in (0, 1, 2, 3)), [torch.tensor([1.0, 2.0])]),
     "hypot": (torch.hypot, [torch.tensor([INF, INF, 0, 3, NAN]), torch.tensor([INF, 1, 0, 4, 1])]),
+    "norms": (
+        lambda x, y, z: (
+            *(torch.linalg.vector_norm(x, p, 1) for p in (1, 2, 3, 10, -2, 0, INF)), functional.normalize(x, dim=1),
+            functional.cosine_similarity(x, x.flip(1)), torch.cdist(x, x[:1]), torch.linalg.matrix_norm(x[:2]), y.norm(),
+            functional.normalize(y, dim=0), z.norm(dim=1), functional.normalize(z, dim=1),
+        ),
+        [
+            torch.tensor([[3e30, 4e30], [3e-14, 4e-14], [3e37, 4e37]]), torch.tensor([300.0, 400]).half(),
+            torch.tensor([[3e200, 4e200], [3e-11, 4e-11]], dtype=torch.float64),
+        ],
+    ),
     "floor_divide": (torch.floor_divide, [torch.tensor([1, -1, 0, 8388609.0, -7]), torch.tensor([0, 0, 0, 1, 2.0])]),
     "bucketize": (
         lambda x, edges: (torch.bucketize(x, edges), torch.bucketize(x, edges, right=True)),
@@ -238,7 +249,7 @@ class Module(torch.nn.Module):
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.thorough if name in THOROUGH else ()) for name in CASES]
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_as_torch(name: str) -> None:
     check_as_torch(*CASES[name])
 

@@ -85,7 +85,7 @@ def kernels_and_types():
 
 
 @pytest.mark.parametrize(("name", "dtype"), kernels_and_types())
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_schedule_keeps_values(name, dtype):
     emit, *shapes = KERNELS[name]
     function, shape, result = single_kernel(emit, *shapes, dtype=dtype)

@@ -1,6 +1,7 @@
 """Parameters in the file as oneDNN's kernels read them: values, layouts, and what stays plain."""
 
 import json
+import shutil
 
 import msgspec
 import numpy as np
@@ -9,6 +10,7 @@ from safetensors.numpy import load_file
 
 from tvm_sched import runtime
 from tvm_sched._library import function as library_function
+from tvm_sched.errors import InputError
 from tvm_sched.problem import Storage, load_topology
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
@@ -200,3 +202,17 @@ def test_weights_whose_sizes_are_no_multiples_of_blocks_are_laid_out(tmp_path):
     module = runtime.load(tmp_path / "odd.so")
     for _ in range(2):
         np.testing.assert_allclose(module.run(given)[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_damage_to_laid_out_parameters_is_found_on_request(artifacts, tmp_path):
+    """A machine with storage reads the file while it runs, so that no load reads it before."""
+    for end in (".so", ".safetensors"):
+        shutil.copy(artifacts["cold"].with_suffix(end), tmp_path)
+    file = tmp_path / "cold.safetensors"
+    runtime.load(tmp_path / "cold.so", verify=True)
+    content = bytearray(file.read_bytes())
+    content[-5000] ^= 1
+    file.write_bytes(content)
+    runtime.load(tmp_path / "cold.so")
+    with pytest.raises(InputError, match=r"cold.safetensors: was altered after it was written"):
+        runtime.load(tmp_path / "cold.so", verify=True)

@@ -56,7 +56,7 @@ def found(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_as_numpy(found: dict[str, Any], name: str) -> None:
     right = CASES[name][1](X.astype(found["kind"]), Y.astype(found["kind"]))
     np.testing.assert_array_equal(found[name], right)

@@ -101,6 +101,7 @@ def random_case(seed):
 
 
 @pytest.mark.parametrize("seed", range(60))
+@pytest.mark.sampled(10)
 def test_random_convolutions(seed, instructions):
     (kernel, packed, right), x = random_case(seed)
     np.testing.assert_array_equal(computed(kernel, [x, packed], right.astype("int32")), right)
@@ -121,6 +122,7 @@ def test_random_convolutions(seed, instructions):
     ],
 )
 @pytest.mark.parametrize("channels", [1, 8, 16, 37])
+@pytest.mark.sampled(16)
 def test_depthwise(channels, image, size, strides, dilation, padding, dtype, wide, instructions):
     rng = np.random.default_rng(channels)
     x = rng.integers(*RANGES[dtype], (2, *image, channels)).astype(dtype)
@@ -137,6 +139,7 @@ def test_depthwise(channels, image, size, strides, dilation, padding, dtype, wid
 
 @pytest.mark.parametrize("terms", [1, 2, 3, 1023, 65000])
 @pytest.mark.parametrize(("value", "weight"), [(255, -128), (255, 127), (0, -128), (-128, -128), (-128, 127)])
+@pytest.mark.sampled(5)
 def test_extremes(terms, value, weight, instructions):
     dtype = "int8" if value < 0 else "uint8"
     x = np.full((1, 7, 1, terms), value, dtype)
@@ -182,6 +185,7 @@ def epilogue(seed, result, depthwise):
 @pytest.mark.parametrize("depthwise", [False, True])
 @pytest.mark.parametrize("result", ["float32", "uint8", "int8"])
 @pytest.mark.parametrize("seed", range(4))
+@pytest.mark.sampled(5)
 def test_epilogue(seed, result, depthwise, instructions):
     kernel, arrays, right = epilogue(seed, result, depthwise)
     np.testing.assert_array_equal(computed(kernel, arrays, right), right)

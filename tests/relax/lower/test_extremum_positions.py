@@ -15,7 +15,7 @@ CASES += [("argmin", axis, not keep) for _, axis, keep in CASES]
 
 @pytest.mark.parametrize("kind", ["float32", "uint8", "float64", "float16", "int8", "int32", "int64"])
 @pytest.mark.parametrize("topology", ["cpu1", pytest.param("v100-server", marks=pytest.mark.thorough)])
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_as_numpy(kind, topology):
     rng = np.random.default_rng(0)
     x = rng.integers(0, 3, (9, 70)).astype(kind)

@@ -47,14 +47,14 @@ def check(monkeypatch, mod, inputs, kind):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_chains(monkeypatch, name):
     shapes, functions, kind = CASES[name]
     check(monkeypatch, module(lambda b, x: steps(b, x, *functions), shapes), arrays(shapes), kind)
 
 
 @pytest.mark.parametrize("name", SEVERAL)
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_graphs(monkeypatch, name):
     shapes, make, kind = SEVERAL[name]
     if WITHOUT_AVX and kind is not None and kind.startswith("conv2d_add"):

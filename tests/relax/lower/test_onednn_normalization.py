@@ -78,7 +78,7 @@ def grouped():
 
 
 @pytest.mark.parametrize(("shape", "groups", "last"), grouped())
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_normalisation_over_groups(shape, groups, last):
     """In both layouts: with channels last it stands behind a convolution. 0 groups: one for each channel."""
     channels, axes = shape[1], list(range(2, len(shape)))

@@ -32,7 +32,7 @@ def result_of(mod, way, value):
 
 
 @pytest.mark.parametrize(("batch", "height", "way"), [(5, 5, "batch/2"), (1, 15, "rows/2"), (1, 16, "rows/3")])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 def test_pictures_by_batch_and_by_rows(batch, height, way, small_regions):
     """Also where they cannot be divided evenly."""
     mod = lowered(pictures(batch, height), (int(way[-1]),))

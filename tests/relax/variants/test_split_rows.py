@@ -41,7 +41,7 @@ def expected(mod, value):
         (lambda: (pictures(5), np.random.default_rng(1).standard_normal((5, 3, 5, 6)).astype("float32")), 5),
     ],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 def test_values_are_those_of_the_whole(make, parts):
     mod, value = make()
     np.testing.assert_allclose(

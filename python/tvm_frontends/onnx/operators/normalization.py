@@ -18,6 +18,7 @@ from dataclasses import replace
 from tvm import relax
 
 from ...tensor_types import dtype_of
+from ...vector_norms import normalized
 from .elementwise import scalar
 from .nodes import Node, converter
 from .upstream import convert_upstream
@@ -72,13 +73,8 @@ def local_response_normalization(node: Node) -> relax.Expr:
 
 @converter("LpNormalization")
 def lp_normalization(node: Node) -> relax.Expr:
-    """Convert LpNormalization: ``x / |x|_p`` along an axis; 0 if the norm is 0."""
-    x, axis, p = node.input(0), node.attribute("axis", -1), node.attribute("p", 2)
-    size = relax.op.abs(x) if p == 1 else relax.op.multiply(x, x)
-    norm = relax.op.sum(size, axis, keepdims=True)
-    norm = node.emit(norm if p == 1 else relax.op.sqrt(norm))
-    empty = relax.op.equal(norm, scalar(0, norm))
-    return relax.op.divide(relax.op.where(empty, scalar(0, x), x), relax.op.where(empty, scalar(1, norm), norm))
+    """Convert LpNormalization: ``x / |x|_p`` along an axis, computed so that ``|x|_p`` is in range; 0 if the norm is 0."""
+    return normalized(node.emit, node.input(0), node.attribute("p", 2), node.attribute("axis", -1))
 
 
 @converter("MeanVarianceNormalization")

@@ -5,6 +5,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 - ``MaxPool``: fails if the second output, the positions, is used; its padding by ``auto_pad`` is below 0 if windows lie
   apart.
 - ``LpPool``: with ``ceil_mode`` scales up windows that reach beyond the padding.
+- ``GlobalLpPool``: computes powers in the type of the input, so norms of float32 numbers around 1e30 are infinite.
 - ``GlobalMaxPool``: loses NaN, and the maximum of minus infinities is -3.4e38.
 - ``MaxRoiPool``: loses NaN, and the maximum of minus infinities is -3.4e38.
 - ``MaxUnpool``: fails if the input ``output_shape`` is given.
@@ -23,6 +24,7 @@ import tvm
 from tvm import relax, te
 
 from ...tensor_types import dtype_of
+from ...vector_norms import WIDER, vector_norm
 from .elementwise import scalar
 from .nodes import Node, converter
 from .reductions import largest_or_least
@@ -132,8 +134,14 @@ def global_max_pool(node: Node) -> relax.Expr:
 
 @converter("LpPool")
 def lp_pool(node: Node) -> relax.Expr:
-    """Convert LpPool; with ``ceil_mode`` the input is padded with zeros, so that all windows are whole."""
-    node = _with_pads(node)
+    """Convert LpPool; with ``ceil_mode`` the input is padded with zeros, so that all windows are whole.
+
+    Powers are computed in a wider type (`WIDER`), so that they are in range where the norm is.
+    """
+    node, kind = _with_pads(node), dtype_of(node.input(0))
+    if kind in WIDER:
+        wide = node.emit(relax.op.astype(node.input(0), WIDER[kind]))
+        return relax.op.astype(node.emit(lp_pool(replace(node, inputs=(wide,)))), kind)
     if not node.attribute("ceil_mode", 0):
         return convert_upstream(node)
     x = node.input(0)
@@ -150,6 +158,14 @@ def lp_pool(node: Node) -> relax.Expr:
         name: value for name, value in node.attributes.items() if name not in ("ceil_mode", "pads", "auto_pad")
     }
     return convert_upstream(replace(node, inputs=(padded,)), attributes)
+
+
+@converter("GlobalLpPool")
+def global_lp_pool(node: Node) -> relax.Expr:
+    """Convert GlobalLpPool to norms over the spatial axes."""
+    x = node.input(0)
+    axes = list(range(2, len(node.shape(x, "its input X"))))
+    return vector_norm(node.emit, x, float(node.attribute("p", 2)), axes, keep=True)
 
 
 @converter("MaxUnpool")

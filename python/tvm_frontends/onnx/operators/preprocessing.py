@@ -7,6 +7,7 @@ import math
 from tvm import relax
 
 from ...tensor_types import dtype_of
+from ...vector_norms import normalized
 from .elementwise import scalar
 from .nodes import Node, converter
 from .scores import DOMAIN
@@ -44,17 +45,13 @@ def scaler(node: Node) -> relax.Expr:
 @converter("Normalizer", domain=DOMAIN)
 def normalizer(node: Node) -> relax.Expr:
     """Convert Normalizer: divide rows by their maximum, L1 or L2 norm, in float32; rows of norm 0 are divided by 1."""
-    x = relax.op.astype(node.input(0), "float32")
+    x = node.emit(relax.op.astype(node.input(0), "float32"))
     kind = node.attribute("norm", "MAX")
-    if kind == "MAX":
-        size = relax.op.max(x, -1, keepdims=True)
-    elif kind == "L1":
-        size = relax.op.sum(relax.op.abs(x), -1, keepdims=True)
-    elif kind == "L2":
-        size = relax.op.sqrt(relax.op.sum(relax.op.multiply(x, x), -1, keepdims=True))
-    else:
+    if kind in ("L1", "L2"):
+        return normalized(node.emit, x, int(kind[1]), -1)
+    if kind != "MAX":
         raise node.unsupported(f"norm is {kind!r}; allowed are MAX, L1 and L2")
-    size = node.emit(size)
+    size = node.emit(relax.op.max(x, -1, keepdims=True))
     nothing = relax.op.equal(size, scalar(0.0, size))
     return relax.op.divide(x, node.emit(relax.op.where(nothing, scalar(1.0, size), size)))
 

@@ -8,6 +8,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 - ``ReduceLogSumExp``: is NaN where the maximum is infinite.
 - ``ReduceL1``: without axes and with ``noop_with_empty_axes`` gives the input; ``ReduceL2``, ``ReduceLogSum`` and
   ``ReduceSumSquare`` likewise.
+- ``ReduceL2``: squares in the type of the input, so the norm of float16 300 and 400, or of float32 3e30, is infinite.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import tvm
 from tvm import relax, te
 
 from ...tensor_types import dtype_of
+from ...vector_norms import WIDER, vector_norm
 from .nodes import Node, converter
 from .upstream import convert_upstream
 
@@ -105,13 +107,26 @@ def mean(node: Node) -> relax.Expr:
 
 @converter("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceSumSquare")
 def composite(node: Node) -> relax.Expr:
-    """Convert reductions that also compute on each element; over an empty set of axes, only that is left."""
+    """Convert reductions that also compute on each element; over an empty set of axes, only that is left.
+
+    Floating-point numbers are squared and summed in a wider type (`WIDER`), since squares and sums may be out of range
+    where the result is not.
+    """
     x = node.input(0)
-    if _axes(node, len(node.shape(x, "its input"))) is not None:
+    axes = _axes(node, len(node.shape(x, "its input")))
+    if axes is None:
+        if node.operator == "ReduceSumSquare":
+            return relax.op.multiply(x, x)
+        return node.convert_as("Log" if node.operator == "ReduceLogSum" else "Abs", [x], {})
+    kind, keep = dtype_of(x), bool(node.attribute("keepdims", 1))
+    if not kind.startswith(("float", "bfloat")) or not axes:
         return convert_upstream(node)
-    if node.operator == "ReduceSumSquare":
-        return relax.op.multiply(x, x)
-    return node.convert_as("Log" if node.operator == "ReduceLogSum" else "Abs", [x], {})
+    if node.operator in ("ReduceL1", "ReduceL2"):
+        return vector_norm(node.emit, x, int(node.operator[-1]), axes, keep)
+    wide = node.emit(relax.op.astype(x, WIDER.get(kind, kind)))
+    wide = relax.op.multiply(wide, wide) if node.operator == "ReduceSumSquare" else wide
+    total = node.emit(relax.op.sum(wide, axes, keep))
+    return relax.op.astype(relax.op.log(total) if node.operator == "ReduceLogSum" else total, kind)
 
 
 @converter("ReduceLogSumExp")

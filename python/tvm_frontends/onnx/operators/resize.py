@@ -45,6 +45,8 @@ def resize(node: Node) -> relax.Expr:
     shape = node.shape(x, "its input X")
     mode = node.attribute("mode", "nearest")
     axes = _axes(node, shape)
+    if any(axis.length == 0 for axis in axes):
+        return relax.op.zeros([axis.length for axis in axes], dtype_of(x))
     usual = _usual(node, x, shape, axes, mode)
     if usual is not None:
         return usual
@@ -105,9 +107,9 @@ def _lengths(
     lengths = [int(s) for s in sizes]
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
-        return lengths, [Fraction(length, size) for length, size in zip(lengths, shape, strict=True)]
+        return lengths, [Fraction(length, size or 1) for length, size in zip(lengths, shape, strict=True)]
     choose = {"not_larger": min, "not_smaller": max}[policy]
-    factor = choose(Fraction(length, size) for length, size in zip(lengths, shape, strict=True))
+    factor = choose(Fraction(length, size) for length, size in zip(lengths, shape, strict=True) if size)
     return [floor(factor * size + Fraction(1, 2)) for size in shape], [factor] * len(shape)
 
 
@@ -136,7 +138,7 @@ def _positions(node: Node, axis: _Axis) -> list[Fraction]:
     if mode == "tf_crop_and_resize":
         start, end = axis.region
         if exact == 1:
-            return [(end - start) * (size - 1) / 2 for _ in at]
+            return [(start + end) * (size - 1) / 2 for _ in at]
         return [start * (size - 1) + k * (end - start) * (size - 1) / (exact - 1) for k in at]
     if mode == "pytorch_half_pixel":
         return [-half if exact == 1 else (k + half) / scale - half for k in at]

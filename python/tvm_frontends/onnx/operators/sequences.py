@@ -1,4 +1,4 @@
-"""Converters of operators on lists of tensors, and of ReverseSequence."""
+"""Converter of ReverseSequence, and refusals of operators on sequences, which are resolved before."""
 
 from __future__ import annotations
 
@@ -31,42 +31,13 @@ def reverse_sequence(node: Node) -> relax.Expr:
     return node.emit(relax.op.gather_elements(x, node.emit(relax.op.broadcast_to(index, shape)), time))
 
 
-@converter("SequenceInsert")
-def sequence_insert(node: Node) -> relax.Expr:
-    """Convert SequenceInsert at a constant position; negative ones count from the end, where TVM is off by one."""
-    sequence, value, index = node.input(0), node.input(1), node.constant(2)
-    if not isinstance(sequence, relax.Tuple):
+@converter("ConcatFromSequence", "SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength", "SplitToSequence")
+def unresolved(node: Node) -> relax.Expr:
+    """Refuse an operator that `resolve_sequences` left in the graph."""
+    sequence, place = node.input(0), {"SequenceAt": 1, "SequenceErase": 1, "SequenceInsert": 2}.get(node.operator)
+    if place is None or not isinstance(sequence, relax.Tuple):
         raise node.unsupported("its sequence is known only when the model runs; export the model without it")
-    if node.input(2) is not None and index is None:
+    position, count = node.constant(place), len(sequence.fields)
+    if position is None:
         raise node.unsupported("its position is not a constant", MissingConstant())
-    items = list(sequence.fields)
-    position = len(items) if index is None else int(index)
-    if not -len(items) <= position <= len(items):
-        raise node.unsupported(f"its position {position} is outside of its sequence of {len(items)} tensors")
-    items.insert(position, value)
-    return relax.Tuple(items)
-
-
-@converter("SequenceAt")
-def sequence_at(node: Node) -> relax.Expr:
-    """Convert SequenceAt at a constant position; TVM's converter knows no negative ones."""
-    sequence, index = node.input(0), node.constant(1)
-    if sequence is None or not isinstance(sequence.ty, relax.TupleType):
-        raise node.unsupported("its sequence is known only when the model runs; export the model without it")
-    if index is None:
-        raise node.unsupported("its position is not a constant", MissingConstant())
-    count, position = len(sequence.ty.fields), int(index.reshape(()))
-    if not -count <= position < count:
-        raise node.unsupported(f"its position {position} is outside of its sequence of {count} tensors")
-    if isinstance(sequence, relax.Tuple):
-        return sequence.fields[position % count]
-    return relax.TupleGetItem(sequence, position % count)
-
-
-@converter("SequenceLength")
-def sequence_length(node: Node) -> relax.Expr:
-    """Convert SequenceLength of a list of tensors to a constant."""
-    sequence = node.input(0)
-    if sequence is None or not isinstance(sequence.ty, relax.TupleType):
-        raise node.unsupported("its sequence is known only when the model runs; export the model without it")
-    return relax.const(len(sequence.ty.fields), "int64")
+    raise node.unsupported(f"its position {int(position.reshape(-1)[0])} is outside of its sequence of {count} tensors")

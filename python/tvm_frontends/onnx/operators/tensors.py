@@ -6,6 +6,7 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 - ``Unsqueeze``: fails on axes that are a single number, which functions of the standard write.
 - ``EyeLike``: fails if its type differs from that of the input.
 - ``SpaceToDepth``: ignores the attribute ``mode``.
+- ``Pad``: in mode ``reflect``, widths of the axis or more read beyond the tensor.
 - ``Flatten``: with a size of 0 asks for a reshape to an unknown size.
 """
 
@@ -21,7 +22,7 @@ import tvm
 from tvm import relax, te
 
 from ...errors import MissingConstant
-from ...tensor_types import dtype_of
+from ...tensor_types import dtype_of, known_sizes
 from ..widen import WIDER
 from .nodes import Node, constant_of, converter
 from .small_floats import FLOAT4, SMALL_FLOATS, decode, encode, round_to_float4
@@ -110,6 +111,36 @@ def space_to_depth(node: Node) -> relax.Expr:
     order = [0, 1, 3, 5, 2, 4] if node.attribute("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
     moved = node.emit(relax.op.permute_dims(parts, order))
     return relax.op.reshape(moved, (n, c * block * block, h // block, w // block))
+
+
+@converter("Pad")
+def pad(node: Node) -> relax.Expr:
+    """Convert Pad; a reflection as wide as its axis or wider goes to and fro, as in NumPy."""
+    x, mode = node.input(0), node.attribute("mode", "constant")
+    sizes, widths = known_sizes(x), node.constant(1) if node.opset >= 11 else np.array(node.attribute("pads"))
+    if mode == "constant" or sizes is None or widths is None:
+        return convert_upstream(node)
+    named = node.constant(3)
+    axes = list(range(len(sizes))) if named is None else [int(axis) % len(sizes) for axis in named.reshape(-1)]
+    ends = {axis: (int(a), int(b)) for axis, (a, b) in zip(axes, widths.reshape(2, -1).T, strict=True)}
+    if any(sizes[axis] == 0 and max(pair) > 0 for axis, pair in ends.items()):
+        raise node.unsupported(f"it pads an axis without elements in mode {mode!r}; use mode 'constant'")
+    if mode != "reflect" or all(max(pair) < (sizes[axis] or 0) for axis, pair in ends.items()):
+        return convert_upstream(node)
+
+    def compute(a: te.Tensor) -> te.Tensor:
+        def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+            source = list(i)
+            for axis, (before, _) in ends.items():
+                period = 2 * a.shape[axis] - 2
+                place = tvm.tirx.floormod(i[axis] - before, tvm.tirx.max(period, tvm.tirx.const(1, "int64")))
+                source[axis] = tvm.tirx.min(place, period - place)
+            return a(*source)
+
+        shape = [size + sum(ends.get(axis, (0, 0))) for axis, size in enumerate(a.shape)]
+        return te.compute(shape, element, name="reflect")
+
+    return node.builder.emit_te(compute, x, primfunc_name_hint="reflect")
 
 
 @converter("TensorScatter")

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm import relax
 
-from ...errors import MissingConstant, UnsupportedNode
+from ...errors import UnsupportedNode
 from ...tensor_types import known_sizes
+from ..constant_examples import refusal, usual_value, value_for
 from .nodes import Node, constant_of, find, node_text
 
 if TYPE_CHECKING:
@@ -95,19 +96,38 @@ def check_constants(
     UnsupportedNode
         It names the inputs of the model that would have to become constants.
     """
-    for position in _decisive(node, inputs):
-        value = inputs[position] if position < len(inputs) else None
-        if value is None or constant_of(value) is not None or isinstance(value, relax.ShapeExpr):
-            continue
+    unknown = [position for position in _decisive(node, inputs) if _is_unknown(inputs, position)]
+    if not unknown:
+        return
+    named = ", ".join(f"{position} ({node.input[position]!r})" for position in unknown)
+    subject = f"its input {named} decides" if len(unknown) == 1 else f"its inputs {named} decide"
+    problem = f"{node_text(node)}: {subject} shapes, axes or modes, which must be known when the model is compiled"
+    declared = {} if graph is None else {item.name: type_and_shape(item) for item in graph.input}
+    data = known_sizes(inputs[0]) if isinstance(inputs[0], relax.Expr) else None
+    examples: dict[str, Any] = {}
+    for position in unknown:
         name = node.input[position]
-        sources = _sources(graph, name) if graph is not None else [name]
-        problem = (
-            f"{node_text(node)}: its input {position} ({name!r}) decides shapes, axes or modes, which must be known when "
-            "the model is compiled"
-        )
-        if sources:
-            raise UnsupportedNode(problem, MissingConstant(tuple(sources)))
-        raise UnsupportedNode(f"{problem}; change the model so that it is a constant")
+        if name in declared or graph is None:
+            dtype, shape = declared.get(name, ("int64", None))
+            examples[name] = value_for(node.op_type, position, dtype, shape, data)
+            continue
+        for source in sources_of(graph, name):
+            examples.setdefault(source, usual_value(*declared[source]))
+    raise refusal(problem, declared, examples)
+
+
+def _is_unknown(inputs: Sequence[relax.Expr | None], position: int) -> bool:
+    value = inputs[position] if position < len(inputs) else None
+    return value is not None and constant_of(value) is None and not isinstance(value, relax.ShapeExpr)
+
+
+def type_and_shape(item: onnx.ValueInfoProto) -> tuple[str, tuple[int | None, ...] | None]:
+    """Return the type of an input by NumPy's name, and its shape as far as it is known."""
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    kind = item.type.tensor_type
+    dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in kind.shape.dim]
+    return str(np.dtype(tensor_dtype_to_np_dtype(kind.elem_type)).name), tuple(dims) if kind.HasField("shape") else None
 
 
 def _decisive(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> tuple[int, ...]:
@@ -119,7 +139,7 @@ def _decisive(node: onnx.NodeProto, inputs: Sequence[relax.Expr | None]) -> tupl
     return CONSTANTS.get(node.op_type, ())
 
 
-def _sources(graph: onnx.GraphProto, name: str) -> list[str]:
+def sources_of(graph: onnx.GraphProto, name: str) -> list[str]:
     """Return the inputs of the model from which a value is computed."""
     producers = {output: node for node in graph.node for output in node.output}
     inputs = {item.name for item in graph.input}

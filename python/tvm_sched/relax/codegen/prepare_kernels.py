@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import tvm
+from tvm import relax
 
 from ...progress import report_progress
-from ..ir.attributes import DEVICE_KIND
+from ..ir.attributes import DEVICE_KIND, TAIL
+from ..lower.dynamic_tail import ENTRY
+from .cpu.index_bounds import bound_indices
 from .cpu.kernels import prepare_kernel
 
 
@@ -13,7 +16,8 @@ from .cpu.kernels import prepare_kernel
 class PrepareKernels:
     """Bound the indices of all kernels, count their operations, and rearrange the loops of CPU kernels.
 
-    Loops for GPUs are scheduled when the kernels are compiled.
+    Loops for GPUs are scheduled when the kernels are compiled. Operators of the dynamic tail are lowered to
+    kernels, whose indices are bounded, too.
 
     Parameters
     ----------
@@ -44,4 +48,23 @@ def prepare_kernels(mod: tvm.IRModule, schedule: bool) -> tvm.IRModule:
     for position, (variable, function) in enumerate(kernels):
         report_progress("arranging loops of kernels", position, len(kernels))
         result.update_func(variable, prepare_kernel(function, schedule))
+    return result.with_attr(TAIL, _bounded(mod.attrs[TAIL], result)) if mod.attrs and TAIL in mod.attrs else result
+
+
+def _bounded(tail: tvm.IRModule, mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a dynamic tail with its operators lowered as TVM lowers them, and with bounded indices.
+
+    ``mod`` has the kernels that the tail's kernels will stand beside, under names of their own.
+    """
+    kernels = {v: f for v, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
+    names = {variable.name_hint for variable in tail.get_global_vars()}
+    joint = tail.clone()
+    joint.update(tvm.IRModule({v: f for v, f in kernels.items() if v.name_hint not in names}))
+    with tvm.target.Target("llvm"):
+        dispatch = [relax.backend.DispatchSampling(), relax.backend.DispatchSortScan()]
+        lowered = tvm.transform.Sequential([*dispatch, relax.transform.LegalizeOps()])(joint)
+    result = relax.transform.DeadCodeElimination([ENTRY])(lowered)
+    for variable, function in list(result.functions_items()):
+        if isinstance(function, tvm.tirx.PrimFunc):
+            result.update_func(variable, bound_indices(function))
     return result

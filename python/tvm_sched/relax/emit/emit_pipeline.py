@@ -19,11 +19,12 @@ from ...problem import OpGraph, Problem
 from ...runtime import ScheduledModule
 from ...schedulers import solve
 from ..ir.attributes import PARAMETERS, get_pipeline_plan, get_problem
+from ..ir.runtime_calls import emit_call, emit_copy
 from ..lower.dynamic_tail import refuse_tail
 from ..problem.operator_graph import Extraction, extract
 from ..toolchain.linking import load_executable
 from .emit_executor import attach_executor
-from .executor import ENTRY, check_runs_on_gpus, default_backend, element, emit_call, rebuild
+from .executor import ENTRY, check_runs_on_gpus, default_backend, element, leaves, open_type, rebuild
 from .export import EMBED_LIMIT
 from .runnable import compile_calls, make_plan_module
 
@@ -130,20 +131,28 @@ def pipeline_main(mod: tvm.IRModule, stages: Sequence[tvm.runtime.Module]) -> re
     """Make ``main``, which takes one batch through the stages, one after the other."""
     extraction, held = extract(mod), set(mod.attrs[PARAMETERS]) if PARAMETERS in mod.attrs else set()
     kept = [variable for variable in mod["main"].params if variable.name not in held]
-    new = {variable: relax.Var(variable.name, variable.ty) for variable in kept}
+    plans = [json.loads(stage["plans"]())[0] for stage in stages]
+    read = {spec["name"] for plan in plans for spec in plan["arguments"]}
+    # No stage checks an argument that is only returned.
+    unread = {variable for name, (variable, _) in extraction.arguments.items() if name not in read}
+    new = {v: relax.Var(v.name, v.ty if v in unread else open_type(v.ty)) for v in kept}
     builder = relax.BlockBuilder()
     with builder.function("main", list(new.values())):
         values = {
             name: element(builder, new[variable], path) for name, (variable, path) in extraction.arguments.items()
         }
-        for stage in stages:
-            (plan,) = json.loads(stage["plans"]())
+        for plan in plans:
             types = [relax.TensorType(spec["shape"], spec["dtype"]) for spec in plan["outputs"]]
             if types:  # else nothing reads its results
                 arguments = [values[spec["name"]] for spec in plan["arguments"]]
                 results = emit_call(builder, f"{ENTRY}:{plan['name']}", arguments, types)
                 values.update((spec["name"], value) for spec, value in zip(plan["outputs"], results, strict=True))
-        builder.emit_func_output(rebuild(extraction.result, values))
+        taken = set(extraction.arguments)
+        results = []
+        for name in leaves(extraction.result):
+            results.append(emit_copy(builder, values[name]) if name in taken else values[name])
+            taken.add(name)
+        builder.emit_func_output(rebuild(extraction.result, iter(results)))
     return builder.get()["main"].with_attr("num_input", len(kept))
 
 

@@ -21,6 +21,7 @@ from ...streams import core_shares
 from ..codegen.cpu.kernels import compile_kernels
 from ..ir.attributes import OUTPUT_NAMES, PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
 from ..ir.kernel_table import KernelTable, kernel_names
+from ..ir.runtime_calls import emit_call
 from ..lower.dynamic_tail import ENTRY as TAIL_ENTRY
 from ..lower.dynamic_tail import refuse_tail, tail_operators
 from ..lower.kernel_libraries import claimed_functions
@@ -31,7 +32,9 @@ from .runtime_module import lower, make_runtime_module
 from .shared_values import same_bits
 
 ENTRY = "tvm_sched.main"
-"""Name under which the virtual machine finds the module's main function."""
+"""Name under which the virtual machine finds the module's main function, which returns the plan's outputs."""
+RESULTS = "tvm_sched.results"
+"""Name of the function that returns the model's results in their order, each in memory of its own."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ def _variant(mod: tvm.IRModule, position: int, count: int, states: Mapping[str, 
             f"{len(extraction.graph.operators)} operators); run EstimateLatencies and Place again"
         )
     name = extraction.graph.name if count == 1 else f"{extraction.graph.name}#{position}"
-    kept = check_states(extraction.graph, list(extraction.arguments), list(_leaves(extraction.result)), states)
+    kept = check_states(extraction.graph, list(extraction.arguments), list(leaves(extraction.result)), states)
     return Variant(name, mod, extraction, problem, schedule, kept)
 
 
@@ -173,9 +176,10 @@ def _packed(variant: Variant) -> Variant:
     return replace(variant, mod=pack_parameters(variant.mod, variant.extraction, of_functions))
 
 
-def _leaves(result: Any) -> Iterator[str]:
+def leaves(result: Any) -> Iterator[str]:
+    """Yield the names of tensors in a nested result."""
     for part in result if isinstance(result, tuple) else (result,):
-        yield from _leaves(part) if isinstance(part, tuple) else (part,)
+        yield from leaves(part) if isinstance(part, tuple) else (part,)
 
 
 def _without_names(result: Any, names: set[str]) -> Any:
@@ -309,7 +313,7 @@ def _metadata(
 
 def names_of_outputs(mod: tvm.IRModule, result: Any, tensors: Sequence[str]) -> tuple[str, ...]:
     """Return the model's names of tensors that it returns; ``result`` is the extraction's."""
-    names = dict(reversed(list(zip(_leaves(result), _output_names(mod, result, False), strict=True))))
+    names = dict(reversed(list(zip(leaves(result), _output_names(mod, result, False), strict=True))))
     return tuple(names[tensor] for tensor in tensors)
 
 
@@ -320,7 +324,7 @@ def _output_names(mod: tvm.IRModule, result: Any, has_tail: bool) -> list[str]:
     """
     attributes = mod.attrs
     model_names = list(map(str, attributes[OUTPUT_NAMES])) if attributes and OUTPUT_NAMES in attributes else []
-    count = len(model_names) if has_tail else sum(1 for _ in _leaves(result))
+    count = len(model_names) if has_tail else sum(1 for _ in leaves(result))
     names: list[str] = []
     for position, name in enumerate(
         model_names if len(model_names) == count else [f"output_{k}" for k in range(count)]
@@ -332,7 +336,7 @@ def _output_names(mod: tvm.IRModule, result: Any, has_tail: bool) -> list[str]:
 def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:
     """Return, for each leaf of the model's result, its position among the plan's outputs or arguments."""
     places = {spec["name"]: {kind: k} for kind in ("argument", "output") for k, spec in enumerate(plan[f"{kind}s"])}
-    return [places[name] for name in _leaves(variant.result)]
+    return [places[name] for name in leaves(variant.result)]
 
 
 def _main_function(variants: Sequence[Variant]) -> relax.Function:
@@ -342,40 +346,26 @@ def _main_function(variants: Sequence[Variant]) -> relax.Function:
     held = set(first.mod.attrs[PARAMETERS]) if PARAMETERS in first.mod.attrs else set()
     held |= {first.extraction.arguments[name][0].name for name in first.states}
     kept = [k for k, variable in enumerate(old.params) if variable.name not in held]
-    types = [_common_type([v.mod["main"].params[k].ty for v in variants]) for k in kept]
-    params = [relax.Var(old.params[k].name, ty) for k, ty in zip(kept, types, strict=True)]
-    new = {old.params[k]: param for k, param in zip(kept, params, strict=True)}
+    new = {old.params[k]: relax.Var(old.params[k].name, open_type(old.params[k].ty)) for k in kept}
+    params = list(new.values())
     unset = {name: (variable, ()) for name, variable in first.extraction.parameters.items() if variable in new}
-    arguments = {
-        name: (new[variable], path)
+    arguments = [
+        (new[variable], path)
         for name, (variable, path) in {**first.extraction.arguments, **unset}.items()
         if name not in first.states
-    }
-    outputs = [tensor for tensor in first.outputs if tensor not in unset]
+    ]
     builder = relax.BlockBuilder()
     with builder.function("main", params):
-        values = {name: element(builder, variable, path) for name, (variable, path) in arguments.items()}
-        if outputs:
-            types = [_output_type(variants, k) for k in range(len(outputs))]
-            results = emit_call(builder, ENTRY, [values[name] for name in arguments], types)
-            values.update(zip(outputs, results, strict=True))
-        result = rebuild(first.result, values)
+        values = [element(builder, variable, path) for variable, path in arguments]
+        result_types = _result_types(variants)
+        results = emit_call(builder, RESULTS, values, result_types) if result_types else []
+        result = rebuild(first.result, iter(results))
         if TAIL in first.mod.attrs:
             tail = first.mod.attrs[TAIL]
             result = builder.emit(relax.Call(tail.get_global_var(TAIL_ENTRY), list(result.fields)))
         builder.emit_func_output(result)
     function = builder.get()["main"]
     return function.with_attr("num_input", len(params) - len(unset))
-
-
-def emit_call(
-    builder: relax.BlockBuilder, name: str, arguments: list[relax.Expr], types: list[Any]
-) -> list[relax.Expr]:
-    """Emit the call of a runtime module's function, which returns one tensor or an array; return the tensors."""
-    result = builder.emit(
-        relax.call_pure_packed(name, *arguments, ty_args=types[0] if len(types) == 1 else relax.TupleType(types))
-    )
-    return [result] if len(types) == 1 else [builder.emit(relax.TupleGetItem(result, k)) for k in range(len(types))]
 
 
 def element(builder: relax.BlockBuilder, variable: relax.Var, path: tuple[int, ...]) -> relax.Expr:
@@ -386,31 +376,45 @@ def element(builder: relax.BlockBuilder, variable: relax.Var, path: tuple[int, .
     return value
 
 
-def rebuild(result: Any, values: dict[str, relax.Expr]) -> relax.Expr:
-    """Make the nested result of ``main`` from its leaves."""
+def rebuild(result: Any, tensors: Iterator[relax.Expr]) -> relax.Expr:
+    """Make the nested result of ``main`` from its leaves, in their order."""
     if isinstance(result, tuple):
-        return relax.Tuple([rebuild(part, values) for part in result])
-    return values[result]
+        return relax.Tuple([rebuild(part, tensors) for part in result])
+    return next(tensors)
 
 
-def _output_type(variants: Sequence[Variant], k: int) -> Any:
-    tensors = []
-    for variant in variants:
+def open_type(ty: Any) -> Any:
+    """Return the type of a parameter of ``main`` whose values the runtime module checks.
+
+    It leaves shape and data type open. The module's error names what is allowed; TVM's virtual machine would end the
+    process for a complex input, whose type it cannot print.
+    """
+    if isinstance(ty, relax.TupleType):
+        return relax.TupleType([open_type(part) for part in ty.fields])
+    return relax.TensorType(dtype="") if isinstance(ty, relax.TensorType) else ty
+
+
+def _result_types(variants: Sequence[Variant]) -> list[Any]:
+    """Return the type of each leaf of the result; it leaves open what differs between the plans."""
+    types = []
+    for names in zip(*(leaves(variant.result) for variant in variants), strict=True):
+        tensors = [_shape_and_dtype(variant, name) for variant, name in zip(variants, names, strict=True)]
+        shapes, (shape, dtype) = {shape for shape, _ in tensors}, tensors[0]
+        if len(shapes) == 1:
+            types.append(relax.TensorType(shape, dtype))
+        else:
+            ndim = len(shape) if len({len(each) for each in shapes}) == 1 else -1
+            types.append(relax.TensorType(dtype=dtype, ndim=ndim))
+    return types
+
+
+def _shape_and_dtype(variant: Variant, name: str) -> tuple[tuple[int, ...], str]:
+    if name not in variant.extraction.arguments:
         graph = variant.problem.graph
-        tensors.append(graph.tensors[graph.index.tensor_id[variant.outputs[k]]])
-    shapes, first = {tensor.shape for tensor in tensors}, tensors[0]
-    if len(shapes) == 1:
-        return relax.TensorType(first.shape, first.dtype)
-    return relax.TensorType(dtype=first.dtype, ndim=len(first.shape) if len({len(s) for s in shapes}) == 1 else -1)
-
-
-def _common_type(types: Sequence[Any]) -> Any:
-    """Return a type that covers all types; of several plans it leaves the shapes open."""
-    first = types[
-        0
-    ]  # the module compares shapes: its error names the allowed ones, that of TVM's virtual machine does not
-    if isinstance(first, relax.TupleType):
-        return relax.TupleType([_common_type(part) for part in zip(*(ty.fields for ty in types), strict=True)])
-    if len(types) == 1 or not isinstance(first, relax.TensorType):
-        return first
-    return relax.TensorType(dtype=first.dtype.dtype)
+        tensor = graph.tensors[graph.index.tensor_id[name]]
+        return tensor.shape, tensor.dtype
+    variable, path = variant.extraction.arguments[name]
+    ty = variable.ty
+    for position in path:
+        ty = ty.fields[position]
+    return tuple(int(extent) for extent in ty.shape.values), ty.dtype.dtype

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -13,6 +14,7 @@ from tvm import s_tir, tirx
 Expressions = Callable[[Any], tuple[list[Any], Any]]
 Loops = Callable[[tirx.For], Any]
 Places = Callable[[Any, list[Any]], list[Any]]
+Scope = Callable[[Any], AbstractContextManager[Any]]
 
 
 def map_statement(
@@ -20,6 +22,7 @@ def map_statement(
     expressions: Expressions | None = None,
     kinds: Loops | None = None,
     indices: Places | None = None,
+    scope: Scope | None = None,
 ) -> Any:
     """Rebuild a statement with other expressions, loop kinds or store indices; the same object if nothing changes.
 
@@ -33,8 +36,11 @@ def map_statement(
         Takes a loop and returns its new kind.
     indices : callable, optional
         Takes a tensor and the indices of a store, and returns the new indices.
+    scope : callable, optional
+        Takes a loop, a block's realisation, or a condition, and returns the context in which what it contains or guards is
+        rebuilt.
     """
-    return _Mapper(expressions, kinds, indices=indices).visit(stmt)
+    return _Mapper(expressions, kinds, indices=indices, scope=scope).visit(stmt)
 
 
 def map_loops(stmt: Any, loops: Loops) -> Any:
@@ -109,11 +115,13 @@ class _Mapper:
         kinds: Loops | None = None,
         loops: Loops | None = None,
         indices: Places | None = None,
+        scope: Scope | None = None,
     ) -> None:
         self.expressions = expressions or (lambda expr: ([], expr))
         self.kinds = kinds or (lambda loop: loop.kind)
         self.loops = loops or (lambda loop: loop)
         self.indices = indices or (lambda buffer, old: old)
+        self.scope = scope or (lambda what: nullcontext())
 
     def visit(self, stmt: Any) -> Any:
         method = _METHODS.get(type(stmt))
@@ -137,14 +145,18 @@ class _Mapper:
         return stmt if value.same_as(stmt.value) else _after(first, tirx.Bind(stmt.var, value, stmt.span))
 
     def _choice(self, stmt: tirx.IfThenElse) -> Any:
-        then = self.visit(stmt.then_case)
-        other = None if stmt.else_case is None else self.visit(stmt.else_case)
+        with self.scope(stmt.condition):
+            then = self.visit(stmt.then_case)
+        with self.scope(tirx.Not(stmt.condition)):
+            other = None if stmt.else_case is None else self.visit(stmt.else_case)
         if then.same_as(stmt.then_case) and (other is None or other.same_as(stmt.else_case)):
             return stmt
         return tirx.IfThenElse(stmt.condition, then, other, stmt.span)
 
     def _for(self, loop: tirx.For) -> Any:
-        kind, body = self.kinds(loop), self.visit(loop.body)
+        kind = self.kinds(loop)
+        with self.scope(loop):
+            body = self.visit(loop.body)
         if kind == loop.kind and body.same_as(loop.body):
             return self.loops(loop)
         changed = tirx.For(
@@ -154,8 +166,9 @@ class _Mapper:
 
     def _block(self, stmt: Any) -> Any:
         block = stmt.block
-        body = self.visit(block.body)
-        init = None if block.init is None else self.visit(block.init)
+        with self.scope(stmt):
+            body = self.visit(block.body)
+            init = None if block.init is None else self.visit(block.init)
         if body.same_as(block.body) and (init is None or init.same_as(block.init)):
             return stmt
         block = s_tir.SBlock(

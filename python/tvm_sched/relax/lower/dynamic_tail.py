@@ -11,6 +11,7 @@ from tvm import relax
 from ...errors import InputError
 from ..ir.attributes import TAIL
 from ..ir.call_names import describe, kernel_kind
+from ..ir.runtime_calls import is_copy
 
 ENTRY = "tvm_sched_tail"
 """Name of the tail's function."""
@@ -22,7 +23,8 @@ def tail_operators(mod: tvm.IRModule) -> dict[str, int]:
         return {}
     function = mod.attrs[TAIL][ENTRY]
     calls = [b.value for block in function.body.blocks for b in block.bindings if isinstance(b.value, relax.Call)]
-    return dict(Counter(_kind(call) for call in calls if not isinstance(call.ty, relax.ShapeType)))
+    operators = (call for call in calls if not isinstance(call.ty, relax.ShapeType) and not is_copy(call))
+    return dict(Counter(map(_kind, operators)))
 
 
 def refuse_tail(mods: Sequence[tvm.IRModule], what: str) -> None:

@@ -23,6 +23,10 @@ _NEUTRAL = {
 """Results of reductions over no elements. Their kernels write nothing, since they initialise in the first iteration."""
 
 
+_WRITTEN = {"relax.index_put": 2, "relax.scatter_elements": 2, "relax.scatter_nd": 2, "relax.slice_scatter": 1}
+"""Operators that write into a copy of their first operand, and the position of what they write."""
+
+
 def rewrite_empty(call: relax.Call) -> relax.Expr:
     """Return a call, or an equivalent expression if an operand or the result is empty."""
     operation = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
@@ -32,6 +36,8 @@ def rewrite_empty(call: relax.Call) -> relax.Expr:
     if operation in _NEUTRAL and any(_size(argument) == 0 for argument in call.args) and _size(call):
         dtype = call.ty.dtype.dtype
         return relax.op.full(call.ty.shape, relax.const(_NEUTRAL[operation], str(dtype)), dtype)
+    if operation in _WRITTEN and _size(call.args[_WRITTEN[operation]]) == 0:
+        return call.args[0]
     if operation == "relax.split" and isinstance(call.ty, relax.TupleType):
         return _split(call)
     return call

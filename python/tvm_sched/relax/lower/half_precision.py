@@ -32,7 +32,8 @@ Legalize = Callable[[relax.BlockBuilder, relax.Call], relax.Expr]
 
 def legalizations() -> dict[str, Legalize]:
     """Return legalization functions for `LegalizeOps`; operators of other types are lowered as in TVM."""
-    return {**{f"relax.{name}": _wide for name in (*_SUMS, *_FUNCTIONS)}, **dict.fromkeys(_PRODUCTS, _product)}
+    wide = {f"relax.{name}": _wide for name in (*_SUMS, *_FUNCTIONS)}
+    return {**wide, **dict.fromkeys(_PRODUCTS, _product), "relax.einsum": _einsum}
 
 
 def _lower(builder: relax.BlockBuilder, expr: relax.Expr) -> relax.Expr:
@@ -51,6 +52,18 @@ def _wide(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     operands = [_lower(builder, relax.op.astype(x, "float32")) if _is_half(x) else x for x in call.args]
     wide = _lower(builder, relax.Call(call.op, operands, call.attrs))
     return _lower(builder, relax.op.astype(wide, call.ty.dtype.dtype)) if _is_half(call) else wide
+
+
+def _einsum(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
+    """Lower an Einstein sum with half-precision operands cast to float32."""
+    operands = call.args[0]
+    if isinstance(operands, relax.Var):
+        operands = builder.lookup_binding(operands)
+    if not _is_half(call) or not isinstance(operands, relax.Tuple):
+        return call.op.get_attr("FLegalize")(builder, call)
+    wide = relax.Tuple([_lower(builder, relax.op.astype(x, "float32")) for x in operands.fields])
+    result = _lower(builder, relax.Call(call.op, [wide], call.attrs))
+    return _lower(builder, relax.op.astype(result, call.ty.dtype.dtype))
 
 
 def _product(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:

@@ -15,6 +15,8 @@ _ALIASES = {
     "relax.builtin.stop_lift_params",
     "relax.memory.ensure_zero_offset",
 }
+_WIDEST = 32
+"""Most tensors that one kernel concatenates."""
 _WITHOUT_RESULT = {"relax.print", "relax.assert_op"}
 _WITH_NAN = {"float16", "float32", "float64"}
 _SCANS = {"relax.cumsum", "relax.cumprod"}
@@ -28,10 +30,12 @@ class _Simplifier(relax.PyExprMutator):
         call = self.visit_expr_post_order(call)
         call = rewrite_empty(call)
         if not isinstance(call, relax.Call):
-            return self._parts(call)
+            return self._parts(call) if isinstance(call, relax.Tuple) else call
         operation = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
         if operation in _ALIASES:
             return call.args[0]
+        if operation == "relax.concat" and isinstance(call.args[0], relax.Tuple):
+            return self._concatenation(list(call.args[0].fields), call.attrs.axis)
         if operation in _WITHOUT_RESULT:
             return relax.Tuple([])
         if operation == "relax.ewise_fma":
@@ -51,6 +55,15 @@ class _Simplifier(relax.PyExprMutator):
             casts = [self.builder_.emit(relax.op.astype(argument, "int8")) for argument in call.args]
             return relax.Call(call.op, casts)
         return call
+
+    def _concatenation(self, parts: list[relax.Expr], axis: object) -> relax.Expr:
+        """Concatenate many tensors in groups: TVM's kernel compares each position with the begin of every part, nested."""
+        while len(parts) > _WIDEST:
+            groups = [parts[first : first + _WIDEST] for first in range(0, len(parts), _WIDEST)]
+            parts = [
+                self.builder_.emit(relax.op.concat(group, axis)) if len(group) > 1 else group[0] for group in groups
+            ]
+        return relax.op.concat(parts, axis)
 
     def _parts(self, value: relax.Expr) -> relax.Expr:
         """Bind the calls of a tuple to variables."""

@@ -1,24 +1,27 @@
-"""Widen sorts and running sums of types that TVM's host functions do not support.
+"""Widen sorts of types that TVM's host functions do not support, and running sums of floating-point numbers.
 
-TVM's sort on CPUs writes bfloat16 past the end of its buffer and refuses 8-bit and 16-bit integers. Its running sums of
-half-precision numbers accumulate in half precision.
+TVM's sort on CPUs writes bfloat16 past the end of its buffer and refuses 8-bit and 16-bit integers. Its running sums
+accumulate in the type of the numbers: those of float16 ones stop at 2,048, those of float32 ones at 16,777,216.
 """
 
 from __future__ import annotations
 
 from inspect import signature
+from math import prod
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from ..ir.tensor_types import dtype_of
+from ..ir.tensor_types import dtype_of, static_shape
 from .half_precision import HALF
 
 _SORTED = {"bfloat16": "float32", **dict.fromkeys(("int8", "uint8", "int16", "uint16", "bool"), "int32")}
 """Types to widen before a sort, and the wider type."""
 _SORTS = ("relax.sort", "relax.argsort", "relax.topk")
 _SCANS = ("relax.cumsum", "relax.cumprod")
+_LONG = 1024
+"""Numbers from which on running sums of float32 are computed in float64 on CPUs. Those on GPUs add by a tree."""
 
 
 def widen_scans(mod: tvm.IRModule) -> tvm.IRModule:
@@ -41,6 +44,8 @@ class _Widener(PyExprMutator):
             return self._widened(call, kind, _SORTED[kind])
         if name in _SCANS and kind in HALF and dtype_of(call) in ("", kind):
             return self._widened(call, kind, "float32")
+        if name == "relax.cumsum" and kind == "float32" and dtype_of(call) in ("", kind) and _is_long(call):
+            return self._widened(call, kind, "float64")
         return call
 
     def _widened(self, call: relax.Call, kind: str, wide: str) -> relax.Expr:
@@ -57,3 +62,10 @@ class _Widener(PyExprMutator):
         values = self.builder_.emit(relax.TupleGetItem(result, 0))
         places = self.builder_.emit(relax.TupleGetItem(result, 1))
         return relax.Tuple([self.builder_.emit(relax.op.astype(values, kind)), places])
+
+
+def _is_long(call: relax.Call) -> bool:
+    shape, axis = static_shape(call.args[0]), call.attrs.axis
+    if shape is None or str(tvm.target.Target.current().kind) == "cuda":
+        return False
+    return (prod(shape) if axis is None else shape[int(axis)]) >= _LONG

@@ -10,6 +10,7 @@ from tvm import relax
 from ...errors import InputError
 from ..ir.attributes import TAIL
 from ..ir.call_names import describe
+from ..ir.runtime_calls import copy_call
 from ..ir.tensor_types import static_shape
 from .dynamic_tail import ENTRY
 
@@ -111,12 +112,43 @@ def _tail(
     """Return the module of the tail's function and the kernels that it calls."""
     params = [relax.Var(variable.name, variable.ty) for variable in arguments]
     renamed = dict(zip(arguments, params, strict=True))
-    body = _Renamer(renamed).visit_expr(relax.SeqExpr([relax.BindingBlock(bindings)], result))
+    copies, result = _own_results(bindings, result)
+    body = _Renamer(renamed).visit_expr(relax.SeqExpr([relax.BindingBlock([*bindings, *copies])], result))
     function = relax.Function(params, body, relax.analysis.erase_to_well_defined(result.ty), is_pure=True)
     kernels = tvm.IRModule({v: f for v, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)})
     builder = relax.BlockBuilder(kernels)
     builder.add_func(function.with_attr("global_symbol", ENTRY), ENTRY)
     return relax.transform.DeadCodeElimination([ENTRY])(builder.finalize())
+
+
+def _own_results(bindings: list[relax.Binding], result: relax.Expr) -> tuple[list[relax.Binding], relax.Expr]:
+    """Return copies of the results without memory of their own, constants and repeated tensors, and the new result."""
+    values = {binding.var: binding.value for binding in bindings}
+    copies: list[relax.Binding] = []
+    taken: set[Any] = set()
+
+    def origin(expr: relax.Expr) -> Any:
+        """Return the tuple, constant or variable that an expression is; of an element of a call's result, its place."""
+        value = values.get(expr) if isinstance(expr, relax.Var) else expr
+        if isinstance(value, relax.TupleGetItem):
+            whole = origin(value.tuple_value)
+            return origin(whole.fields[value.index]) if isinstance(whole, relax.Tuple) else (whole, value.index)
+        if isinstance(value, (relax.Var, relax.Tuple, tvm.ir.GenericConst)):
+            return value if value is expr else origin(value)
+        return expr
+
+    def visit(expr: relax.Expr) -> relax.Expr:
+        found = origin(expr)
+        if isinstance(found, relax.Tuple):
+            return relax.Tuple([visit(part) for part in found.fields])
+        if not isinstance(found, tvm.ir.GenericConst) and found not in taken:
+            taken.add(found)
+            return expr
+        copy = relax.Var("copy", expr.ty)
+        copies.append(relax.VarBinding(copy, copy_call(expr)))
+        return copy
+
+    return copies, visit(result)
 
 
 @relax.expr_functor.mutator

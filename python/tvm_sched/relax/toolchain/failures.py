@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import tvm
 import tvm_ffi
+
+from tvm_frontends.errors import first_line
 
 from ...errors import TvmSchedError, UnsupportedModelError
 
@@ -18,6 +21,8 @@ _ADVICE = (
 )
 _OF_TVM = tuple(str(Path(package.__file__).parent) for package in (tvm, tvm_ffi))
 _LONGEST = 300
+_DEEPEST, _FRAMES = 10_000, 5
+"""Python's limit of nested calls while a model is compiled, and how many of them a nested statement takes."""
 
 
 @contextmanager
@@ -28,6 +33,9 @@ def explained(where: str) -> Iterator[None]:
     of users' plug-ins (schedulers, cost models) are not changed.
     """
     passes = _Passes()
+    # Kernels of many fused operators are nested statements, which our passes walk by recursion. Never lowered again, because
+    # other threads may be compiling.
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEEPEST))
     try:
         with _recording_passes(passes):
             yield
@@ -36,11 +44,16 @@ def explained(where: str) -> Iterator[None]:
     except (TvmSchedError, Warning, MemoryError, OSError):
         raise
     except Exception as error:
+        if isinstance(error, RecursionError) or "maximum recursion depth" in str(error):  # TVM passes on the text only
+            raise UnsupportedModelError(
+                f"{where}: one of its kernels has more than {_DEEPEST // _FRAMES:,} nested statements; cut the model into "
+                "parts, or export it with fewer operators on one another"
+            ) from error
         if not _is_of_tvm(error):
             raise
         doing = f"its pass {passes.names[-1]}" if passes.names else "it"
         raise UnsupportedModelError(
-            f"{where}: TVM cannot compile this: {doing} failed with {type(error).__name__}: {_first_line(error)}; {_ADVICE}"
+            f"{where}: TVM cannot compile this: {doing} failed: {_shortened(first_line(error))}; {_ADVICE}"
         ) from error
 
 
@@ -84,7 +97,5 @@ def _is_of_tvm(error: BaseException) -> bool:
     return last.startswith(_OF_TVM) or isinstance(error, tvm.error.InternalError)
 
 
-def _first_line(error: BaseException) -> str:
-    """Return the beginning of an error's message on one line."""
-    text = " ".join(str(error).split()) or "no message"
+def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."

@@ -15,6 +15,7 @@ from tvm_frontends.kernels.recurrent import ByteProducts, byte_recurrent_kernel
 from ...ir.flops import FLOPS, count_flops
 from ...ir.statements import contains, map_statement, with_body
 from ..decreasing_indices import hide_decreasing
+from .block_sums import block_sums
 from .cpu_loop_schedule import schedule_for_cpu
 from .elementary import replace_calls
 from .index_bounds import bound_indices
@@ -92,7 +93,7 @@ def _vectorise(host: tvm.target.Target) -> tvm.transform.Pass:
 
     @tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.Vectorise")
     def run(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
-        return vectorise_functions(vectorise_reductions(function, bits), bits)
+        return vectorise_functions(vectorise_reductions(block_sums(function, bits), bits), bits)
 
     return run
 

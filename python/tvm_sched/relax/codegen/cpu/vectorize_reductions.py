@@ -45,13 +45,29 @@ def vectorise_reductions(function: tirx.PrimFunc, bits: int) -> tirx.PrimFunc:
     return with_body(function, map_loops(function.body, lambda loop: _vectorise(loop, bits)))
 
 
-def _vectorise(loop: tirx.For, bits: int) -> Any:
+def lanes_of(loop: tirx.For, bits: int) -> int:
+    """Return how many accumulators `vectorise_reductions` gives to a loop; 1 if it leaves the loop as it is."""
+    return max((lanes for lanes in _lanes(_vector_sums(loop), bits) if lanes <= int(loop.extent)), default=1)
+
+
+def _vector_sums(loop: tirx.For) -> list[_Sum]:
+    """Return the reductions of a loop that can be vectorised; empty if one cannot."""
     sums = _sums(loop.body) if isinstance(loop.extent, tirx.IntImm) and loop.kind == tirx.ForKind.SERIAL else []
-    if not sums or any(not _fits(each, loop.loop_var, sums) for each in sums):
-        return loop
+    return sums if all(_fits(each, loop.loop_var, sums) for each in sums) else []
+
+
+def _lanes(sums: list[_Sum], bits: int) -> tuple[int, ...]:
+    """Return the numbers of accumulators to try, the largest first."""
+    if not sums:
+        return ()
     width = max(bits // _FLOATS[str(sums[0].buffer.dtype)], 4)
     long = 1 if any(any_expression(each.term, _calls) for each in sums) else REGISTERS
-    stages = [lanes for lanes in dict.fromkeys((width * long, width)) if int(loop.extent) >= lanes]
+    return tuple(dict.fromkeys((width * long, width)))
+
+
+def _vectorise(loop: tirx.For, bits: int) -> Any:
+    sums = _vector_sums(loop)
+    stages = [lanes for lanes in _lanes(sums, bits) if int(loop.extent) >= lanes]
     statements, begin = [], 0
     for lanes in stages:
         count = (int(loop.extent) - begin) // lanes

@@ -20,7 +20,7 @@ from .describe import channels_last, dense, window
 from .exact_products import EpilogueFinder, ExactProduct, emit_exact, exact_product
 from .integer_products import emit_product, find_integers, integer_product
 from .operator_chain import Chain, ChainFinder
-from .products import CONVOLUTIONS, LAYOUTS, TRANSPOSED, Product, in_bfloat16, is_fast, product_of
+from .products import CONVOLUTIONS, LAYOUTS, MOST_TERMS, TRANSPOSED, Product, in_bfloat16, is_fast, product_of
 
 Describe = Callable[[tuple[int, ...]], dict[str, Any]]
 POOLS = tuple(f"nn.{kind}_pool{n}d" for kind in ("max", "avg") for n in (1, 2, 3))
@@ -155,6 +155,8 @@ class Claimer(Rewriter):
         low, high = geometry["padding_low"], geometry["padding_high"]
         if any(max(low[k], high[k]) >= size[k] for k in range(len(size))) or any(geometry["dilation"]):
             return None
+        if average and prod(size) > MOST_TERMS:
+            return None
         padded = any(low) or any(high)
         if average and attrs.count_include_pad and high != [int(p) for p in attrs.padding[len(size) :]]:
             return None  # ceil mode: oneDNN counts windows beyond the padding differently from TVM
@@ -185,6 +187,8 @@ class Claimer(Rewriter):
                 return None
         first, zeros = describe is dense, [0] * (rank - 2)
         image = list(shape[2:] if first else shape[1:-1])
+        if prod(image) > MOST_TERMS:
+            return None
         one = (*shape[:2], *(1,) * (rank - 2)) if first else (shape[0], *(1,) * (rank - 2), shape[-1])
         kernel = {
             "primitive": "pooling", "algorithm": "average", "kernel": image, "strides": [1] * (rank - 2),

@@ -1,7 +1,8 @@
 """Choose oneDNN's fastest implementation of each kernel, by measurement when a model is compiled.
 
 oneDNN's default does not depend on shapes. For depthwise convolutions and convolutions with few channels, another
-implementation for the same layout can take half the time.
+implementation for the same layout can take half the time. Implementations that compute wrong values are not among the
+measured ones, nor is one taken that an earlier measurement chose (cpp/kernels/onednn/value_check.h).
 """
 
 from __future__ import annotations

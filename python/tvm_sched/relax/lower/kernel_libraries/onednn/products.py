@@ -17,7 +17,7 @@ from ..rewrite import constant_value, is_float32, operation
 from .describe import channels_last, dense, permuted, transposed_window, window
 from .operator_chain import Chain
 
-VERSION = 8
+VERSION = 9
 CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))
 TRANSPOSED = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
 LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
@@ -28,6 +28,11 @@ FEWEST_PLACES, FEWEST_OUTPUTS = 128, 256
 """Fewest positions and output channels for which `_line` is faster than a convolution."""
 ALIASED = 1024
 """Floats in 4 KiB."""
+
+
+MOST_TERMS = 1 << 14
+"""Most terms of a sum that oneDNN adds to one float32 accumulator: with more, the rounding errors of positive terms exceed
+3e-6. Pools, convolutions and products of one row have one accumulator, other products add blocks of some hundred terms."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,8 @@ def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None
     if layouts(call) != known_layouts(call, last=True):
         return None
     groups, kernel, rank = int(attrs.groups), filters[2:], len(shape)
+    if prod(kernel) * shape[-1] // groups > MOST_TERMS * 2:
+        return None
     turn = _turn(shape[1:-1], out[1:-1], kernel)
     weights = _filters((*filters[:2], *(kernel[k] for k in turn)), groups, transposed, parameter)
     if parameter and not transposed and _is_line(call):
@@ -247,6 +254,8 @@ def _matmul(call: Any, parameter: bool) -> Product | None:
     else:
         shapes = [(1,) * (len(out) - len(s)) + s for s in (a, b, out)]
     rank = len(shapes[2])
+    if not parameter and shapes[2][-2] == 1 and a[-1] > MOST_TERMS:
+        return None
 
     def view(other: tuple[int, ...]) -> dict[str, Any] | None:
         if shapes[2] == out:

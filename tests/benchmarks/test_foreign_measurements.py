@@ -1,0 +1,51 @@
+"""The page that holds predictions against times which others published."""
+
+import foreign_measurements as page
+import pytest
+
+
+def test_points_are_in_milliseconds(tmp_path):
+    file = tmp_path / "points.toml"
+    file.write_text(
+        "cards = { A = [8, 100, 10, 20, 10, 0] }\n"
+        '[[sources]]\nname = "s"\nwhere = "w"\nruntime = "vllm"\nunit = "tokens/s"\n'
+        'points = [["llama-2-7b", "fp16", "A", 1, "decode", 64, 50], ["llama-2-7b", "fp16", "A", 1, "prefill", 512, 1024]]\n'
+    )
+    points, cards, where = page.read_points(file)
+    assert [point.measured for point in points] == [20, 500]
+    assert points[1].case == "llama-2-7b fp16, prefill 512, A"
+    assert where == {"s": "w"}
+    assert cards["A"][1] == 100
+
+
+def test_a_token_takes_at_least_the_time_of_its_weights():
+    points, cards, _ = page.read_points(page.DATA)
+    point = next(p for p in points if (p.model, p.dtype, p.card) == ("llama-2-7b", "fp16", "RTX 4090"))
+    # 6.6 billion weights of 2 bytes (without the embedding) at 1008 GB/s
+    assert page.predict(point, cards[point.card], "roofline") >= 6.6e9 * 2 / 1008e9 * 1e3
+
+
+def test_what_does_not_fit_has_no_prediction():
+    point = page.Point("s", "vllm", "llama-2-70b", "fp16", "L4", 1, "decode", 64, 1.0)
+    assert page.predict(point, [24, 300, 30.3, 121, 25, 0], "roofline") is None
+
+
+def test_summary():
+    assert page.summary([2.0, 0.5, 1.0, 1.2]) == ["4", "1.05", "60%", "50%"]
+    assert page.summary([]) == ["0", "", "", ""]
+
+
+def test_the_data_name_known_cards_and_each_source_once():
+    points, cards, where = page.read_points(page.DATA)
+    assert {point.card for point in points} <= cards.keys()
+    assert len(points) >= 80
+    assert len(where) >= 10
+    assert min(point.measured for point in points) > 0
+
+
+@pytest.mark.parametrize(("card", "count"), [("A100 SXM 80GB", 8), ("RTX 3090", 2)])
+def test_machines_have_links_where_the_card_has(card, count):
+    _, cards, _ = page.read_points(page.DATA)
+    machine = page.machine(card, count, cards[card])
+    assert len(machine.devices) == count
+    assert machine.peer_access == bool(machine.switches) == (card != "RTX 3090")
