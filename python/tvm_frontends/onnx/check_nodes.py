@@ -312,7 +312,8 @@ def _check_types(operands: _Operands, schema: Any) -> None:
             continue
         # onnx_ir gives sequences that nodes make the type of their elements: only inputs of graphs are surely tensors.
         tensors = not any(kind.startswith(("seq", "optional")) for kind in item.types)
-        if (tensors or (value.is_graph_input() and isinstance(value.type, ir.TensorType))) and _type_text(value.dtype.name) not in item.types:
+        declared = value.is_graph_input() and isinstance(value.type, ir.TensorType)
+        if (tensors or declared) and _type_text(value.dtype.name) not in item.types:
             allowed = ", ".join(sorted(kind.removeprefix("tensor(").removesuffix(")") for kind in item.types))
             raise operands.wrong(f"its input {item.name} ({value.name}) may be of the types {allowed}")
         first = bound.setdefault(item.type_str, value)
