@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
@@ -33,6 +34,63 @@ Status = Literal["optimal", "no better found", "time limit", "interrupted"]
 - ``time limit``: the budget, work or clock, was used up.
 - ``interrupted``: by Ctrl-C; the answer is the best so far.
 """
+
+
+class OutOfTime(Exception):
+    """The time limit of a search has passed (`check_time`). Whoever set the limit answers with the best result so far."""
+
+
+_deadline: ContextVar[float] = ContextVar("tvm_sched_deadline", default=math.inf)
+
+
+@contextmanager
+def ending_at(deadline: float) -> Iterator[None]:
+    """Limit all work within the context by the clock, so that each of its stages gets the time that is left.
+
+    Parameters
+    ----------
+    deadline : float
+        `time.monotonic` at which the work ends. An earlier deadline of a context around this one holds, too.
+    """
+    token = _deadline.set(min(deadline, _deadline.get()))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def seconds_left() -> float:
+    """Return the seconds until the deadline of the contexts around (`ending_at`); infinite without one, 0 past it.
+
+    Examples
+    --------
+    >>> from tvm_sched.search_budget import seconds_left
+    >>> seconds_left()
+    inf
+    """
+    deadline = _deadline.get()
+    return math.inf if deadline == math.inf else max(deadline - time.monotonic(), 0.0)
+
+
+def check_time() -> None:
+    """Raise `OutOfTime` past the deadline of the contexts around; loops whose steps take milliseconds call it.
+
+    Without a deadline it does not look at the clock, so that such a search depends on its work alone.
+    """
+    if seconds_left() <= 0:
+        raise OutOfTime
+
+
+T = TypeVar("T")
+
+
+def despite_interrupt(work: Callable[[], T]) -> tuple[T, bool]:
+    """Return the result of work, and whether Ctrl-C came meanwhile: then the work is done anew, past its deadline."""
+    try:
+        return work(), False
+    except KeyboardInterrupt:
+        with ending_at(time.monotonic()):
+            return work(), True
 
 
 class SearchLimits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,6 +131,11 @@ class TimedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def part(self, count: int) -> Self:
         """Return the options of one of ``count`` searches that share time and work."""
         raise NotImplementedError
+
+    @property
+    def seconds(self) -> float:
+        """Time limit of the method with its certificate, in seconds; infinite if none was given."""
+        return math.inf
 
 
 class Budget:
@@ -158,7 +221,8 @@ def budget_of(time_limit: float | None, work: float | None, default: float, shar
         raise InputError(f"{name} is infinite; give a finite work, with which time_limit may be infinite")
     if time_limit is None:
         time_limit = default if work is None else math.inf
-    return Budget(share * time_limit if work is None else work, time.monotonic() + time_limit)
+    deadline = min(time.monotonic() + time_limit, _deadline.get())
+    return Budget(share * time_limit if work is None else work, deadline)
 
 
 def _check_limits(time_limit: float | None, work: float | None) -> None:
@@ -262,7 +326,10 @@ def improve(state: StateT, turns: Sequence[Turn[StateT]], budget: Budget) -> Sta
             useful = True
             first = math.isinf(turn.share)
             while useful and not state.proved and (not part.over or (first and state.best is None)):
-                useful = turn.improver.step(state, part)
+                try:
+                    useful = turn.improver.step(state, part)
+                except OutOfTime:
+                    cut_off, useful = True, False
             cut_off |= useful or part.too_small
             if state.best is not None and turn.improver.name:
                 state.tried[turn.improver.name] = state.cost

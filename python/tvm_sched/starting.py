@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -13,7 +14,20 @@ def main() -> None:
         signal.signal(signal.SIGINT, _end)
     from .cli import main as command
 
-    command()
+    try:
+        command()
+    except SystemExit as end:
+        _end_before_solvers(end)
+        raise
+
+
+def _end_before_solvers(end: SystemExit) -> None:
+    """End the process at once if a solver still runs that does not heed Ctrl-C or the time limit."""
+    runs = sys.modules.get("tvm_sched.schedulers.common.solver_runs")
+    if runs is not None and runs.solvers_run():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
 
 
 def _end(*_: object) -> None:

@@ -45,7 +45,7 @@ from tvm_sched.schedulers.common.partial import PartialSchedule
 from tvm_sched.schedulers.common.search import Searches
 from tvm_sched.schedulers.common.submodels import split
 from tvm_sched.schedulers.sortinghat import heuristic_schedule
-from tvm_sched.search_budget import Budget
+from tvm_sched.search_budget import Budget, OutOfTime, ending_at
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.variant_problems import random_variants
 
@@ -460,7 +460,8 @@ def test_the_start_from_submodels_is_repeatable_and_the_answer_no_worse():
 
 def test_there_is_no_start_from_submodels_where_it_is_too_late():
     problem = random_problem(5, 40, 3, memory="generous")
-    assert heuristic_schedule(as_scenario(problem), late=lambda: True) is None
+    with ending_at(time.monotonic()), pytest.raises(OutOfTime):
+        heuristic_schedule(as_scenario(problem))
     state, budget = ScheduleState(as_scenario(problem), seed=0), Budget(1.0, deadline=time.monotonic())
     assert not SubmodelStart(0.1).step(state, budget)
     assert state.best is None

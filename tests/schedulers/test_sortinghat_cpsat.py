@@ -171,7 +171,7 @@ def test_variants_are_those_that_list_scheduling_chooses(seed, name):
 
 
 @pytest.mark.parametrize(
-    ("end", "status"), [(InfeasibleError("no room"), "no better found"), (KeyboardInterrupt(), "interrupted")]
+    ("end", "status"), [(InfeasibleError("no room"), "time limit"), (KeyboardInterrupt(), "interrupted")]
 )
 def test_where_list_scheduling_chooses_nothing_the_graphs_ways_are_taken(monkeypatch, end, status):
     def nothing(problem, workload, options):

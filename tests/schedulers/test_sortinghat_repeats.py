@@ -152,7 +152,9 @@ def test_equal_layers_are_placed_once(monkeypatch):
     instances = []
     place = scheduler.place
     monkeypatch.setattr(
-        scheduler, "place", lambda instance, *rest: instances.append(instance) or place(instance, *rest)
+        scheduler,
+        "place",
+        lambda instance, *rest, **named: instances.append(instance) or place(instance, *rest, **named),
     )
     solve(layers(12), method="efficient-mip", options={"q": 2})
     assert 1 <= len(instances) <= 3

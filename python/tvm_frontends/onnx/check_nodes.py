@@ -303,14 +303,17 @@ def check_operands(node: ir.Node, opset: int) -> None:
 
 def _check_types(operands: _Operands, schema: Any) -> None:
     """Refuse inputs of types that the operator does not take, or of different types where it wants one for them."""
+    import onnx_ir as ir
+
     bound: dict[str, Any] = {}
     for position, value in enumerate(operands.node.inputs):
         item = schema.inputs[min(position, len(schema.inputs) - 1)] if schema.inputs else None
         if item is None or value is None or value.dtype is None or not item.is_homogeneous:
             continue
-        # onnx_ir gives sequences that nodes make the type of their elements: only inputs of the model are surely tensors.
+        # onnx_ir gives sequences that nodes make the type of their elements: only inputs of graphs are surely tensors.
         tensors = not any(kind.startswith(("seq", "optional")) for kind in item.types)
-        if (tensors or value.is_graph_input()) and _type_text(value.dtype.name) not in item.types:
+        declared = value.is_graph_input() and isinstance(value.type, ir.TensorType)
+        if (tensors or declared) and _type_text(value.dtype.name) not in item.types:
             allowed = ", ".join(sorted(kind.removeprefix("tensor(").removesuffix(")") for kind in item.types))
             raise operands.wrong(f"its input {item.name} ({value.name}) may be of the types {allowed}")
         first = bound.setdefault(item.type_str, value)

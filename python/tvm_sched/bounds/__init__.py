@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import weakref
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from ..errors import InfeasibleError
 from ..problem import Problem, Scenario, as_scenario
+from ..search_budget import OutOfTime, check_time, seconds_left
 from .assignment import assignment_bound
 from .bisection import bisection_bound
 from .bus import bus_bound
@@ -75,6 +77,8 @@ def optimality_threshold(bound_ns: int) -> int:
 
 
 _known: weakref.WeakKeyDictionary[Problem, dict[frozenset[str], Bound]] = weakref.WeakKeyDictionary()
+_cut_off: weakref.WeakKeyDictionary[Problem, dict[frozenset[str], tuple[float, Bound]]] = weakref.WeakKeyDictionary()
+"""By problem and resident parameters: seconds in which the bounds were not done, and the quick bound."""
 
 
 def lower_bound(problem: Problem | Scenario) -> Bound:
@@ -82,6 +86,9 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
 
     If the problem has variants, the bound holds for every choice (``docs/proofs/variants.md``). If parameters are
     resident, it is the bound of the problem without them (``docs/proofs/resident_parameters.md``).
+
+    If the deadline of the search around passes meanwhile (`tvm_sched.search_budget.ending_at`), it is the `quick_bound`.
+    A later call with more time computes the strongest.
 
     Parameters
     ----------
@@ -109,9 +116,80 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     known = _known.setdefault(scenario.problem, {})
     bound = known.get(scenario.resident)
     if bound is None:
-        bound = _single_device_bound(scenario.problem) or max(all_bounds(scenario), key=lambda each: each.ns)
+        cut_off, seconds = _cut_off.setdefault(scenario.problem, {}), seconds_left()
+        not_enough, quick = cut_off.get(scenario.resident, (0.0, None))
+        try:
+            if seconds <= not_enough:
+                raise OutOfTime
+            bound = _single_device_bound(scenario.problem) or max(all_bounds(scenario), key=lambda each: each.ns)
+        except OutOfTime:
+            quick = quick or quick_bound(scenario)
+            cut_off[scenario.resident] = max(seconds, not_enough), quick
+            return quick
         known[scenario.resident] = bound
     return bound
+
+
+QUICK_PLACES = 4_000
+"""Largest product of operators and devices for which `quick_bound` weighs heads and tails past the deadline, too."""
+
+
+def quick_bound(problem: Problem | Scenario) -> Bound:
+    """Bound the latency in milliseconds: by the longest path, all work, and all loads, without regions and programs.
+
+    It is at most `lower_bound`. Past the deadline of the search around, the bounds of large problems, and of those with
+    variants, are the longest path and the work of the operators that belong to no group, without heads and tails.
+
+    Examples
+    --------
+    >>> from tvm_sched.bounds import quick_bound
+    >>> quick_bound(problem)
+    Bound(ns=3750, name='critical path')
+    """
+    scenario = as_scenario(problem)
+    bounds = _plain_bounds(scenario.problem)
+    if not scenario.graph.operators:
+        return bounds[0]
+    small = scenario.variants is None and scenario.problem.places <= QUICK_PLACES
+    try:
+        if not small:
+            check_time()
+        cold = without_resident(scenario.problem, scenario.resident)
+        bounds += _first_bounds(_WithoutDelays(cold if cold.variants is None else relaxed(cold).problem))
+    except OutOfTime:
+        pass
+    return max(bounds, key=lambda each: each.ns)
+
+
+class _WithoutDelays(Relaxation):
+    """Least times without delays of regions, whose searches take nearly all of the time of the bounds."""
+
+    @cached_property
+    def delays(self) -> list[Delay]:
+        """None."""
+        return []
+
+
+def _plain_bounds(problem: Problem) -> list[Bound]:
+    """Bound the latency by the longest path and the work of the operators of no group, by their least times alone.
+
+    Paths end at groups, since an alternative may not need all that the group's operators read.
+    """
+    index, relaxation = problem.graph.index, Relaxation(problem)
+    groups = problem.variants.groups if problem.variants else ()
+    varied = [index.operator_id[name] for group in groups for name in group.operators]
+    shortest = relaxation.shortest.copy()
+    shortest[varied] = 0.0
+    inside, end = set(varied), [0.0] * len(shortest)
+    for o in index.order:
+        if o not in inside:
+            end[o] = shortest[o] + max((end[p] for p in index.predecessors[o]), default=0.0)
+    work = [each.min(axis=1) for each in relaxation.busy]
+    for each in work:
+        each[varied] = 0.0
+    least = max((float(each.sum()) for each in work), default=0.0) / len(problem.topology.devices)
+    path, shared = whole_ns(max(end, default=0.0)), whole_ns(least)
+    return [Bound(path, "critical path"), Bound(shared, "device work")]
 
 
 def _single_device_bound(problem: Problem) -> Bound | None:
@@ -147,16 +225,7 @@ def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
         relaxation = relaxation_of(relaxation)
         if not relaxation.problem.graph.operators:
             return [Bound(0, "critical path")]
-    path = critical_path_bound(relaxation)
-    if path == math.inf:
-        raise InfeasibleError(
-            "every placement of the operators needs a copy between devices without a route: connect more of the devices"
-        )
-    bounds = [
-        Bound(whole_ns(path), "critical path"),
-        Bound(whole_ns(device_work_bound(relaxation)), "device work"),
-        Bound(whole_ns(bus_bound(relaxation).ns), "bus"),
-    ]
+    bounds = _first_bounds(relaxation)
     if (weighed := path_and_bus_bound(relaxation)) is not None:
         bounds.append(Bound(whole_ns(weighed.ns), "path and bus"))
     if (assigned := assignment_bound(relaxation)) is not None:
@@ -164,6 +233,20 @@ def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
     if (divided := bisection_bound(relaxation)) is not None:
         bounds.append(Bound(whole_ns(divided.ns), "bisection"))
     return bounds
+
+
+def _first_bounds(relaxation: Relaxation) -> list[Bound]:
+    """Return the bounds critical path, device work and bus."""
+    path = critical_path_bound(relaxation)
+    if path == math.inf:
+        raise InfeasibleError(
+            "every placement of the operators needs a copy between devices without a route: connect more of the devices"
+        )
+    return [
+        Bound(whole_ns(path), "critical path"),
+        Bound(whole_ns(device_work_bound(relaxation)), "device work"),
+        Bound(whole_ns(bus_bound(relaxation).ns), "bus"),
+    ]
 
 
 def relaxation_of(problem: Problem | Scenario) -> Relaxation:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from ..problem import HOST, Problem
+from ..search_budget import check_time
 from .assignment import AssignmentProgram, BusRow
 from .partitions.eigenvalue import UNIT, least_eigenvalue
 from .relaxation import Relaxation
@@ -413,6 +414,7 @@ class _Relaxed:
         """Run some iterations."""
         operator, cost = self.operator, self.cost
         for _ in range(iterations):
+            check_time()
             missing = operator @ self.point - self.limits
             self.multipliers = -self.inverse @ (PENALTY * missing + operator @ (self.cone - cost))
             rest = cost - operator.T @ self.multipliers

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import rustworkx as rx
 
 from ..problem import Problem
+from ..search_budget import check_time
 
 
 def regions_between(
@@ -30,6 +31,7 @@ def regions_between(
     position = {o: i for i, o in enumerate(index.order)}
     too_large = set[tuple[int, int]]()
     for v in sorted(dominator, key=position.__getitem__):
+        check_time()
         u = dominator[v]
         if u != v and sum(p in dominator for p in index.predecessors[v]) > 1:
             members = _between(problem, u, v, dominator, largest, too_large) if total >= 0 else set()

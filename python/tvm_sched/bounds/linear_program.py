@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..search_budget import check_time, seconds_left
+
 SIMPLEX_STEPS = 20_000_000
 """Largest product of rows and iterations of the simplex method, about half a second."""
 
@@ -38,8 +40,12 @@ def row_prices(minimised: int, rows: Any, limits: list[float], sums: Any) -> lis
     if rows.nnz + sums.nnz <= LARGEST:
         methods.append(("highs-ipm", CROSSOVER_STEPS))
     for method, steps in methods:
-        ones = np.ones(sums.shape[0])
-        result = linprog(goal, rows, limits, sums, ones, method=method, options={"maxiter": steps})
+        check_time()
+        ones, options = np.ones(sums.shape[0]), {"maxiter": steps}
+        if (seconds := seconds_left()) < np.inf:
+            options["time_limit"] = seconds
+        result = linprog(goal, rows, limits, sums, ones, method=method, options=options)
+        check_time()  # an end by the clock looks like one by steps
         if result.status == 0:
             return np.maximum(-result.ineqlin.marginals, 0.0).tolist()
         if result.status != 1:  # not for want of steps

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..problem import Problem
+from ..search_budget import check_time
 from .region_placement import Copies, Region, least_cost, region_of
 
 Array = npt.NDArray[np.float64]
@@ -100,6 +101,7 @@ class RegionPrices:
             price = (1 - paths) * self.carried[members]
             key = paths, region.key, price.tobytes()
             if key not in self._known:
+                check_time()
                 self._known[key] = least_cost(region, nodes, len(self.problem.topology.devices), price, paths)
             found[step] = self._known[key]
         return found

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor
 from ..problem.costs import concatenate_costs
+from ..search_budget import check_time
 from .alternative_heads import (
     SMALL,
     AlternativeOperator,
@@ -137,6 +138,7 @@ class _RelaxationBuilder:
 
     def part(self, group: Group) -> _Replacement:
         """Return the relaxed operators of a group."""
+        check_time()
         index = self.graph.index
         members = [index.operator_id[name] for name in group.operators]
         inside = set(members)

@@ -37,8 +37,8 @@ class MethodOptions:
         typer.Option(
             "--time-limit",
             metavar="SECONDS",
-            help="Time limit of the method in all. Default: the method's own; of schedulers, anytime takes at most 20 s, "
-            "small problems less.",
+            help="Time limit of the method in all, with its bound and certificate. Default: the method's own; of "
+            "schedulers, anytime searches for at most 20 s, small problems less.",
         ),
     ] = None
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="Random seed of the method.")] = None

@@ -186,7 +186,7 @@ def _or_end(work: Callable[[], T]) -> T:
         return work()
     except TvmSchedError as error:
         _end(Output(), error, debug=False)
-    except (RuntimeError, KeyboardInterrupt) as error:
+    except (RuntimeError, ImportError, KeyboardInterrupt) as error:
         if not _is_interrupt(error):
             raise
         _end(Output(), error, debug=False)
@@ -240,10 +240,13 @@ def _end(out: Output, error: BaseException, debug: bool) -> NoReturn:
 
 
 def _is_interrupt(error: BaseException) -> bool:
-    """Whether an error is Ctrl-C, or the RuntimeError into which Python 3.11 turns one while it makes a class."""
-    return isinstance(error, KeyboardInterrupt) or (
-        isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt)
-    )
+    """Whether an error is Ctrl-C, or came of one, as where it reaches an import of a library, or the making of a class."""
+    if isinstance(error, TvmSchedError):
+        return False  # told as such, whatever came before
+    causes: BaseException | None = error
+    while causes is not None and not isinstance(causes, KeyboardInterrupt):
+        causes = causes.__cause__ or causes.__context__
+    return causes is not None
 
 
 def _message(error: BaseException, debug: bool) -> str:

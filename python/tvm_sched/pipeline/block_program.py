@@ -18,7 +18,7 @@ from ortools.math_opt.python import mathopt
 from ortools.util.python.solve_interrupter import SolveInterrupter
 
 from ..problem.partition_problem import Integers, PartitionProblem
-from ..schedulers.common.milp import solver_type
+from ..schedulers.common.milp import limited_model, solver_type
 from ..schedulers.common.solver_runs import solve_in_thread, stdout_aside
 from .integer_programs import ProgramResult
 
@@ -45,7 +45,7 @@ class BlockProgram:
 
     def __post_init__(self) -> None:
         self._begun = time.monotonic()
-        self.model = mathopt.Model(name="max-throughput partitioning")
+        self.model = limited_model()
         self.bottleneck = self.model.add_variable(lb=0, name="bottleneck")
         self.y = [self._completed_by(v) for v in range(self.problem.size)]
         self._dag()

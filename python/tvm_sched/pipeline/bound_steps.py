@@ -11,7 +11,7 @@ from ..bounds.partitions.prices import price_bound
 from ..bounds.partitions.semidefinite import MOST_NODES, PART_NODES, semidefinite_bound
 from ..bounds.partitions.simple import simple_bound
 from ..progress import report_progress
-from ..search_budget import Budget
+from ..search_budget import Budget, OutOfTime, ending_at
 from .integer_programs import ProgramResult, bottleneck_bound, bottleneck_guess_bound, exact_program
 from .partition_state import PartitionState, stopped
 
@@ -183,8 +183,11 @@ def solve_program(
     state: PartitionState, budget: Budget, name: str, program: Callable[..., ProgramResult]
 ) -> ProgramResult:
     """Solve a program in the budget's time, and take its bound, which gets this name."""
-    with budget.clocked():
-        result = program(state.problem, state.stages, solver=state.solver, seconds=budget.seconds)
+    with budget.clocked(), ending_at(budget.deadline):
+        try:
+            result = program(state.problem, state.stages, solver=state.solver, seconds=budget.seconds)
+        except OutOfTime:
+            result = ProgramResult(0.0)
     budget.too_small = not result.proved
     state.raise_bound(result.bound, by_solver(name, state))
     return result

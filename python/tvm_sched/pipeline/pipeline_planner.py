@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -15,7 +16,7 @@ from ..errors import InfeasibleError, InputError
 from ..problem import Problem
 from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import Progress
-from ..search_budget import Status
+from ..search_budget import Status, ending_at
 from .device_search import Candidate, DeviceSearch, Goal
 from .least_peak import IDEALS, PeakOrder, least_peak, order_of_stage
 from .partition_relaxation import are_equal, relax
@@ -25,7 +26,10 @@ from .pipeline_verifier import assignment_of, verify
 from .stage_pricing import activations_of, price
 
 _DEVICE_SECONDS = 10.0
-"""Longest search for a sequence of unequal devices, unless the partitioner's time limit is shorter."""
+"""Longest search for a sequence of unequal devices, unless the partitioner's time limit comes first."""
+
+_DEVICE_SHARE = 0.2
+"""Part of a time limit that is kept for this search."""
 
 
 def plan_pipeline(
@@ -81,8 +85,12 @@ def plan_pipeline(
     method, relaxed = get(partitioner), relax(problem, chosen)
 
     def plan_with(_: PartitionerFunction, options: msgspec.Struct) -> _Planned:
-        parts = partition(relaxed, count, method.name, options, progress)
-        return _Planned(parts, _on_devices(problem, relaxed, parts, chosen, count, goal, options, place))
+        limit = _time_limit(options)
+        deadline = time.monotonic() + limit
+        kept = min(_DEVICE_SECONDS, _DEVICE_SHARE * limit) if place and not are_equal(problem, chosen) else 0.0
+        with ending_at(deadline - kept):
+            parts = partition(relaxed, count, method.name, options, progress)
+        return _on_devices(problem, relaxed, parts, chosen, count, goal, deadline, place)
 
     run = run_method(method, options, _Planned, plan_with, progress)
     with answer_of(method):
@@ -132,18 +140,22 @@ def _on_devices(
     devices: list[int],
     count: int,
     goal: Goal,
-    options: msgspec.Struct,
+    deadline: float,
     place: bool,
-) -> Candidate:
+) -> _Planned:
     """Give the stages devices; cut again if these are unequal or there is a limit."""
     search = DeviceSearch(problem, relaxed, devices, count, goal)
     lists = relaxed.stage_lists(parts.stage_of, parts.order)
     search.offer(list(zip(devices, lists, strict=False)))
     equal = are_equal(problem, devices)
     if place and (goal != Goal() or not equal or search.best is None):
-        seconds = 0.0 if parts.status == "interrupted" else min(_DEVICE_SECONDS, _time_limit(options))
-        end = time.monotonic() + seconds
-        search.run(_orders(relaxed, lists), end, equal)
+        end = time.monotonic() + (0.0 if parts.status == "interrupted" else _DEVICE_SECONDS)
+        try:
+            search.run(_orders(relaxed, lists), min(end, deadline), equal)
+        except KeyboardInterrupt:
+            if search.best is None:
+                raise
+            parts = replace(parts, status="interrupted")
     if search.best is None:  # orders of less memory
         orders = [[nodes[i] for i in order_of_stage(relaxed, nodes).order] for nodes in lists]
         search.offer(list(zip(devices, orders, strict=False)))
@@ -158,7 +170,7 @@ def _on_devices(
             f"no plan of the search meets the limit; it is missed by {over} ns; the best has a bottleneck of {best.cost_ns} "
             f"ns and a latency of {best.latency_ns} ns"
         )
-    return search.best
+    return _Planned(parts, search.best)
 
 
 def _orders(relaxed: PartitionProblem, lists: list[list[int]]) -> list[Integers]:

@@ -5,7 +5,7 @@ from .model_latency import ModelLatency, model_latencies
 from .residency import Requests, Resident, moved_parameters, requests_of, requests_of_part, resident_parameters
 from .resolve import evaluate, in_scenarios, objective_ns, resolved, resolved_scenario, with_choice
 from .rules import RULES, Violation
-from .schedule import ENDED, INTERRUPTED, Certificate, Placement, RequestLatency, Schedule, Transfer
+from .schedule import ENDED, INTERRUPTED, TIME_OVER, Certificate, Placement, RequestLatency, Schedule, Transfer
 from .simulator import memory_profile, simulate
 from .timeline import Event, Timeline
 from .verifier import verify, violations
@@ -14,6 +14,7 @@ __all__ = [
     "ENDED",
     "INTERRUPTED",
     "RULES",
+    "TIME_OVER",
     "Certificate",
     "Event",
     "ModelLatency",

@@ -160,7 +160,8 @@ def weighted_mean(requests: Sequence[Request], times_ns: Sequence[int]) -> int:
 
 
 ENDED, INTERRUPTED = Certificate.unchecked("no better found"), Certificate.unchecked("interrupted")
-"""Certificates of a method that ended by itself, or by Ctrl-C, before `solve` completes them."""
+TIME_OVER = Certificate.unchecked("time limit")
+"""Certificates of a method that ended by itself, by Ctrl-C or at its time limit, before `solve` completes them."""
 
 
 class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):

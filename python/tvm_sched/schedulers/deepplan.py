@@ -13,7 +13,8 @@ import msgspec
 from ..errors import InfeasibleError
 from ..problem import FORBIDDEN, HOST, Problem, Scenario, Workload
 from ..progress import report_progress
-from ..schedule import ENDED, INTERRUPTED, Schedule
+from ..schedule import ENDED, INTERRUPTED, TIME_OVER, Schedule
+from ..search_budget import OutOfTime, check_time, seconds_left
 from .common.events import Move, Run
 from .common.merging import LIMITLESS, PricedSchedule
 from .common.one_device import device_names
@@ -75,6 +76,9 @@ def deepplan(problem: Problem, workload: Workload, options: DeepPlanOptions) -> 
             except KeyboardInterrupt:
                 status = INTERRUPTED
                 break
+            except OutOfTime:
+                status = TIME_OVER
+                break
             best = min(best, priced, key=lambda priced: (not priced.fits, priced.latency_ns))
     return best.index.to_schedule(certificate=status)
 
@@ -93,6 +97,8 @@ def _plans_without_direct_reads(
     misfit: PricedSchedule | None = None
     for d in devices:
         for plan in _loading_plans(scenario, d, options):
+            if best and seconds_left() <= 0:
+                return best
             priced = PricedSchedule.of(plan.run().to_index())
             if priced.fits:
                 best = sorted([*best, (priced, plan)], key=lambda entry: entry[0].latency_ns)[:CANDIDATES]
@@ -214,6 +220,7 @@ def _choose_direct(plan: _LoadingPlan, number: int, count: int) -> PartialSchedu
     seen: list[tuple[int, int]] = []
     for i, o in enumerate(index.order):
         report_progress("layers", number * len(index.order) + i, count * len(index.order))
+        check_time()
         if direct_ns[o] != FORBIDDEN and o not in plan.direct:
             heapq.heappush(seen, (direct_ns[o] - loaded_ns[o], o))
         while seen and o in waits:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,7 +14,7 @@ from ..problem import Problem, Request, Scenario, Workload, merge_problems, merg
 from ..progress import Progress
 from ..schedule import Schedule, model_latencies, requests_of_part
 from ..schedule.schedule import weighted_mean
-from ..search_budget import SearchLimits, TimedOptions
+from ..search_budget import SearchLimits, TimedOptions, ending_at
 from .scheduler_registry import get
 from .solve_latency import Options, minimise_latency
 
@@ -61,7 +63,7 @@ def solve_fairly(
 
     Each model is scheduled alone, then all together `ROUNDS` times. Lags (`Workload.lags_ns`) make the search shorten the
     largest slowdown: a model with a shorter weighted time alone gets a larger lag. All searches get equal shares of the
-    method's time.
+    method's time. After Ctrl-C each model that was not scheduled yet gets the first schedule that is found.
 
     Parameters
     ----------
@@ -97,29 +99,40 @@ def solve_fairly(
     if workload.lags_ns or workload.submodels is not None:
         raise InputError("the workload has lags or submodels; with the objective slowdown leave them out")
     workload.check(problem)
-    chosen = get(method).read_options(options)
+    chosen, deadline = get(method).read_options(options), math.inf
     if isinstance(chosen, TimedOptions):
         limited = chosen if budget is None else chosen.within(budget)
+        deadline = time.monotonic() + limited.seconds
         chosen = limited.scaled(problem.places * (len(parts) + ROUNDS)).part(len(parts) + ROUNDS)
     counts = list(weights or [1.0] * len(parts))
-    alone = []
-    for part in parts:
-        own = Workload(requests_of_part(part, workload.requests))
-        alone.append(_latency(minimise_latency(part, own, method, chosen, progress=progress)))
+    interrupted = False
+
+    def searched(part: Problem, own: Workload) -> Schedule:
+        nonlocal interrupted
+        with ending_at(time.monotonic() if interrupted else deadline):
+            found = minimise_latency(part, own, method, chosen, progress=progress)
+        interrupted |= found.certificate is not None and found.certificate.status == "interrupted"
+        return found
+
+    alone = [_latency(searched(part, Workload(requests_of_part(part, workload.requests)))) for part in parts]
     tried: list[tuple[Schedule, list[int]]] = []
     lags = [0] * len(parts)
     for _ in range(ROUNDS):
-        lagged = Workload(workload.requests, tuple(lags))
-        schedule = minimise_latency(problem, lagged, method, chosen, progress=progress)
+        schedule = searched(problem, Workload(workload.requests, tuple(lags)))
         ends = [each.latency_ns for each in model_latencies(problem, schedule, workload)]
         alone = [
             min(before, end) for before, end in zip(alone, ends, strict=True)
         ]  # a schedule of the model alone can do the same
         tried.append((schedule, ends))
         lags = _lags(alone, counts, [each for _, each in tried])
-        if schedule.certificate is not None and schedule.certificate.status == "interrupted":
+        if interrupted:
             break
-    bound = slowdown_bound(problem, alone, counts, workload.requests)
+    try:
+        with ending_at(time.monotonic() if interrupted else deadline):
+            bound = slowdown_bound(problem, alone, counts, workload.requests)
+    except KeyboardInterrupt:
+        with ending_at(time.monotonic()):
+            bound = slowdown_bound(problem, alone, counts, workload.requests)
     best, ends = min(tried, key=lambda each: _largest_slowdown(each[1], alone, counts))
     fairness = Fairness(list(problem.graph.models), counts, alone, ends, bound)
     return best.replace(workload=workload.digest), fairness

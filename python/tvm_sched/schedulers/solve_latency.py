@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,13 +14,16 @@ from ..certify import Proof, answer_of, final_status, run_method
 from ..errors import InputError, ScheduleError, SchedulerError
 from ..problem import COLD, Problem, Scenario, Workload
 from ..progress import Progress
-from ..schedule import Certificate, Schedule, evaluate
+from ..schedule import INTERRUPTED, Certificate, Schedule, evaluate
 from ..schedule.native_objects import native_problem
 from ..schedule.schedule import weighted_mean
 from ..schedule.verifier import verify
-from ..search_budget import SearchLimits, TimedOptions
+from ..search_budget import SearchLimits, TimedOptions, despite_interrupt, ending_at
 from .common.requests import schedule_each_request, schedule_for_requests
 from .scheduler_registry import SchedulerFunction, get
+
+CERTIFICATE_SHARE, CERTIFICATE_SECONDS = 0.1, 0.5
+"""Part of a time limit that is kept for the certificate, and the most seconds of it."""
 
 Options = Mapping[str, Any] | msgspec.Struct | None
 """Options of a method: values by name, whose texts are converted, or its struct."""
@@ -44,6 +49,8 @@ def minimise_latency(
     chosen = scheduler.read_options(options)
     if budget is not None and isinstance(chosen, TimedOptions):
         chosen = chosen.within(budget)
+    limit = chosen.seconds if isinstance(chosen, TimedOptions) else math.inf
+    deadline = time.monotonic() + limit
 
     def run(function: SchedulerFunction, options: Any) -> Schedule:
         if not workload.requests:
@@ -61,17 +68,26 @@ def minimise_latency(
         except ScheduleError as error:
             raise SchedulerError(f"the answer of scheduler {method!r} breaks a rule: {error}") from error
 
-    result = run_method(scheduler, chosen, Schedule, run, progress)
+    with ending_at(deadline - min(CERTIFICATE_SHARE * limit, CERTIFICATE_SECONDS) if limit < math.inf else deadline):
+        result = run_method(scheduler, chosen, Schedule, run, progress)
     with answer_of(scheduler):
         schedule = result.answer.replace(
             scheduler=result.method,
             options=msgspec.to_builtins(result.options),
             seconds=result.seconds,
-            certificate=certificate(problem, result.answer, workload),
+            certificate=_certificate_until(deadline, problem, result.answer, workload),
             workload=workload.digest,
         )
-        verify(problem, schedule)
+        despite_interrupt(lambda: verify(problem, schedule))
     return schedule
+
+
+def _certificate_until(deadline: float, problem: Problem, schedule: Schedule, workload: Workload) -> Certificate:
+    """Certify a schedule by the bounds that are done by the deadline, or by Ctrl-C, which may have come before."""
+    with ending_at(time.monotonic() if schedule.certificate == INTERRUPTED else deadline):
+        whole, interrupted = despite_interrupt(lambda: certificate(problem, schedule, workload))
+    status = "interrupted" if interrupted and whole.status != "optimal" else whole.status
+    return msgspec.structs.replace(whole, status=status)
 
 
 def _one_device(scenario: Scenario) -> Schedule:

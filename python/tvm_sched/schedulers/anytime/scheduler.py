@@ -95,6 +95,11 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
         changed = {"time_limit": limit, "work": self.work}
         return msgspec.structs.replace(self, **{k: v / count for k, v in changed.items() if v is not None})
 
+    @property
+    def seconds(self) -> float:
+        """Time limit of the method with its certificate, in seconds; infinite if none was given."""
+        return math.inf if self.time_limit is None else self.time_limit
+
     def budget(self) -> Budget:
         """Return the budget, counted from now."""
         return budget_of(self.time_limit, self.work, TIME_LIMIT, WORK_SHARE)

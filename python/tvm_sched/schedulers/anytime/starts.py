@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -14,7 +16,7 @@ from ...problem import FORBIDDEN, HOST, Scenario
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule.schedule import weighted_mean
-from ...search_budget import Budget
+from ...search_budget import Budget, OutOfTime, ending_at, seconds_left
 from ..common.greedy import list_schedule, priorities
 from ..common.native_methods import SCALES
 from ..common.partial import PartialSchedule
@@ -50,6 +52,9 @@ each pair of operators of a submodel, and each pair of devices for each operator
 LEAST_OPERATORS = 256
 """Least number of operators of a graph for a start from submodels."""
 
+LIST_SHARE = 0.4
+"""Part of a search's time by the clock after which no more list schedules are tried."""
+
 
 class ListScheduling:
     """List schedules by one rule after another; if memory does not suffice, again with smaller fractions of it.
@@ -67,11 +72,15 @@ class ListScheduling:
     def __init__(self, most_places: int = MOST_PLACES) -> None:
         self._most_places = most_places
         self._attempts: Iterator[bool] | None = None
+        self._seconds = math.inf
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """Try one list schedule."""
+        """Try one list schedule, until `LIST_SHARE` of the time by the clock is over and there is a schedule."""
         report_progress(self.name, 0, 1)
-        self._attempts = self._attempts or self._all(state)
+        if self._attempts is None:
+            self._attempts, self._seconds = self._all(state), (1 - LIST_SHARE) * seconds_left()
+        if seconds_left() < self._seconds and state.best is not None:
+            return False
         return next(self._attempts, False)
 
     def _all(self, state: ScheduleState) -> Iterator[bool]:
@@ -115,9 +124,11 @@ class QuickMethods:
         self._stage = stage
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """Run one method; first all of `ALWAYS`."""
+        """Run one method; first all of `ALWAYS`, until the deadline of the search around if one of them has a schedule."""
         always = [name for name in self._left if name in ALWAYS]
         for name in always or self._left[:1]:
+            if state.best is not None and seconds_left() <= 0:
+                return False
             self._left.remove(name)
             self._try(name, state)
         return bool(self._left)
@@ -133,6 +144,8 @@ class QuickMethods:
         except InfeasibleError as error:
             state.tried[name] = str(error)
             state.refuse(error)
+        except OutOfTime:
+            state.tried[name] = "the time limit came first"
         else:
             state.tried[name] = state.offer_index(index)
             if schedule.certificate is not None and schedule.certificate.status == "interrupted":
@@ -156,11 +169,15 @@ class SubmodelStart:
     def step(self, state: ScheduleState, budget: Budget) -> bool:
         """Schedule all submodels; offer nothing if the deadline passes before the end."""
         budget.spend(self._seconds)
-        with suppress(InfeasibleError):
-            index = heuristic_schedule(state.scenario, state.memory_scale, lambda: budget.late)
+        with suppress(InfeasibleError, OutOfTime), ending_at(budget.deadline):
+            index = heuristic_schedule(state.scenario, state.memory_scale)
             if index is not None:
                 state.offer_index(index)
         return False
+
+
+BOUND_SHARE = 0.5
+"""Part of a search's time by the clock after which the lower bound is cut off."""
 
 
 class LowerBound:
@@ -178,10 +195,11 @@ class LowerBound:
         self._bound_of = bound_of
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
-        """Compute the whole bound."""
+        """Compute the whole bound, or what `BOUND_SHARE` of the time that is left suffices for."""
         scenario = self._bound_of or state.scenario
         runs = [scenario.with_resident(request.resident) for request in state.mix] or [scenario]
-        bounds = [lower_bound(run) for run in runs]
+        with ending_at(time.monotonic() + BOUND_SHARE * seconds_left()):
+            bounds = [lower_bound(run) for run in runs]
         state.raise_bound(weighted_mean(state.mix, [bound.ns for bound in bounds]), bounds[0].name)
         return False
 

@@ -12,7 +12,7 @@ import msgspec
 
 from ...checks import require_at_least, require_seed
 from ...errors import InputError
-from ...search_budget import SearchLimits, TimedOptions
+from ...search_budget import OutOfTime, SearchLimits, TimedOptions, check_time, seconds_left
 from .solver_runs import solve_in_thread, stdout_aside
 
 if TYPE_CHECKING:
@@ -115,6 +115,11 @@ class SubmodelOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
         """Return the options of one of several searches that share the time."""
         return msgspec.structs.replace(self, total_time_limit=self.total_time_limit / count)
 
+    @property
+    def seconds(self) -> float:
+        """Time limit of the method with its certificate, in seconds."""
+        return self.total_time_limit
+
     def effort(self, seconds: float) -> Effort:
         """Return the solver and limits for a solver that has this many seconds."""
         return Effort("", min(self.time_limit, seconds), 0, self.seed)
@@ -150,6 +155,25 @@ def check_solver(name: str, node_limit: int) -> None:
         raise InputError(f"node_limit is {node_limit}; 0 or more is allowed")
     if name not in SOLVERS:
         raise InputError(f"solver is {name!r}; {', '.join(SOLVERS)} are allowed")
+
+
+def limited_model() -> mathopt.Model:
+    """Return an empty program that can be built until the deadline of the search around; then it raises `OutOfTime`.
+
+    Python adds some ten thousand variables and constraints a second, so a program may take longer to build than to solve.
+    """
+    from ortools.math_opt.python import mathopt
+
+    class Limited(mathopt.Model):
+        def add_variable(self, *of: Any, **named: Any) -> mathopt.Variable:
+            check_time()
+            return super().add_variable(*of, **named)
+
+        def add_linear_constraint(self, *of: Any, **named: Any) -> mathopt.LinearConstraint:
+            check_time()
+            return super().add_linear_constraint(*of, **named)
+
+    return Limited()
 
 
 def solver_type(name: str) -> mathopt.SolverType:
@@ -203,13 +227,17 @@ def minimise(program: mathopt.Model, effort: Effort, start: Mapping[Any, float])
     ------
     InputError
         The solver is not available.
+    OutOfTime
+        The deadline of the search around has passed, and the solver has not ended by `OVERTIME` later.
     KeyboardInterrupt
         At once, not when the solver is done.
     """
     from ortools.math_opt.python import mathopt
 
+    check_time()
+    seconds = min(effort.time_limit, seconds_left())
     parameters = mathopt.SolveParameters(
-        time_limit=datetime.timedelta(seconds=effort.time_limit),
+        time_limit=datetime.timedelta(seconds=seconds),
         node_limit=effort.node_limit or None,
         random_seed=effort.seed,
         relative_gap_tolerance=GAP,
@@ -242,15 +270,18 @@ def _solved(
 ) -> mathopt.SolveResult | None:
     """Return a solver's result; None after an internal error of the solver, which HiGHS has occasionally."""
     from ortools.math_opt.python import mathopt
+    from ortools.util.python.solve_interrupter import SolveInterrupter
 
-    solver = solver_type(name)
+    solver, interrupter = solver_type(name), SolveInterrupter()
 
     def solve() -> mathopt.SolveResult:
         with stdout_aside():
-            return mathopt.solve(program, solver, params=parameters, model_params=hints)
+            return mathopt.solve(program, solver, params=parameters, model_params=hints, interrupter=interrupter)
 
     try:
-        return solve_in_thread(solve)
+        return solve_in_thread(solve, interrupter.interrupt)
+    except OutOfTime:
+        raise
     except Exception as error:
         # MathOpt's own translation of a solver's refusal can fail; the solver's error is the context then.
         reason = error.__context__ or error

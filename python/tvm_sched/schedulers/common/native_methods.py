@@ -14,6 +14,7 @@ from ...problem import Scenario
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...schedule.native_objects import native_problem
+from ...search_budget import check_time
 from .events import Run
 from .partial import PartialSchedule
 
@@ -162,7 +163,7 @@ def anneal_several(starts: Sequence[ScheduleIndex], effort: Effort) -> ScheduleI
 
 
 def _call(function: Callable[..., Any], *arguments: Any, progress: Callable[[int, int], Any]) -> Any:
-    """Call C++ with a callback, and re-raise the callback's exception, Ctrl-C above all, which the boundary would wrap."""
+    """Call C++ with a callback, and re-raise the callback's exception (Ctrl-C, `OutOfTime`), which the boundary would wrap."""
     raised: list[BaseException] = []
 
     def guarded(done: int, total: int) -> Any:
@@ -184,7 +185,11 @@ def _call(function: Callable[..., Any], *arguments: Any, progress: Callable[[int
 
 
 def _reporter(what: str) -> Callable[[int, int], None]:
-    return lambda done, total: report_progress(what, done, total)
+    def report(done: int, total: int) -> None:
+        report_progress(what, done, total)
+        check_time()
+
+    return report
 
 
 def _index(scenario: Scenario, native: NativeSchedule | None) -> ScheduleIndex:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from ...search_budget import OutOfTime, seconds_left
 
 T = TypeVar("T")
+
+OVERTIME = 0.3
+"""Seconds past the deadline for which an answer of a solver is awaited."""
+
+PATIENCE = 0.3
+"""Seconds for which the end of a solver is awaited that was told to stop."""
 
 _lock = threading.Lock()
 _inside = 0
 _saved = -1
+_left: list[Future[Any]] = []
+"""Answers of solvers that did not stop when they were told to."""
 
 
 @contextmanager
@@ -49,10 +61,31 @@ def _flush() -> None:
     ctypes.CDLL(None).fflush(None)
 
 
+def solvers_run() -> bool:
+    """Return whether a solver still runs whose answer nobody awaits: then the process must not end in the usual way.
+
+    The end of the process would take the solver's memory away, and the system then aborts the process.
+    """
+    return not all(answer.done() for answer in _left)
+
+
+@atexit.register
+def wait_for_solvers() -> None:
+    """Wait for the end of all solvers."""
+    wait(_left)
+
+
 def solve_in_thread(solve: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
     """Call a solver in a thread, so that Ctrl-C reaches Python at once, and return its result.
 
-    On Ctrl-C ``stop`` ends the solver, and the call waits for that. Without ``stop`` the thread ends at the solver's limit.
+    On Ctrl-C, and `OVERTIME` past the deadline of the search around, ``stop`` ends the solver. The call waits for that up to
+    `PATIENCE`. A solver that does not look at ``stop`` in that time, and one without it, is left to its own limit. The end
+    of the process waits for it (`wait_for_solvers`), but the command line ends at once.
+
+    Raises
+    ------
+    OutOfTime
+        The solver has not kept to its limit, as solvers do in their first steps on large programs.
     """
     answer: Future[T] = Future()  # after an interrupt `Thread.join` would count the thread as ended
 
@@ -64,12 +97,17 @@ def solve_in_thread(solve: Callable[[], T], stop: Callable[[], None] | None = No
 
     try:
         threading.Thread(target=work, name="solver", daemon=True).start()
+        late = time.monotonic() + seconds_left() + OVERTIME
         while not wait([answer], timeout=0.1).done:  # a wait without end would not be woken by Ctrl-C of another thread
-            pass
-    except KeyboardInterrupt:
-        if stop is not None:
-            stop()
-            while not wait([answer], timeout=0.1).done:  # a process must not end before its solver
-                stop()  # again, since the solver may not have begun
+            if time.monotonic() > late:
+                raise OutOfTime
+    except (KeyboardInterrupt, OutOfTime):
+        patience = time.monotonic() + PATIENCE
+        while stop is not None and time.monotonic() < patience:
+            stop()  # again and again, since the solver may not have begun
+            if wait([answer], timeout=0.1).done:
+                break
+        if not answer.done():
+            _left.append(answer)
         raise
     return answer.result()

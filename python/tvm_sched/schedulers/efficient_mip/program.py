@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import InfeasibleError, SchedulerError
-from ..common.milp import Effort, argmax, minimise
+from ...search_budget import OutOfTime
+from ..common.milp import Effort, argmax, limited_model, minimise
 from .heuristic import best_placement
 from .instance import Instance, PlacementTimes, evaluate
 from .path_bound import lower_bound
@@ -81,11 +82,12 @@ def place(
     known = SolvedPlacement(start, ends.latency, bound, ends.latency <= bound * (1 + _ROUNDING))
     if effort is None or known.optimal:
         return known
-    from ortools.math_opt.python import mathopt
-
-    program = mathopt.Model()
-    v = build(program, instance, ends.latency)
-    answer = minimise(program, effort, hint(instance, v, start, ends))
+    try:
+        program = limited_model()
+        v = build(program, instance, ends.latency)
+        answer = minimise(program, effort, hint(instance, v, start, ends))
+    except OutOfTime:
+        return known
     if answer is None or answer.values is None:
         return known
     places = (0, *instance.subgraphs)

@@ -10,7 +10,8 @@ import msgspec
 from ...errors import InfeasibleError
 from ...problem import FORBIDDEN, HOST, Problem, Scenario, Workload
 from ...progress import report_progress
-from ...schedule import ENDED, INTERRUPTED, Schedule
+from ...schedule import ENDED, INTERRUPTED, TIME_OVER, Schedule
+from ...search_budget import despite_interrupt, ending_at, seconds_left
 from ..common.events import Event, Move, Run
 from ..common.merging import ListedSchedule, merge_events
 from ..common.milp import ENOUGH, Effort, ProgramOptions
@@ -18,6 +19,9 @@ from ..common.submodels import submodels_of
 from ..scheduler_registry import register
 from .instance import Instance, evaluate
 from .program import SolvedPlacement, place
+
+HEURISTIC_SHARE = 0.5
+"""Part of a submodel's time after which the heuristic ends, and the solver begins."""
 
 ROUNDS, EVALUATIONS = 3, 1000
 """Effort of the heuristic in one submodel."""
@@ -41,7 +45,8 @@ def efficient_mip(problem: Problem, workload: Workload, options: EfficientMipOpt
     model when parameters arrive. The schedule then loads each parameter directly into each device that reads it, in the
     order of use, and copies take the machine's routes. A submodel affects the next one only by the memory that it takes.
 
-    After Ctrl-C or ``total_time_limit`` the heuristic places the remaining submodels.
+    Each submodel gets an equal share of the time that is left, of which the heuristic uses up to half. After Ctrl-C or
+    ``total_time_limit`` the heuristic places the remaining submodels.
 
     Raises
     ------
@@ -49,7 +54,7 @@ def efficient_mip(problem: Problem, workload: Workload, options: EfficientMipOpt
         The search ended without a schedule that fits into the devices' memory.
     """
     scenario = workload.scenario(problem)
-    deadline, status = time.monotonic() + options.total_time_limit, ENDED
+    deadline, status = time.monotonic() + min(options.total_time_limit, seconds_left()), ENDED
     groups = submodels_of(scenario, options.dominators, options.operators, options.model_weights)
     listed = ListedSchedule(scenario)
     events: list[Event] = []
@@ -58,19 +63,24 @@ def efficient_mip(problem: Problem, workload: Workload, options: EfficientMipOpt
     try:
         for i, operators in enumerate(groups):
             report_progress("submodels", i, len(groups))
-            seconds = (deadline - time.monotonic()) / (len(groups) - i)
+            now = time.monotonic()
+            seconds = (deadline - now) / (len(groups) - i)
+            status = TIME_OVER if seconds <= 0 and status is ENDED else status
             effort = options.effort(seconds)
             try:
-                runs = _place_submodel(scenario, operators, room, options.q, effort if seconds > 0 else None, known)
+                with ending_at(now + seconds):
+                    runs = _place_submodel(scenario, operators, room, options.q, effort if seconds > 0 else None, known)
             except KeyboardInterrupt:
                 deadline, status = 0.0, INTERRUPTED
-                runs = _place_submodel(scenario, operators, room, options.q, None, known)
+                with ending_at(0.0):
+                    runs = _place_submodel(scenario, operators, room, options.q, None, known)
             for run in runs:
                 events += [*_loads(scenario, run), run]
     except InfeasibleError:
         return listed.schedule()
     report_progress("submodels", len(groups), len(groups))
-    merged = merge_events(scenario, events)
+    merged, stopped = despite_interrupt(lambda: merge_events(scenario, events))
+    status = INTERRUPTED if stopped else status
     if not merged.fits:
         listed.refuse(merged)
         return listed.schedule()
@@ -131,7 +141,7 @@ def _place_cached(
         had, placement = known[key]
         if placement.optimal or had >= ENOUGH * seconds:
             return placement
-    known[key] = seconds, place(instance, effort, ROUNDS, EVALUATIONS)
+    known[key] = seconds, place(instance, effort, ROUNDS, EVALUATIONS, seconds=HEURISTIC_SHARE * seconds_left())
     return known[key][1]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate
+from contextlib import suppress
+from itertools import accumulate, chain
 from math import inf
 
+from ...search_budget import OutOfTime, check_time, seconds_left
 from .submodel import Submodel, Times, evaluate
 
 EVALUATIONS = 3000
@@ -18,15 +20,25 @@ def best_assignment(s: Submodel, evaluations: int) -> list[int] | None:
     - Everything on one device, in one subgraph or spread over several, so that loads and kernels overlap; with and without
       loads of parameters through a neighbour.
     - Each operator, in topological order, in the subgraph with which the submodel ends first.
+
+    Past the deadline of the search around, it is everything in one subgraph of the best device, or what else is feasible.
     """
-    solutions = [(times.rank, a) for a in (*_on_one_device(s), *_where_it_ends_first(s)) if (times := evaluate(s, a))]
+    solutions: list[tuple[tuple[float, float], list[int]]] = []
+    with suppress(OutOfTime):
+        for number, assignment in enumerate(chain(_on_one_device(s), _where_it_ends_first(s))):
+            if solutions and number >= len(s.devices):
+                check_time()
+            times = evaluate(s, assignment)
+            if times is not None:
+                solutions.append((times.rank, assignment))
     return improve(s, min(solutions)[1], evaluations) if solutions else None
 
 
 def improve(s: Submodel, assignment: list[int], evaluations: int) -> list[int]:
     """Improve an assignment by moving one node at a time: an operator with its parameters, or one parameter.
 
-    It takes the first move that is better by `Times.rank`. The result is deterministic.
+    It takes the first move that is better by `Times.rank`, until the deadline of the search around; without one the result
+    is deterministic.
     """
     best, times = assignment, evaluate(s, assignment)
     if times is None:
@@ -35,6 +47,8 @@ def improve(s: Submodel, assignment: list[int], evaluations: int) -> list[int]:
     while moved and evaluations > 0:
         moved = False
         for candidate in _neighbours(s, best):
+            if seconds_left() <= 0:
+                return best
             evaluations -= 1
             after = evaluate(s, candidate)
             if after is not None and after.rank < times.rank:
@@ -81,11 +95,14 @@ def _empty(s: Submodel) -> list[int]:
 
 
 def _on_one_device(s: Submodel) -> Iterator[list[int]]:
-    """Yield assignments to one device, also with each second parameter through a neighbour."""
+    """Yield assignments to one device, the simplest first, then with each second parameter through a neighbour."""
+    simplest = [_spread(s, d, 1) for d in s.devices]
+    yield from simplest
     for d in s.devices:
         for parts in {1, s.q // 2}:
-            alone = _spread(s, d, parts)
-            yield alone
+            alone = simplest[d] if parts == 1 else _spread(s, d, parts)
+            if parts > 1:
+                yield alone
             for other in s.devices:
                 if other != d:
                     yield _with_parallel_transmission(s, alone, d, other)
@@ -130,6 +147,7 @@ def _where_it_ends_first(s: Submodel) -> Iterator[list[int]]:
             for j in range(reached[d], min(reached[d] + 3, s.of_device(d)[-1] + 1)):
                 if s.time(v, j) == inf:
                     continue
+                check_time()
                 candidate = _with_parameters(s, assignment, v, j)
                 times = evaluate(first, [candidate[node] for node in kept])
                 if times is not None and (best is None or times.rank < best[0].rank):

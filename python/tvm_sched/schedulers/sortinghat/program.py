@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ortools.math_opt.python import mathopt
 
-from ..common.milp import Effort, argmax, minimise
+from ..common.milp import Effort, argmax, limited_model, minimise
 from . import constraints, strengthening
 from .strengthening import start_times
 from .submodel import Submodel, Times, copies_into, evaluate
@@ -42,7 +42,7 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     known = evaluate(s, start)
     if known is None:
         raise AssertionError("the start does not satisfy the program")
-    program = mathopt.Model()
+    program = limited_model()
     v = build(program, s, known.total, strengthened)
     answer = minimise(program, effort, hint(s, v, start, known))
     if answer is None:

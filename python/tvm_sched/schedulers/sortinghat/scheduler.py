@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,8 +15,9 @@ from ...errors import InfeasibleError, InputError
 from ...problem import Problem, Scenario, Workload
 from ...progress import report_progress
 from ...registry import NoOptions
-from ...schedule import ENDED, INTERRUPTED, Schedule, ScheduleIndex, with_choice
-from ..common.merging import ListedSchedule, merge_events
+from ...schedule import ENDED, INTERRUPTED, TIME_OVER, Schedule, ScheduleIndex, with_choice
+from ...search_budget import OutOfTime, check_time, despite_interrupt, ending_at, seconds_left
+from ..common.merging import ListedSchedule, PricedSchedule, merge_events
 from ..common.milp import Effort, SubmodelOptions, check_solver
 from ..common.native_methods import SCALES
 from ..common.submodels import submodels_of
@@ -87,6 +90,13 @@ class SortingHatOptions(SortingHatCpSatOptions, frozen=True, forbid_unknown_fiel
         return super().effort(seconds)._replace(solver=self.solver, node_limit=self.node_limit)
 
 
+FIXED = 2.0
+"""Time to place a submodel without search, relative to the time in which its constants are made."""
+
+HEURISTIC_SHARE = 0.5
+"""Part of a submodel's time after which the heuristic ends, and the solver begins."""
+
+
 @register("sortinghat", options=SortingHatOptions, answers_interrupt=True)
 def sortinghat(problem: Problem, workload: Workload, options: SortingHatOptions) -> Schedule:
     """SortingHat (ICS 2025): submodels at the dominators, each a mixed-integer program over q subgraphs a device.
@@ -101,7 +111,8 @@ def sortinghat(problem: Problem, workload: Workload, options: SortingHatOptions)
     arrive; a run does neither (`docs/model.md`). The schedule's notes have for each submodel the source of its assignment,
     the solver's bound and both latencies (`Outcome`).
 
-    After Ctrl-C or ``total_time_limit`` the heuristic places the remaining submodels.
+    Each submodel gets an equal share of the time that is left, of which the heuristic uses up to half. After Ctrl-C or
+    ``total_time_limit`` each remaining submodel gets the first assignment that is feasible.
 
     Raises
     ------
@@ -128,6 +139,9 @@ def sortinghat_cpsat(problem: Problem, workload: Workload, options: SortingHatCp
 
     return _schedule(workload.scenario(problem), options, solve)
 
+
+Decision = tuple[list[int], Outcome]
+"""The assignment of a submodel, and its outcome."""
 
 Solver = Callable[[Submodel, list[int], Effort, bool], "ProgramResult"]
 
@@ -165,10 +179,20 @@ def _schedule_without_variants(scenario: Scenario, options: SortingHatCpSatOptio
     clock = _Clock(options, len(groups), solve)
     listed = ListedSchedule(scenario)
     for scale in SCALES:
-        state = State(scenario, latencies, options.q, scale)
-        outcomes: list[Outcome] = []
-        if _place_submodels(state, groups, clock, outcomes):
-            merged = merge_events(scenario, [planned.event for planned in sorted(state.planned)])
+        decided: list[Decision] = []
+
+        def placed(scale: float = scale, decided: list[Decision] = decided) -> State | None:
+            state = State(scenario, latencies, options.q, scale)
+            return state if _place_submodels(state, groups, clock, decided) else None
+
+        state, stopped = despite_interrupt(placed)
+        if stopped:
+            clock.stop()
+        if state is not None:
+            outcomes = [outcome for _, outcome in decided]
+            merged, stopped = despite_interrupt(partial(_merged, scenario, state))
+            if stopped:
+                clock.stop()
             if merged.fits:
                 submodel = {o: i for i, group in enumerate(groups) for o in group}
                 numbers = [submodel[o] for o in range(len(submodel))]
@@ -178,9 +202,7 @@ def _schedule_without_variants(scenario: Scenario, options: SortingHatCpSatOptio
     return listed.schedule()
 
 
-def heuristic_schedule(
-    scenario: Scenario, memory_scale: float = 1.0, late: Callable[[], bool] = lambda: False
-) -> ScheduleIndex | None:
+def heuristic_schedule(scenario: Scenario, memory_scale: float = 1.0) -> ScheduleIndex | None:
     """Schedule with the heuristic from which `sortinghat` starts its programs, without a solver.
 
     Parameters
@@ -189,79 +211,150 @@ def heuristic_schedule(
         A scenario without variants.
     memory_scale : float
         Fraction of each device's memory that submodels may use. The schedule may need more than the memory.
-    late : callable
-        Called before each submodel; if it returns true, the result is None.
+
+    Raises
+    ------
+    OutOfTime
+        The deadline of the search around passed before the last submodel.
     """
-    options = SortingHatOptions(total_time_limit=0.0)
+    options = SortingHatOptions()
     groups = submodels_of(scenario, options.dominators, options.operators)
     state = State(scenario, Latencies(scenario, Adjustments()), options.q, memory_scale)
-    if not _place_submodels(state, groups, _Clock(options, len(groups), _unsolved, late), []):
+    if not _place_submodels(state, groups, _HeuristicAlone(options), []):
         return None
-    return merge_events(scenario, [planned.event for planned in sorted(state.planned)]).index
+    return _merged(scenario, state).index
 
 
-def _unsolved(*_: object) -> ProgramResult:
-    raise AssertionError("no program is solved where no time is left")
+def _merged(scenario: Scenario, state: State) -> PricedSchedule:
+    """Return the schedule of all placed submodels."""
+    return merge_events(scenario, [planned.event for planned in sorted(state.planned)])
+
+
+@dataclass
+class _HeuristicAlone:
+    """Places each submodel by the heuristic, without improvement, until the deadline of the search around."""
+
+    options: SortingHatCpSatOptions
+
+    def effort(self, begun: float) -> Effort | None:
+        """Return None: no solver."""
+        check_time()
+        return None
+
+    def assignment(self, s: Submodel, effort: Effort | None, before: list[int] | None) -> Decision | None:
+        """Return the best of the heuristic's assignments."""
+        return _started(s, 0, before)
 
 
 class _Clock:
-    """Shares the total time between submodels; after Ctrl-C none is left. If ``late`` returns true, there is no schedule."""
+    """Shares the time between submodels, and each one's between the heuristic and the solver; after Ctrl-C none is left.
 
-    def __init__(
-        self,
-        options: SortingHatCpSatOptions,
-        submodels: int,
-        solve: Solver,
-        late: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self.options, self.solve, self.left, self.status, self.late = options, solve, submodels, ENDED, late
-        self.deadline = time.monotonic() + options.total_time_limit
+    Attributes
+    ----------
+    status : Certificate
+        How the search ended.
+    """
 
-    def effort(self) -> Effort | None:
-        """Return what the next submodel's solver may spend; None if no time is left."""
-        seconds = (self.deadline - time.monotonic()) / max(self.left, 1)
+    def __init__(self, options: SortingHatCpSatOptions, submodels: int, solve: Solver) -> None:
+        self.options, self.left, self.status = options, submodels, ENDED
+        self._solve = solve
+        self._deadline = time.monotonic() + min(options.total_time_limit, seconds_left())
+        self._share = self._fixed = 0.0
+
+    def effort(self, begun: float) -> Effort | None:
+        """Return what the solver may spend on the next submodel; None if no time is left.
+
+        The time that the remaining submodels need without search is kept for them. They are assumed to take as long as the
+        slowest so far, whose constants are made from ``begun``, by `time.monotonic`, until now.
+        """
+        now = time.monotonic()
+        self._fixed = max(self._fixed, FIXED * (now - begun))
+        self._share = max((self._deadline - now) / max(self.left, 1) - self._fixed, 0.0)
         self.left -= 1
-        return self.options.effort(seconds) if seconds > 0 else None
+        if self._share > 0:
+            return self.options.effort(self._share)
+        if self.status is ENDED:
+            self.status = TIME_OVER
+        return None
+
+    def assignment(self, s: Submodel, effort: Effort | None, before: list[int] | None) -> Decision | None:
+        """Return the better assignment of the heuristic and the solver, and its source."""
+        begin = time.monotonic()
+        try:
+            with ending_at(begin + HEURISTIC_SHARE * self._share):
+                started = _started(s, EVALUATIONS if effort is not None else 0, before)
+        except KeyboardInterrupt:
+            self.stop()
+            with ending_at(begin):
+                started = _started(s, 0, before)
+        if started is None or effort is None or self.status is INTERRUPTED:
+            return started
+        with ending_at(begin + self._share):
+            return self._solved(s, *started, effort)
+
+    def _solved(self, s: Submodel, start: list[int], outcome: Outcome, effort: Effort) -> Decision:
+        """Return the solver's assignment if it is better, else the start, with the solver's part of the outcome."""
+        from .program import ProgramResult
+
+        try:
+            solved = self._solve(s, start, effort, self.options.strengthened)
+        except OutOfTime:
+            solved = ProgramResult(None, status="no solution")
+        except KeyboardInterrupt:
+            self.stop()
+            solved = ProgramResult(None, status="interrupted")
+        outcome.objective_ns, outcome.bound_ns = solved.objective_ns, solved.bound_ns
+        outcome.status, outcome.seconds = solved.status, solved.seconds
+        if solved.assignment is not None:
+            start, outcome.decided_by = improve(s, solved.assignment, EVALUATIONS), "solver"
+        return start, outcome
 
     def stop(self) -> None:
-        """End the time for solvers."""
-        self.deadline, self.status = 0.0, INTERRUPTED
+        """End the time for heuristic and solver."""
+        self._deadline, self.status = 0.0, INTERRUPTED
 
 
-def _place_submodels(state: State, groups: list[list[int]], clock: _Clock, outcomes: list[Outcome]) -> bool:
-    """Place the submodels one after another; return False if one has no assignment or the clock is late."""
-    repeats = Repeats(clock.options.alike)
+def _place_submodels(
+    state: State, groups: list[list[int]], clock: _Clock | _HeuristicAlone, decided: list[Decision]
+) -> bool:
+    """Place the submodels one after another; return False if one has no assignment.
+
+    The first ones get the assignments of ``decided``, which other ones join.
+    """
+    repeats, known = Repeats(clock.options.alike), iter(list(decided))
     for i, operators in enumerate(groups):
         report_progress("submodels", i, len(groups))
-        if clock.late():
-            return False
         if not operators:
             continue
+        begun = time.monotonic()
         s, nodes = state.submodel(operators)
-        program, effort = tightened(s), clock.effort()
+        if (before := next(known, None)) is not None:
+            times = evaluate(s, before[0])
+            assert times is not None
+            state.accept(s, nodes, before[0], times)
+            continue
+        program = tightened(s)
+        effort = clock.effort(begun)
         repeated = repeats.find(program, effort)
-        solution = repeated or _assignment(program, clock, effort, repeats.start(program))
+        solution = repeated or clock.assignment(program, effort, repeats.start(program))
         times = evaluate(s, solution[0]) if solution else None
         if solution is None or times is None:
             return False
         assignment, outcome = solution
         outcome.total_ns = round(times.total)
         if repeated is None:
-            repeats.add(len(outcomes), program, assignment, outcome, effort)
-        outcomes.append(outcome)
+            repeats.add(len(decided), program, assignment, outcome, effort)
+        decided.append((assignment, outcome))
         state.accept(s, nodes, assignment, times)
     report_progress("submodels", len(groups), len(groups))
     return True
 
 
-def _assignment(
-    s: Submodel, clock: _Clock, effort: Effort | None, before: list[int] | None
-) -> tuple[list[int], Outcome] | None:
-    """Return the better assignment of the heuristic and the solver, and its source.
+def _started(s: Submodel, evaluations: int, before: list[int] | None) -> Decision | None:
+    """Return the heuristic's assignment, and the outcome of a submodel without a solver; None if there is no assignment.
 
     The heuristic starts from ``before``, the answer to a program that differs in times alone.
     """
-    evaluations = EVALUATIONS if effort is not None else 0
     start = best_assignment(s, evaluations if before is None else 0)
     if start is None:
         return None
@@ -269,20 +362,7 @@ def _assignment(
         start = improve(s, _better(s, start, before), evaluations)
     known = evaluate(s, start)
     assert known is not None
-    outcome = Outcome(s.operators, round(known.total))
-    if effort is not None:
-        from .program import ProgramResult
-
-        try:
-            solved = clock.solve(s, start, effort, clock.options.strengthened)
-        except KeyboardInterrupt:
-            clock.stop()
-            solved = ProgramResult(None, status="interrupted")
-        outcome.objective_ns, outcome.bound_ns = solved.objective_ns, solved.bound_ns
-        outcome.status, outcome.seconds = solved.status, solved.seconds
-        if solved.assignment is not None:
-            start, outcome.decided_by = improve(s, solved.assignment, EVALUATIONS), "solver"
-    return start, outcome
+    return start, Outcome(s.operators, round(known.total))
 
 
 def _better(s: Submodel, first: list[int], second: list[int]) -> list[int]:

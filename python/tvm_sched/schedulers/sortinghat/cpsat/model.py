@@ -10,6 +10,7 @@ from typing import Any
 from ortools.sat.python import cp_model
 
 from ....cores import cores
+from ....search_budget import check_time, seconds_left
 from ...common.milp import GAP, Effort
 from ...common.solver_runs import solve_in_thread
 from ..program import ProgramResult
@@ -33,10 +34,12 @@ def solve(s: Submodel, start: list[int], effort: Effort, strengthened: bool = Tr
     model = cp_model.CpModel()
     v = Variables.of(model, whole, times.total)
     for constraint in constraints.ALL if strengthened else constraints.AS_PRINTED:
+        check_time()
         constraint(model, v)
     v.hint(start, times)
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = effort.time_limit
+    check_time()
+    solver.parameters.max_time_in_seconds = min(effort.time_limit, seconds_left())
     solver.parameters.num_workers = cores()
     solver.parameters.random_seed = effort.seed
     solver.parameters.catch_sigint_signal = False  # Python handles Ctrl-C and ends the search
