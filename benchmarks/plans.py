@@ -108,7 +108,9 @@ def plan(setting: Setting, runtime: str, folder: Path) -> RuntimePlan:
         model = str(folder / model)
     chosen = get_runtime(runtime)
     source = open_source(model, chosen)
-    return make_plan(chosen, PlanRequest(source, topology_of(setting.machine), workload_of(setting, runtime)))
+    return make_plan(
+        chosen, PlanRequest(source, topology_of(setting.machine), workload_of(setting, runtime), "roofline")
+    )
 
 
 def rows(settings: tuple[Setting, ...], folder: Path) -> Iterator[list[str]]:

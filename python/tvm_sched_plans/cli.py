@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,36 @@ def COMMANDS(root: typer.Typer) -> None:  # noqa: N802 - the name of the entry p
     root.add_typer(app)
 
 
+GivenSplits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--given",
+        metavar="N,N,...",
+        help="Price this split beside the plan: layers of each GPU in turn, as the runtime counts them (llama.cpp: with "
+        "the output; a graph: operators). Several are allowed.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class PlanMemory:
+    """The memory that a plan may use."""
+
+    overhead: Annotated[
+        str | None,
+        typer.Option(
+            "--overhead", metavar="BYTES", help="Memory of each GPU that the runtime takes itself, such as '1 GB'."
+        ),
+    ] = None
+    free: Annotated[
+        bool,
+        typer.Option(
+            "--free", help="Plan within the memory that is free: the topology's free_memory, or this machine's now."
+        ),
+    ] = False
+    limits: Annotated[bool, typer.Option("--limits", help="Say, too, which context, batch and GPUs would fit.")] = False
+
+
 @command(app, "plan", "tvm_sched_plans.plan_summary:PlanSummary", panel=PLAN, apart=True)
 def plan(
     out: Output,
@@ -55,32 +86,10 @@ def plan(
         Writes(),
     ] = None,
     workload: WorkloadOptions,
-    overhead: Annotated[
-        str | None,
-        typer.Option(
-            "--overhead", metavar="BYTES", help="Memory of each GPU that the runtime takes itself, such as '1 GB'."
-        ),
-    ] = None,
     shape: Shapes = None,
     costs: CostsName = None,
-    given: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--given",
-            metavar="N,N,...",
-            help="Price this split beside the plan: layers of each GPU in turn, as the runtime counts them (llama.cpp: with "
-            "the output; a graph: operators). Several are allowed.",
-        ),
-    ] = None,
-    free: Annotated[
-        bool,
-        typer.Option(
-            "--free", help="Plan within the memory that is free: the topology's free_memory, or this machine's now."
-        ),
-    ] = False,
-    limits: Annotated[
-        bool, typer.Option("--limits", help="Say, too, which context, batch and GPUs would fit.")
-    ] = False,
+    memory: PlanMemory,
+    given: GivenSplits = None,
 ) -> None:
     """Split a model over a machine's GPUs for another runtime, and compare that with the runtime's default split.
 
@@ -96,7 +105,7 @@ def plan(
     tokens = [text for text in shape or () if is_token_shape(text)]
     if tokens:
         workload = dict(zip(("batch", "context"), token_shapes(tokens, 1)[0], strict=True)) | workload
-    own = None if overhead is None else _bytes(overhead)
+    own = None if memory.overhead is None else _bytes(memory.overhead)
     others = [text for text in shape or () if not is_token_shape(text)]
     shapes = one_shape(parse_shapes(others), "a plan has one")
     from tvm_sched.problem_sources import packages_for
@@ -105,8 +114,8 @@ def plan(
         from . import export_plan
 
         exported = export_plan(
-            model, topology, runtime, workload=workload, shapes=shapes, costs=costs or "roofline", overhead=own,
-            given=[_counts(text) for text in given or ()], free=free,
+            model, topology, runtime, workload=workload, shapes=shapes, costs=costs or "", overhead=own,
+            given=[_counts(text) for text in given or ()], free=memory.free,
         )  # fmt: skip
     from .plan_summary import PlanSummary, plan_tables
 
@@ -116,10 +125,10 @@ def plan(
     out.show(*plan_tables(exported))
     for note in exported.notes:
         out.say(note)
-    more = _limits(model, topology, runtime, workload, shapes, costs, own, free) if limits else []
+    more = _limits(model, topology, runtime, workload, shapes, costs, own, memory.free) if memory.limits else []
     for sentence in more:
         out.show(sentence)
-    if not exported.on_gpus and not limits:
+    if not exported.on_gpus and not memory.limits:
         out.say("not all of it is on GPUs, which costs time; --limits says what would fit there")
     out.result(PlanSummary.of(exported, more))
 
@@ -154,4 +163,4 @@ def _limits(
     from .fitting import advice
     from .planner import plan_request
 
-    return advice(*plan_request(model, topology, runtime, workload, shapes, costs or "roofline", overhead, free))
+    return advice(*plan_request(model, topology, runtime, workload, shapes, costs or "", overhead, free))

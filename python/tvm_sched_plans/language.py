@@ -15,6 +15,9 @@ from .architecture import Architecture
 from .token_workload import FORMATS, NumberFormat, TokenWorkload
 from .unit_model import CACHE, Phase, UnitModel
 
+PRODUCT = "library.matmul"
+"""Kind of the matrix products: a cost model takes them for those of a kernel library."""
+
 
 @dataclass(frozen=True)
 class Serving:
@@ -105,7 +108,7 @@ class _Writer:
         self._unit(self._head)
         tensors = tuple(self.tensors.values())
         graph = OpGraph(f"{config.name} {self.name}", tuple(self.operators), tensors, ("logits",))
-        timed = [Tensor(t.name, self.moved.get(t.name, t.size), t.kind, dtype=t.dtype) for t in tensors]
+        timed = [Tensor(t.name, self.moved.get(t.name, t.size), t.kind, t.shape, t.dtype) for t in tensors]
         timed.append(Tensor("table.rows", self.moved["table.rows"], "parameter"))
         embed = msgspec.structs.replace(self.operators[0], inputs=("tokens", "table.rows"))
         moves = OpGraph(graph.name, (embed, *self.operators[1:]), tuple(timed), ("logits",))
@@ -120,22 +123,31 @@ class _Writer:
     def _bytes(self) -> int:
         return 4 if self.workload.dtype == "fp32" else 2
 
-    def _activation(self, name: str, size: int, kind: str = "activation") -> str:
+    def _activation(self, name: str, size: int, shape: tuple[int, ...] = (), kind: str = "activation") -> str:
         dtype = "int64" if kind == "input" else self.workload.weights.compute
-        self.tensors[name] = Tensor(name, size, kind, dtype=dtype)  # type: ignore[arg-type]
+        self.tensors[name] = Tensor(name, size, kind, shape, dtype)  # type: ignore[arg-type]
         return name
 
-    def _parameter(self, name: str, size: int, moved: float | None = None) -> str:
-        self.tensors[name] = Tensor(name, size, "parameter")
+    def _rows(self, name: str, width: int) -> str:
+        """Add an activation with a row of this width for each token."""
+        return self._activation(name, self.shape.tokens * width * self._bytes, (self.shape.tokens, width))
+
+    def _parameter(self, name: str, size: int, moved: float | None = None, shape: tuple[int, ...] = ()) -> str:
+        self.tensors[name] = Tensor(name, size, "parameter", shape)
         if moved is not None:
             self.moved[name] = math.ceil(moved)
         return name
 
-    def _add(self, name: str, inputs: list[str], outputs: list[str], flops: float) -> None:
-        self.operators.append(Operator(name, "", tuple(inputs), tuple(outputs), int(flops)))
+    def _add(self, name: str, kind: str, inputs: list[str], outputs: list[str], flops: float) -> None:
+        self.operators.append(Operator(name, kind, tuple(inputs), tuple(outputs), int(flops)))
+
+    def _product(self, name: str, x: list[str], weights: str, outputs: list[str], rows: int, columns: int) -> None:
+        """Add the product of the first tensor of ``x`` with a matrix (rows, columns), and what is fused with it."""
+        flops = 2 * self.shape.tokens * rows * columns
+        self._add(name, PRODUCT, [x[0], weights, *x[1:]], outputs, flops)
 
     def _hidden(self, name: str) -> str:
-        return self._activation(name, self.shape.tokens * self.architecture.config.hidden * self._bytes)
+        return self._rows(name, self.architecture.config.hidden)
 
     def _embed(self) -> None:
         config, weights = self.architecture.config, self.workload.weights
@@ -144,7 +156,7 @@ class _Writer:
         row = form.size(1, config.hidden)
         table = self._parameter("table", (config.vocab + config.positions) * row)
         self.moved["table.rows"] = self.shape.tokens * row
-        self._add("embed", ["tokens", table], [self._hidden("x.0")], 0)
+        self._add("embed", "take", ["tokens", table], [self._hidden("x.0")], 0)
 
     def _attention(self, i: int) -> None:
         config, tokens = self.architecture.config, self.shape.tokens
@@ -153,58 +165,45 @@ class _Writer:
         bias = queries + 2 * keys if self.architecture.bias_of_queries else 0
         weights = self._matrix(queries + 2 * keys, config.hidden) + norm + bias * self._bytes
         x = f"x.{2 * i}"
-        projected = [self._activation(f"{i}.queries", tokens * queries * self._bytes)]
-        projected.append(self._activation(f"{i}.keys_values", tokens * 2 * keys * self._bytes))
-        self._add(
-            f"{i}.qkv",
-            [x, self._parameter(f"{i}.qkv.weights", weights)],
-            projected,
-            2 * tokens * config.hidden * (queries + 2 * keys),
-        )
+        projected = [self._rows(f"{i}.queries", queries), self._rows(f"{i}.keys_values", 2 * keys)]
+        shape = (queries + 2 * keys, config.hidden)
+        parameter = self._parameter(f"{i}.qkv.weights", weights, shape=shape)
+        self._product(f"{i}.qkv", [x], parameter, projected, *shape)
         cached = self.workload.cache.size(2 * config.key_heads, config.head_width)
         cache = self._parameter(f"{CACHE}{i}", cached * self.context * self.workload.batch, cached * self.shape.read)
-        mixed = [self._activation(f"{i}.mixed", tokens * queries * self._bytes)]
+        mixed = [self._rows(f"{i}.mixed", queries)]
         if self.serving.cache_copied:
             mixed.append(self._activation(f"{i}.new_cache", cached * self.context * self.shape.sequences))
-        self._add(f"{i}.attention", [*projected, cache], mixed, 4 * tokens * self.shape.seen * queries)
+        self._add(f"{i}.attention", "", [*projected, cache], mixed, 4 * tokens * self.shape.seen * queries)
         bias = config.hidden if config.bias else 0
         weights = self._matrix(config.hidden, queries) + bias * self._bytes
-        self._add(
-            f"{i}.output", [mixed[0], x, self._parameter(f"{i}.output.weights", weights)], [self._hidden(f"x.{2 * i + 1}")],
-            2 * tokens * config.hidden * queries,
-        )  # fmt: skip
+        shape = (config.hidden, queries)
+        parameter = self._parameter(f"{i}.output.weights", weights, shape=shape)
+        self._product(f"{i}.output", [mixed[0], x], parameter, [self._hidden(f"x.{2 * i + 1}")], *shape)
 
     def _feed_forward(self, i: int) -> None:
-        config, tokens = self.architecture.config, self.shape.tokens
+        config = self.architecture.config
         wide = config.intermediate * (2 if config.gated else 1)
         norm = config.hidden * (2 if config.norm == "layer" else 1) * self._bytes
         bias = self._bytes if config.bias else 0
         x = f"x.{2 * i + 1}"
-        inner = self._activation(f"{i}.inner", tokens * wide * self._bytes)
-        up = self._parameter(f"{i}.up.weights", self._matrix(wide, config.hidden) + norm + bias * wide)
-        self._add(f"{i}.up", [x, up], [inner], 2 * tokens * config.hidden * wide)
-        down = self._parameter(
-            f"{i}.down.weights", self._matrix(config.hidden, config.intermediate) + bias * config.hidden
-        )
-        self._add(
-            f"{i}.down",
-            [inner, x, down],
-            [self._hidden(f"x.{2 * i + 2}")],
-            2 * tokens * config.hidden * config.intermediate,
-        )
+        inner = self._rows(f"{i}.inner", wide)
+        shape = (wide, config.hidden)
+        up = self._parameter(f"{i}.up.weights", self._matrix(*shape) + norm + bias * wide, shape=shape)
+        self._product(f"{i}.up", [x], up, [inner], *shape)
+        shape = (config.hidden, config.intermediate)
+        down = self._parameter(f"{i}.down.weights", self._matrix(*shape) + bias * config.hidden, shape=shape)
+        self._product(f"{i}.down", [inner, x], down, [self._hidden(f"x.{2 * i + 2}")], *shape)
 
     def _head(self) -> None:
         config, rows = self.architecture.config, self.shape.sequences
-        read = [f"x.{2 * config.layers}"]
         norm = config.hidden * (2 if config.norm == "layer" else 1) * self._bytes
-        read.append(self._parameter("norm.weights", norm))
         form: NumberFormat = FORMATS[self.workload.weights.output]
-        if config.tied:
-            read.append("table")
-        else:
-            read.append(self._parameter("head.weights", form.size(config.vocab, config.hidden)))
-        logits = self._activation("logits", rows * config.vocab * 4)
-        self._add("head", read, [logits], 2 * rows * config.hidden * config.vocab)
+        shape = (config.vocab, config.hidden)
+        weights = "table" if config.tied else self._parameter("head.weights", form.size(*shape), shape=shape)
+        read = [f"x.{2 * config.layers}", weights, self._parameter("norm.weights", norm)]
+        logits = self._activation("logits", rows * config.vocab * 4, (rows, config.vocab))
+        self._add("head", PRODUCT, read, [logits], 2 * rows * config.hidden * config.vocab)
 
     def _matrix(self, rows: int, columns: int) -> int:
         return self.workload.weights.size(rows, columns)

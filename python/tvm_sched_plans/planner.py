@@ -115,7 +115,7 @@ def export_plan(
     *,
     workload: TokenWorkload | Mapping[str, Any] | None = None,
     shapes: Mapping[str, Any] | None = None,
-    costs: str = "roofline",
+    costs: str = "",
     overhead: int | None = None,
     given: Sequence[Sequence[int]] = (),
     free: bool = False,
@@ -138,7 +138,7 @@ def export_plan(
     shapes : mapping, optional
         Sizes of an ONNX file's symbols and inputs: ``{"batch": 1}``.
     costs : str
-        A cost model, see ``docs/cost_model.md``.
+        A cost model, see ``docs/cost_model.md``. Empty: ``"learned"`` for language models, ``"roofline"`` for other graphs.
     overhead : int, optional
         Bytes of each GPU that the runtime needs for itself.
     given : sequences of int
@@ -181,7 +181,7 @@ def plan_request(
     runtime: str,
     workload: TokenWorkload | Mapping[str, Any] | None = None,
     shapes: Mapping[str, Any] | None = None,
-    costs: str = "roofline",
+    costs: str = "",
     overhead: int | None = None,
     free: bool = False,
 ) -> tuple[Runtime, PlanRequest]:

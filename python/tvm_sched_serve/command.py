@@ -213,9 +213,10 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
         help="for a request, waiting included; of a text: for each token",
     )
     run.add_argument(
-        "--follow-links",
-        action="store_true",
-        help="also open artifacts to which links lead out of the folder; links within it are always followed",
+        "--no-follow-links",
+        dest="follow_links",
+        action="store_false",
+        help="do not open artifacts to which links lead out of the folder; links within it are always followed",
     )
     run.add_argument(
         "--watchdog", type=seconds(0), metavar="SECONDS", help="give up a run in which no step ended for that long"

@@ -40,7 +40,7 @@ class LoadOptions:
 
     threads: int | None = None
     watchdog: float | None = None
-    follow_links: bool = False
+    follow_links: bool = True
     """Whether artifacts are opened which links take out of the repository."""
 
 
@@ -379,7 +379,7 @@ class Repository(Models):
             self._left_out.pop(path, None)
             return True
         else:
-            reason = f"leads out of it, to {real}; --follow-links opens such files"
+            reason = f"leads out of it, to {real}, and --no-follow-links was given"
         if self._left_out.get(path) != reason:
             self._left_out[path] = reason
             LOG.warning("%s is not opened: it %s", path, reason)

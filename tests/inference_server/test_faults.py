@@ -139,13 +139,13 @@ def test_names_from_outside_open_nothing(server, name):
     assert status in (400, 404)
 
 
-def test_links_out_of_the_repository_are_not_followed(artifacts, tmp_path):
-    from tvm_sched_serve.repository import Repository
+def test_links_out_of_the_repository_can_be_left_out(artifacts, tmp_path):
+    from tvm_sched_serve.repository import LoadOptions, Repository
 
     copy_artifact(artifacts / "by1.so", tmp_path / "folder" / "inside.so")
     (tmp_path / "folder" / "outside.so").symlink_to(artifacts / "by1.so")
     (tmp_path / "folder" / "linked").symlink_to(artifacts)
-    assert Repository(tmp_path / "folder").names() == ["inside"]
+    assert Repository(tmp_path / "folder", load=LoadOptions(follow_links=False)).names() == ["inside"]
 
 
 def test_administration_is_apart(server, start, artifacts, tmp_path):

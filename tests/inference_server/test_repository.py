@@ -67,16 +67,18 @@ def test_links_within_the_volume_are_followed_to_one_generation(tmp_path):
         assert opened(repository) == {"m": made / "m.so", "n": made / "n" / "1" / "model.so"}
 
 
-def test_links_out_of_the_repository_need_an_option(tmp_path):
+def test_links_out_of_the_repository_are_followed_unless_an_option_says_no(tmp_path):
     made = volume(tmp_path / "volume")
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / "m.so").symlink_to(tmp_path / "volume" / "m.so")
-    with pytest.raises(InputError, match=r"links/m.so leads out of it, to .*2026_01/m.so; --follow-links opens such"):
-        Repository(tmp_path / "links")
-    assert opened(Repository(tmp_path / "links", load=LoadOptions(follow_links=True))) == {"m": made / "m.so"}
+    with pytest.raises(
+        InputError, match=r"links/m.so leads out of it, to .*2026_01/m.so, and --no-follow-links was given"
+    ):
+        Repository(tmp_path / "links", load=LoadOptions(follow_links=False))
+    assert opened(Repository(tmp_path / "links")) == {"m": made / "m.so"}
     (tmp_path / "volume" / "..2026_01" / "m.so").unlink()
     with pytest.raises(InputError, match=r"links/m.so leads nowhere"):
-        Repository(tmp_path / "links", load=LoadOptions(follow_links=True))
+        Repository(tmp_path / "links")
 
 
 def test_parameters_beside_a_link_only_are_found(tmp_path):

@@ -88,6 +88,18 @@ RunSettings = Annotated[
 
 
 @dataclass(frozen=True)
+class StoredParameters:
+    """The parameter file that `run` reads."""
+
+    parameter_file: Annotated[
+        Path | None, typer.Option("--parameter-file", metavar="FILE", help="Safetensors file of the parameters.")
+    ] = None
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the parameter file with its checksum first, whatever its size.")
+    ] = False
+
+
+@dataclass(frozen=True)
 class ArtifactFiles:
     """Files that `compile` writes."""
 
@@ -347,12 +359,7 @@ def run(
     values: ValueOptions,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Runs that are measured.")] = 10,
     warm_up: Annotated[int, typer.Option("--warm-up", metavar="N", help="Runs before them.")] = 2,
-    parameters: Annotated[
-        Path | None, typer.Option("--parameter-file", metavar="FILE", help="Safetensors file of the parameters.")
-    ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare the parameter file with its checksum first, whatever its size.")
-    ] = False,
+    stored: StoredParameters,
     timeline: TimelineFile = None,
     trace: TraceFile = None,
     emulation: EmulationOptions,
@@ -372,7 +379,7 @@ def run(
     if artifact.is_dir():
         from .pipeline_command import run_artifact
 
-        own = {"parameter_file": parameters, "timeline": timeline, **settings, **vars(emulation)}
+        own = {**vars(stored), "timeline": timeline, **settings, **vars(emulation)}
         if given_here := [name for name, value in own.items() if value not in (None, False)]:
             option = f"--{given_here[0].replace('_', '-')}"
             raise InputError(f"{artifact} is a pipeline; {option} is for artifacts of one schedule")
@@ -384,7 +391,9 @@ def run(
     from ..runtime.values import choose_inputs
 
     with out.step("Loading the artifact"):
-        module = runtime.load(artifact, parameters, threads=settings.pop("threads", None), verify=verify or None)
+        module = runtime.load(
+            artifact, stored.parameter_file, threads=settings.pop("threads", None), verify=stored.verify or None
+        )
     if not emulation.times_only:
         require_parameters(artifact, module.parameters())
     if settings.get("graph") and any(plan["backend"] != "cuda" for plan in module.plans()):

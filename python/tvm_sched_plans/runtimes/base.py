@@ -37,7 +37,8 @@ class PlanRequest:
     workload : TokenWorkload
         Of a language model.
     costs : str
-        The cost model's name.
+        The cost model's name. Empty: ``"learned"`` for language models, whose predictions agree better with published times
+        (``docs/results/foreign_measurements.md``); ``"roofline"`` for graphs of operators.
     overhead : int or None
         Bytes of each GPU that the runtime needs for itself; None: the figure known for the runtime.
     totals : mapping
@@ -47,9 +48,13 @@ class PlanRequest:
     source: Architecture | OperatorModel
     topology: Topology
     workload: TokenWorkload
-    costs: str = "roofline"
+    costs: str = ""
     overhead: int | None = None
     totals: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.costs:
+            object.__setattr__(self, "costs", "learned" if isinstance(self.source, Architecture) else "roofline")
 
     @property
     def architecture(self) -> Architecture:
