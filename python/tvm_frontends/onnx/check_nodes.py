@@ -118,6 +118,9 @@ def _schema(operator: str, version: int, domain: str) -> Any:
 
 
 def _check_node(node: onnx.NodeProto, schema: Any) -> None:
+    """Refuse a node against its schema; attributes of the operator's newest version are taken in older ones, too."""
+    import onnx
+
     subject = node_text(node)
     names = [item.name for item in schema.inputs]
     _check_count(subject, "inputs", _without_left_out(node.input), schema.min_input, schema.max_input, names)
@@ -134,6 +137,8 @@ def _check_node(node: onnx.NodeProto, schema: Any) -> None:
             raise UnsupportedNode(f"{subject} has the attribute {attribute.name!r} twice: {AGAIN}")
         given[attribute.name] = attribute
         allowed = schema.attributes.get(attribute.name)
+        if allowed is None:
+            allowed = onnx.defs.get_schema(schema.name, schema.domain).attributes.get(attribute.name)
         if allowed is None:
             known = ", ".join(sorted(schema.attributes)) or "none"
             raise UnsupportedNode(
@@ -664,7 +669,7 @@ RULES: dict[str, Callable[[_Operands], None]] = {
     **_same(("BatchNormalization", "InstanceNormalization"), _per_channel),
     **_same(
         ("Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less",
-         "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "PRelu", "Sub", "Sum", "Where", "Xor"),
+         "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor"),
         _elementwise,
     ),
     "Concat": _concat,
