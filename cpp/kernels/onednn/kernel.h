@@ -51,8 +51,9 @@ Prepared Prepare(const Description& description, int threads);
 std::vector<std::string> ImplementationsOf(const Description& description, int threads,
                                            std::size_t most);
 
-/// The first of them; if there is none the name of one that the compiler leaves to TVM, whose
-/// values were not looked at: a reference implementation, or one that is not exact.
+/// The one that the description names, or the first of them; if there is none the name of one that
+/// the compiler leaves to TVM, whose values were not looked at: a reference implementation, or one
+/// that is not exact.
 std::string FirstImplementation(const Description& description, int threads);
 
 /// Whether it is not optimised.

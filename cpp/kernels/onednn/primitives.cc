@@ -233,13 +233,18 @@ std::vector<std::string> ImplementationsOf(const Description& described, int thr
 std::string FirstImplementation(const Description& described, int threads) {
   const Description description = WithoutLines(described);
   std::string found;
-  VisitImplementations(description, [&](Prepared each) {
-    const std::string& name = each.implementation;
-    const bool taken =
-        IsReference(name) || !IsExact(description, name) || IsRight(description, threads, &each);
-    if (taken) found = name;
-    return taken;
-  });
+  const auto choose = [&](const std::string& wanted) {
+    VisitImplementations(description, [&](Prepared each) {
+      const std::string& name = each.implementation;
+      if (!wanted.empty() && name != wanted) return false;
+      const bool taken =
+          IsReference(name) || !IsExact(description, name) || IsRight(description, threads, &each);
+      if (taken) found = name;
+      return taken;
+    });
+  };
+  if (!description.implementation.empty()) choose(description.implementation);
+  if (found.empty()) choose("");
   return found;
 }
 

@@ -118,6 +118,9 @@ def _schema(operator: str, version: int, domain: str) -> Any:
 
 
 def _check_node(node: onnx.NodeProto, schema: Any) -> None:
+    """Refuse a node against its schema; attributes of the operator's newest version are taken in older ones, too."""
+    import onnx
+
     subject = node_text(node)
     names = [item.name for item in schema.inputs]
     _check_count(subject, "inputs", _without_left_out(node.input), schema.min_input, schema.max_input, names)
@@ -134,6 +137,8 @@ def _check_node(node: onnx.NodeProto, schema: Any) -> None:
             raise UnsupportedNode(f"{subject} has the attribute {attribute.name!r} twice: {AGAIN}")
         given[attribute.name] = attribute
         allowed = schema.attributes.get(attribute.name)
+        if allowed is None:
+            allowed = onnx.defs.get_schema(schema.name, schema.domain).attributes.get(attribute.name)
         if allowed is None:
             known = ", ".join(sorted(schema.attributes)) or "none"
             raise UnsupportedNode(
@@ -301,6 +306,15 @@ def check_operands(node: ir.Node, opset: int) -> None:
         rule(operands)
 
 
+def _newest_types(schema: Any, position: int) -> Collection[str]:
+    """Return the types of an input in the operator's newest version: exporters write bfloat16 into older versions, too."""
+    import onnx
+
+    inputs = onnx.defs.get_schema(schema.name, schema.domain).inputs
+    found: Collection[str] = inputs[min(position, len(inputs) - 1)].types if inputs else ()
+    return found
+
+
 def _check_types(operands: _Operands, schema: Any) -> None:
     """Refuse inputs of types that the operator does not take, or of different types where it wants one for them."""
     import onnx_ir as ir
@@ -313,7 +327,8 @@ def _check_types(operands: _Operands, schema: Any) -> None:
         # onnx_ir gives sequences that nodes make the type of their elements: only inputs of graphs are surely tensors.
         tensors = not any(kind.startswith(("seq", "optional")) for kind in item.types)
         declared = value.is_graph_input() and isinstance(value.type, ir.TensorType)
-        if (tensors or declared) and _type_text(value.dtype.name) not in item.types:
+        given = _type_text(value.dtype.name)
+        if (tensors or declared) and given not in item.types and given not in _newest_types(schema, position):
             allowed = ", ".join(sorted(kind.removeprefix("tensor(").removesuffix(")") for kind in item.types))
             raise operands.wrong(f"its input {item.name} ({value.name}) may be of the types {allowed}")
         first = bound.setdefault(item.type_str, value)
@@ -654,7 +669,7 @@ RULES: dict[str, Callable[[_Operands], None]] = {
     **_same(("BatchNormalization", "InstanceNormalization"), _per_channel),
     **_same(
         ("Add", "And", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less",
-         "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "PRelu", "Sub", "Sum", "Where", "Xor"),
+         "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "Pow", "Sub", "Sum", "Where", "Xor"),
         _elementwise,
     ),
     "Concat": _concat,

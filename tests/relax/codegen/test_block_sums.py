@@ -90,3 +90,12 @@ def test_einstein_sums(kind):
     """5,000 float16 ones that are added in float16 give 2,048."""
     x = np.ones((1, 5000), kind)
     assert compiled(lambda a: op.einsum((a, a), "ij,kj->ik"), x).item() == 5000
+
+
+@pytest.mark.slow
+def test_layer_normalisation_of_a_very_long_row():
+    """The values of oneDNN are refused where rows are that long, so a generated kernel computes it."""
+    row = np.tile(np.array([1, 3], np.float32), 20 << 20)
+    scale, shift = np.ones_like(row), np.zeros_like(row)
+    found = compiled(lambda x, a, b: op.nn.layer_norm(x, a, b, [-1]), row[None], scale, shift)
+    np.testing.assert_allclose(found[0, [0, 1, -2, -1]], [-1, 1, -1, 1], rtol=1e-4)

@@ -70,7 +70,12 @@ class Effort(NamedTuple):
     def of(scenario: Scenario, seconds: float, deadline: float, seed: int, goal: int, stage: int = 1) -> Effort:
         """Return the work of about this many seconds on an idle machine."""
         speed = Speed.of(scenario)
-        return Effort(int(seconds * (speed.in_stages if stage > 1 else speed.alone)), seed, goal, stage, deadline)
+        operators = min(seconds * (speed.in_stages if stage > 1 else speed.alone), _MOST_OPERATORS)
+        return Effort(int(operators), seed, goal, stage, deadline)
+
+
+_MOST_OPERATORS = 1 << 62
+"""A work without end, as an integer of C++."""
 
 
 def is_contention_free(scenario: Scenario) -> bool:
