@@ -12,6 +12,7 @@ import msgspec
 from tvm_sched.problem import Operator, OpGraph, Tensor
 
 from .architecture import Architecture
+from .gguf_mixtures import Place, Role
 from .token_workload import FORMATS, NumberFormat, TokenWorkload
 from .unit_model import CACHE, Phase, UnitModel
 
@@ -163,7 +164,8 @@ class _Writer:
         queries, keys = config.heads * config.head_width, config.key_heads * config.head_width
         norm = config.hidden * (2 if config.norm == "layer" else 1) * self._bytes
         bias = queries + 2 * keys if self.architecture.bias_of_queries else 0
-        weights = self._matrix(queries + 2 * keys, config.hidden) + norm + bias * self._bytes
+        weights = self._matrix(queries + keys, config.hidden, i) + self._matrix(keys, config.hidden, i, "value")
+        weights += norm + bias * self._bytes
         x = f"x.{2 * i}"
         projected = [self._rows(f"{i}.queries", queries), self._rows(f"{i}.keys_values", 2 * keys)]
         shape = (queries + 2 * keys, config.hidden)
@@ -176,7 +178,7 @@ class _Writer:
             mixed.append(self._activation(f"{i}.new_cache", cached * self.context * self.shape.sequences))
         self._add(f"{i}.attention", "", [*projected, cache], mixed, 4 * tokens * self.shape.seen * queries)
         bias = config.hidden if config.bias else 0
-        weights = self._matrix(config.hidden, queries) + bias * self._bytes
+        weights = self._matrix(config.hidden, queries, i, "attention_output") + bias * self._bytes
         shape = (config.hidden, queries)
         parameter = self._parameter(f"{i}.output.weights", weights, shape=shape)
         self._product(f"{i}.output", [mixed[0], x], parameter, [self._hidden(f"x.{2 * i + 1}")], *shape)
@@ -189,10 +191,10 @@ class _Writer:
         x = f"x.{2 * i + 1}"
         inner = self._rows(f"{i}.inner", wide)
         shape = (wide, config.hidden)
-        up = self._parameter(f"{i}.up.weights", self._matrix(*shape) + norm + bias * wide, shape=shape)
+        up = self._parameter(f"{i}.up.weights", self._matrix(*shape, i) + norm + bias * wide, shape=shape)
         self._product(f"{i}.up", [x], up, [inner], *shape)
         shape = (config.hidden, config.intermediate)
-        down = self._parameter(f"{i}.down.weights", self._matrix(*shape) + bias * config.hidden, shape=shape)
+        down = self._parameter(f"{i}.down.weights", self._matrix(*shape, i, "down") + bias * config.hidden, shape=shape)
         self._product(f"{i}.down", [inner, x], down, [self._hidden(f"x.{2 * i + 2}")], *shape)
 
     def _head(self) -> None:
@@ -205,5 +207,8 @@ class _Writer:
         logits = self._activation("logits", rows * config.vocab * 4, (rows, config.vocab))
         self._add("head", PRODUCT, read, [logits], 2 * rows * config.hidden * config.vocab)
 
-    def _matrix(self, rows: int, columns: int) -> int:
-        return self.workload.weights.size(rows, columns)
+    def _matrix(self, rows: int, columns: int, layer: int, role: Role = "other") -> int:
+        """Return the bytes of a matrix of a block."""
+        config = self.architecture.config
+        at = Place(role, layer, config.layers, config.heads // config.key_heads)
+        return self.workload.weights.of(at).size(rows, columns)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import msgspec
 
 from tvm_sched.errors import InputError, did_you_mean
+
+from .gguf_mixtures import MIXTURES, Place, format_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,12 @@ class NumberFormat:
     table: str = "fp16"
     output: str = "fp16"
     """Formats of the embedding table and of the last layer where the linear layers of the blocks have this one."""
+    mixed: bool = False
+    """Whether the matrices of the blocks have formats of their own (`gguf_mixtures`); `block` is then that of most."""
+
+    def of(self, at: Place) -> NumberFormat:
+        """Return the format of a matrix."""
+        return FORMATS[format_of(self.name, at)] if self.mixed else self
 
     def size(self, rows: int, columns: int) -> int:
         """Return the bytes of a matrix whose rows of ``columns`` numbers are contiguous."""
@@ -39,6 +47,28 @@ def _ggml(name: str, block: int, size: int, output: str = "q6_k") -> NumberForma
     return NumberFormat(name, block, size, "float16", name, output)
 
 
+def _mixture(name: str, base: NumberFormat) -> NumberFormat:
+    return replace(base, name=name, table=base.table, mixed=True)
+
+
+_BLOCKS = {
+    each.name: each
+    for each in (
+        # Blocks of llama.cpp (ggml-common.h); its files keep the last layer in q6_K.
+        _ggml("q4_0", 32, 18),
+        _ggml("q4_1", 32, 20),
+        _ggml("q5_0", 32, 22),
+        _ggml("q5_1", 32, 24),
+        _ggml("q8_0", 32, 34, "q8_0"),
+        _ggml("q2_k", 256, 84),
+        _ggml("q3_k", 256, 110),
+        _ggml("q4_k", 256, 144),
+        _ggml("q5_k", 256, 176),
+        _ggml("q6_k", 256, 210),
+        _ggml("iq4_nl", 32, 18),
+        _ggml("iq4_xs", 256, 136),
+    )
+}
 FORMATS = MappingProxyType(
     {
         each.name: each
@@ -51,21 +81,16 @@ FORMATS = MappingProxyType(
             NumberFormat("int8", 1, 1),
             # GPTQ and AWQ: 128 numbers of 4 bits share a 16-bit scale and a 4-bit zero point, which is stored in 2 bytes.
             NumberFormat("int4", 128, 128 // 2 + 4),
-            # Blocks of llama.cpp (ggml-common.h); its files keep the last layer in q6_K.
-            _ggml("q4_0", 32, 18),
-            _ggml("q4_1", 32, 20),
-            _ggml("q5_0", 32, 22),
-            _ggml("q5_1", 32, 24),
-            _ggml("q8_0", 32, 34, "q8_0"),
-            _ggml("q2_k", 256, 84),
-            _ggml("q3_k", 256, 110),
-            _ggml("q4_k", 256, 144),
-            _ggml("q5_k", 256, 176),
-            _ggml("q6_k", 256, 210),
+            *_BLOCKS.values(),
+            *(
+                _mixture(name, _BLOCKS[name.removesuffix("_s").removesuffix("_m").removesuffix("_l")])
+                for name in MIXTURES
+            ),
         )
     }
 )
-"""Formats of weights by name; those of llama.cpp with the true bytes of a block."""
+"""Formats of weights by name; those of llama.cpp with the true bytes of a block. A name that llama.cpp gives to files is the
+mixture that such files hold (``q4_k_m``); ``q3_k`` to ``q5_k`` are one format for all matrices."""
 
 CACHE_FORMATS = ("fp32", "fp16", "bf16", "fp8", "q8_0", "q4_0")
 """Formats of keys and values."""
