@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 NOISY = Path(__file__).with_name("passed_only_alone.txt")
 """Tests that failed beside others and were green alone, one a line: the date, then the test."""
-LONGEST = 3600
+LONGEST = 1800
 """Seconds after which a test hangs where thorough ones run, too; elsewhere pyproject.toml says it."""
 MOST = 20
 """Failed tests up to which each runs once more; where more fail, it is not noise."""
@@ -83,6 +83,9 @@ def settle(errors: dict[str, str]) -> tuple[dict[str, str], dict[str, str]]:
 def main(arguments: list[str]) -> int:
     """Run the tests; return pytest's status, 0 if all that failed passed alone."""
     failures = Failures()
+    sys.path.insert(
+        0, str(ROOT)
+    )  # as `python -m pytest` does; processes that tests start import their modules from there
     if os.environ.get("TVM_SCHED_THOROUGH", "0") != "0":
         arguments = ["-o", f"faulthandler_timeout={LONGEST}", *arguments]
     status = int(pytest.main(arguments, plugins=[failures]))
