@@ -57,9 +57,9 @@ demo: $(STAMPS)/demo ## Schedule, compile and run GoogLeNet on two topologies; r
 
 test: test-cpp test-python ## Install what the tests need, and run those that a newcomer needs to see
 
-# A test that fails runs once more, alone, after the others (tests/run.py).
+# A test that fails runs once more, alone, after the others (tests/run_tests.py).
 test-python: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/browser ## Run the Python tests (PYTEST_ARGS="tests/problem -k file")
-	$(PY) tests/run.py -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(PY) tests/run_tests.py -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 test-fast: $(STAMPS)/dev $(STAMPS)/library ## Run one case of each quick Python test
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup -m fast $(PYTEST_ARGS)

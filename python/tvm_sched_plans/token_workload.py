@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import msgspec
@@ -27,7 +27,7 @@ class NumberFormat:
     table: str = "fp16"
     output: str = "fp16"
     """Formats of the embedding table and of the last layer where the linear layers of the blocks have this one."""
-    mixed: bool = False
+    mixed: bool = field(default=False, repr=False)
     """Whether the matrices of the blocks have formats of their own (`gguf_mixtures`); `block` is then that of most."""
 
     def of(self, at: Place) -> NumberFormat:

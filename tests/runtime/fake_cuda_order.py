@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,10 @@ from fake_cuda_cases import CALLBACK, Access, conflict, driver, main, modules, n
 from fake_cuda_tensors import OnGpu, enter, new_stream
 from runtime_plans import PlanBuilder
 
-from thorough import repeated_here
 from tvm_sched.errors import ExecutionError
+
+sys.path.append(str(Path(__file__).parents[1]))  # a process of its own runs this file
+from thorough import repeated_here
 
 PORTABLE, MAPPED = 1, 2
 NOTHING = CALLBACK(lambda _: None)

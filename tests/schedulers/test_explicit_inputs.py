@@ -14,7 +14,10 @@ from tvm_sched.search_budget import SearchLimits
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.variant_problems import random_variants
 
-OPTIONS = {"anytime": {"work": 0.01, "time_limit": 1e6, "seed": 3}, "sortinghat": {"total_time_limit": 0}}
+OPTIONS = {
+    "anytime": {"work": 0.01, "time_limit": 1e6, "seed": 3},
+    "sortinghat": {"time_limit": 0.0, "total_time_limit": 1e6},
+}
 METHODS = ("anytime", "heft", "sortinghat")
 
 

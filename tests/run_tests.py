@@ -1,4 +1,4 @@
-"""Run pytest, then each failed test once more, alone: ``python tests/run.py [arguments of pytest]``.
+"""Run pytest, then each failed test once more, alone: ``python tests/run_tests.py [arguments of pytest]``.
 
 On a busy machine one test in thousands fails for want of time or memory. A test that is green when it runs alone counts as
 passed, and is listed under "passed only alone" with its first error. It is also added to `NOISY`: a test of that list gets
@@ -90,6 +90,8 @@ def main(arguments: list[str]) -> int:
         arguments = ["-o", f"faulthandler_timeout={LONGEST}", *arguments]
     status = int(pytest.main(arguments, plugins=[failures]))
     if status != pytest.ExitCode.TESTS_FAILED or not failures.errors:
+        for name, error in failures.errors.items():  # pytest lists none after an error of its own, or an interrupt
+            print(f"failed: {name}: {error}")
         return status
     known = noisy()
     alone, red = settle(failures.errors)
