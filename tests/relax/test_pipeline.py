@@ -22,6 +22,7 @@ QUICK = {"work": 0.05}
 """For tests in which the schedule is not the point."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES)
 def test_equals_tvm(case):
     mod, inputs = CASES[case]
