@@ -222,7 +222,7 @@ def test_build_of_a_relax_model_names_compile():
     """TVM 0.27 ends in an AttributeError, for every target; functions of TIR are built as before."""
     for name in ("tvm_sched/cpu2", "llvm"):
         with (
-            pytest.warns(DeprecationWarning),
+            pytest.warns(DeprecationWarning, match="build is deprecated"),
             pytest.raises(InputError, match=r"'main' is one of Relax; call tvm\.compile"),
         ):
             tvm.build(cases.Operators, name)
