@@ -125,7 +125,9 @@ def _explain_build() -> None:
 
         @tvm.transform.module_pass(opt_level=0, name="_pipeline")
         def refuse_relax(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
-            models = [name.name_hint for name, function in mod.functions_items() if isinstance(function, tvm.relax.Function)]
+            models = [
+                name.name_hint for name, function in mod.functions_items() if isinstance(function, tvm.relax.Function)
+            ]
             if models:
                 from ..errors import InputError
 
