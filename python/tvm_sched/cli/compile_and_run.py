@@ -301,10 +301,12 @@ def _compile(
     if compiler is not None:
         compiled = compiler.compile(model, asked["topology"], step)
     else:
-        compiled = compile_scheduled(model, progress=step, **asked)
+        compiled = compile_scheduled(model, progress=step, compare=True, **asked)
     step("writing the artifact", 0, 0)
     written = compiled.export(output)
-    return CompilationResult(compiled.problems, compiled.schedules, written, compiled.slow_kernels)
+    return CompilationResult(
+        compiled.problems, compiled.schedules, written, compiled.slow_kernels, getattr(compiled, "comparisons", ())
+    )
 
 
 def _show_compiled(out: Output, model: Path, result: CompilationResult, files: ArtifactFiles, parameters: str) -> None:
