@@ -217,6 +217,7 @@ def _commands():
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "where", "argument"), _commands())
 @pytest.mark.parametrize("output", ["closed pipe", "full disk"])
 def test_a_command_ends_well_where_standard_output_takes_no_more(name, where, argument, output):

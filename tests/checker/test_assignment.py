@@ -171,6 +171,7 @@ WRONG = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("what", WRONG)
 def test_a_lemma_that_does_not_follow_is_refused(folder, what):
     files = files_of(strong(), certified(strong(), random_schedule(strong(), 0)))

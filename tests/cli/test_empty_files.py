@@ -166,6 +166,7 @@ def fill(command, content, files, folder):
     return [part.replace("\0", " ") for part in parts]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "command",
     [pytest.param(each, marks=[pytest.mark.thorough] if THOROUGH.match(each) else []) for each in COMMANDS],

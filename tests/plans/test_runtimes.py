@@ -351,6 +351,7 @@ def test_wrong_input_is_refused(model, topology, runtime, said):
         export_plan(model, topology, runtime)
 
 
+@pytest.mark.thorough
 def test_what_does_not_fit_is_told_what_would():
     with pytest.raises(
         InfeasibleError, match="does not fit on test for vllm: it needs weights 131 GiB, keys"

@@ -62,6 +62,7 @@ def test_every_answer_obeys_the_rules(name, problem):
     assert check(problem, name), "all of these fit into the memory of each device"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", names())
 @settings(max_examples=examples(12), deadline=None)
 @given(seed=st.integers(0, 10**6), operators=st.integers(0, 9), devices=st.integers(1, 4), joined=st.booleans())
