@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from statistics import geometric_mean, median
 
@@ -18,10 +19,13 @@ from _common import HALVES, half, parser
 from _result_page import Page, write_json
 
 from tvm_sched.errors import InfeasibleError
-from tvm_sched.problem import Topology, parse_topology
+from tvm_sched.problem import DecoderConfig, Topology, parse_topology
 from tvm_sched_plans import TokenWorkload, get_runtime
-from tvm_sched_plans.planner import make_plan, open_source
+from tvm_sched_plans.architecture import Architecture
+from tvm_sched_plans.operators import OperatorModel
+from tvm_sched_plans.planner import Row, make_plan, open_source
 from tvm_sched_plans.runtimes import PlanRequest
+from tvm_sched_plans.unit_pricing import PricedPlacement
 
 DATA = Path(__file__).parent / "data" / "foreign_measurements.toml"
 COSTS = ("roofline", "learned")
@@ -40,12 +44,14 @@ class Point:
     phase: str
     tokens: int
     measured: float
+    batch: int = 1
 
     @property
     def case(self) -> str:
         """Name in the table."""
         cards = self.card if self.cards == 1 else f"{self.cards} {self.card}"
-        return f"{self.model} {self.dtype}, {self.phase} {self.tokens}, {cards}"
+        of = f" of {self.batch}" if self.batch > 1 else ""
+        return f"{self.model} {self.dtype}, {self.phase} {self.tokens}{of}, {cards}"
 
 
 def read_points(path: Path) -> tuple[list[Point], dict[str, Sequence[float]], dict[str, str]]:
@@ -53,11 +59,11 @@ def read_points(path: Path) -> tuple[list[Point], dict[str, Sequence[float]], di
     data = msgspec.toml.decode(path.read_bytes())
     points = []
     for source in data["sources"]:
-        for model, dtype, card, cards, phase, tokens, figure in source["points"]:
+        for model, dtype, card, cards, phase, tokens, figure, *batch in source["points"]:
             together = tokens if phase == "prefill" else 1
             milliseconds = figure if source["unit"] == "ms" else 1e3 * together / figure
             points.append(
-                Point(source["name"], source["runtime"], model, dtype, card, cards, phase, tokens, milliseconds)
+                Point(source["name"], source["runtime"], model, dtype, card, cards, phase, tokens, milliseconds, *batch)
             )
     return points, data["cards"], {source["name"]: source["where"] for source in data["sources"]}
 
@@ -88,19 +94,32 @@ def machine(card: str, count: int, sheet: Sequence[float]) -> Topology:
     return parse_topology("\n".join(lines), card)
 
 
+@cache
+def open_model(name: str, runtime: str) -> Architecture | OperatorModel:
+    """Open a model of the data, or a preset."""
+    config = msgspec.toml.decode(DATA.read_bytes())["models"].get(name)
+    return Architecture(DecoderConfig(name=name, **config)) if config else open_source(name, get_runtime(runtime))
+
+
 def predict(point: Point, sheet: Sequence[float], costs: str) -> float | None:
     """Predict a point in milliseconds; None where the model does not fit the cards' memory."""
     runtime = get_runtime(point.runtime)
-    workload = TokenWorkload(context=max(2, point.tokens + 1), new_tokens=1, dtype=point.dtype)
+    workload = TokenWorkload(context=max(2, point.tokens + 1), batch=point.batch, new_tokens=1, dtype=point.dtype)
     topology = machine(point.card, point.cards, sheet)
-    try:
-        plan = make_plan(runtime, PlanRequest(open_source(point.model, runtime), topology, workload, costs=costs))
-    except InfeasibleError:
-        return None
-    row = plan.ours
+    request = PlanRequest(open_model(point.model, point.runtime), topology, workload, costs=costs)
     if point.cards > 1:
+        cases = [] if point.runtime == "vllm" else runtime.cases(request)  # vLLM's defaults have cases of their own
         wanted = "tensor parallel" if point.phase == "tensor parallel" else ""
-        row = next((each for each in plan.defaults if each.fits and each.label.startswith(wanted)), plan.ours)
+        splits = (each for each in runtime.defaults(request, cases) if each.label.startswith(wanted))
+        rows = (split.case.price(split.placement) for split in splits)
+        row: Row | PricedPlacement | None = next((row for row in rows if row.fits), None)
+    else:
+        try:
+            row = make_plan(runtime, request).ours
+        except InfeasibleError:
+            row = None
+    if row is None:
+        return None
     return row.phase_ns["prefill" if point.phase == "prefill" else "decode"] / 1e6
 
 
