@@ -141,7 +141,6 @@ def test_same_seed_same_schedule():
     ("name", "solver"),
     [
         ("sortinghat", "sortinghat.program.minimise"),
-        ("sortinghat-cpsat", "sortinghat.cpsat.model.solve_in_thread"),
         ("efficient-mip", "efficient_mip.program.minimise"),
     ],
 )
