@@ -56,7 +56,7 @@ def test_the_front_ends_ask_for_the_same_versions():
     whole, frontends = (tomllib.loads(file.read_text())["project"] for file in (ROOT / "pyproject.toml", FRONTENDS))
     assert set(frontends["dependencies"]) <= set(whole["dependencies"])
     for name, requirements in frontends["optional-dependencies"].items():
-        assert set(requirements) <= set(whole["optional-dependencies"]["dev" if name == "fuzz" else name])
+        assert set(requirements) <= set(whole["optional-dependencies"][name])
 
 
 @pytest.mark.parametrize(
@@ -217,6 +217,7 @@ def _commands():
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "where", "argument"), _commands())
 @pytest.mark.parametrize("output", ["closed pipe", "full disk"])
 def test_a_command_ends_well_where_standard_output_takes_no_more(name, where, argument, output):

@@ -61,6 +61,7 @@ def test_what_passes_alone_is_listed_and_counts_as_passed(tmp_path):
     assert output.splitlines()[-1] == "3 passed, 0 failed, 1 skipped"
 
 
+@pytest.mark.thorough
 def test_what_fails_alone_is_red(tmp_path):
     status, output, noted = run_folder(tmp_path, "-k", "fault or noise or right")
     assert status == 1
@@ -69,6 +70,7 @@ def test_what_fails_alone_is_red(tmp_path):
     assert len(noted) == 2
 
 
+@pytest.mark.thorough
 def test_a_test_that_was_noted_before_gets_no_second_run(tmp_path):
     name = "test_it.py::test_noise[c]"
     status, output, noted = run_folder(tmp_path, "-k", "noise", known=[name])
@@ -83,6 +85,7 @@ def test_many_failures_are_not_noise(tmp_path, monkeypatch, capsys):
     assert run_tests.settle(errors) == ({}, errors)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_test_that_hangs_shows_its_stack_and_is_red(tmp_path):
     limit = ("-o", "faulthandler_timeout=2", "-o", "faulthandler_exit_on_timeout=true")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tvm_sched._library import library_path
 
 PYTHON = Path(__file__).parents[1] / "python"
@@ -27,6 +29,7 @@ def test_declarations_are_those_of_the_library():
     assert result.returncode == 0, f"run 'make stubs': {result.stdout}{result.stderr}"
 
 
+@pytest.mark.thorough
 def test_an_altered_declaration_is_noticed(tmp_path):
     copy = Path(shutil.copy(stubs()[0], tmp_path))
     copy.write_text(copy.read_text(encoding="utf-8").replace(": int", ": str", 1), encoding="utf-8")

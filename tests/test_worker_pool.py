@@ -81,6 +81,7 @@ def test_more_populations_are_no_worse_and_the_seed_decides():
         partition(problem, 4, "slicegraph", {"populations": 0})
 
 
+@pytest.mark.thorough
 def test_other_processes_find_the_same():
     here = search()
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool, workers(pool):
@@ -102,6 +103,7 @@ def test_a_problem_without_a_schedule_does_not_stop_the_others():
         solve_many([(problems[0], Workload(), "singel", {})])
 
 
+@pytest.mark.thorough
 def test_a_problem_travels_without_what_was_compiled_of_it():
     import pickle
 

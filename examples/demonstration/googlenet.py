@@ -44,6 +44,7 @@ class Case:
     problem: Problem
     schedule: Schedule
     measured: Measured
+    quiet: bool  # other processes left the machine alone while it ran
     difference: float
 
     @property
@@ -120,6 +121,8 @@ def run_case(
     expected: Sequence[npt.NDArray[Any]],
 ) -> Case:
     """Schedule, compile, write, load, run and compare."""
+    from tvm_sched.cost_model.profile import QUIET_LOAD
+    from tvm_sched.relax.profiling.other_load import OtherLoad
     from tvm_sched.report.measurement import measure
     from tvm_sched.runtime import load
 
@@ -143,10 +146,12 @@ def run_case(
     module = load(artifact)
     with out.step(f"Running, {name}") as step:
         module.configure(trace=True)
+        load_of_others = OtherLoad()
         measured = measure(module, [values], warm_up=1, repeat=REPEAT, progress=step)
+        quiet = load_of_others.share() <= QUIET_LOAD
     worst = max(difference(mine, theirs) for mine, theirs in zip(measured.outputs, expected, strict=True))
     out.say(f"{name}: outputs differ from ONNX Runtime's by {worst:.1e} at most")
-    return Case(topology.name, scheduler, compiled.problem, compiled.schedule, measured, worst)
+    return Case(topology.name, scheduler, compiled.problem, compiled.schedule, measured, quiet, worst)
 
 
 def difference(mine: npt.NDArray[Any], theirs: npt.NDArray[Any]) -> float:
@@ -176,14 +181,20 @@ def write_files(out: Output, folder: Path, cases: Sequence[Case]) -> None:
 
 def show(out: Output, cases: Sequence[Case], lines: Sequence[Line]) -> None:
     """The table: a row for each topology."""
+    from tvm_sched.relax.profiling.paired_runs import MARGIN
+    from tvm_sched.report.compilation import BesideOneDevice
     from tvm_sched.report.tables import table
     from tvm_sched.report.units import format_ns, format_percent, format_time
 
-    rows = []
+    rows, beside = [], {}
     for topology in TOPOLOGIES:
         one, best = (next(c for c in cases if c.topology == topology and c.scheduler == s) for s in SCHEDULERS)
         certificate = best.schedule.certificate
         assert certificate is not None
+        if all(device.kind == "cpu" for device in best.problem.topology.devices):
+            alone, together = one.measured.statistics.median, best.measured.statistics.median
+            quiet = one.quiet and best.quiet
+            beside[topology] = BesideOneDevice(together, alone, quiet and together < alone * (1 - MARGIN), quiet)
         rows.append(
             (
                 topology,
@@ -198,6 +209,8 @@ def show(out: Output, cases: Sequence[Case], lines: Sequence[Line]) -> None:
     head = ("topology", "one device", "measured", "schedule", "measured", "lower bound", "gap")
     out.show(f"\nLatencies of GoogLeNet, predicted and measured (median of {REPEAT} runs; v100-server is emulated)")
     out.show(table(head, rows))
+    for topology, comparison in beside.items():
+        out.show(f"{topology}: {comparison}")
     out.show(f"Largest difference from ONNX Runtime, relative: {max(case.difference for case in cases):.1e}")
     for path in out.saved[-3 if lines else -2 :]:
         out.show(escape(f"Wrote {path}"))

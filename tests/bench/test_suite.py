@@ -85,6 +85,7 @@ def test_the_suite_of_this_repository_has_all_its_files():
         assert not family.files or family.licence or family.source in ("problem", "model")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name",
     ["tasks/tree-p4d", "moirai/googlenet", "networks/squeezenet_p4d-warm", "pipelines/googlenet_p4d-s4", "regal/s0-s64",

@@ -48,6 +48,7 @@ def test_a_cell_of_a_tiny_model():
     assert max(end for *_, end in cell.spans) == pytest.approx(cell.latency)
 
 
+@pytest.mark.thorough
 def test_a_model_that_does_not_fit_is_a_cell_too():
     p = make_problem("openllama-7b", 1, 32, "v100-server")
     small = tuple(msgspec.structs.replace(d, memory=24 * 10**9) for d in p.topology.devices)

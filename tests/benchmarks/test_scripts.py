@@ -23,7 +23,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.parametrize("folder", ["benchmarks", "distributions/frontends/benchmarks"])
-@pytest.mark.sampled(6)
+@pytest.mark.thorough
 def test_make_bench_can_start_each_of_its_scripts(folder):
     left_out = re.search(r"filter-out ([^,]*),", (ROOT / "Makefile").read_text()).group(1)
     names = [file.stem for file in sorted((ROOT / folder).glob("[a-z]*.py"))]

@@ -130,6 +130,7 @@ def test_no_bound_exceeds_a_good_schedule_of_a_layered_graph(seed, operators, de
         assert bound.ns <= latency, bound
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("most_devices", "decided"), [(1, 10), (16, 2)])
 def test_no_bound_exceeds_a_schedule_where_regions_are_simplified(monkeypatch, most_devices, decided):
     monkeypatch.setattr(region_placement, "MOST_DEVICES", most_devices)

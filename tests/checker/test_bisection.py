@@ -193,6 +193,7 @@ WRONG = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("what", WRONG)
 def test_a_lemma_that_does_not_follow_is_refused(folder, what):
     files = files_of(strong(), certified(strong(), random_schedule(strong(), 0)))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from checker.cases import bus_problem, certified, chain_of_readers, fan, files_of, placed, readers_between
 from strategies import SEEDS, problems, scheduled_problems
+from thorough import examples
 from tvm_sched.bounds import lower_bound
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Scenario, Switch, Tensor, Topology
 from tvm_sched.problem.merge import merge_problems
@@ -21,7 +22,7 @@ from tvm_sched_bench.testing import random_problem, random_schedule
 from tvm_sched_check import Refused
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(case=scheduled_problems(max_operators=20, max_devices=5, min_operators=1, memory=("generous",)))
 def test_evidence_of_any_problem_is_accepted(folder, case):
     problem, schedule = case
@@ -33,7 +34,7 @@ def test_evidence_of_any_problem_is_accepted(folder, case):
     assert verdict.all_proved
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(case=scheduled_problems(max_operators=20, max_devices=4, min_operators=1, memory=("generous",)), data=st.data())
 def test_evidence_of_any_warm_run_is_accepted(folder, case, data):
     problem, schedule = case
@@ -77,7 +78,7 @@ def test_each_argument_is_proved(folder):
     assert rules >= {"path", "bus", "placement", "workstart"}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problem=problems(max_operators=7, max_devices=3, min_operators=1), seed=SEEDS, cut=st.integers(0, 40))
 def test_a_schedule_is_refused_where_the_verifier_refuses_it(folder, problem, seed, cut):
     """With a transfer dropped or doubled, transfers moved, parameters evicted, or the launch order turned round."""
@@ -268,7 +269,7 @@ def test_regions_with_prices_by_hand(folder):
             files.check(folder)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(branches=st.integers(2, 6), copy_ns=st.integers(0, 200), direct=st.integers(150, 400), devices=st.integers(1, 3))
 def test_evidence_of_branches_with_prices_is_accepted(folder, branches, copy_ns, direct, devices):
     problem = readers_between(branches, copy_ns, direct=direct, devices=devices)

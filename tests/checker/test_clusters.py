@@ -7,6 +7,7 @@ from cluster_cases import chain_service, small_cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.errors import InputError
 from tvm_sched_check.clusters import Refused, check
 from tvm_sched_check.clusters.bound import bound_of
@@ -56,7 +57,7 @@ def small(seed, draw):
     return small_cluster(gpus=2, fibres=draw(st.integers(1, 2))), chain_service(times, edges=tuple(edges), **limits)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     data=st.data(),
     method=st.sampled_from(["anytime", "first-fit", "rampa"]),

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 
 from checker.cases import fan
 from strategies import SEEDS, problems
+from thorough import examples
 from tvm_sched.errors import TvmSchedError
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_schedule
@@ -43,7 +44,7 @@ def made_up(random, checked, known):
     return (None if rule == "bus" else first), last, lemma
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problem=problems(max_operators=12, max_devices=4, min_operators=1, memory=("generous",)), seed=SEEDS)
 def test_what_is_proved_holds_in_every_schedule(problem, seed):
     random, checked = Random(seed), Problem(json.loads(problem.to_json()))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from strategies import SEEDS, problems
+from thorough import examples
 from tvm_sched.bounds.partitions import semidefinite
 from tvm_sched.bounds.partitions.semidefinite_evidence import Effort
 from tvm_sched.errors import InfeasibleError, InputError, ProblemError
@@ -46,7 +47,7 @@ def planned(problem, partitioner="tarnawski-dp", stages="auto"):
         assume(False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     problem=problems(max_operators=10, max_devices=4, min_operators=1), dynamic=st.booleans(), more=st.integers(0, 4)
 )
@@ -60,6 +61,7 @@ def test_evidence_of_any_plan_is_accepted(folder, problem, dynamic, more):
         assert verdict.all_proved
 
 
+@pytest.mark.thorough
 @settings(max_examples=12, deadline=None)
 @given(problem=problems(max_operators=10, max_devices=4, min_operators=4, memory=("generous",)))
 def test_a_bound_of_multipliers_is_what_the_stored_ones_prove(folder, problem):
@@ -97,6 +99,7 @@ def test_evidence_where_the_argument_of_the_bound_cannot_be_stored(folder):
         assert verdict.all_proved == (found.ns == claim)
 
 
+@pytest.mark.thorough
 def test_work_limits_the_search_for_multipliers_in_iterations(monkeypatch):
     problem = random_problem(18, operators=12, devices=3, memory="generous")
     plan = planned(problem)
@@ -113,7 +116,7 @@ def test_work_limits_the_search_for_multipliers_in_iterations(monkeypatch):
     assert len(taken) == 3
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(problem=problems(max_operators=8, max_devices=3, min_operators=1, memory=("generous",)), seed=SEEDS)
 def test_no_argument_proves_more_than_a_plan_costs(problem, seed):
     """Whatever the order of devices and the cuts of a random plan."""
@@ -146,6 +149,7 @@ def test_no_argument_proves_more_than_a_plan_costs(problem, seed):
         assert Plan(checked_problem, said).cost == cost
 
 
+@pytest.mark.thorough
 @settings(max_examples=20, deadline=None)
 @given(
     problem=problems(max_operators=8, max_devices=3, min_operators=2, memory=("generous",)), change=st.integers(0, 6)

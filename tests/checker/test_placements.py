@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from strategies import SEEDS
+from thorough import examples
 from tvm_sched.schedulers.efficient_mip import Instance
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
 from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound, strongest_path
@@ -106,7 +107,7 @@ def small(seed):
     )  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=SEEDS)
 def test_no_placement_is_faster_than_a_path_proves(seed):
     """All placements of small graphs; the checker refuses those that are not allowed, and no others."""
@@ -141,7 +142,7 @@ def test_all_paths_of_a_small_graph_are_bounds():
         assert 0 < path_bound(read, path) <= best
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=SEEDS)
 def test_all_sets_of_operators_and_paths_are_bounds(seed):
     """Also sets that the package would not choose, with all paths in blocks of them or none."""

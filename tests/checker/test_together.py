@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from checker.cases import Files, certified, fan, files_of, placed
 from strategies import SEEDS, scheduled_problems
+from thorough import examples
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.errors import InputError
@@ -72,7 +73,7 @@ def staged_problems(draw):
     return problem, random_stages(problem, schedule.replace(problem=problem.digest), draw(SEEDS), streams=3)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(case=staged_problems())
 def test_stages_of_any_problem_are_replayed_and_their_bounds_verified(folder, case):
     problem, schedule = case

@@ -112,6 +112,7 @@ def test_check_of_a_solution_that_is_wrong(fails, kept):
     assert "best.json says 1" in fails(2, "bench", "check", kept)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["random/problem-cold", "chain/chain-s2"])
 @pytest.mark.parametrize("what", ["solution", "evidence"])
 def test_check_names_the_file_that_is_refused(fails, run, kept, name, what):
@@ -123,6 +124,7 @@ def test_check_names_the_file_that_is_refused(fails, run, kept, name, what):
     assert "refused by tvm_sched_check" in said or what == "solution"
 
 
+@pytest.mark.thorough
 def test_prove_goes_on_where_something_is_refused(run, kept):
     """Evidence that is no weaker replaces it; what nothing replaces stays, is named, and makes the status 1."""
     run("bench", "prove", kept, "--iterations", 100)
@@ -167,6 +169,7 @@ def test_bounds_without_evidence_are_kept_where_they_say_more_by_far(run, kept, 
         assert evidence.exists() == stays
 
 
+@pytest.mark.thorough
 def test_prove_keeps_evidence(run, kept):
     """A bound without evidence, and one that is too weak, give way to what is proved; others stay."""
     change_best(kept, "chain/chain-s2", bound=10.0, bound_by="nobody")

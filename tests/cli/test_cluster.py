@@ -43,6 +43,7 @@ def test_changes_stand_in_the_file_itself_unless_another_is_named(run, fails, tm
     assert f"{server!r} has not failed; what has: nothing" in fails(2, "cluster", "repair", "rampa-base", file, server)
 
 
+@pytest.mark.thorough
 def test_of_several_commands_at_once_each_counts(run, tmp_path):
     file = tmp_path / "a.json"
     run("cluster", "place", "rampa-base", "--demand", "same", "--count", "8", "-o", file)

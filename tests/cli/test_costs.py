@@ -17,6 +17,7 @@ def own_database(monkeypatch, tmp_path):
     monkeypatch.setattr("tvm_sched.relax.profile_models.MOST_SECONDS", 0.05)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_profile_then_compile_with_what_was_measured(run, model_file, tmp_path):
     said = run("profile", model_file, "-o", tmp_path / "p.json", "--in-run-only", "--json").json
@@ -35,6 +36,7 @@ def test_profile_then_compile_with_what_was_measured(run, model_file, tmp_path):
     run("compile", model_file, "-t", "cpu1", "-s", "single", "--costs", tmp_path / "p.json", "-o", tmp_path / "m.so")
 
 
+@pytest.mark.thorough
 def test_kernels_alone_warm_and_cold(run, model_file, tmp_path):
     run("profile", model_file, "-o", tmp_path / "p.json")
     assert all(row.warm > 0 and row.cold > 0 for row in Profile.load(tmp_path / "p.json").kernels)
@@ -45,6 +47,9 @@ def test_schedule_with_learned_latencies_says_how_sure_it_is(run, problem, probl
     new = tmp_path / "new.json"
     machine = run("schedule", problem_file, "--costs", "learned", "-s", "single", "--json").json
     assert machine["problem"] != problem.digest
+    low, high = machine["interval_ns"]
+    assert low < machine["latency_ns"] < high
+    assert "with 80 %" in run("schedule", problem_file, "--costs", "learned", "-s", "single").stdout
     Problem(problem.graph, problem.topology, learned(problem)).save(new)
     run("schedule", new, "-s", "single", "-o", tmp_path / "s.json", "--report", tmp_path / "r.html")
     assert "Most useful to measure" in (tmp_path / "r.html").read_text()

@@ -40,6 +40,7 @@ def test_phases_of_a_config(run, config, tmp_path):
     assert problems["decode"].name == "tiny-llama-decode-2x8"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("command", "options", "offered"),
     [

@@ -104,6 +104,7 @@ def crash(tmp_path, text, **options):
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs fork and sigwaitinfo")
 def test_a_crash_of_the_compiler_is_a_message(tmp_path):
@@ -151,6 +152,7 @@ class Module:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs fork and sigwaitinfo")
 def test_ctrl_c_says_what_is_in_the_cache(tmp_path):
@@ -192,6 +194,7 @@ class Module:
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="needs fork and sigwaitinfo")
 def test_ctrl_c_in_the_search_compiles_the_best_schedule_so_far(tmp_path):

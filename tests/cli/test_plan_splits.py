@@ -31,6 +31,7 @@ def test_the_command_prices_given_splits(run, fails, cards):
     assert "40 layers in all" in fails(2, *common, "--given", "24,40")
 
 
+@pytest.mark.thorough
 def test_the_command_plans_within_free_memory(run, cards):
     common = ("plan", "llama-2-7b", "-t", cards(24 * GB, GB), "--for", "torch", "--context", "256", "--json")
     assert run(*common, "--free", "--limits").json["ours"]["limit"] == {"gpu0": 24 * GB - 900_000_000}

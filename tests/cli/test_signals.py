@@ -188,6 +188,7 @@ def test_no_room_on_the_disk(folder, tmp_path, name):
     assert hidden(place) == []
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_two_processes_write_one_artifact(folder, tmp_path):
     place = tmp_path / "work"

@@ -11,6 +11,7 @@ import pytest
 PROGRAM = [sys.executable, "-m", "tvm_sched.cli"]
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_table_with_any_workers(run, problem_file, tmp_path):
     command = (
         "sweep",
@@ -45,6 +46,7 @@ def test_wrong_options_are_refused_before_the_work(fails, problem_file, model_fi
     assert "needs a machine" in fails(2, "sweep", model_file, "--vary", "gpus=1")
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_batches_of_a_language_model(run, tmp_path):
     config = {

@@ -144,6 +144,7 @@ def test_rampa_avoids_costly_gpus(base):
     assert sum(cost[kind] for kind in kinds) <= cost["V100"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", ["same", "high-throughput", "low-delay", "huge-model"])
 def test_no_allocator_beats_the_bound_and_anytime_comes_near(base_search, services, case):
     requests = requests_of(demand_of_services(case, services), 500, seed=1)

@@ -319,6 +319,7 @@ def scenario(folder, search, stop_at):
     os._exit(3)
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.thorough)])
 def test_killed_before_any_write_nothing_is_lost(tmp_path, search, every):

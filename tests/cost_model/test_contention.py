@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.bounds import lower_bound
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.contention import H100, Contention, crowded, fit_contention
@@ -120,7 +121,7 @@ def test_a_fit_finds_what_pairs_were_made_of():
     assert 0.95 < found.interval[0] < 1 < found.interval[1] < 1.05
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     alone=st.tuples(st.integers(10**4, 10**6), st.integers(10**4, 10**6)),
     used=st.lists(st.lists(st.floats(0.5, 1), min_size=3, max_size=3), min_size=2, max_size=2),

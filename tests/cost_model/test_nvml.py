@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.cost_model.detect import detected
 from tvm_sched.cost_model.gpu_specifications import SPECIFICATIONS, specification_of
 from tvm_sched.cost_model.recording import Gpu, NvLink, Pair, Recording, record
@@ -328,7 +329,7 @@ CARDS = (
 
 
 @given(st.lists(st.sampled_from(CARDS), min_size=1, max_size=3), ANY_REFUSED)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_any_question_may_be_refused(tmp_path_factory, cards, refused):
     root = tmp_path_factory.getbasetemp() / "empty"
     nvml = Nvml(*cards, refused=refused)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.cost_model.detect import detected
 from tvm_sched.cost_model.smi_text import read_smi
 from tvm_sched.errors import InputError
@@ -166,7 +167,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.one_of(st.text(), st.lists(PIECES).map("".join)))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_any_text_is_a_machine_or_our_error(text):
     with contextlib.suppress(InputError):
         found(text)

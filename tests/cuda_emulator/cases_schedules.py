@@ -40,7 +40,7 @@ def topology():
 
 
 def evicting(problem, schedule, random):
-    """The schedule in which half of the parameters that are loaded, at least one, leave their device after the last reader."""
+    """The schedule in which half of the loaded parameters, at least one, leave their device after the last reader."""
     index = ScheduleIndex.of(problem, schedule)
     kinds = [tensor.kind for tensor in problem.graph.tensors]
     moved = sorted(set(zip(index.transfer_item, index.transfer_device, strict=True)))

@@ -23,7 +23,10 @@ RUNS = {
         {"seed": 2},
     ),
     "networks": ([CASES["networks"]], {"seed": 2}),
-    "four, peers": ([CASES["schedules"], CASES["generation"]], {"devices": 4, "archs": FOUR, "seed": 3}),
+    "four, peers": (
+        [CASES["schedules"]] + ([CASES["generation"]] if repeated_here() else []),
+        {"devices": 4, "archs": FOUR, "seed": 3},
+    ),
     "four alike": ([CASES["variants"]], {"devices": 4, "seed": 7}),
     "four, pairs": ([CASES["schedules"]], {"devices": 4, "archs": FOUR, "peers": "pairs", "seed": 5}),
     "four, no peers": (

@@ -57,6 +57,7 @@ def test_the_virtual_machine_without_the_compiler(place):
     assert done.stdout.split() == ["[[16.", "16.", "16.]", "[16.", "16.", "16.]]"]
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_the_commands_for_cpp(place):
     if shutil.which("g++") is None:

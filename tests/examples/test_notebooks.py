@@ -36,6 +36,7 @@ def python(tmp_path_factory):
         yield client
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.xdist_group("pages")
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

@@ -41,6 +41,7 @@ print(machine["main"](*map(tvm.runtime.tensor, values)).numpy().tolist())
     assert found == str((np.ones((2, 3)) @ [[1, 2], [3, 4], [5, 6]]).tolist())
 
 
+@pytest.mark.thorough
 def test_every_module_can_be_imported():
     pytest.importorskip("onnx")
     found = run(

@@ -122,6 +122,7 @@ def test_cases_are_of_corrections():
     assert CASES.keys() <= {correction.symbol for correction in ALL}
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_tvm_is_wrong_and_the_correction_right(name):
     from onnx.reference import ReferenceEvaluator

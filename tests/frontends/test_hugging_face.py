@@ -26,6 +26,7 @@ def classifier(tmp_path_factory):
     return folder, model
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_a_classifier_for_two_shapes(classifier):
     folder, model = classifier

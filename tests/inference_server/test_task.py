@@ -66,6 +66,7 @@ def free_port():
         return str(taken.getsockname()[1])
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_ten_minutes_of_who_serves(tmp_path):
     pytest.importorskip("onnx")

@@ -42,6 +42,7 @@ def prompt_of(length, seed=1):
     return np.random.default_rng(seed).integers(3, VOCAB, length).tolist()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.thorough) for name in FAMILIES]

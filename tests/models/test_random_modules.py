@@ -89,6 +89,7 @@ def test_schedulers_compute_what_numpy_computes(seed: int, operators: int, sched
     check(seed, operators, scheduler)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(CONCURRENCY))
 def test_a_larger_graph(kind: str) -> None:

@@ -46,6 +46,7 @@ def test_branches_run_on_several_devices(case: Case) -> None:
     assert len({placement.device for placement in compiled.schedule.placements}) == 3
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "case", [pytest.param("squeezenet", marks=pytest.mark.xdist_group("squeezenet"))], indirect=True
 )

@@ -82,6 +82,7 @@ def throughput_floor(plans):
     return {"throughput_floor": 1e9 / (ceiling + 0.5)}, lambda cost, latency: cost <= ceiling
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("limit", "value"),
     [

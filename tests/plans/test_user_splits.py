@@ -163,6 +163,7 @@ def test_free_memory_is_asked_for_where_the_topology_does_not_say(monkeypatch):
 # Weights that two units share
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gemma", "gpt2"])
 @pytest.mark.parametrize("runtime", ["accelerate", "torch"])
 def test_tied_modules_have_one_device(tmp_path, family, runtime):

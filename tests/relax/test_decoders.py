@@ -79,6 +79,7 @@ def run(mod, values):
     return [part.numpy() for part in result] if hasattr(result, "__len__") else [result.numpy()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "config", [pytest.param(TINY, marks=pytest.mark.thorough), SHARED_KEYS, GPT2], ids=lambda c: c.name

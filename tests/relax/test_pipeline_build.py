@@ -55,6 +55,7 @@ def test_a_saved_plan_is_taken(model):
     assert again.plan == plan
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("parameters", "apart"), [("embed", False), ("external", True)])
 def test_parameters_go_where_they_are_asked_for(model, images, parameters, apart):
     ready = compile_pipeline(model, "cpu2", 2, parameters=parameters)

@@ -22,6 +22,7 @@ def throughput(topology="cpu3", **more):
     return target(topology, objective="throughput", **{"partitioner": "equal-split", **more})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES)
 def test_main_takes_a_batch_through_all_stages(case):
     mod, inputs = CASES[case]
@@ -54,6 +55,7 @@ def test_a_tag_and_a_named_pipeline_say_the_same():
         assert_same(pipeline.run([SQUARE])[0].value(), [run(tvm.compile(cases.Branches, "llvm"), SQUARE)])
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_an_emulated_pipeline_computes_values():
     mod, inputs = CASES["operators"]

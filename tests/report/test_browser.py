@@ -300,6 +300,7 @@ def test_a_replay_draws_a_line_for_each_policy_and_a_dashed_bound(open_page):
     assert len(find(pods, "section svg[role=img] polyline")) == 2
 
 
+@pytest.mark.thorough
 def test_a_sweep_shows_the_schedule_of_each_variant(driver, tmp_path):
     from selenium.webdriver.common.keys import Keys
 

@@ -55,6 +55,7 @@ def files(tmp_path_factory):
     return folder
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("entry", "kinds"),

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import SEEDS, scheduled_problems
+from thorough import examples
 from tvm_sched.bounds import all_bounds, lower_bound
 from tvm_sched.errors import InputError
 from tvm_sched.problem import (
@@ -107,7 +108,7 @@ def test_what_is_resident_takes_memory_from_the_start():
     assert violations(problem, schedule, resident=["w1", "w2"])[-1].rule == "memory"
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(drawn=scheduled_problems(), seed=SEEDS)
 def test_a_warm_problem_is_priced_like_a_warm_run_and_no_bound_exceeds_it(drawn, seed):
     problem, schedule = drawn
@@ -120,7 +121,7 @@ def test_a_warm_problem_is_priced_like_a_warm_run_and_no_bound_exceeds_it(drawn,
             assert bound.ns <= latency, bound
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(seed=st.integers(0, 10_000), operators=st.integers(1, 20), devices=st.integers(1, 6), chosen=SEEDS)
 def test_what_searches_believe_of_a_warm_problem_is_what_the_simulator_says(seed, operators, devices, chosen):
     problem = random_problem(seed, operators, devices, memory="generous")
@@ -130,7 +131,7 @@ def test_what_searches_believe_of_a_warm_problem_is_what_the_simulator_says(seed
     assert simulate(problem, state.to_index().to_schedule(), warm.resident).latency_ns == state.latency
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(seed=st.integers(0, 10_000), operators=st.integers(2, 10), devices=st.integers(1, 4))
 def test_bounds_of_warm_problems_with_variants_hold_for_every_choice(seed, operators, devices):
     problem = random_variants(random_problem(seed, operators, devices, memory="generous"), seed)

@@ -14,7 +14,6 @@ from tvm_sched_bench.testing import random_graph, random_problem
 QUICK = {
     "anytime": {"work": 0.02},
     "sortinghat": {"time_limit": 0.1, "q": 2, "total_time_limit": 0.4},
-    "sortinghat-cpsat": {"time_limit": 0.1, "q": 2, "total_time_limit": 0.2},
     "efficient-mip": {"time_limit": 0.1, "q": 2, "total_time_limit": 0.4},
 }
 """Options with which a scheduler takes little time; those of the others are their defaults."""
@@ -62,6 +61,7 @@ def test_every_answer_obeys_the_rules(name, problem):
     assert check(problem, name), "all of these fit into the memory of each device"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", names())
 @settings(max_examples=examples(12), deadline=None)
 @given(seed=st.integers(0, 10**6), operators=st.integers(0, 9), devices=st.integers(1, 4), joined=st.booleans())

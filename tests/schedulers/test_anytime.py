@@ -199,6 +199,7 @@ def test_by_default_kinds_of_requests_and_alternatives_count_as_more_operators(m
     assert varied.places == 8 + 2 * sum(len(a.operators) for g in varied.variants.groups for a in g.alternatives)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [0, 3])
 def test_the_same_work_and_seed_give_the_same_schedule(seed):
     problem = random_problem(7, 16, 3)
@@ -446,6 +447,7 @@ def test_the_start_from_submodels_takes_a_bounded_share_of_the_work():
     assert submodel_start(as_scenario(large), work=16.0) is None
 
 
+@pytest.mark.thorough
 def test_the_start_from_submodels_is_repeatable_and_the_answer_no_worse():
     random = Random(0)
     costs = Costs([[random.randint(10, 90), random.randint(10, 90)] for _ in range(300)])

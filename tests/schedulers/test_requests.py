@@ -76,6 +76,7 @@ def test_a_method_that_loses_says_what_stands_in_its_place(clean_registry):
     assert mixed.placements == spread.placements
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", names())
 @settings(max_examples=5, deadline=None)
 @given(

@@ -4,6 +4,7 @@ from itertools import permutations
 
 import msgspec
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -163,6 +164,7 @@ def test_without_a_link_each_device_loads_for_itself():
     assert set(sequence[sequence[:, 0] == 2][:, 2].tolist()) == {-1}
 
 
+@pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_all_rules_for_models_in_parts_give_schedules(data):

@@ -50,6 +50,7 @@ def run(tmp_path, content, *arguments):
     )
 
 
+@pytest.mark.thorough
 def test_no_difference(tmp_path):
     done = run(tmp_path, CHECKOUT, "--markdown", tmp_path / "page.md")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -72,6 +73,7 @@ def test_no_checkout(tmp_path):
     assert "name a checkout of TVM" in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_file_that_cannot_be_imported_leaves_nothing_to_compare(tmp_path):
     done = run(tmp_path, "from tvm import no_such_name\n")
     assert done.returncode == 2

@@ -35,6 +35,8 @@ from .model_loading import load_model, open_model
 from .options import CompileOptions
 from .passes import build_functions, compile_target, decision_passes, pass_list, problem_passes
 from .place.restrict_devices import RestrictDevices
+from .profiling.measured_choice import compare_with_one_device
+from .profiling.paired_runs import Comparison
 from .profiling.slow_kernels import slow_kernels
 from .toolchain.failures import explained
 from .toolchain.linking import load_executable
@@ -66,6 +68,8 @@ class CompiledModel:
     """Generated CPU kernels that are far from their roofline."""
     threads: int | None = None
     """Threads of all CPU devices together in this process."""
+    comparisons: tuple[Comparison | None, ...] = ()
+    """For each set of input shapes, the schedule measured beside one device, if `compile` was asked to do so."""
     _turn: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property
@@ -159,6 +163,7 @@ def compile(
     schedule: Schedule | None = None,
     name: str | None = None,
     progress: Any = None,
+    compare: bool = False,
     **settings: Any,
 ) -> CompiledModel:
     """Import a model, schedule it for a topology and compile it.
@@ -183,6 +188,10 @@ def compile(
         Name of the model.
     progress : callable, optional
         Called with the current task, the number of finished parts, and the number of parts.
+    compare : bool, optional
+        Measure each schedule over several logical devices beside one device
+        (`tvm_sched.relax.profiling.measured_choice.compare_with_one_device`), for `CompiledModel.comparisons`. The schedule
+        does not depend on it; with ``measure`` it does.
 
     Raises
     ------
@@ -224,6 +233,7 @@ def compile(
             devices = source.devices_of(static) if isinstance(source, ModelWithPlans) else ()
             with report_to(report):
                 mods.append(values.share(decide(imported, chosen, report, schedule=fixed, devices=devices)))
+        beside = tuple(compare_with_one_device(mod, progress) for mod in mods) if compare else ()
         if progress:
             progress("compiling kernels", 0, 0)
         embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
@@ -244,7 +254,7 @@ def compile(
     external = {key: value.numpy() for key, value in executor.parameters.items()}
     problems, schedules = tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods)
     slow = () if chosen.backend == "cuda" else tuple(dict.fromkeys(k for mod in mods for k in slow_kernels(mod)))
-    return CompiledModel(executable, problems, schedules, external, slow, chosen.threads)
+    return CompiledModel(executable, problems, schedules, external, slow, chosen.threads, beside)
 
 
 def make_problem(

@@ -24,10 +24,11 @@ from ..files import folder_beside
 from ..problem import Problem
 from ..runtime.artifact import move_artifact
 from ..schedule import Schedule
+from .profiling.paired_runs import Comparison
 
 _STEM = "artifact"
 """Of the files' names in the cache, in place of the output's."""
-_OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE", "TVM_SCHED_STAY")
+_OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE")
 """Environment variables that do not change the result of a compilation."""
 
 
@@ -42,6 +43,8 @@ class CompilationResult:
     """The artifact, then the file of its parameters if they are external; of a pipeline this for each stage."""
     slow_kernels: tuple[SlowKernel, ...]
     """Generated kernels that are far from their roofline."""
+    comparisons: tuple[Comparison | None, ...] = ()
+    """For each set of input shapes, the schedule beside one device, where both were measured."""
 
 
 def compilation_key(model: Path, options: Mapping[str, Any], module: str = __name__) -> str | None:
@@ -84,7 +87,10 @@ def keep(
             [warning.category.__module__, warning.category.__name__, str(warning.message)] for warning in caught
         ]
         slow = msgspec.to_builtins(result.slow_kernels)
-        about = {"model": name, "plans": len(result.problems), "warnings": warning_rows, "slow_kernels": slow}
+        about = {
+            "model": name, "plans": len(result.problems), "warnings": warning_rows, "slow_kernels": slow,
+            "comparisons": msgspec.to_builtins(result.comparisons),
+        }  # fmt: skip
         cache.keep(key, files, about)
 
 
@@ -103,9 +109,9 @@ def restore(cache: FileCache, key: str, output: Path) -> CompilationResult | Non
         return None
     for module, name, text in about["warnings"]:
         warnings.warn(text, getattr(sys.modules.get(module), name, UserWarning), stacklevel=2)
-    return CompilationResult(
-        problems, schedules, written, msgspec.convert(about["slow_kernels"], tuple[SlowKernel, ...])
-    )
+    slow = msgspec.convert(about["slow_kernels"], tuple[SlowKernel, ...])
+    comparisons = msgspec.convert(about.get("comparisons", ()), tuple[Comparison | None, ...])
+    return CompilationResult(problems, schedules, written, slow, comparisons)
 
 
 def _copy(folder: Path, output: Path) -> list[Path]:

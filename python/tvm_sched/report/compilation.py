@@ -14,6 +14,7 @@ from rich.table import Table
 from ..cost_model.roofline_model import SlowKernel
 from ..problem import Problem
 from ..relax.compiled_results import CompilationResult
+from ..relax.profiling.paired_runs import Comparison
 from ..schedule.simulator import simulate
 from .html import Entry, write_report
 from .summaries import ScheduleSummary
@@ -21,18 +22,49 @@ from .tables import certificate_table, table
 from .units import format_time
 
 
+class BesideOneDevice(msgspec.Struct, frozen=True):
+    """A schedule over several logical devices and one on a single device, measured in turns on this machine."""
+
+    seconds: float
+    one_device_seconds: float
+    faster: bool
+    """Whether the schedule over several devices is faster by more than the machine's noise."""
+    quiet: bool
+    """Whether other processes left the machine alone."""
+
+    @classmethod
+    def of(cls, comparison: Comparison | None) -> BesideOneDevice | None:
+        """Name the fields of a comparison whose first schedule is the one on a single device."""
+        return comparison and cls(comparison.second, comparison.first, comparison.faster, comparison.quiet)
+
+    def __str__(self) -> str:
+        times = f"{format_time(self.seconds)} measured, {format_time(self.one_device_seconds)} on one device"
+        if self.faster:
+            return times
+        if not self.quiet:
+            return f"{times}; other processes were busy meanwhile, so this does not tell which is faster"
+        return f"{times}: no gain on this machine; -t cpu measures several ways to use the cores and keeps the fastest"
+
+
 class CompilationSummary(msgspec.Struct, frozen=True):
     """A schedule for each model and set of input shapes, and the kernels far from their roofline."""
 
     plans: list[ScheduleSummary]
     slow_kernels: tuple[SlowKernel, ...]
+    beside_one_device: list[BesideOneDevice | None] = []
+    """For each plan, null where nothing was compared."""
 
     @classmethod
     def of(cls, *results: CompilationResult) -> CompilationSummary:
         """Summarise the compilation of one or several models."""
         pairs = [pair for result in results for pair in zip(result.problems, result.schedules, strict=True)]
         plans = [ScheduleSummary.of(problem, schedule, simulate(problem, schedule)) for problem, schedule in pairs]
-        return cls(plans, tuple(kernel for result in results for kernel in result.slow_kernels))
+        beside = [BesideOneDevice.of(each) for result in results for each in _comparisons(result)]
+        return cls(plans, tuple(kernel for result in results for kernel in result.slow_kernels), beside)
+
+
+def _comparisons(result: CompilationResult) -> tuple[Comparison | None, ...]:
+    return result.comparisons or (None,) * len(result.schedules)
 
 
 def measured_table(notes: dict[str, Any]) -> Table:
@@ -43,9 +75,11 @@ def measured_table(notes: dict[str, Any]) -> Table:
 
 def compilation_views(result: CompilationResult) -> Iterator[RenderableType]:
     """Yield a title and tables for each plan."""
-    for problem, schedule in zip(result.problems, result.schedules, strict=True):
+    for problem, schedule, beside in zip(result.problems, result.schedules, _comparisons(result), strict=True):
         yield escape(f"{_plan_title(problem)} on {problem.topology.name}")
         yield certificate_table(schedule)
+        if beside:
+            yield str(BesideOneDevice.of(beside))
         if "measured" in schedule.notes:
             yield measured_table(schedule.notes["measured"])
 

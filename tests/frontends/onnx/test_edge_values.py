@@ -98,6 +98,7 @@ ACTIVATIONS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("groups", "topology"),
     [
@@ -420,6 +421,7 @@ CELLS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("kind", "names", "alphas", "betas"), CELLS)
 def test_activations_of_recurrent_layers(kind, names, alphas, betas):
     """By the equations of the standard in float64; onnx.reference leaves activations of LSTM and GRU out."""

@@ -125,6 +125,7 @@ def given(case: dict[str, Any]) -> tuple[Any, list[Any], list[Any]]:
     return made, list(inputs.values()), expected(query, key, value, pasts, case, tables, present, bias, lost)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_as_described(name):
     made, inputs, right = given(CASES[name])

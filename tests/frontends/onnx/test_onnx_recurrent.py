@@ -154,6 +154,7 @@ def _dynamically_quantized(batch: int, direction: str, hidden: int = 16) -> tupl
     return [x, *weights, bias, None, *state, None, *scales], attributes
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_dynamically_quantized(direction: str) -> None:
     """The state is rounded to 8 bits before each step; equal sequences of a batch give what one alone gives."""
@@ -166,6 +167,7 @@ def test_dynamically_quantized(direction: str) -> None:
         check_close([np.repeat(one, 2, one.ndim - 2)], [two], 1e-6)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("processor", "hidden", "batch"),
     [("x86-64-v2", 10, 1), ("x86-64-v3", 37, 2), ("x86-64-v4", 37, 1), ("native", 66, 1)],

@@ -8,6 +8,7 @@ import pytest
 from .single_node import run_both
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", [(2, 1000), (2, 1000, 1)])
 @pytest.mark.parametrize("onesided", [None, 0, 1])
 def test_stft(shape: tuple[int, ...], onesided: int | None) -> None:

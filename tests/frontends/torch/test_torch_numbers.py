@@ -254,6 +254,7 @@ def test_as_torch(name: str) -> None:
     check_as_torch(*CASES[name])
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore")
 def test_max_pool_positions_of_infinity_and_nan() -> None:
     """In a window of negative infinity the first position counts, and the last NaN before all numbers."""

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 from tvm_sched.relax import compile  # noqa: E402
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU"])
 @pytest.mark.parametrize(
     "options", [{"batch_first": True}, {"num_layers": 2, "bidirectional": True}, {"bias": False}], ids=str

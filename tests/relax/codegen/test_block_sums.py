@@ -92,6 +92,7 @@ def test_einstein_sums(kind):
     assert compiled(lambda a: op.einsum((a, a), "ij,kj->ik"), x).item() == 5000
 
 
+@pytest.mark.thorough
 @pytest.mark.slow
 def test_layer_normalisation_of_a_very_long_row():
     """The values of oneDNN are refused where rows are that long, so a generated kernel computes it."""

@@ -123,6 +123,7 @@ def test_new_parameters_are_noticed(topology):
     assert_same(compiled.run(x), first)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("runtime_only", ["0", "1"])
 def test_artifacts_load_in_a_new_process(tmp_path, runtime_only):

@@ -155,6 +155,7 @@ def has_exact_kernels():
     return integers._is_exact(implementation({"primitive": "matmul", "operands": typed}))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("make", "processor"),
     [
@@ -194,6 +195,7 @@ def test_activation_as_a_table(read_again, processor, tmp_path):
     assert (b"quantize_table" in (tmp_path / "m.so").read_bytes()) != read_again
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize(("divisor", "point", "rounds"), [(6.0, 7, 0), (5.9, 7, 1), (6.0, 8, 1)])
 def test_round_trips_are_left_out(divisor, point, rounds, dtype, tmp_path):

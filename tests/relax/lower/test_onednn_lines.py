@@ -45,6 +45,7 @@ def compiled(x, weights, stride, padding, residual=False):
     return compile(b.get(), "cpu1", "single"), out
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_values(case, tmp_path):
     residual = case is CASES["padded"]

@@ -50,6 +50,7 @@ def reference(x, weights, stride, dilation, padding):
     return np.maximum(sums, 0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_values(case):
     threads, shape, (filters, height, width), stride, dilation, padding = case

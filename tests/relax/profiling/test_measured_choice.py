@@ -15,6 +15,7 @@ from tvm_sched.relax.options import CompileOptions
 from tvm_sched.relax.profiling import measured_choice
 from tvm_sched.relax.profiling.paired_runs import MARGIN, Comparison
 from tvm_sched.relax.targets import read_target
+from tvm_sched.report.compilation import BesideOneDevice
 from tvm_sched.runtime import load
 from tvm_sched.schedule import ScheduleIndex
 from tvm_sched.streams import allocate_streams, order_launches
@@ -277,3 +278,30 @@ def test_a_choice_on_a_busy_machine_is_not_kept(monkeypatch, two_cores, tmp_path
     decide(monkeypatch, [(1.0, 0.5), *[(1.0, 2.0)] * 3])
     compile(branches()[0], "cpu")
     assert choice_cache().contents() == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("found", "quiet", "said"),
+    [
+        (0.5, True, "500 ms measured, 1.00 s on one device"),
+        (1.1, True, "no gain on this machine; -t cpu measures"),
+        (1.1, False, "other processes were busy meanwhile"),
+    ],
+)
+def test_a_schedule_over_logical_devices_is_measured_beside_one(monkeypatch, two_cores, found, quiet, said):
+    decide(monkeypatch, [(1.0, found)], quiet=quiet)
+    compiled = compile(branches()[0], "cpu2", "heft", compare=True)
+    assert len({placement.device for placement in compiled.schedule.placements}) == 2
+    (comparison,) = compiled.comparisons
+    assert (comparison.first, comparison.second, comparison.quiet) == (1.0, found, quiet)
+    assert said in str(BesideOneDevice.of(comparison))
+
+
+@pytest.mark.parametrize(
+    ("topology", "scheduler", "measure"), [("cpu2", "single", None), ("cpu1", "single", None), ("cpu", "single", True)]
+)
+def test_what_uses_one_device_or_was_measured_is_not_compared(monkeypatch, two_cores, topology, scheduler, measure):
+    decide(monkeypatch, [(1.0, 2.0)] * 4)
+    compiled = compile(branches(1)[0], topology, scheduler, measure=measure, compare=True)
+    assert compiled.comparisons == (None,)
+    assert compile(branches(1)[0], "cpu2", "single").comparisons == ()

@@ -36,6 +36,7 @@ def test_which_runs_count_by_hand(monkeypatch):
     assert profile.undisturbed(latencies, loads + 1).tolist() == [0, 1, 5], "no run was quiet: the fastest tenth is 9.5"
 
 
+@pytest.mark.thorough
 def test_every_kernel_once_and_never_again(network, tmp_path, monkeypatch):
     monkeypatch.setattr(profile, "MOST_SECONDS", 0.03)
     monkeypatch.setattr(CpuBench, "copies", lambda self: ())

@@ -85,6 +85,7 @@ def test_ctrl_c_ends_the_choice(monkeypatch):
         chosen({1: 900, 2: 100}, 2)
 
 
+@pytest.mark.thorough
 def test_compile_chooses_for_emulated_gpus(monkeypatch):
     monkeypatch.setenv(VARIABLE, "")
     compiled = compile(decoder(), "cpu2", "heft", row_parts="auto", cost_model="roofline")

@@ -58,6 +58,7 @@ def test_rows_end_where_too_many_would_overlap(small_regions):
     assert {len(group.operators) for group in eight} == {1}
 
 
+@pytest.mark.thorough
 def test_a_decoder_by_batch_on_emulated_gpus(small_regions):
     ids = given(decoder)
     expected = compile(decoder(), "v100-server", backend="emulated", scheduler="single").run(ids)

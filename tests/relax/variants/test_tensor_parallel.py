@@ -80,6 +80,7 @@ def test_one_product_for_queries_keys_and_values_is_cut_by_heads():
     assert sizes == sorted([*[(16, 40), (24, 40)] * 3, (40, 16), (40, 24)])
 
 
+@pytest.mark.thorough
 def test_uneven_heads_compute_the_same():
     ids = given(decoder)
     expected = compile(decoder(GPT), "v100-server", backend="emulated", scheduler="single").run(ids)
@@ -102,6 +103,7 @@ def test_what_others_read_stays_whole():
     assert sum(operator.kind == "strided_slice" for operator in of["tensor/2"].operators) == 4  # keys and values, twice
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("way", ["tensor/4", "tensor-tree/4"])
 def test_emulated_gpus_compute_the_same(way):
     ids = given(decoder)
@@ -116,6 +118,7 @@ def test_emulated_gpus_compute_the_same(way):
     assert not {(64, 32), (32, 64)} & shapes  # no device loads a whole matrix of the block
 
 
+@pytest.mark.thorough
 def test_convolutions_on_emulated_gpus():
     x = given(two_convolutions)
     expected = compile(two_convolutions(), "v100-server", backend="emulated", scheduler="single").run(x)
@@ -125,6 +128,7 @@ def test_convolutions_on_emulated_gpus():
         np.testing.assert_allclose(made.run(x), expected, rtol=1e-4, atol=1e-4, err_msg=way)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("make", "ways"),
     [(decoder, ("fused", "tensor/2")), (two_convolutions, ("whole", "tensor/2", "channels/2"))],

@@ -45,6 +45,7 @@ def test_rows_of_a_convolution_need_those_beside_them_and_no_padding(slack):
     assert needs == [((2, 0, 4), None), ((2, 2, 6), None), ((2, 4, 7), None)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("shapes", "options", "axis", "ends"),
     [

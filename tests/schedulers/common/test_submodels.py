@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schedule import cases
+from thorough import examples
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Problem, Scenario, Workload, merge_problems
 from tvm_sched.schedule import ModelLatency, model_latencies, requests_of
@@ -57,7 +58,7 @@ def test_what_is_loaded_counts_and_what_is_resident_does_not():
     assert names(warm, split(warm, 1, 48)) == [["a/o0", "b/o0"], ["a/o1", "b/o1"]]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     seed=st.integers(0, 10_000), count=st.integers(1, 3), dominators=st.integers(0, 2), most=st.integers(1, 12),
 )  # fmt: skip

@@ -157,6 +157,39 @@ def choose_fastest(
     return chosen
 
 
+def compare_with_one_device(mod: tvm.IRModule, progress: Progress | None = None) -> Comparison | None:
+    """Run the schedule of a lowered module in turns with the fastest one that uses a single device of its topology.
+
+    Logical devices share caches and memory bandwidth, so a schedule over several may take longer than predicted. Takes at
+    most about `SECONDS` of runs.
+
+    Returns
+    -------
+    Comparison or None
+        Its ``first`` is the schedule on one device. None if there is nothing to compare here: the schedule uses one device
+        only, devices are not CPUs or more than this machine's cores, it was measured already, or the model does not fit
+        one device.
+    """
+    problem, schedule = get_problem(mod), get_schedule(mod)
+    devices = problem.topology.devices
+    if (
+        any(device.kind != "cpu" for device in devices)
+        or len(devices) > cores(get_compile_target(mod).threads)
+        or len({placement.device for placement in schedule.placements}) < 2
+        or "measured" in schedule.notes
+    ):
+        return None
+    try:
+        one = solve(problem, method="single")
+    except TvmSchedError:
+        return None
+    choice = MeasuredChoice(mod, problem.topology)
+    if progress:
+        progress("measuring the schedule beside one device", 0, 0)
+    first, second = (Runner(choice.module(Candidate(each.scheduler, problem, each))) for each in (one, schedule))
+    return compare(first, second, choice.turns(one.certificate.latency_ns / 1e9 if one.certificate else 0.0))
+
+
 def _restore(known: bytes, problem: Problem) -> tuple[Problem, Schedule]:
     """Return a cached choice, for the same graph under its present name."""
     old_problem, old_schedule = msgspec.json.decode(known, type=tuple[str, str])
@@ -212,7 +245,7 @@ class MeasuredChoice:
             self.progress(f"measuring {candidate.name}", position, len(candidates))
             assert incumbent is not None
             challenger = Runner(self.module(candidate))
-            comparison = compare(incumbent, challenger, self._turns(first))
+            comparison = compare(incumbent, challenger, self.turns(_total(first)))
             if not self.rows:
                 self.rows.append({"schedule": first.name, "seconds": comparison.first})
             self._add_row(candidate, comparison, best.name)
@@ -232,11 +265,11 @@ class MeasuredChoice:
         times = {"seconds": comparison.second, "beside": beside, "its_seconds": comparison.first}
         self.rows.append({"schedule": candidate.name, **times, "quiet": comparison.quiet})
 
-    def _turns(self, first: Candidate) -> float:
-        """Return the time for comparing two schedules, in seconds; ``first`` is the one with one stream."""
+    def turns(self, latency: float) -> float:
+        """Return the time for comparing two schedules, in seconds; ``latency`` is that of the first."""
         if self.seconds is not None:
             return self.seconds
-        return min(max(RUNS * _total(first), LEAST_SECONDS), SECONDS)
+        return min(max(RUNS * latency, LEAST_SECONDS), SECONDS)
 
     def _compare_again(self, best: Candidate, ratios: dict[str, float]) -> Candidate:
         """Compare the close candidates a second time and return the fastest; ``ratios``: times over that of the best."""
@@ -246,7 +279,7 @@ class MeasuredChoice:
         for position, candidate in enumerate(close):
             self.progress(f"measuring {candidate.name} again", position, len(close))
             assert incumbent is not None
-            comparison = compare(incumbent, Runner(self.module(candidate)), self._turns(self.tried[0]))
+            comparison = compare(incumbent, Runner(self.module(candidate)), self.turns(_total(self.tried[0])))
             self._add_row(candidate, comparison, f"{best.name}, again")
             if comparison.quiet:
                 again[candidate.name] = (ratios[candidate.name], comparison.second / comparison.first)
