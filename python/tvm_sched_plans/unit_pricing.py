@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tvm_sched.cost_model.uncertainty import DRAWS, draws, has_intervals
 from tvm_sched.problem import HOST, Problem
 from tvm_sched.schedule import Schedule
 from tvm_sched.schedule.indexed import ScheduleIndex
@@ -46,6 +47,27 @@ def price(chain: Chain, placement: Placement, micro_batches: int = 1) -> PricedP
         total = max(total, micro_batches * max(stage_times(chain, placement)))
     fits = all(used <= room for used, room in zip(held, chain.room, strict=True))
     return PricedPlacement(placement, phase_ns, total, held, fits)
+
+
+def price_intervals(chain: Chain, priced: PricedPlacement) -> dict[str, tuple[int, int]]:
+    """Return the nanoseconds between which 80 % of each phase's latencies lie, and of the total by the name ``""``.
+
+    Nothing if the prices have no intervals. Errors of a kernel are the same in all phases. Units run one after another, so a
+    phase's latency errs by the sum of its operators' errors; several micro-batches err by the same share.
+    """
+    if not all(has_intervals(problem) for problem in chain.problems):
+        return {}
+    total, serial, ends = np.zeros(DRAWS), 0, {}
+    for phase, problem in zip(chain.model.phases, chain.problems, strict=True):
+        where = [(o, priced.placement[u]) for u, members in enumerate(phase.members) for o in members]
+        operators, places = np.array(where).T
+        sums = [drawn.costs.operator_ns[operators, places].sum() for drawn in draws(problem, DRAWS)]
+        error = np.array(sums) - problem.costs.operator_ns[operators, places].sum()
+        ends[phase.name] = np.quantile(priced.phase_ns[phase.name] + error, (0.1, 0.9))
+        total += phase.repeats * error
+        serial += phase.repeats * priced.phase_ns[phase.name]
+    ends[""] = np.quantile(priced.total_ns * (1 + total / max(serial, 1)), (0.1, 0.9))
+    return {name: (int(low), int(high)) for name, (low, high) in ends.items()}
 
 
 def schedule_of(chain: Chain, phase: Phase, problem: Problem, placement: Placement) -> Schedule:

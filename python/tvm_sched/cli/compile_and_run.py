@@ -162,9 +162,6 @@ def compile_model(
     At other times it ends the command, and the same command goes on with the
     kernels that were compiled and measured before.
 
-    With TVM_SCHED_STAY=600 in the environment, a process with the loaded
-    compiler stays for 600 seconds; commands that follow do not load it again.
-
     $ tvm-sched compile googlenet.onnx --topology cpu2 -o googlenet.so
     $ tvm-sched compile bert.onnx -t cpu4 --shape ids:1,128 --time-limit 60 -o bert.so
     $ tvm-sched compile model.onnx -t cpu2 --shape 'batch={1,8}' --constant sr=16000 -o model.so
