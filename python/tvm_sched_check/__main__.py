@@ -7,8 +7,7 @@ tvm-sched-check placements instance.json placement.json evidence.json
 tvm-sched-check clusters allocation.json evidence.json
 
 Status 0: what the files claim is true, and the claimed bound is proved. 1: the evidence proves less, or no bound is claimed.
-2: a file is wrong. ``tvm-sched-check pipelines`` and ``python -m tvm_sched_check.pipelines`` are the same, and
-so it is with ``partitions`` and ``clusters``.
+2: a file is wrong.
 """
 
 import os

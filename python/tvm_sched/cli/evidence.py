@@ -143,7 +143,7 @@ def check(
 
     Status 0: the latency, or the cost of the bottleneck stage, is true and the certificate's bound is proved;
     1: the evidence proves a lower bound than the certificate claims, or there is no certificate;
-    2: a file is wrong. Alone: python -m tvm_sched_check, python -m tvm_sched_check.pipelines, .partitions, .placements.
+    2: a file is wrong. Alone: python -m tvm_sched_check, with pipelines, partitions or placements first.
 
     $ tvm-sched check problem.json schedule.json evidence.json
     """
