@@ -120,7 +120,7 @@ def predict(point: Point, sheet: Sequence[float], costs: str) -> Predicted | Non
         for split in runtime.defaults(request, cases):
             priced = split.case.price(split.placement)
             if split.label.startswith(wanted) and priced.fits:
-                phase_ns, intervals = priced.phase_ns, split.case.intervals(split.placement)
+                phase_ns, intervals = priced.phase_ns, split.case.intervals(priced)
                 break
         else:
             return None
