@@ -78,6 +78,16 @@ def _generate(arguments: list[str]) -> None:
     command.main(arguments, "tvm-sched-run generate")
 
 
+def add_verify(parser: argparse._ActionsContainer) -> None:
+    """Add ``--verify``; its value is ``verify`` of `tvm_sched.runtime.load`."""
+    parser.add_argument(
+        "--verify",
+        action="store_const",
+        const=True,
+        help="compare the parameter file with its checksum first, whatever its size",
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tvm-sched-run",
@@ -100,9 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parameter-file", dest="parameters", type=Path, metavar="FILE", help="safetensors file of the parameters"
     )
-    parser.add_argument(
-        "--verify", action="store_true", help="compare the parameter file with its checksum first, whatever its size"
-    )
+    add_verify(parser)
     parser.add_argument("--threads", type=int, metavar="N", help="threads of all CPU devices together")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="write the last outputs there, as output_0.npy, ..."
@@ -143,7 +151,7 @@ def _run_module(options: argparse.Namespace, inputs: dict[str, Array]) -> tuple[
     from .runtime.parameters import require_parameters
     from .runtime.values import choose_inputs
 
-    module = load(options.artifact, options.parameters, threads=options.threads, verify=options.verify or None)
+    module = load(options.artifact, options.parameters, threads=options.threads, verify=options.verify)
     require_parameters(options.artifact, module.parameters())
     values = choose_inputs(module.plans(), inputs, options.seed)
     measured = asdict(module.benchmark(*values, warmup=options.warm_up, repeat=options.repeat))

@@ -77,6 +77,18 @@ Workers = Annotated[
 
 
 @dataclass(frozen=True)
+class StoredParameters:
+    """The parameter file that `run` and `generate` read."""
+
+    parameter_file: Annotated[
+        Path | None, typer.Option("--parameter-file", metavar="FILE", help="Safetensors file of the parameters.")
+    ] = None
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the parameter file with its checksum first, whatever its size.")
+    ] = False
+
+
+@dataclass(frozen=True)
 class Writes:
     """Mark of an option that names a file to write."""
 

@@ -19,7 +19,7 @@ from ...schedule import ENDED, INTERRUPTED, TIME_OVER, Schedule, ScheduleIndex, 
 from ...search_budget import OutOfTime, check_time, despite_interrupt, ending_at, seconds_left
 from ..common.merging import ListedSchedule, PricedSchedule, merge_events
 from ..common.milp import Effort, SubmodelOptions, check_solver
-from ..common.native_methods import SCALES
+from ..common.native_methods import SCALES, fit_into_memory, list_order
 from ..common.submodels import submodels_of
 from ..heft import heft
 from ..scheduler_registry import register
@@ -97,6 +97,10 @@ HEURISTIC_SHARE = 0.5
 """Part of a submodel's time after which the heuristic ends, and the solver begins."""
 
 
+CUT_OFF = ("limit", "no solution")
+"""Status of a program that its solver has not ended."""
+
+
 @register("sortinghat", options=SortingHatOptions, answers_interrupt=True)
 def sortinghat(problem: Problem, workload: Workload, options: SortingHatOptions) -> Schedule:
     """SortingHat (ICS 2025): submodels at the dominators, each a mixed-integer program over q subgraphs a device.
@@ -112,7 +116,8 @@ def sortinghat(problem: Problem, workload: Workload, options: SortingHatOptions)
     the solver's bound and both latencies (`Outcome`).
 
     Each submodel gets an equal share of the time that is left, of which the heuristic uses up to half. After Ctrl-C or
-    ``total_time_limit`` each remaining submodel gets the first assignment that is feasible.
+    ``total_time_limit`` each remaining submodel gets the first assignment that is feasible; if HEFT's schedule is faster
+    than the merged one, it is the answer.
 
     Raises
     ------
@@ -177,12 +182,20 @@ def _schedule_without_variants(scenario: Scenario, options: SortingHatCpSatOptio
     latencies = Latencies(scenario, adjustments)
     groups = submodels_of(scenario, options.dominators, options.operators, options.model_weights)
     clock = _Clock(options, len(groups), solve)
+    schedule = _within_memory(scenario, options.q, latencies, groups, clock)
+    return (schedule if clock.status is ENDED else _or_heft(scenario, schedule)).replace(certificate=clock.status)
+
+
+def _within_memory(
+    scenario: Scenario, q: int, latencies: Latencies, groups: list[list[int]], clock: _Clock
+) -> Schedule:
+    """Return the merged schedule of the submodels, placed in ever less memory until it fits, else a list schedule."""
     listed = ListedSchedule(scenario)
     for scale in SCALES:
         decided: list[Decision] = []
 
         def placed(scale: float = scale, decided: list[Decision] = decided) -> State | None:
-            state = State(scenario, latencies, options.q, scale)
+            state = State(scenario, latencies, q, scale)
             return state if _place_submodels(state, groups, clock, decided) else None
 
         state, stopped = despite_interrupt(placed)
@@ -197,9 +210,20 @@ def _schedule_without_variants(scenario: Scenario, options: SortingHatCpSatOptio
                 submodel = {o: i for i, group in enumerate(groups) for o in group}
                 numbers = [submodel[o] for o in range(len(submodel))]
                 notes = notes_of(outcomes, groups, merged.index)
-                return merged.index.to_schedule(numbers, certificate=clock.status, notes=notes)
+                return merged.index.to_schedule(numbers, notes=notes)
             listed.refuse(merged)
     return listed.schedule()
+
+
+def _or_heft(scenario: Scenario, schedule: Schedule) -> Schedule:
+    """Return the faster of HEFT's schedule and that of a search which was cut off."""
+    try:
+        quick = fit_into_memory(list_order(scenario, "heft"))
+    except InfeasibleError:
+        return schedule
+    if ScheduleIndex.of(scenario, schedule).times.latency_ns <= quick.times.latency_ns:
+        return schedule
+    return quick.to_schedule(notes={"instead": "HEFT's schedule: that of the method, which was cut off, is slower"})
 
 
 def heuristic_schedule(scenario: Scenario, memory_scale: float = 1.0) -> ScheduleIndex | None:
@@ -305,6 +329,8 @@ class _Clock:
             solved = ProgramResult(None, status="interrupted")
         outcome.objective_ns, outcome.bound_ns = solved.objective_ns, solved.bound_ns
         outcome.status, outcome.seconds = solved.status, solved.seconds
+        if self._share < self.options.time_limit and self.status is ENDED and solved.status in CUT_OFF:
+            self.status = TIME_OVER
         if solved.assignment is not None:
             start, outcome.decided_by = improve(s, solved.assignment, EVALUATIONS), "solver"
         return start, outcome
