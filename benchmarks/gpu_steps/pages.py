@@ -212,7 +212,7 @@ def predicted_networks(page: Page, measured: Mapping[str, dict[str, Any]]) -> No
         return
     page.text("## Predicted and measured")
     page.text(
-        "Predictions are of the default cost model (a roofline of the data sheet, with `launch_overhead`) on",
+        "Predictions are of the roofline of the data sheet, with `launch_overhead`, on",
         "`benchmarks/gpu_steps/h100.toml`, in microseconds, with all parameters on the GPU.",
     )
     page.table(["network", "streams", "predicted", "measured", "measured / predicted"], lines, left=2)
@@ -256,7 +256,7 @@ def kernels(page: Page, found: Found) -> bool:
         )
     )
     page.text(
-        f"Kernels take {mean(predictions):.1f} times what the default cost model predicts (geometric mean; {span(predictions)}).",
+        f"Kernels take {mean(predictions):.1f} times what the roofline predicts (geometric mean; {span(predictions)}).",
     )
     failures(page, found, "kernels")
     return True

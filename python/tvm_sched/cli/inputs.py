@@ -59,7 +59,8 @@ CostsName = Annotated[
         "--costs",
         metavar="NAME|FILE",
         help="Latencies: calibrated, roofline, learned, measured, or a file: table .csv, profile .parquet/.json, model "
-        ".msgpack. Default: calibrated (kernels are measured) for this machine's cores, else roofline.",
+        ".msgpack. Default: calibrated (kernels are measured) for this machine's cores, learned with a GPU, else "
+        "roofline.",
     ),
 ]
 OptionalCosts = Annotated[

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from ..sweep import Row, Solved, Sweep, shown
+from ..sweep import Row, Solved, Sweep, shown, spread
 from .figures import ordered_lanes
 from .page import asset, require_plotly, write_frame
 from .tables import table
@@ -32,7 +32,7 @@ def _cells(row: Row, keys: Sequence[str], priced: bool) -> list[str]:
     return [
         *(shown(key, row.values[key]) for key in keys),
         f"{row.used} of {row.devices}" if known else str(row.devices),
-        format_time(row.latency) if row.latency is not None else row.error.partition("\n")[0][:60],
+        spread(row) if row.latency is not None else row.error.partition("\n")[0][:60],
         format_time(row.lower_bound) if row.lower_bound is not None else "-",
         format_percent(1 - row.lower_bound / row.latency) if row.latency and row.lower_bound is not None else "-",
         _number(row.throughput),
