@@ -20,8 +20,8 @@ from .schedulers import get, register
 from .schedulers.anytime import AnytimeOptions
 from .search_budget import SearchLimits, TimedOptions
 
-SEARCHED, DRAWN_SHARE = 4, 0.125
-"""Draws for which `anytime` searches beside the central latencies, and the share of each in the budget. Others judge."""
+SEARCHED, DRAWN_SHARE, CENTRAL_SHARE = 4, 0.1, 0.4
+"""Draws for which `anytime` searches beside the central latencies, and the shares of all in the budget. Others judge."""
 QUICK = ("single", "heft", "peft", "pipelined", "deepplan", "hios-lp")
 """Methods whose schedules are candidates, too: what depends on few prices errs little."""
 QUICK_PLACES = 4000
@@ -111,7 +111,7 @@ def _candidates(
     """Return schedules by the names of their searches, and whether Ctrl-C ended one; the searches after it are left out."""
     quick = [(name, name, problem, 0.0) for name in QUICK if name != "hios-lp" or problem.places <= QUICK_PLACES]
     drawn = [(f"anytime, draw {n}", "anytime", each, DRAWN_SHARE) for n, each in enumerate(searched, 1)]
-    searches = [*quick, ("anytime, central", "anytime", problem, 1 - SEARCHED * DRAWN_SHARE), *drawn]
+    searches = [*quick, ("anytime, central", "anytime", problem, CENTRAL_SHARE), *drawn]
     found: dict[str, Schedule] = {}
     refused: TvmSchedError | None = None
     for position, (name, method, sought, share) in enumerate(searches):
