@@ -139,7 +139,7 @@ def test_which_machine_is_enough():
     found = rows(4.0, 2.0, 1.0, 0.98)
     kernels = "by any schedule of these kernels (bound)"
     assert answers(found, 2.0)[0] == (
-        "2000 ms: the cheapest variant that reaches it is gpus 2 (2.00 s predicted); "
+        "2000 ms: the cheapest variant that reaches it is gpus 2 (2e+03 ms predicted); "
         f"of 4 variants 3 reach it, 0 cannot {kernels}, 1 are open"
     )
     assert answers(found, 0.4)[0] == (

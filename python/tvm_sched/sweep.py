@@ -20,7 +20,6 @@ from .problem.quantity import parse_quantity
 from .problem.topology_changes import LINKS, with_bandwidth, with_devices, with_disk, with_link
 from .problem_sources import SourceOptions, decoder_config, is_problem, load_problem, on_machine
 from .progress import Progress
-from .report.units import format_spread
 from .schedule import Schedule, Timeline, resolved
 from .schedule.simulator import simulate
 from .schedulers.solver import solve_or_error
@@ -401,10 +400,10 @@ def _with_smaller_machines(variants: list[Solved]) -> list[Solved]:
 
 
 def spread(row: Row) -> str:
-    """Format a row's latency with its interval."""
-    assert row.latency is not None
-    interval = None if row.interval is None else (round(row.interval[0] * 1e9), round(row.interval[1] * 1e9))
-    return format_spread(round(row.latency * 1e9), interval)
+    """Return a row's latency in milliseconds, with its interval."""
+    low, high = (f"{seconds * 1e3:.3g}" for seconds in row.interval or (0.0, 0.0))
+    latency = f"{(row.latency or 0.0) * 1e3:.3g} ms"
+    return latency if row.interval is None else f"{latency}, {low} to {high} with 80 %"
 
 
 def _latency(solved: Solved) -> float:

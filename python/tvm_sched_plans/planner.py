@@ -133,7 +133,7 @@ def export_plan(
     topology
         A preset's name, a TOML file, or a `Topology`.
     runtime : str
-        ``"accelerate"``, ``"vllm"``, ``"llama.cpp"``, ``"onnxruntime"``, ``"openvino"`` or ``"torch"``.
+        ``"accelerate"``, ``"exo"``, ``"vllm"``, ``"llama.cpp"``, ``"onnxruntime"``, ``"openvino"`` or ``"torch"``.
     output : path, optional
         Where to write the plan.
     workload : TokenWorkload or mapping, optional

@@ -116,7 +116,6 @@ topology check {empty.toml}
 topology detect --recording {empty.json}
 learn {empty.msgpack} -o {new.msgpack}
 learn --vidur {empty.d} -o {new.msgpack}
-watch http://127.0.0.1:1 --token-file {empty.txt}
 """.strip().splitlines()
 WITHOUT_FILES = {
     *("cache clear", "cache path", "cache show", "cluster list", "schedulers", "schema", "topology list"),
