@@ -49,10 +49,15 @@ def test_far_slower_is_not_better_for_being_certain():
     assert device_of(problem, "robust", draws=256) == "gpu1"
 
 
-def test_costs_without_intervals_are_refused():
+def test_costs_without_intervals_count_as_certain():
     problem = one_operator(100_000, 90_000, 60_000, 400_000)
     exact = Problem(problem.graph, problem.topology, Costs(problem.costs.operator_ns, source="roofline"))
-    with pytest.raises(InputError, match="'learned'"):
-        solve(exact, method="robust")
+    schedule = solve(exact, method="robust")
+    assert schedule.placements[0].device == "gpu1"
+    assert "no intervals" in remarks(exact, schedule)[-1]
+
+
+def test_wrong_statistics_are_refused():
+    problem = one_operator(100_000, 90_000, 60_000, 400_000)
     with pytest.raises(InputError, match="statistic"):
         solve(problem, method="robust", options={"statistic": "median"})

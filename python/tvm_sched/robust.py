@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 
 from .checks import require_at_least, require_seed
-from .cost_model.uncertainty import draws
-from .errors import TvmSchedError
+from .cost_model.uncertainty import draws, has_intervals
+from .errors import InfeasibleError, TvmSchedError
 from .problem import Problem, Workload
 from .progress import report_progress
-from .schedule import INTERRUPTED, Schedule, evaluate
+from .schedule import INTERRUPTED, TIME_OVER, Certificate, Schedule, evaluate
 from .schedulers import get, register
 from .schedulers.anytime import AnytimeOptions
-from .search_budget import SearchLimits, TimedOptions
+from .search_budget import OutOfTime, SearchLimits, TimedOptions, seconds_left
 
 SEARCHED, DRAWN_SHARE, CENTRAL_SHARE = 4, 0.1, 0.4
 """Draws for which `anytime` searches beside the central latencies, and the shares of all in the budget. Others judge."""
@@ -86,34 +86,38 @@ def robust(problem: Problem, workload: Workload, options: RobustOptions) -> Sche
     Candidates are the schedules of `anytime` at the central latencies and at those of a few draws, and the schedules of
     quick methods. The one with the least mean (or 80th percentile) over other draws is the answer. The certificate is that
     of the central latencies. The notes hold under ``"robust"`` the statistic of each candidate and its central latency, in
-    nanoseconds.
+    nanoseconds. If the costs do not estimate their errors (``roofline``), the central latencies count as certain.
 
     Raises
     ------
-    InputError
-        The problem's costs do not estimate their errors (`tvm_sched.cost_model.uncertainty.draws`).
     InfeasibleError
         No candidate fits into the devices' memory.
     """
-    drawn = draws(problem, SEARCHED + options.draws, options.seed)
-    candidates, interrupted = _candidates(problem, list(islice(drawn, SEARCHED)), workload, options)
-    rows = _judged(problem, drawn, workload, candidates, options.statistic)
+    known = has_intervals(problem)
+    drawn = draws(problem, SEARCHED + options.draws, options.seed) if known else iter([problem])
+    searched = list(islice(drawn, SEARCHED)) if known else []
+    candidates, ended = _candidates(problem, searched, workload, options)
+    rows, count = _judged(problem, drawn, workload, candidates, options.statistic)
     chosen = min(rows, key=lambda row: (row["value_ns"], row["central_ns"]))
-    notes = {"statistic": options.statistic, "draws": options.draws, "chosen": chosen["candidate"], "candidates": rows}
+    judged = {
+        "statistic": options.statistic, "draws": count if known else 0, "chosen": chosen["candidate"],
+        "candidates": rows,
+    }  # fmt: skip
     schedule = candidates[chosen["candidate"]]
-    certificate = INTERRUPTED if interrupted else schedule.certificate
-    return schedule.replace(problem=problem.digest, certificate=certificate, notes=schedule.notes | {"robust": notes})
+    notes = schedule.notes | {"robust": judged}
+    return schedule.replace(problem=problem.digest, certificate=ended or schedule.certificate, notes=notes)
 
 
 def _candidates(
     problem: Problem, searched: list[Problem], workload: Workload, options: RobustOptions
-) -> tuple[dict[str, Schedule], bool]:
-    """Return schedules by the names of their searches, and whether Ctrl-C ended one; the searches after it are left out."""
+) -> tuple[dict[str, Schedule], Certificate | None]:
+    """Return schedules by the names of their searches, and how these ended if Ctrl-C or the time limit left some out."""
     quick = [(name, name, problem, 0.0) for name in QUICK if name != "hios-lp" or problem.places <= QUICK_PLACES]
     drawn = [(f"anytime, draw {n}", "anytime", each, DRAWN_SHARE) for n, each in enumerate(searched, 1)]
     searches = [*quick, ("anytime, central", "anytime", problem, CENTRAL_SHARE), *drawn]
     found: dict[str, Schedule] = {}
     refused: TvmSchedError | None = None
+    ended: Certificate | None = None
     for position, (name, method, sought, share) in enumerate(searches):
         report_progress(f"searching ({name})", position, len(searches))
         scheduler = get(method)
@@ -122,21 +126,28 @@ def _candidates(
             found[name] = scheduler.function(sought, workload, scheduler.read_options(given))
         except TvmSchedError as error:  # a simple method may find no schedule where memory is short
             refused = error
+        except OutOfTime:
+            ended = TIME_OVER
         else:
             if found[name].certificate == INTERRUPTED:
-                return found, True
-    if not found and refused:
-        raise refused
-    return found, False
+                return found, INTERRUPTED
+    if not found:
+        raise refused or InfeasibleError("no schedule was found within the time limit; allow more time")
+    return found, ended
 
 
 def _judged(
     problem: Problem, drawn: Iterable[Problem], workload: Workload, candidates: dict[str, Schedule], statistic: str
-) -> list[dict[str, Any]]:
-    """Return a row for each candidate: the statistic of its latency over the draws, and its central latency (ns)."""
-    latencies = [[evaluate(each, schedule, workload)[0] for schedule in candidates.values()] for each in drawn]
+) -> tuple[list[dict[str, Any]], int]:
+    """Return a row for each candidate, with the statistic over the draws and the central latency (ns), and the draws."""
+    latencies: list[list[int]] = []
+    for each in drawn:
+        if latencies and not seconds_left():
+            break
+        latencies.append([evaluate(each, schedule, workload)[0] for schedule in candidates.values()])
     values = np.mean(latencies, axis=0) if statistic == "mean" else np.quantile(latencies, 0.8, axis=0)
-    return [
+    rows = [
         {"candidate": name, "value_ns": round(value), "central_ns": evaluate(problem, schedule, workload)[0]}
         for (name, schedule), value in zip(candidates.items(), values.tolist(), strict=True)
     ]
+    return rows, len(latencies)
