@@ -35,8 +35,6 @@ explain {problem} {empty.json}
 check {empty.json} {schedule} {evidence}
 check {problem} {empty.json} {evidence}
 check {problem} {schedule} {empty.json}
-prove {empty.json} {evidence} -o {new.vipr}
-prove {problem} {empty.json} -o {new.vipr}
 problem {empty.onnx} -t cpu2 -o {new.json}
 simulate {empty.json} {schedule}
 simulate {problem} {empty.json}
