@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: list[str]) -> int:
-    if arguments[:1] in (["serve"], ["watch"], ["export-triton"]):
+    if arguments[:1] in (["serve"], ["export-triton"]):
         return _attached(arguments[0], arguments[1:])
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     if arguments[:1] == ["generate"]:
@@ -61,8 +61,8 @@ def exit_status(run: Callable[[], int | None]) -> int:
 
 
 def _attached(name: str, arguments: list[str]) -> int:
-    """Run a command of `tvm_sched_serve`; ``serve`` and ``watch`` need the packages of the extra ``serve``."""
-    module = {"serve": "command", "watch": "watch_command", "export-triton": "triton_command"}[name]
+    """Run a command of `tvm_sched_serve`; ``serve`` needs the packages of the extra ``serve``."""
+    module = {"serve": "command", "export-triton": "triton_command"}[name]
     command = importlib.import_module(f"tvm_sched_serve.{module}")
     return int(command.main(arguments, f"tvm-sched-run {name}"))
 
@@ -92,8 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tvm-sched-run",
         description="Run and measure what `tvm-sched compile` (.so) or `tvm-sched pipeline --artifact` (a folder) wrote. "
-        "`tvm-sched-run serve` serves artifacts to clients, `tvm-sched-run watch` shows what such a server does, and "
-        "`tvm-sched-run export-triton` writes artifacts for Triton; "
+        "`tvm-sched-run serve` serves artifacts to clients, `tvm-sched-run export-triton` writes artifacts for Triton, and "
         "`tvm-sched-run generate` generates text with language models.",
     )
     parser.add_argument("artifact", type=Path, metavar="ARTIFACT")

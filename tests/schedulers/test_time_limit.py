@@ -116,13 +116,12 @@ def test_methods_without_a_limit_have_one_for_their_certificate(monkeypatch):
         assert certificate.lower_bound_ns == quick_bound(problem).ns < whole.ns
 
 
-@pytest.mark.parametrize("name", ["sortinghat", "sortinghat-cpsat"])
-def test_sortinghat_without_time_is_no_slower_than_heft(name):
+def test_sortinghat_without_time_is_no_slower_than_heft():
     slower = 0
     for seed in range(4):
         problem = branching(seed)
         quick = solve(problem, method="heft").certificate.latency_ns
-        certificate = solve(problem, method=name, options={"total_time_limit": 0.0}).certificate
+        certificate = solve(problem, method="sortinghat", options={"total_time_limit": 0.0}).certificate
         assert certificate.latency_ns <= quick
         slower += certificate.latency_ns == quick
     assert slower, "the first assignments are slower in one of the problems"
@@ -153,9 +152,8 @@ def test_programs_are_not_built_past_the_deadline():
     program.add_linear_constraint(x <= 1)
 
 
-@pytest.mark.parametrize("name", ["sortinghat", "sortinghat-cpsat"])
 @pytest.mark.parametrize("at", [0, 1, 5, 23, 60])
-def test_sortinghat_answers_an_interrupt_at_any_step(name, at, monkeypatch):
+def test_sortinghat_answers_an_interrupt_at_any_step(at, monkeypatch):
     problem, evaluate, calls = branching(5), sortinghat.evaluate, itertools.count()
 
     def interrupted(*of):
@@ -165,7 +163,7 @@ def test_sortinghat_answers_an_interrupt_at_any_step(name, at, monkeypatch):
 
     for module in ("scheduler", "heuristic"):
         monkeypatch.setattr(f"tvm_sched.schedulers.sortinghat.{module}.evaluate", interrupted)
-    schedule = solve(problem, method=name, options={"operators": 6, "time_limit": 0.2})
+    schedule = solve(problem, method="sortinghat", options={"operators": 6, "time_limit": 0.2})
     verify(problem, schedule)
     assert schedule.certificate.status in ("interrupted", "optimal")
 

@@ -100,7 +100,9 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
     unknown: dict[str, ErrorInterval]
     """Errors by family on the devices in the training data and on others; ``""`` is for all families together."""
     far: ErrorInterval
-    """Errors far from the data: of the families of operators, each left out of the data, all counted alike."""
+    """Errors far from the data: those of `far_ratio` for the families of the data, each left out, all counted alike."""
+    far_ratio: float
+    """log(time / roofline) of an operator whose family is not in the data."""
 
     @cached_property
     def trees(self) -> Trees:
@@ -120,7 +122,9 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
         columns = features(work, device)
         far = self._far(columns)
         known = self.knows(device)
-        seconds = self.trees.seconds(columns, roofline_seconds(work, device), known)
+        ideal = roofline_seconds(work, device)
+        in_data = np.array([family in self.families for family in FAMILIES])[work.family]
+        seconds = np.where(in_data, self.trees.seconds(columns, ideal, known), ideal * np.exp(self.far_ratio))
         seconds += join_seconds(work, device, seconds)
         spreads = self.known if known else self.unknown
         table = [spreads.get(family, spreads[""]) for family in FAMILIES]

@@ -150,7 +150,7 @@ def _samples_of_kind(samples: Samples, kind: str) -> Samples:
 def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | None, rounds: int) -> KindModel:
     report = progress or (lambda *_: None)
     few = subsample(samples, seed, MOST_SAMPLES[kind] // (6 if kind == "cuda" else 1))  # intervals need no more
-    steps = FOLDS + 3
+    steps = FOLDS + 2
     known, unknown = np.zeros(len(few)), np.zeros(len(few))
     for n, (kept, held) in enumerate(folds(few, seed)):
         report(f"{kind}, held-out fold {n + 1}", n, steps)
@@ -164,11 +164,7 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
             unknown[held] = errors(fit(few.take(~held), kind, seed, rounds), few.take(held), known=False)
     else:  # one device says nothing of others: twice its error is a guess (docs/cost_model.md)
         unknown = 2 * known
-    report(f"{kind}, held-out families", FOLDS + 1, steps)
-    far = family_errors(few, kind, seed, rounds)
-    if np.isnan(far).any():  # one family says nothing of others either
-        far = 2 * known
-    report(f"{kind}, all samples", FOLDS + 2, steps)
+    report(f"{kind}, all samples", FOLDS + 1, steps)
     chosen = subsample(samples, seed, MOST_SAMPLES[kind])
     trees = fit(chosen, kind, seed, rounds)
     device = np.array([d.name for d in few.devices])[few.device]
@@ -178,17 +174,22 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
         bytes(trees.booster.save_raw("ubj")), trees.names, trees.reach, _ranges(samples), bits,
         tuple(distinct.values()), intervals_by_family(few, known, device),
         intervals_by_family(few, unknown, device, left_out),
-        error_interval(far, device, few.work.family),
+        error_interval(family_errors(few), device, few.work.family), family_ratio(few, np.unique(few.work.family)),
     )  # fmt: skip
 
 
-def family_errors(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Floats:
-    """Return log(measured / predicted) with each sample's family left out of the data; NaN if there is no other."""
-    found = np.full(len(samples), np.nan)
-    for family in np.unique(samples.work.family):
-        held = samples.work.family == family
-        if not held.all():
-            found[held] = errors(fit(samples.take(~held), kind, seed, rounds), samples.take(held), known=True)
+def family_ratio(samples: Samples, families: Rows) -> float:
+    """Return log(measured / roofline) of an operator of another family: the median of the families' medians."""
+    ratio = np.log(samples.seconds / samples.roofline())
+    return float(np.median([np.median(ratio[samples.work.family == family]) for family in families]))
+
+
+def family_errors(samples: Samples) -> Floats:
+    """Return log(measured / predicted) of each sample, predicted by the `family_ratio` of the other families."""
+    found, families = np.log(samples.seconds / samples.roofline()), np.unique(samples.work.family)
+    for family in families:
+        others = families[families != family] if len(families) > 1 else families
+        found[samples.work.family == family] -= family_ratio(samples, others)
     return found
 
 
