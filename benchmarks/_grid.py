@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from _checked import verdict
 
-from tvm_sched.cost_model import costs
+from tvm_sched.cost_model import roofline
 from tvm_sched.errors import InfeasibleError, TvmSchedError
 from tvm_sched.execution_plan import emit_plan
 from tvm_sched.problem import Problem, load_topology, problem_of
@@ -131,7 +131,7 @@ def make_problem(model: str, batch: int, tokens: int, server: str, variants: str
 
     topology = load_topology(server)
     graph, groups = decoder_variants(PRESETS[model], batch, tokens, pieces=pieces_for(topology) if variants else ())
-    problem = problem_of(graph, groups if variants else (), topology, costs)
+    problem = problem_of(graph, groups if variants else (), topology, roofline)
     if variants == "heft":
         return problem.resolve(solve(problem, method="heft").choice)
     if variants == "apart":

@@ -81,7 +81,7 @@ def _network(name: str, topology: str) -> Instance:
         from tvm_sched_bench.testing.models import onnx_model
 
         return make_problem(
-            onnx_model(name), load_topology(topology), name=name
+            onnx_model(name), load_topology(topology), cost_model="roofline", name=name
         ).resolve()  # the search is of one choice
 
     return Instance(f"{name}, {topology}", True, make)

@@ -6,9 +6,8 @@ Run it on models of your own, or without arguments on networks with random weigh
     python benchmarks/compile_time.py [-t cpu1] [--json FILE] [--markdown FILE] [MODEL.onnx[:NAME:1,3,320,320] ...]
 
 *Similar* is a model compiled for the first time when another one is in the cache. *In one process* is the same in the
-process that compiled the other one, as in a notebook. *TVM_SCHED_STAY* is the similar model's own command with a process
-that stays, whose time counts, with all that it imports then. Where the seconds go is told by the compiler's own progress, in
-one more run.
+process that compiled the other one, as in a notebook. Where the seconds go is told by the compiler's own progress, in one
+more run.
 """
 
 from __future__ import annotations
@@ -164,32 +163,6 @@ class Bench:
             found[what] = found.get(what, 0.0) + until - since
         return found
 
-    def with_a_process_that_stays(self, first: str, second: str) -> list[float]:
-        """Return the processor seconds of two commands; those of the process that stays count."""
-        self.environment |= {"TVM_SCHED_STAY": "120", "TMPDIR": str(self.folder)}
-        seconds = []
-        for model in (first, second):
-            before = self._staying_seconds()
-            command = self.compile(model).processor
-            seconds.append(command + self._staying_seconds() - before)
-        self._run(["-m", "tvm_sched.cli", "cache", "clear"])
-        return seconds
-
-    def _staying_seconds(self) -> float:
-        """Return the processor seconds of the process that stays and its forks, once it is idle."""
-        last, found = -1.0, 0.0
-        while last < found:
-            last, found = found, 0.0
-            time.sleep(1.0)
-            for folder in Path("/proc").glob("[0-9]*"):
-                try:
-                    if f"{self.folder}/tvm-sched-stay" in (folder / "cmdline").read_text():
-                        fields = (folder / "stat").read_text().rpartition(")")[2].split()
-                        found += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-                except OSError:  # it has ended
-                    continue
-        return found
-
     def in_one_process(self, first: str, second: str) -> float:
         """Return the processor seconds of compiling ``second`` in the process that compiled ``first`` before."""
         return float(self._run([__file__, "--stay", first, second, self.topology, str(self.output)]).splitlines()[-1])
@@ -267,10 +240,8 @@ def of_pair(first: str, second: str, what: str, topology: str) -> dict[str, obje
         parts = bench.parts(second)  # with all its kernels known
     with tempfile.TemporaryDirectory() as folder:
         stays = Bench(Path(folder), topology).in_one_process(first, second)
-    with tempfile.TemporaryDirectory() as folder:
-        starts, served = Bench(Path(folder), topology).with_a_process_that_stays(first, second)
     ratio = alone.processor / after.processor
-    times = f"{ratio:.1f} times, with a process that stays {starts:.1f} s, then {served:.1f} s, in one process {stays:.1f} s"
+    times = f"{ratio:.1f} times, in one process {stays:.1f} s"
     print(f"{Path(second).name}, {what}: cold {alone} s, after {after} s, {times}; {parts}", flush=True)
     return {
         "model": Path(second).name,
@@ -279,7 +250,6 @@ def of_pair(first: str, second: str, what: str, topology: str) -> dict[str, obje
         "cold": asdict(alone),
         "similar": asdict(after),
         "stays": stays,
-        "served": served,
         "parts": parts,
     }
 
@@ -300,7 +270,7 @@ def page(models: list[dict], pairs: list[dict], topology: str, path: Path | None
         made.table(("model", "cold", "the same again", "times", "`--no-cache`", "MiB"), rows)
     if pairs:
         made.text("## Similar models")
-        kinds = ("similar", "`TVM_SCHED_STAY`", "in one process")
+        kinds = ("similar", "in one process")
         head = ("model", "after", "how it differs", "cold", *(text for kind in kinds for text in (kind, "times")))
         made.table(head, map(_pair_line, pairs), left=3)
         made.text(*_conclusion(pairs))
@@ -313,10 +283,6 @@ def page(models: list[dict], pairs: list[dict], topology: str, path: Path | None
 
 def _times(row: dict) -> float:
     return row["cold"]["processor"] / row["similar"]["processor"]
-
-
-def _served_times(row: dict) -> float:
-    return row["cold"]["processor"] / row["served"]
 
 
 def _stay_times(row: dict) -> float:
@@ -332,8 +298,6 @@ def _pair_line(row: dict) -> tuple[object, ...]:
         cold,
         similar,
         f"{_times(row):.1f}",
-        f"{row['served']:.1f}",
-        f"{_served_times(row):.1f}",
         f"{row['stays']:.1f}",
         f"{_stay_times(row):.1f}",
     )
@@ -344,9 +308,6 @@ def _conclusion(pairs: list[dict]) -> list[str]:
     times = sorted(map(_times, pairs))
     reached = sum(value >= TIMES for value in times)
     said = f"{reached} of {len(times)} are at least {TIMES:.0f} times faster ({times[0]:.1f} to {times[-1]:.1f})."
-    served = sorted(map(_served_times, pairs))
-    reached_so = sum(value >= TIMES for value in served)
-    said += f" With `TVM_SCHED_STAY`, {reached_so} of them ({served[0]:.1f} to {served[-1]:.1f})."
     stays = sorted(map(_stay_times, pairs))
     reached_there = sum(value >= TIMES for value in stays)
     said += f" In one process, {reached_there} of them ({stays[0]:.1f} to {stays[-1]:.1f})."
@@ -358,9 +319,8 @@ def _conclusion(pairs: list[dict]) -> list[str]:
         f"{said}",
         f"A model whose kernels and measurements are all known takes {least:.1f} s on average (below), {fixed:.1f} of them",
         "before the model is read: imports of TVM and of what reads models. That is the least that a cache of kernels and",
-        "measurements leaves; the rest of it is reading the model and passes over its graph in TVM and Python. So without a",
-        "process that stays a model is three times faster only where a cold compilation takes more than",
-        f"{TIMES * least:.0f} s.",
+        "measurements leaves; the rest of it is reading the model and passes over its graph in TVM and Python. So a command",
+        f"is three times faster only where a cold compilation takes more than {TIMES * least:.0f} s.",
     ]
 
 

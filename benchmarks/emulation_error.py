@@ -21,7 +21,7 @@ from _common import parser
 from _result_page import Row, report
 from rich.console import Console
 
-from tvm_sched.cost_model import costs
+from tvm_sched.cost_model import roofline
 from tvm_sched.errors import TvmSchedError
 from tvm_sched.execution_plan import emit_plan
 from tvm_sched.problem import Operator, OpGraph, Problem, Tensor, load_topology, preset_names
@@ -102,7 +102,7 @@ def problems(quick: bool) -> Iterator[Problem]:
     for graph in graphs:
         for preset in preset_names():
             topology = load_topology(preset)
-            yield Problem(graph, topology, costs(graph, topology))
+            yield Problem(graph, topology, roofline(graph, topology))
 
 
 def errors(problem: Problem, scheduler: str, options: dict[str, float], resident: float) -> tuple[float, float]:

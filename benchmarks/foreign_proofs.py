@@ -1,6 +1,6 @@
 """Which bounds of the benchmark a checker that others wrote verifies, and what proofs of large problems cost.
 
-For each instance with a best known solution: what decides its bound, the certificate of `tvm-sched prove` if there is one,
+For each instance with a best known solution: what decides its bound, the certificate of `benchmarks/vipr` if there is one,
 and what viprchk says of it and of the same certificate with a claim that is 1 ns higher.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple
 
+import vipr
 from _common import parser
 from _result_page import Page
 
@@ -24,7 +25,7 @@ from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.schedulers import solve
 from tvm_sched_bench import BestKnown, load_suite
 from tvm_sched_bench.testing.hios_problems import random_layered
-from tvm_sched_check import check, vipr
+from tvm_sched_check import check
 
 SUITE = Path(__file__).parent / "instances"
 FOREIGN = "verified"
@@ -110,7 +111,7 @@ def large(operators: int, devices: int, checker: str, folder: Path) -> tuple[obj
     found = process_time() - before
     assert check(*files[:3]).proved_ns
     module = [sys.executable, "-m", "tvm_sched_check"]
-    ours, writing = measured(*module, *files[:3]), measured(*module, "vipr", files[0], *files[2:])
+    ours, writing = measured(*module, *files[:3]), measured(sys.executable, vipr.__path__[0], files[0], *files[2:])
     theirs = measured(checker, files[3])
     sizes = f"{files[2].stat().st_size / 1e3:.1f}", f"{files[3].stat().st_size / 1e6:.2f}"
     figures = [f"{run.seconds:.1f} s, {run.mib} MiB" for run in (ours, writing, theirs)]
@@ -164,7 +165,7 @@ def large_problems(checker: str, note: str, path: Path | None) -> None:
     page = Page("Proofs of large problems", path)
     page.text(
         "Random layered graphs as HIOS makes them, without concurrency. The columns say what finding the evidence takes,",
-        "and the processor seconds and largest memory of our checker, of `tvm-sched-check vipr` and of viprchk, each in a",
+        "and the processor seconds and largest memory of our checker, of `benchmarks/vipr` and of viprchk, each in a",
         f"process of its own. {note}",
     )
     head = ("operators on devices", "s to find", "evidence, kB", "our checker", "writes VIPR", "VIPR, MB", "viprchk")

@@ -25,7 +25,7 @@ from _grid import Cells
 from _result_page import PREDICTED, Page
 
 from tvm_sched.bounds import lower_bound
-from tvm_sched.cost_model import costs
+from tvm_sched.cost_model import roofline
 from tvm_sched.problem import Problem, load_topology, problem_of
 from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.relax.decoders import decoder_variants
@@ -51,7 +51,7 @@ def run(cell: str, work: float) -> dict[str, Any]:
 
     def in_parts(parts: int) -> tuple[int, Problem]:
         graph, groups = decoder_variants(PRESETS[model], batch, tokens, pieces=pieces_for(topology), row_parts=parts)
-        problem = problem_of(graph, groups, topology, costs)
+        problem = problem_of(graph, groups, topology, roofline)
         bounds[parts] = lower_bound(problem).ns / 1e6
         return parts, problem
 

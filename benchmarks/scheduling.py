@@ -36,7 +36,7 @@ def problems(folder: Path | None, quick: bool) -> Iterator[tuple[str, Problem]]:
     for name in QUICK_MODELS if quick else MODELS:
         model = models.onnx_model(name) if name in models.ONNX_MODELS else getattr(models, name)()
         for topology in topologies:
-            yield f"{name} on {topology.name}", make_problem(model, topology, name=name)
+            yield f"{name} on {topology.name}", make_problem(model, topology, cost_model="roofline", name=name)
 
 
 def rows_of(case: str, problem: Problem, scheduler: str, options: dict[str, Any], single: float | None) -> list[Row]:

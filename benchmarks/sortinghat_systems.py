@@ -15,7 +15,7 @@ from _common import parser
 from _result_page import Page, Row, report
 from msgspec.structs import replace
 
-from tvm_sched.cost_model import costs
+from tvm_sched.cost_model import roofline
 from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import Problem, Request, Topology, Workload, load_topology, problem_of
 from tvm_sched.problem.decoder_config import PRESETS
@@ -63,7 +63,7 @@ def one(topology: Topology) -> Topology:
 
 def problem(model: str, batch: int, tokens: int, topology: Topology, phase: str = "full") -> Problem:
     """Return the problem of a decoder with fused kernels."""
-    return problem_of(decoder_graph(PRESETS[model], batch, tokens, phase=phase), (), topology, costs)
+    return problem_of(decoder_graph(PRESETS[model], batch, tokens, phase=phase), (), topology, roofline)
 
 
 def pair_rows(models: Sequence[str], shapes: Sequence[tuple[int, int]], planner: str) -> Iterator[Row]:

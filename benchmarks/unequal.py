@@ -20,7 +20,7 @@ from _result_page import Page
 from equal_work import SUITE
 
 from tvm_sched.bounds import lower_bound
-from tvm_sched.cost_model import costs
+from tvm_sched.cost_model import roofline
 from tvm_sched.problem import Problem, Scenario, load_topology, problem_of
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing.task_graphs import FAMILIES, task_graph
@@ -62,11 +62,11 @@ def instances() -> Iterator[tuple[str, Scenario]]:
         machine = load_topology(str(path))
         for network in NETWORKS:
             graph = Problem.load(SUITE / "models" / f"{network}_p4d.json.gz").graph
-            problem = problem_of(graph, (), machine, costs)
+            problem = problem_of(graph, (), machine, roofline)
             yield f"{network}, cold, {machine.name}", Scenario(problem)
             yield f"{network}, warm, {machine.name}", Scenario(problem, problem.parameters)
         for family in FAMILIES:
-            yield f"{family}, {machine.name}", Scenario(problem_of(task_graph(family, 0), (), machine, costs))
+            yield f"{family}, {machine.name}", Scenario(problem_of(task_graph(family, 0), (), machine, roofline))
 
 
 def run(name: str, scenario: Scenario, work: float) -> dict[str, Any]:

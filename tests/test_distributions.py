@@ -56,7 +56,7 @@ def test_the_front_ends_ask_for_the_same_versions():
     whole, frontends = (tomllib.loads(file.read_text())["project"] for file in (ROOT / "pyproject.toml", FRONTENDS))
     assert set(frontends["dependencies"]) <= set(whole["dependencies"])
     for name, requirements in frontends["optional-dependencies"].items():
-        assert set(requirements) <= set(whole["optional-dependencies"]["dev" if name == "fuzz" else name])
+        assert set(requirements) <= set(whole["optional-dependencies"][name])
 
 
 @pytest.mark.parametrize(

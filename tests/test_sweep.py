@@ -10,7 +10,7 @@ from tvm_sched.errors import InputError
 from tvm_sched.problem import Problem, load_topology
 from tvm_sched.problem_sources import SourceOptions
 from tvm_sched.schedulers import solve
-from tvm_sched.sweep import Grid, Row, Sweep, parse_prices, parse_vary, price_of, run, summarise
+from tvm_sched.sweep import Grid, Row, Sweep, parse_prices, parse_vary, price_of, run, spread, summarise
 from tvm_sched_bench.testing import random_graph
 
 
@@ -156,3 +156,12 @@ def test_a_sweep_is_plain_data(problem_file):
     first = made.rows[0]
     assert first.cost == pytest.approx(1000 * first.latency * first.price / 3600)
     assert first.least_cost <= first.cost
+
+
+def test_rows_have_the_interval_of_their_prices(problem_file):
+    sure = run(grid(problem_file, "gpus=1"), "single", {}, Here(), nothing)[0][0].row
+    priced = Grid(problem_file, None, parse_vary(["gpus=1"]), SourceOptions(costs="learned"), {})
+    row = run(priced, "single", {}, Here(), nothing)[0][0].row
+    assert sure.interval is None
+    assert row.interval[0] < row.latency < row.interval[1]
+    assert spread(row).endswith("with 80 %")

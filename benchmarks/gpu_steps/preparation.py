@@ -103,9 +103,13 @@ def compiled_network(name: str, dtype: str, target: Any, *, split: int | None = 
     from tvm_sched_bench.testing import random_schedule, random_streams
 
     program, exact, tensors = reference(name, dtype)
+    if (
+        "streams" not in options
+    ):  # streams are priced by `occupancy`, which is the roofline with times of kernels together
+        options["cost_model"] = "roofline"
     schedule = None
     if split is not None:
-        problem = make_problem(program, target, backend="cuda")
+        problem = make_problem(program, target, backend="cuda", cost_model="roofline")
         schedule = random_schedule(problem, split)
         schedule = random_streams(problem, schedule, split) if split % 2 else schedule
     made = compile(program, target, "single", schedule=schedule, backend="cuda", parameters="external", **options)
@@ -340,7 +344,15 @@ def kernels_wanted() -> Iterator[Artifact]:
         mod = relax_module(list(case.inputs), case.dtype, lambda e, *given: case.emit(e, *given, *constants))
         made = _with_libraries(
             case.libraries,
-            lambda: compile(mod, topology(), "single", backend="cuda", precision=case.precision, parameters="external"),
+            lambda: compile(
+                mod,
+                topology(),
+                "single",
+                backend="cuda",
+                cost_model="roofline",
+                precision=case.precision,
+                parameters="external",
+            ),
         )
         steps = [step for step in made.module.plans()[0]["steps"] if step["kind"] == "kernel"]
         graph = made.problem.graph
@@ -372,13 +384,15 @@ def direct_wanted() -> Iterator[Artifact]:
         mod = relax_module([(rows, width)], "float32", lambda e, x: op.matmul(x, constant(weight)))
 
         def compiled() -> Any:
-            problem = make_problem(mod, topology(), backend="cuda")
+            problem = make_problem(mod, topology(), backend="cuda", cost_model="roofline")
             (operator,) = problem.graph.operators
             placement = Placement(operator.name, "gpu0", direct_host_access=direct)
             loads = [Transfer("load", "gpu0", tensor=tensor) for tensor in operator.inputs]
             reads = [Transfer("host_read", "gpu0", operator=operator.name)]
             schedule = Schedule(problem.digest, (placement,), tuple(reads if direct else loads))
-            return compile(mod, topology(), schedule=schedule, backend="cuda", parameters="external")
+            return compile(
+                mod, topology(), schedule=schedule, backend="cuda", cost_model="roofline", parameters="external"
+            )
 
         made = _with_libraries(libraries, compiled)
         found, others = weights.recipes(made.parameters, {"w0": weight})

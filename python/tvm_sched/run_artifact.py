@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: list[str]) -> int:
-    if arguments[:1] in (["serve"], ["watch"], ["export-triton"]):
+    if arguments[:1] in (["serve"], ["export-triton"]):
         return _attached(arguments[0], arguments[1:])
     warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
     if arguments[:1] == ["generate"]:
@@ -61,8 +61,8 @@ def exit_status(run: Callable[[], int | None]) -> int:
 
 
 def _attached(name: str, arguments: list[str]) -> int:
-    """Run a command of `tvm_sched_serve`; ``serve`` and ``watch`` need the packages of the extra ``serve``."""
-    module = {"serve": "command", "watch": "watch_command", "export-triton": "triton_command"}[name]
+    """Run a command of `tvm_sched_serve`; ``serve`` needs the packages of the extra ``serve``."""
+    module = {"serve": "command", "export-triton": "triton_command"}[name]
     command = importlib.import_module(f"tvm_sched_serve.{module}")
     return int(command.main(arguments, f"tvm-sched-run {name}"))
 
@@ -78,12 +78,21 @@ def _generate(arguments: list[str]) -> None:
     command.main(arguments, "tvm-sched-run generate")
 
 
+def add_verify(parser: argparse._ActionsContainer) -> None:
+    """Add ``--verify``; its value is ``verify`` of `tvm_sched.runtime.load`."""
+    parser.add_argument(
+        "--verify",
+        action="store_const",
+        const=True,
+        help="compare the parameter file with its checksum first, whatever its size",
+    )
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tvm-sched-run",
         description="Run and measure what `tvm-sched compile` (.so) or `tvm-sched pipeline --artifact` (a folder) wrote. "
-        "`tvm-sched-run serve` serves artifacts to clients, `tvm-sched-run watch` shows what such a server does, and "
-        "`tvm-sched-run export-triton` writes artifacts for Triton; "
+        "`tvm-sched-run serve` serves artifacts to clients, `tvm-sched-run export-triton` writes artifacts for Triton, and "
         "`tvm-sched-run generate` generates text with language models.",
     )
     parser.add_argument("artifact", type=Path, metavar="ARTIFACT")
@@ -100,9 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--parameter-file", dest="parameters", type=Path, metavar="FILE", help="safetensors file of the parameters"
     )
-    parser.add_argument(
-        "--verify", action="store_true", help="compare the parameter file with its checksum first, whatever its size"
-    )
+    add_verify(parser)
     parser.add_argument("--threads", type=int, metavar="N", help="threads of all CPU devices together")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="DIR", help="write the last outputs there, as output_0.npy, ..."
@@ -143,7 +150,7 @@ def _run_module(options: argparse.Namespace, inputs: dict[str, Array]) -> tuple[
     from .runtime.parameters import require_parameters
     from .runtime.values import choose_inputs
 
-    module = load(options.artifact, options.parameters, threads=options.threads, verify=options.verify or None)
+    module = load(options.artifact, options.parameters, threads=options.threads, verify=options.verify)
     require_parameters(options.artifact, module.parameters())
     values = choose_inputs(module.plans(), inputs, options.seed)
     measured = asdict(module.benchmark(*values, warmup=options.warm_up, repeat=options.repeat))

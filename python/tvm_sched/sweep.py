@@ -13,6 +13,7 @@ import msgspec
 
 from .checks import require_positive
 from .cost_model import default_cost_model
+from .cost_model.uncertainty import latency_interval
 from .errors import InputError, TvmSchedError
 from .problem import Problem, Topology, Workload, load_topology
 from .problem.quantity import parse_quantity
@@ -132,6 +133,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         Inferences of one run.
     latency, lower_bound : float, optional
         Seconds of one run: the prediction, and the lower bound for all schedules of these kernels; None without one.
+    interval : tuple of float, optional
+        Seconds between which 80 % of the latencies lie by the errors of the prices; None if these have none.
     throughput, most_throughput : float, optional
         Inferences a second if runs follow one another, and the upper bound for all schedules.
     price : float, optional
@@ -149,6 +152,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     used: int = 0
     latency: float | None = None
+    interval: tuple[float, float] | None = None
     lower_bound: float | None = None
     throughput: float | None = None
     most_throughput: float | None = None
@@ -344,7 +348,10 @@ def _solved(grid: Grid, point: Point, problem: Problem, answer: Schedule | TvmSc
     certificate = answer.certificate
     resident = certificate.requests[0].resident if certificate and certificate.requests else ()
     timeline = simulate(plain, inner, resident)
-    return Solved(_row(grid, point, problem.topology, answer), timeline, plain)
+    row = _row(grid, point, problem.topology, answer)
+    spread = latency_interval(plain, inner)
+    interval = None if spread is None else (spread[0] / 1e9, spread[1] / 1e9)
+    return Solved(msgspec.structs.replace(row, interval=interval), timeline, plain)
 
 
 def _row(grid: Grid, point: Point, machine: Topology, schedule: Schedule | None = None, error: str = "") -> Row:
@@ -361,14 +368,14 @@ def _row(grid: Grid, point: Point, machine: Topology, schedule: Schedule | None 
     return _with_latency(row, known.latency, row.used)
 
 
-def _with_latency(row: Row, latency: float, used: int) -> Row:
+def _with_latency(row: Row, latency: float, used: int, interval: tuple[float, float] | None = None) -> Row:
     """Return a row with a latency, and the throughput and cost by it."""
 
     def cost(seconds: float | None) -> float | None:
         return None if row.price is None or seconds is None else 1000 / row.batch * seconds * row.price / 3600
 
     return msgspec.structs.replace(
-        row, latency=latency, used=used, throughput=row.batch / latency if latency else None,
+        row, latency=latency, interval=interval, used=used, throughput=row.batch / latency if latency else None,
         cost=cost(latency), least_cost=cost(row.lower_bound),
     )  # fmt: skip
 
@@ -381,13 +388,22 @@ def _with_smaller_machines(variants: list[Solved]) -> list[Solved]:
         row, key = each.row, tuple((k, v) for k, v in each.row.values.items() if k != "gpus")
         smaller = best.get(key)
         if smaller is not None and (row.latency is None or _latency(smaller) < row.latency):
-            taken = _with_latency(msgspec.structs.replace(row, error=""), _latency(smaller), smaller.row.used)
+            taken = _with_latency(
+                msgspec.structs.replace(row, error=""), _latency(smaller), smaller.row.used, smaller.row.interval
+            )
             each = replace(each, row=taken, timeline=smaller.timeline, problem=smaller.problem)
         if each.row.latency is not None:
             best[key] = each
         improved.append(each)
     order = {id(each.row.values): n for n, each in enumerate(variants)}
     return sorted(improved, key=lambda each: order[id(each.row.values)])
+
+
+def spread(row: Row) -> str:
+    """Return a row's latency in milliseconds, with its interval."""
+    low, high = (f"{seconds * 1e3:.3g}" for seconds in row.interval or (0.0, 0.0))
+    latency = f"{(row.latency or 0.0) * 1e3:.3g} ms"
+    return latency if row.interval is None else f"{latency}, {low} to {high} with 80 %"
 
 
 def _latency(solved: Solved) -> float:
@@ -423,7 +439,7 @@ def _enough(rows: Sequence[Row], target: float | None) -> list[str]:
     kind = "cheapest" if best is not None and best.price is not None else "smallest"
     first = f"{aim}: no variant reaches it"
     if best is not None and best.latency is not None:
-        predicted = f"{best.latency * 1e3:.3g} ms predicted"
+        predicted = f"{spread(best)} predicted"
         first = f"{aim}: the {kind} variant that reaches it is {_text(best.values)} ({predicted})"
     return [
         f"{first}; of {len(solved)} variants {len(meets)} reach it, {len(never)} cannot by any schedule of these kernels "

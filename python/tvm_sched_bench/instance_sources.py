@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_sched.cost_model import default_cost_model, get_cost_model
+from tvm_sched.cost_model import roofline
 from tvm_sched.errors import InputError, did_you_mean
 from tvm_sched.pipeline.graph_files import load_graph
 from tvm_sched.pipeline.partition_relaxation import relax
@@ -25,13 +25,13 @@ from .testing.task_graphs import FAMILIES, task_graph
 
 
 def _tasks(graph: str, topology: str, seed: int = 0) -> Scenario:
-    """Return a graph of `task_graphs.FAMILIES` on a preset topology, with times by its default cost model."""
+    """Return a graph of `task_graphs.FAMILIES` on a preset topology, with times by the roofline."""
     if graph not in FAMILIES:
         raise InputError(
             f"there is no task graph {graph!r}{did_you_mean(graph, FAMILIES)}; there are {', '.join(FAMILIES)}"
         )
     machine = load_topology(topology)
-    return Scenario(problem_of(task_graph(graph, seed), (), machine, get_cost_model(default_cost_model(machine))))
+    return Scenario(problem_of(task_graph(graph, seed), (), machine, roofline))
 
 
 def _hios(devices: int, seed: int, stages: bool = False) -> Scenario:
@@ -64,7 +64,7 @@ def _decoder(model: str, shape: str, topology: str) -> Scenario:
 
     machine = load_topology(topology)
     graph = decoder_graph(PRESETS[model], int(batch), int(tokens))
-    return Scenario(problem_of(graph, (), machine, get_cost_model(default_cost_model(machine))))
+    return Scenario(problem_of(graph, (), machine, roofline))
 
 
 def _moirai(path: Path) -> Scenario:

@@ -12,7 +12,7 @@ its modules in this order:
 These are the core. Two kinds of problems need more: `together` has the formulas of operators that run together, and
 `alternative_bound` and `groups` handle variants. The proof of each rule is under ``docs/proofs/``. The checker compares only
 integers and fractions. It rounds only the durations of transfers and stages, as ``docs/model.md`` defines. The folders
-`pipelines`, `partitions`, `placements` and `clusters` hold checkers of their own; `vipr` writes proofs for other checkers.
+`pipelines`, `partitions`, `placements` and `clusters` hold checkers of their own.
 """
 
 from importlib import import_module

@@ -5,12 +5,9 @@ tvm-sched-check pipelines problem.json plan.json evidence.json
 tvm-sched-check partitions instance.json partition.json [evidence.json]
 tvm-sched-check placements instance.json placement.json evidence.json
 tvm-sched-check clusters allocation.json evidence.json
-tvm-sched-check vipr problem.json evidence.json bound.vipr
 
 Status 0: what the files claim is true, and the claimed bound is proved. 1: the evidence proves less, or no bound is claimed.
-2: a file is wrong. ``vipr`` checks nothing: it writes the bound of a schedule for a checker that others wrote; 1 says that
-it proves less than the evidence. ``tvm-sched-check pipelines`` and ``python -m tvm_sched_check.pipelines`` are the same, and
-so it is with ``partitions`` and ``clusters``.
+2: a file is wrong.
 """
 
 import os
@@ -24,7 +21,6 @@ _CHECKS = {
     "partitions": ("partitions.check", (2, 3)),
     "placements": ("placements.check", (3,)),
     "clusters": ("clusters.check", (2,)),
-    "vipr": ("vipr.write", (3,)),
 }
 """Function and allowed numbers of files of each check, by the first word of its command; schedules have no such word."""
 

@@ -29,7 +29,7 @@ def service_of_model(
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     backend: str = "cuda",
     kinds: Sequence[GpuKind] = (),
-    cost_model: str = "roofline",
+    cost_model: str = "",
 ) -> Service:
     """Return a service made of a model file; see `service_of_graph`.
 

@@ -64,7 +64,7 @@ def service_of_graph(
     model_file: str = "",
     input_shapes: Mapping[str, tuple[int, ...]] | None = None,
     kinds: Sequence[GpuKind] = (),
-    cost_model: str = "roofline",
+    cost_model: str = "",
 ) -> Service:
     """Make a service of a model: an operator for each of its segments.
 
@@ -78,7 +78,7 @@ def service_of_graph(
     kinds : sequence of GpuKind
         Kinds of GPU on which the time of each segment is predicted: the sum of its kernels.
     cost_model : str
-        Predicts these times; a name or file as for `tvm_sched.cost_model.get_cost_model`.
+        Predicts these times; a name or file as for `tvm_sched.cost_model.get_cost_model`. Default: `default_cost_model`.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def _times(graph: OpGraph, kinds: Sequence[GpuKind], cost_model: str) -> dict[st
     for kind, column in times.items():
         if FORBIDDEN in column:
             name = graph.operators[column.index(FORBIDDEN)].name
-            raise InputError(f"by the cost model {cost_model!r}, operator {name!r} cannot run on {kind!r}")
+            raise InputError(f"by the cost model {predicted.source!r}, operator {name!r} cannot run on {kind!r}")
     return times
 
 

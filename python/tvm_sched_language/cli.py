@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tvm_sched.cli.attached_commands import SERVE
+from tvm_sched.cli.inputs import StoredParameters
 from tvm_sched.cli.output import Output
 from tvm_sched.cli.registration import command
 from tvm_sched.errors import InputError
@@ -164,9 +165,7 @@ def generate(
         typer.Argument(metavar="PROMPT...", help="A text, or - for standard input; several are generated at once."),
     ],
     sampling: SamplingOptions,
-    parameters: Annotated[
-        Path | None, typer.Option("--parameter-file", metavar="FILE", help="Safetensors file of the parameters.")
-    ] = None,
+    stored: StoredParameters,
     threads: Annotated[
         int | None, typer.Option("--threads", metavar="N", help="Threads of all CPU devices together.")
     ] = None,
@@ -181,7 +180,7 @@ def generate(
     from .generator import Generator
 
     request = Request(prompts, **vars(sampling))
-    generator = Generator(artifact, parameters, threads=threads)
+    generator = Generator(artifact, stored.parameter_file, threads=threads, verify=stored.verify or None)
     summary = generate_texts(generator, request, None if out.json else out.text)
     if not out.json:
         out.say(speed(summary))

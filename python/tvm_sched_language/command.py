@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tvm_sched.errors import InputError
+from tvm_sched.run_artifact import add_verify
 
 from .generator import MAX_TOKENS, GeneratedText, Generator, PlanTime, Prompt, Token
 from .sampling import Sampling
@@ -105,14 +106,15 @@ def main(arguments: Sequence[str], program: str) -> int:
     """Run the command with ``arguments``; errors are the caller's to print."""
     options = vars(_parser(program).parse_args(list(arguments)))
     as_json = options.pop("json")
-    artifact, parameters, threads = (options.pop(name) for name in ("artifact", "parameters", "threads"))
+    artifact = options.pop("artifact")
+    loading = {name: options.pop(name) for name in ("parameters", "threads", "verify")}
     request = Request(**options)
 
     def write(text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
 
-    summary = generate_texts(Generator(artifact, parameters, threads=threads), request, None if as_json else write)
+    summary = generate_texts(Generator(artifact, **loading), request, None if as_json else write)
     if as_json:
         print(json.dumps(asdict(summary), indent=2))
     else:
@@ -141,5 +143,6 @@ def _parser(program: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--parameter-file", dest="parameters", type=Path, metavar="FILE", help="safetensors file of the parameters"
     )
+    add_verify(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     return parser

@@ -160,7 +160,7 @@ class Generator:
     ----------
     source : path, ScheduledModule or sequence of ScheduledModule
         What `tvm-sched compile --generate` wrote, of a pipeline its first file; or the modules of all stages.
-    parameters, threads
+    parameters, threads, verify
         As for `tvm_sched.runtime.load`.
 
     Raises
@@ -182,17 +182,18 @@ class Generator:
         parameters: str | os.PathLike[str] | None = None,
         *,
         threads: int | None = None,
+        verify: bool | None = None,
     ) -> None:
         where = "the artifact"
         if isinstance(source, (str, os.PathLike)):
             where = str(Path(source))
-            source = load(source, parameters, threads=threads)
+            source = load(source, parameters, threads=threads, verify=verify)
             about = source.info().get("generation", {})
             stages = int(about.get("stages", 1)) if about.get("stage") == 0 else 1
             if stages > 1 and parameters is not None:
                 raise InputError(f"{where}: a pipeline's stages have parameters of their own: give no file for them")
             files = [stage_file(Path(where), k) for k in range(1, stages)]
-            source = [source, *(load(file, threads=threads) for file in files)]
+            source = [source, *(load(file, threads=threads, verify=verify) for file in files)]
         self.modules = (source,) if isinstance(source, ScheduledModule) else tuple(source)
         self.module, self.where = self.modules[0], where
         """The artifact, and of a pipeline its first stage."""

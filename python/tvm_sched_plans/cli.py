@@ -76,7 +76,8 @@ def plan(
     ],
     topology: TopologyName,
     runtime: Annotated[
-        str, typer.Option("--for", metavar="NAME", help="accelerate, vllm, llama.cpp, onnxruntime, openvino or torch.")
+        str,
+        typer.Option("--for", metavar="NAME", help="accelerate, exo, vllm, llama.cpp, onnxruntime, openvino or torch."),
     ],
     output: Annotated[
         Path | None,

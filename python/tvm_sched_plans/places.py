@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from tvm_sched.cost_model import get_cost_model
+from tvm_sched import cost_model
 from tvm_sched.cost_model.recording import record
 from tvm_sched.errors import InputError
-from tvm_sched.problem import HOST, Bus, Device, Link, OpGraph, Route, Topology
+from tvm_sched.problem import HOST, Bus, Costs, Device, Link, OpGraph, Route, Topology, Uncertainty
 
 from .unit_model import CACHE
 
@@ -88,27 +87,34 @@ class Machine:
         """Return the same machine with other places."""
         return replace(self, places=tuple(places))
 
-    def latencies(self, graph: OpGraph, costs: str) -> npt.NDArray[np.int64]:
-        """Return the nanoseconds of each operator at each place, shape (operators, places), by a cost model.
+    def latencies(self, graph: OpGraph, costs: str, free: Iterable[int] = ()) -> Costs:
+        """Return the latency of each operator at each place by a cost model; that of ``free`` operators is 0.
 
         A group of devices shares each operator evenly. After attention and feed-forward networks (``*.output``, ``*.down``
         and ``embed``) a ring all-reduce adds up the results. Offloaded weights are copied to the device before the operator.
         """
         # A cost model may look at the graph's dtypes and the devices' products: both are the true ones.
-        times = get_cost_model(costs)(graph, self.planned).operator_ns.copy()
+        priced = cost_model.costs(graph, self.planned, costs)
+        more = np.zeros_like(priced.operator_ns)
         sizes = {tensor.name: tensor.size for tensor in graph.tensors}
         parameters = {t.name for t in graph.tensors if t.kind == "parameter" and not t.name.startswith(CACHE)}
         for p, place in enumerate(self.places):
             for o, operator in enumerate(graph.operators):
                 if place.load is not None:
                     weights = sum(sizes[name] for name in operator.inputs if name in parameters)
-                    times[o, p] += int(np.ceil(weights / place.load * 1e9))
+                    more[o, p] += int(np.ceil(weights / place.load * 1e9))
                 if place.all_reduce is not None and operator.name.endswith(_REDUCED):
                     ring, count = place.all_reduce, len(place.members)
                     moved = sum(sizes[name] for name in operator.outputs) * 2 * (count - 1) / count
                     seconds = moved / ring.bandwidth + 2 * (count - 1) * ring.latency
-                    times[o, p] += int(np.ceil(seconds * 1e9))
-        return times
+                    more[o, p] += int(np.ceil(seconds * 1e9))
+        times, known = priced.operator_ns + more, priced.uncertainty
+        times[list(free)] = 0
+        if known is not None:
+            low, high = known.low_ns + more, known.high_ns + more
+            low[list(free)], high[list(free)] = 1, 1
+            known = Uncertainty(low, high, known.shared, known.far)
+        return Costs(times, source=priced.source, uncertainty=known)
 
 
 _REDUCED = (".output", ".down", "embed", "head")

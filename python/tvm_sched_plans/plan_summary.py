@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 
 from tvm_sched.report.tables import table
-from tvm_sched.report.units import format_bytes, format_ns
+from tvm_sched.report.units import format_bytes, format_ns, format_spread
 
 from .planner import PlanFacts, Row, RuntimePlan
 
@@ -30,10 +30,15 @@ def plan_tables(plan: RuntimePlan) -> list[Table]:
     phases = list(plan.ours.phase_ns)
     splits = (*plan.defaults, *plan.given, plan.ours)
     rows = [
-        (row.label, "yes" if row.fits else "no", format_ns(row.total_ns), *(format_ns(row.phase_ns[p]) for p in phases))
+        (
+            row.label,
+            "yes" if row.fits else "no",
+            format_spread(row.total_ns, row.intervals_ns.get("")),
+            *(format_spread(row.phase_ns[p], row.intervals_ns.get(p)) for p in phases),
+        )
         for row in splits
     ]
-    rows.append(("no split is below", "", format_ns(plan.lower_bound_ns), *("" for _ in phases)))
+    rows.append(("no split is below, at these prices", "", format_ns(plan.lower_bound_ns), *("" for _ in phases)))
     title = f"{plan.model} on {plan.topology} for {plan.runtime}: {plan.measure}"
     places = dict.fromkeys(name for row in splits for name in row.held)
     memory = [(name, *(_memory(row, name) for row in splits)) for name in places]

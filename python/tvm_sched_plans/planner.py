@@ -43,6 +43,9 @@ class Row(msgspec.Struct, frozen=True):
     limit: dict[str, int]
     """Bytes in use at each place, and available bytes."""
     fits: bool
+    intervals_ns: dict[str, tuple[int, int]] = {}
+    """Nanoseconds between which 80 % of the times lie by the errors of the prices, by phase, and of ``total_ns`` by the name
+    ``""``; empty if the prices have no intervals."""
 
 
 class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +133,7 @@ def export_plan(
     topology
         A preset's name, a TOML file, or a `Topology`.
     runtime : str
-        ``"accelerate"``, ``"vllm"``, ``"llama.cpp"``, ``"onnxruntime"``, ``"openvino"`` or ``"torch"``.
+        ``"accelerate"``, ``"exo"``, ``"vllm"``, ``"llama.cpp"``, ``"onnxruntime"``, ``"openvino"`` or ``"torch"``.
     output : path, optional
         Where to write the plan.
     workload : TokenWorkload or mapping, optional
@@ -138,7 +141,7 @@ def export_plan(
     shapes : mapping, optional
         Sizes of an ONNX file's symbols and inputs: ``{"batch": 1}``.
     costs : str
-        A cost model, see ``docs/cost_model.md``. Empty: ``"learned"`` for language models, ``"roofline"`` for other graphs.
+        A cost model, see ``docs/cost_model.md``. Empty: `default_cost_model`.
     overhead : int, optional
         Bytes of each GPU that the runtime needs for itself.
     given : sequences of int
@@ -305,7 +308,8 @@ def _row(split: Split, priced: PricedPlacement) -> Row:
     used = [p for p in range(len(places)) if priced.held[p] > 0]
     held = {places[p].name: priced.held[p] for p in used}
     limit = {places[p].name: places[p].device.memory for p in used}
-    return Row(split.label, priced.total_ns, priced.phase_ns, held, limit, priced.fits)
+    intervals = split.case.intervals(split.placement)
+    return Row(split.label, priced.total_ns, priced.phase_ns, held, limit, priced.fits, intervals)
 
 
 def _model_name(request: PlanRequest) -> str:

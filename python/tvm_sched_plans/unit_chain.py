@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.problem import Costs, Problem
+from tvm_sched.problem import Problem
 from tvm_sched.problem.topology import MOST_MEMORY
 
 from .places import Machine
@@ -44,7 +44,7 @@ class Chain:
     from here on read."""
 
     @staticmethod
-    def of(model: UnitModel, machine: Machine, costs: str = "roofline") -> Chain:
+    def of(model: UnitModel, machine: Machine, costs: str = "") -> Chain:
         """Estimate the latencies of a model's operators at the places, and add them up by units.
 
         Raises
@@ -58,9 +58,7 @@ class Chain:
         problems = []
         time_ns = np.zeros((len(model.units), len(machine.places)), dtype=np.int64)
         for phase in model.phases:
-            latencies = machine.latencies(phase.timed, costs)
-            latencies[list(phase.free)] = 0
-            problems.append(Problem(phase.graph, planned, Costs(latencies, source=costs)))
+            problems.append(Problem(phase.graph, planned, machine.latencies(phase.timed, costs, phase.free)))
             for u, members in enumerate(phase.members):
                 time_ns[u] += phase.repeats * problems[-1].costs.operator_ns[list(members)].sum(axis=0)
         weight, cache, again = _parameters(model)

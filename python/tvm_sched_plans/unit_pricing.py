@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tvm_sched.cost_model.uncertainty import DRAWS, draws, has_intervals
 from tvm_sched.problem import HOST, Problem
 from tvm_sched.schedule import Schedule
 from tvm_sched.schedule.indexed import ScheduleIndex
@@ -46,6 +47,22 @@ def price(chain: Chain, placement: Placement, micro_batches: int = 1) -> PricedP
         total = max(total, micro_batches * max(stage_times(chain, placement)))
     fits = all(used <= room for used, room in zip(held, chain.room, strict=True))
     return PricedPlacement(placement, phase_ns, total, held, fits)
+
+
+def price_intervals(chain: Chain, placement: Placement, micro_batches: int = 1) -> dict[str, tuple[int, int]]:
+    """Return the nanoseconds between which 80 % of each phase's latencies lie, and of the total by the name ``""``.
+
+    Nothing if the prices have no intervals. Errors of a kernel are the same in all phases.
+    """
+    if not all(has_intervals(problem) for problem in chain.problems):
+        return {}
+    found: dict[str, list[int]] = {}
+    for problems in zip(*(draws(problem, DRAWS) for problem in chain.problems), strict=True):
+        drawn = price(replace(chain, problems=problems), placement, micro_batches)
+        for name, latency in (("", drawn.total_ns), *drawn.phase_ns.items()):
+            found.setdefault(name, []).append(latency)
+    ends = {name: np.quantile(latencies, (0.1, 0.9)) for name, latencies in found.items()}
+    return {name: (int(low), int(high)) for name, (low, high) in ends.items()}
 
 
 def schedule_of(chain: Chain, phase: Phase, problem: Problem, placement: Placement) -> Schedule:

@@ -11,12 +11,12 @@ import typer
 
 from tvm_sched.cli.attached_commands import SERVE
 
-from . import command, triton_command, watch_command
+from . import command, triton_command
 
 
 def attach(app: typer.Typer) -> None:
     """Add the commands with the options of their parsers, which read them."""
-    for name, module in (("serve", command), ("watch", watch_command), ("export-triton", triton_command)):
+    for name, module in (("serve", command), ("export-triton", triton_command)):
         attach_parser(app, name, module.make_parser(f"tvm-sched {name}"), module.main)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm_sched.errors import InputError
-from tvm_sched.run_artifact import exit_status
+from tvm_sched.run_artifact import add_verify, exit_status
 
 if TYPE_CHECKING:
     from .repository import Models, OnChange
@@ -40,7 +40,7 @@ def _serve(options: argparse.Namespace) -> None:
         timeout=options.timeout,
         batch_delay=None if options.batch_delay is None else 1e-3 * options.batch_delay,
     )
-    load = LoadOptions(options.threads, options.watchdog, options.follow_links)
+    load = LoadOptions(options.threads, options.watchdog, options.follow_links, options.verify)
     serve_models(options, lambda on_change: Repository(options.artifact, queue, load, on_change))
 
 
@@ -192,6 +192,7 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
     run = parser.add_argument_group("how models run")
     run.add_argument("--instances", type=whole(1, 1024), default=1, metavar="N", help="runs of a model at once")
     run.add_argument("--threads", type=whole(1, 4096), metavar="N", help="threads of a run's CPU devices together")
+    add_verify(run)
     run.add_argument(
         "--batch-delay",
         type=seconds(0),

@@ -42,6 +42,8 @@ class LoadOptions:
     watchdog: float | None = None
     follow_links: bool = True
     """Whether artifacts are opened which links take out of the repository."""
+    verify: bool | None = None
+    """As for `tvm_sched.runtime.load`."""
 
 
 @dataclass
@@ -417,7 +419,7 @@ class Repository(Models):
         options = self.load_options
         return load_served(
             file, name, version, instances=self.queue_options.instances,
-            threads=options.threads, watchdog=options.watchdog,
+            threads=options.threads, watchdog=options.watchdog, verify=options.verify,
         )  # fmt: skip
 
 

@@ -73,6 +73,7 @@ def load_served(
     instances: int = 1,
     threads: int | None = None,
     watchdog: float | None = None,
+    verify: bool | None = None,
 ) -> ServedModel | ServedText:
     """Load an artifact; one that was compiled with ``--generate`` becomes a language model.
 
@@ -81,7 +82,7 @@ def load_served(
     InputError
         As `ServedModel.load`.
     """
-    module = load(file, threads=threads)
+    module = load(file, threads=threads, verify=verify)
     require_parameters(file, module.parameters())
     about = module.info().get("generation")
     if not about:

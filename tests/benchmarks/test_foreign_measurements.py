@@ -22,12 +22,19 @@ def test_a_token_takes_at_least_the_time_of_its_weights():
     points, cards, _ = page.read_points(page.DATA)
     point = next(p for p in points if (p.model, p.dtype, p.card) == ("llama-2-7b", "fp16", "RTX 4090"))
     # 6.6 billion weights of 2 bytes (without the embedding) at 1008 GB/s
-    assert page.predict(point, cards[point.card], "roofline") >= 6.6e9 * 2 / 1008e9 * 1e3
+    assert page.predict(point, cards[point.card], "roofline").time >= 6.6e9 * 2 / 1008e9 * 1e3
 
 
 def test_what_does_not_fit_has_no_prediction():
     point = page.Point("s", "vllm", "llama-2-70b", "fp16", "L4", 1, "decode", 64, 1.0)
     assert page.predict(point, [24, 300, 30.3, 121, 25, 0], "roofline") is None
+
+
+def test_coverage():
+    point = page.Point("s", "vllm", "llama-2-7b", "fp16", "A", 1, "decode", 64, 10.0)
+    inside, outside, none = ({"learned": page.Predicted(9.0, ends)} for ends in ((8.0, 11.0), (8.0, 9.5), None))
+    assert page.covered([(point, inside), (point, outside), (point, none)], "learned") == "50%"
+    assert page.covered([(point, none)], "learned") == ""
 
 
 def test_summary():

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.optimize
+import vipr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -33,7 +34,7 @@ from tvm_sched.problem import (
 from tvm_sched.report.explanation import explain
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem, random_schedule
-from tvm_sched_check import Refused, vipr
+from tvm_sched_check import Refused
 from tvm_sched_check.assignment import _Assignment, least
 from tvm_sched_check.derivation import Derivation
 from tvm_sched_check.document import Problem as ReadProblem
@@ -239,7 +240,7 @@ def test_devices_that_may_run_operators_together_have_no_weight(folder):
 
 
 def test_the_argument_before_is_stored_for_other_checkers(folder):
-    """`tvm-sched prove` does not translate the rule; it derives what the weaker argument proves."""
+    """`benchmarks/vipr` does not translate the rule; it derives what the weaker argument proves."""
     files = files_of(strong(), certified(strong(), random_schedule(strong(), 0)))
     files.check(folder)
     before = files.evidence["lemmas"][-2]

@@ -10,6 +10,7 @@ from random import Random
 
 import msgspec
 import pytest
+import vipr
 from exhaustive import optimum, small_problem
 
 from checker.cases import bus_problem, certified, chain_of_readers, fan
@@ -30,7 +31,7 @@ from tvm_sched.schedulers.efficient_mip import Instance
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
 from tvm_sched_bench.kinds.throughput_kind import Pipeline, ThroughputKind
 from tvm_sched_bench.testing import random_problem
-from tvm_sched_check import Refused, check, partitions, placements, vipr
+from tvm_sched_check import Refused, check, partitions, placements
 
 PARTITIONS = ThroughputKind()
 ROUNDS = examples(90)

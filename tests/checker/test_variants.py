@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+import vipr
 from hypothesis import assume, example, given, settings
 
 from checker.cases import certified, files_of
@@ -31,7 +32,7 @@ from tvm_sched.schedule import with_choice
 from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem, random_schedule, random_variants
-from tvm_sched_check import Refused, vipr
+from tvm_sched_check import Refused
 from tvm_sched_check.alternative_bound import Relaxed, resolved
 from variant_cases import gated
 

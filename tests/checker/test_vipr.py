@@ -8,7 +8,10 @@ import subprocess
 from random import Random
 
 import pytest
+import vipr
 from hypothesis import example, given, settings
+from vipr.integer_program import IntegerProgram
+from vipr.schedule_program import ScheduleProgram
 
 from checker.cases import bus_problem, chain_of_readers, fan, placed
 from checker.test_together import staged_fan, staged_problems
@@ -17,11 +20,9 @@ from strategies import SEEDS, problems
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched_bench.testing import random_problem, random_schedule
 from tvm_sched_bench.testing.hios_problems import random_layered
-from tvm_sched_check import Refused, vipr
+from tvm_sched_check import Refused
 from tvm_sched_check.document import HOST, Problem
 from tvm_sched_check.replay import Replay
-from tvm_sched_check.vipr.integer_program import IntegerProgram
-from tvm_sched_check.vipr.schedule_program import ScheduleProgram
 
 STYLES = ("bus", "shared", "mixed", "storage", "disk")
 VIPRCHK = os.environ.get("VIPRCHK") or shutil.which("viprchk")

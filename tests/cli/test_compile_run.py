@@ -197,8 +197,9 @@ def test_missing_parameters(run, fails, model_file, tmp_path):
     run("run", path, "--repeat", 1, "--parameter-file", tmp_path / "other.safetensors")
 
 
-def test_damaged_parameters(run, fails, model_file, tmp_path, monkeypatch):
+def test_damaged_parameters(run, fails, model_file, tmp_path, monkeypatch, capsys):
     """Small files are compared with their checksum by every load, others by --verify and by doctor."""
+    from tvm_sched.run_artifact import main as run_artifact
     from tvm_sched.runtime import load, loading
 
     path, file = tmp_path / "m.so", tmp_path / "m.safetensors"
@@ -214,7 +215,12 @@ def test_damaged_parameters(run, fails, model_file, tmp_path, monkeypatch):
     assert "was altered after" in " ".join(failed.stdout.split())
     monkeypatch.setattr(loading, "_CHEAP_BYTES", 0)
     run(*asked)
-    assert "was altered after it was written" in fails(2, *asked, "--verify").replace("\n", " ")
+    assert "compiled without --generate" in fails(2, "generate", path, "text").replace("\n", " ")
+    for arguments in (asked, ("generate", path, "text"), ("serve", path, "--port", 0, "--no-grpc")):
+        assert "was altered after it was written" in fails(2, *arguments, "--verify").replace("\n", " ")
+    for command in ([], ["generate"]):
+        assert run_artifact([*command, str(path), *(["text"] if command else []), "--verify"]) == 2
+        assert "was altered after it was written" in capsys.readouterr().err
     file.write_bytes(whole.replace(b"tvm_sched.crc32c", b"tvm_sched.nothing"[:16]))
     with pytest.warns(UserWarning, match="cannot be verified, since it has no checksum"):
         load(path, verify=True)

@@ -47,6 +47,9 @@ def test_schedule_with_learned_latencies_says_how_sure_it_is(run, problem, probl
     new = tmp_path / "new.json"
     machine = run("schedule", problem_file, "--costs", "learned", "-s", "single", "--json").json
     assert machine["problem"] != problem.digest
+    low, high = machine["interval_ns"]
+    assert low < machine["latency_ns"] < high
+    assert "with 80 %" in run("schedule", problem_file, "--costs", "learned", "-s", "single").stdout
     Problem(problem.graph, problem.topology, learned(problem)).save(new)
     run("schedule", new, "-s", "single", "-o", tmp_path / "s.json", "--report", tmp_path / "r.html")
     assert "Most useful to measure" in (tmp_path / "r.html").read_text()

@@ -35,8 +35,6 @@ explain {problem} {empty.json}
 check {empty.json} {schedule} {evidence}
 check {problem} {empty.json} {evidence}
 check {problem} {schedule} {empty.json}
-prove {empty.json} {evidence} -o {new.vipr}
-prove {problem} {empty.json} -o {new.vipr}
 problem {empty.onnx} -t cpu2 -o {new.json}
 simulate {empty.json} {schedule}
 simulate {problem} {empty.json}
@@ -116,7 +114,6 @@ topology check {empty.toml}
 topology detect --recording {empty.json}
 learn {empty.msgpack} -o {new.msgpack}
 learn --vidur {empty.d} -o {new.msgpack}
-watch http://127.0.0.1:1 --token-file {empty.txt}
 """.strip().splitlines()
 WITHOUT_FILES = {
     *("cache clear", "cache path", "cache show", "cluster list", "schedulers", "schema", "topology list"),

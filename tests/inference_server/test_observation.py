@@ -1,4 +1,4 @@
-"""What is seen of a running server: ids of requests, traces, the command `watch`, spans for OpenTelemetry."""
+"""What is seen of a running server: ids of requests, traces, spans for OpenTelemetry."""
 
 import asyncio
 import http.client
@@ -8,6 +8,8 @@ import json
 import logging
 import re
 import threading
+import urllib.error
+import urllib.request
 
 import numpy as np
 import pytest
@@ -17,7 +19,6 @@ from tvm_sched.errors import ExecutionError
 from tvm_sched_serve.execution_queue import ExecutionQueue, QueueOptions
 from tvm_sched_serve.failures import Failed
 from tvm_sched_serve.request_context import RequestContext
-from tvm_sched_serve.watch_command import _quantile, _samples, _states, main
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -75,6 +76,17 @@ def test_the_log_names_the_requests_of_a_failed_run(blocking, caplog):
     assert "no memory (requests order-7)" in caplog.text
 
 
+def trace_of(address, span):
+    """Return status and document of a request for a trace of some seconds."""
+    url = address if "://" in address else f"http://{address}"
+    request = urllib.request.Request(f"{url}/v2/trace", json.dumps({"seconds": span}).encode())
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
 def slices(trace):
     """Return begin and end of all async spans of each request, in their order, by the request's id."""
     found, open_ = {}, {}
@@ -88,13 +100,9 @@ def slices(trace):
     return found
 
 
-def test_a_trace_shows_requests_runs_and_kernels(server, rows, tmp_path, capsys):
-    statuses = []
-    recording = threading.Thread(
-        target=lambda: statuses.append(
-            main([server.administration, "--trace", str(tmp_path / "trace.json"), "--seconds", "0.3"])
-        )
-    )
+def test_a_trace_shows_requests_runs_and_kernels(server, rows):
+    traces = []
+    recording = threading.Thread(target=lambda: traces.append(trace_of(server.administration, 0.3)))
     recording.start()
     number = 0
     while recording.is_alive():
@@ -104,9 +112,8 @@ def test_a_trace_shows_requests_runs_and_kernels(server, rows, tmp_path, capsys)
             == 200
         )
     recording.join()
-    assert statuses == [0]
-    assert "requests" in capsys.readouterr().out
-    trace = json.loads((tmp_path / "trace.json").read_text())
+    ((status, trace),) = traces
+    assert status == 200
     requests = slices(trace)
     assert trace["otherData"]["requests"] == len(requests) > 0
     assert any(event.get("args", {}).get("traceparent") == PARENT for event in trace["traceEvents"])
@@ -130,83 +137,12 @@ def test_a_trace_shows_requests_runs_and_kernels(server, rows, tmp_path, capsys)
     assert within == len(kernels) > 0
 
 
-def test_watch_counts_what_was_asked(start, artifacts, rows, capsys):
-    server = start(artifacts / "by1.so", "--no-grpc")
-    for n in (1, 4, 4, 3):
-        ask(server, rows(n), path="/v2/models/by1/infer")
-    assert main([server.http, "--once", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    (model,) = told["models"]
-    assert told["ready"]
-    assert (model["model"], model["version"], model["waiting"], model["running"]) == ("by1", "1", 0, 0)
-    assert (model["requests"], model["failures"], model["batch"]) == (3, 0, 1)
-    assert 0 < model["compute"] <= model["p99"]
-    assert main([server.http, "--once"]) == 0
-    title, heads, line = capsys.readouterr().out.splitlines()
-    assert title.endswith("ready")
-    assert heads.split()[:4] == ["model", "version", "requests", "failures"]
-    assert line.split()[:4] == ["by1", "1", "3", "0"]
-    assert server.stop() == 0
-    assert main([server.http, "--once"]) == 1
-    assert "does not answer" in capsys.readouterr().err
-
-
-def test_watch_is_refused_what_needs_administration(server, tmp_path, capsys):
-    trace = ["--trace", str(tmp_path / "trace.json")]
-    assert main([server.http, *trace]) == 2
-    assert "status 403" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as ended:
-        main(["127.0.0.1:1", *trace, "--seconds", "61"])
-    assert ended.value.code == 2
-    assert "a number from 0.001 to 60 is allowed" in capsys.readouterr().err
-    for more in (["--json"], ["--once"], ["--interval", "2"]):
-        assert main(["127.0.0.1:1", *trace, *more]) == 2
-        assert f"error: {more[0]} has no meaning with --trace" in capsys.readouterr().err
-    assert main(["127.0.0.1:1", "--seconds", "2"]) == 2
-    assert "error: --seconds has no meaning without --trace" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-class Answers(http.server.BaseHTTPRequestHandler):
-    """Answers each path with the status that the server has for it."""
-
-    def do_GET(self):
-        self.send_response(self.server.statuses[self.path])
-        self.end_headers()
-
-    def log_message(self, *arguments):
-        pass
-
-
-def test_watch_tells_a_refusal_from_a_server_that_is_not_ready(capsys):
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        address = f"127.0.0.1:{server.server_address[1]}"
-        for metrics, ready, status, told in (
-            (200, 503, 0, "not ready"),
-            (200, 401, 2, "/v2/health/ready: status 401"),
-            (200, 500, 1, "/v2/health/ready: status 500"),
-            (401, 200, 2, "/metrics: status 401"),
-        ):
-            server.statuses = {"/metrics": metrics, "/v2/health/ready": ready}
-            assert main([address, "--once"]) == status
-            output, errors = capsys.readouterr()
-            assert told in (errors or output)
-            assert len(errors.splitlines()) == (status != 0)
-        assert main([f"https://{address}", "--once"]) == 2
-        told = capsys.readouterr().err
-        assert "no TLS connection" in told
-        assert "does the port speak HTTPS?" in told
-        assert "--ca" not in told
-        server.shutdown()
-
-
-def test_quantiles_are_interpolated():
-    buckets = {"0.001": 0.0, "0.01": 8.0, "0.1": 10.0, "+Inf": 10.0}
-    assert _quantile(buckets, 0.5) == pytest.approx(1 + 9 * 5 / 8)
-    assert _quantile(buckets, 0.9) == pytest.approx(10 + 90 / 2)
-    assert _quantile({"0.1": 0.0, "+Inf": 2.0}, 0.5) == 100
-    assert _quantile({"0.1": 0.0, "+Inf": 0.0}, 0.5) is None
+def test_a_trace_needs_administration_and_a_span_that_ends(server):
+    assert trace_of(server.http, 0.1)[0] == 403
+    for span in (0, 61):
+        status, document = trace_of(server.administration, span)
+        assert status == 400
+        assert "seconds" in document["error"]
 
 
 class Collector(http.server.BaseHTTPRequestHandler):
@@ -266,19 +202,3 @@ def test_wrong_endpoints_are_told(artifacts, capsys):
 
     assert run(["serve", str(artifacts / "by1.so"), "--port", "0", "--no-grpc", "--otlp-endpoint", "collector"]) == 2
     assert "expected an address like" in capsys.readouterr().err
-
-
-def test_counters_that_fall_count_since_the_restart():
-    def look(requests, runs):
-        labels = 'model="m",version="1"'
-        return _samples(
-            f'tvm_sched_requests_total{{{labels},status="200"}} {requests}\ntvm_sched_executions_total{{{labels}}} {runs}\n'
-            f"tvm_sched_waiting{{{labels}}} 0\ntvm_sched_running{{{labels}}} 0\n"
-            f'tvm_sched_request_seconds_bucket{{{labels},le="1"}} {requests}\n'
-            f'tvm_sched_request_seconds_bucket{{{labels},le="+Inf"}} {requests}\n'
-        )
-
-    assert _states(look(100, 50), look(140, 60), 2.0)[0].requests == 20
-    (state,) = _states(look(100, 50), look(6, 3), 2.0)
-    assert state.requests == 3
-    assert 0 < state.p50 < state.p99 < 1000

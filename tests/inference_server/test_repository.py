@@ -23,7 +23,7 @@ def test_a_pipeline_is_sent_to_the_command_that_serves_it(tmp_path):
 def test_a_stage_of_a_language_model_is_sent_to_the_command_that_takes_it(monkeypatch, tmp_path):
     for about in ({"version": 2, "stages": 2, "stage": 0, "context": 8}, {"version": 2, "stages": 2, "stage": 1}):
         module = SimpleNamespace(info=lambda about=about: {"generation": about}, parameters=list)
-        monkeypatch.setattr(served_text, "load", lambda file, threads, module=module: module)
+        monkeypatch.setattr(served_text, "load", lambda file, threads, verify, module=module: module)
         with pytest.raises(InputError, match=r"pipe.so: .*pipelines .* are not served: tvm-sched generate takes them"):
             served_text.load_served(tmp_path / "pipe.so", "pipe", "1")
 

@@ -98,3 +98,14 @@ def test_wrong_configurations_are_refused(tmp_path):
     (tmp_path / "config.json").unlink()
     with pytest.raises(InputError, match=r"without config\.json"):
         read_architecture(tmp_path)
+
+
+def test_a_plan_has_the_intervals_of_its_prices(tmp_path):
+    from tvm_sched_plans import export_plan
+
+    sure = export_plan("gpt2-xl", "a6000-server", "llama.cpp", costs="roofline")
+    made = export_plan("gpt2-xl", "a6000-server", "llama.cpp", costs="learned")
+    assert sure.ours.intervals_ns == {}
+    for name, latency in (("", made.ours.total_ns), *made.ours.phase_ns.items()):
+        low, high = made.ours.intervals_ns[name]
+        assert low < latency < high

@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,8 @@ from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched_plans import RUNTIMES, Runtime, export_plan, get_runtime, runtime_names
 from tvm_sched_plans.architecture import read_architecture
 from tvm_sched_plans.runtimes import PlanRequest
-from tvm_sched_plans.runtimes.llama_cpp import by_free_memory
+from tvm_sched_plans.runtimes.exo import by_memory, smallest_ring
+from tvm_sched_plans.runtimes.llama_cpp import FIT_MARGIN, by_fit, by_free_memory
 from tvm_sched_plans.runtimes.vllm import even_layers
 from tvm_sched_plans.token_workload import TokenWorkload
 
@@ -28,8 +30,8 @@ def plan(model, topology, runtime, output=None, **workload):
     return export_plan(model, topology, runtime, output, workload=workload)
 
 
-def test_there_are_six_runtimes_that_say_what_they_cannot():
-    assert {"accelerate", "vllm", "llama.cpp", "onnxruntime", "openvino", "torch"} <= set(runtime_names())
+def test_there_are_seven_runtimes_that_say_what_they_cannot():
+    assert {"accelerate", "exo", "vllm", "llama.cpp", "onnxruntime", "openvino", "torch"} <= set(runtime_names())
     for name in runtime_names():
         runtime = get_runtime(name)
         assert runtime.cannot
@@ -171,6 +173,70 @@ def test_split_by_free_memory_is_that_of_llama_cpp():
         names = ["CPU", *settings["device"]]
         owners = [names[placement[1 + 2 * i]] for i in range(layers)] + [names[placement[-1]]]
         assert owners == (layer_devices(settings, layers) if count else ["CPU"] * (layers + 1))
+
+
+def fitted(*memory):
+    """Six layers of 1 GB and an output of 2 GB (with the table, which is not counted), on GPUs with so many GB to spare."""
+    topology = machine(*(FIT_MARGIN + int(size * 1e9) for size in memory))
+    request = PlanRequest(read_architecture("llama-2-7b"), topology, TokenWorkload(context=256))
+    case = get_runtime("llama.cpp").cases(request)[0]
+    units = case.chain.model.units[:13] + case.chain.model.units[-1:]
+    model = replace(case.chain.model, units=units)
+    weight = np.array([0, *[5e8] * 12, 2e9], dtype=np.int64)
+    none = np.zeros(14, dtype=np.int64)
+    return replace(case.chain, model=model, weight=weight, cache=none, peak=none, again={})
+
+
+@pytest.mark.parametrize(
+    ("memory", "owners"),
+    [((8,), "1111111"),  # all fits: nothing is changed
+     ((5,), "0001111"),  # output and three layers
+     ((3, 5), "1112222"), # by free memory four of seven parts are on the second GPU: 3 and 2, which is 5 GB of 5
+     ((5, 3), "1111122"),  # by free memory 4.4 of 7 parts are on the first one: layers 0 to 4
+     ((5, 2.5), "0111112"),  # the same needs 3 GB of 2.5: the last GPU keeps the output, the first has room for five layers
+     ((1, 1), "0000000")],
+)  # fmt: skip
+def test_fit_is_that_of_llama_cpp(memory, owners):
+    placement = by_fit(fitted(*memory))
+    layers = [placement[1 + 2 * i] for i in range(6)]
+    assert layers == [placement[2 + 2 * i] for i in range(6)], "whole layers"
+    assert "".join(map(str, (*layers, placement[-1]))) == owners
+
+
+def test_llama_cpp_shares_layers_evenly_with_split_mode_tensor():
+    made = plan("llama-3-8b", machine(24e9, 24e9, bandwidth=200e9), "llama.cpp", context=1024)
+    rival = next(row for row in made.defaults if row.label == "--split-mode tensor")
+    # Two GPUs read half of the weights each: faster than layers in turn, so it is the plan, and its script says so.
+    assert rival.fits
+    assert rival.total_ns == made.ours.total_ns
+    assert "--split-mode tensor --tensor-split 1,1 " in made.files["llama.sh"].decode()
+    assert made.lower_bound_ns <= made.ours.total_ns
+    unequal = plan("llama-3-8b", machine(24e9, 6e9), "llama.cpp", context=1024)
+    assert not next(row for row in unequal.defaults if row.label == "--split-mode tensor").fits, (
+        "half does not fit in 6 GB"
+    )
+    three = plan("llama-3-8b", machine(24e9, 24e9, 24e9), "llama.cpp", context=1024)
+    assert "--split-mode tensor" not in [row.label for row in three.defaults], "3 does not divide 8 key heads"
+
+
+def test_layers_by_memory_are_those_of_exo():
+    assert by_memory(32, [24, 8]) == [24, 8]
+    assert by_memory(10, [5, 3, 3]) == [4, 3, 3]  # 4.55, 2.73 and 2.73: the remainders of the last two are larger
+    assert by_memory(6, [100, 1, 1]) == [4, 1, 1]  # 5.88 rounds to 6; the other two take one each from the first
+    assert by_memory(2, [1, 1, 1]) == [1, 1]
+    assert smallest_ring([24, 16, 12], 20) == (0,)
+    assert smallest_ring([12, 16, 24], 38) == (1, 2)
+    assert smallest_ring([1, 1], 5) == (0, 1)
+
+
+def test_exo_has_shards_of_whole_layers():
+    made = plan("llama-2-7b", machine(10e9, 10e9, speed=(1.0, 3.0)), "exo", context=512)
+    rival, shards = made.defaults[0], json.loads(made.files["exo.json"])["shards"]
+    assert rival.label == "layers by available memory"
+    assert set(rival.held) == {"gpu0", "gpu1"}
+    assert made.lower_bound_ns <= made.ours.total_ns < rival.total_ns
+    assert [shard["start_layer"] for shard in shards] == [0, shards[0]["end_layer"]]
+    assert shards[-1]["end_layer"] == 32
 
 
 def test_llama_cpp_reads_the_patterns():

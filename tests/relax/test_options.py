@@ -145,7 +145,7 @@ def test_streams_of_a_name_need_costs_that_know_operators_together(monkeypatch):
     monkeypatch.delenv("TVM_SCHED_COSTS")
     problem = compile(small_model(batch=2), "v100-server", "single", streams="opara").problem
     assert problem.costs.source == "occupancy", "the default where streams are asked for"
-    assert make_problem(small_model(batch=2), "v100-server").costs.source == "roofline"
+    assert make_problem(small_model(batch=2), "v100-server").costs.source == "learned"
     for topology in ("cpu2", "v100-server"):
         with pytest.raises(
             InputError, match=r"streams of 'opara' would have no effect: the costs .* do not say how long"

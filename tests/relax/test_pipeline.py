@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, te
 
 from relax import cases
 from relax.cases import CASES, SQUARE, VECTOR
@@ -202,7 +202,7 @@ UNCHANGED = """
 import sys, numpy as np
 sys.modules['torch'] = None  # tvm_ffi would import it, which takes longer than the rest
 import tvm
-from tvm import relax
+from tvm import relax, te
 from relax import cases
 executable = tvm.compile(cases.Operators, "llvm")
 print(executable.as_text())
@@ -216,6 +216,22 @@ def test_other_targets_compile_as_without_us():
         [sys.executable, "-c", UNCHANGED], check=True, env=environment, capture_output=True, text=True
     )
     assert tvm.compile(cases.Operators, "llvm").as_text().strip() == without.stdout.strip()
+
+
+def test_build_of_a_relax_model_names_compile():
+    """TVM 0.27 ends in an AttributeError, for every target; functions of TIR are built as before."""
+    for name in ("tvm_sched/cpu2", "llvm"):
+        with (
+            pytest.warns(DeprecationWarning, match="build is deprecated"),
+            pytest.raises(InputError, match=r"'main' is one of Relax; call tvm\.compile"),
+        ):
+            tvm.build(cases.Operators, name)
+    product = te.create_prim_func(
+        [x := te.placeholder((4,), "float32", "x"), te.compute((4,), lambda i: x[i] * x[i], "y")]
+    )
+    given, found = tvm.runtime.tensor(np.arange(4, dtype="float32")), tvm.runtime.empty((4,), "float32")
+    tvm.tirx.build(product, "llvm")["main"](given, found)
+    assert found.numpy().tolist() == [0, 1, 4, 9]
 
 
 def test_unschedulable_operator_is_named():

@@ -7,7 +7,7 @@ from tvm_sched.report.connections import LEGEND, connection, matrix
 from tvm_sched.report.drawing import topology_svg
 from tvm_sched.report.figures import lane_figures, ordered_lanes, time_by_kind
 from tvm_sched.report.measurement import measured_timeline, planned_timeline
-from tvm_sched.report.units import format_bytes, format_percent, format_rate, format_time
+from tvm_sched.report.units import format_bytes, format_percent, format_rate, format_spread, format_time
 from tvm_sched.schedule.simulator import simulate
 
 
@@ -76,3 +76,9 @@ def test_a_step_of_which_the_plan_says_nothing_is_no_event():
     ]
     timeline = measured_timeline({"backend": "cpu", "events": rows})
     assert (len(timeline.events), timeline.latency_ns, timeline.source) == (1, 4, "measured")
+
+
+def test_a_time_with_its_interval():
+    assert format_spread(1_600_000, None) == "1.60 ms"
+    assert format_spread(1_600_000, (1_300_000, 2_100_000)) == "1.60 ms, 1.30 to 2.10 ms with 80 %"
+    assert format_spread(960_000, (700_000, 1_200_000)) == "960 µs, 700 µs to 1.20 ms with 80 %"

@@ -80,7 +80,8 @@ def test_sortinghat_says_what_decided_each_submodel():
     assert schedule.notes["decided_by_solver"] == sum(each["decided_by"] == "solver" for each in told)
     assert schedule.notes["total_latency_ns"] == max(each["total_ns"] for each in told)
     assert max(each["simulated_ns"] for each in told) == schedule.certificate.latency_ns
-    unasked = solve(problem, method="sortinghat", options={"q": 2, "total_time_limit": 0}).notes
+    small = Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3))  # HEFT's schedule is no faster, so its notes stay
+    unasked = solve(small, method="sortinghat", options={"q": 2, "total_time_limit": 0}).notes
     assert {(each["status"], each["decided_by"], each["objective_ns"]) for each in unasked["submodels"]} == {
         ("not asked", "start", None)
     }
@@ -141,7 +142,6 @@ def test_same_seed_same_schedule():
     ("name", "solver"),
     [
         ("sortinghat", "sortinghat.program.minimise"),
-        ("sortinghat-cpsat", "sortinghat.cpsat.model.solve_in_thread"),
         ("efficient-mip", "efficient_mip.program.minimise"),
     ],
 )

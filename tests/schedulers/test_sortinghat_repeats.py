@@ -135,10 +135,9 @@ def layers(count):
     return cases.problem(graph, topology, [[9000, 9000]] * count)
 
 
-@pytest.mark.parametrize("scheduler", ["sortinghat", "sortinghat-cpsat"])
-def test_equal_layers_are_solved_once(scheduler):
+def test_equal_layers_are_solved_once():
     options = {"q": 2, "time_limit": 5.0}
-    found = solve(layers(12), method=scheduler, options=options)
+    found = solve(layers(12), method="sortinghat", options=options)
     told = found.notes["submodels"]
     assert len(told) == 12
     assert found.notes["programs"] == sum(each["same_as"] is None for each in told) <= 6

@@ -12,7 +12,7 @@ from tvm_sched import bounds
 from tvm_sched.bounds import all_bounds, lower_bound, quick_bound, region_placement
 from tvm_sched.problem import Problem, as_scenario, merge_problems
 from tvm_sched.schedule import verify
-from tvm_sched.schedulers import fairness, names, solve
+from tvm_sched.schedulers import fairness, names, solve, solve_latency
 from tvm_sched.schedulers.common import solver_runs
 from tvm_sched.schedulers.common.milp import limited_model
 from tvm_sched.schedulers.scheduler_registry import get
@@ -106,6 +106,27 @@ def test_a_limit_that_is_over_at_once_gives_a_schedule_and_a_bound(name, monkeyp
     assert schedule.certificate.status in ("time limit", "optimal")
 
 
+def test_methods_without_a_limit_have_one_for_their_certificate(monkeypatch):
+    whole = lower_bound(branching(7))
+    monkeypatch.setattr(solve_latency, "UNLIMITED_SECONDS", 0.0)
+    problem = fresh(branching(7))
+    certificate = solve(problem, method="heft").certificate
+    assert certificate.status == "no better found"
+    with ending_at(0.0):
+        assert certificate.lower_bound_ns == quick_bound(problem).ns < whole.ns
+
+
+def test_sortinghat_without_time_is_no_slower_than_heft():
+    slower = 0
+    for seed in range(4):
+        problem = branching(seed)
+        quick = solve(problem, method="heft").certificate.latency_ns
+        certificate = solve(problem, method="sortinghat", options={"total_time_limit": 0.0}).certificate
+        assert certificate.latency_ns <= quick
+        slower += certificate.latency_ns == quick
+    assert slower, "the first assignments are slower in one of the problems"
+
+
 def test_the_bound_of_the_certificate_is_cut_off_by_interrupts(monkeypatch):
     problem, calls = branching(3), []
 
@@ -131,9 +152,8 @@ def test_programs_are_not_built_past_the_deadline():
     program.add_linear_constraint(x <= 1)
 
 
-@pytest.mark.parametrize("name", ["sortinghat", "sortinghat-cpsat"])
 @pytest.mark.parametrize("at", [0, 1, 5, 23, 60])
-def test_sortinghat_answers_an_interrupt_at_any_step(name, at, monkeypatch):
+def test_sortinghat_answers_an_interrupt_at_any_step(at, monkeypatch):
     problem, evaluate, calls = branching(5), sortinghat.evaluate, itertools.count()
 
     def interrupted(*of):
@@ -143,7 +163,7 @@ def test_sortinghat_answers_an_interrupt_at_any_step(name, at, monkeypatch):
 
     for module in ("scheduler", "heuristic"):
         monkeypatch.setattr(f"tvm_sched.schedulers.sortinghat.{module}.evaluate", interrupted)
-    schedule = solve(problem, method=name, options={"operators": 6, "time_limit": 0.2})
+    schedule = solve(problem, method="sortinghat", options={"operators": 6, "time_limit": 0.2})
     verify(problem, schedule)
     assert schedule.certificate.status in ("interrupted", "optimal")
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hypothesis
 from hypothesis.strategies import SearchStrategy
 
 from tvm_sched.errors import TvmSchedError
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))  # for frontends.fuzz, which is in no wheel
 
 FAILURES = ("wrong", "failed")
 """Verdicts that are faults of this package."""

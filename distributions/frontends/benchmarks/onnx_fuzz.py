@@ -2,7 +2,7 @@
 
 ``python distributions/frontends/benchmarks/onnx_fuzz.py --count 2000 --seed 0`` ends with status 1 if a graph is wrong or
 the compiler fails with another error than its own; the first is printed shrunk with ``--shrink``.
-Tolerances: `tvm_frontends.fuzz.onnx_graphs`.
+Tolerances: `frontends.fuzz.onnx_graphs`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import _random_models
 
-from tvm_frontends.fuzz.onnx_graphs import RandomGraph, difference, onnx_graphs
+from frontends.fuzz.onnx_graphs import RandomGraph, difference, onnx_graphs
 
 
 def compile_and_run(model: Any, feeds: dict[str, Any]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 ``python distributions/frontends/benchmarks/torch_fuzz.py --count 500 --seed 0`` ends with status 1 if a module is wrong or
 the compiler fails with another error than its own; the first is printed shrunk with ``--shrink``.
-An interrupted run counts what it examined. Tolerances: `tvm_frontends.fuzz.torch_modules`.
+An interrupted run counts what it examined. Tolerances: `frontends.fuzz.torch_modules`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import _random_models
 
-from tvm_frontends.fuzz.torch_modules import RandomModule, difference, torch_modules
+from frontends.fuzz.torch_modules import RandomModule, difference, torch_modules
 
 
 def compile_and_run(program: Any, feeds: list[Any], target: str = "cpu2") -> list[Any]:

@@ -33,7 +33,6 @@ DISTRIBUTIONS = {
     "learn": "tvm-sched-bench",
     "plan": "tvm-sched-plans",
     "serve": "tvm-sched-runtime",
-    "watch": "tvm-sched-runtime",
 }
 """Distribution of each command of our other distributions, for the message if it is not installed."""
 

@@ -38,20 +38,14 @@ def clear(
 ) -> None:
     """Remove all cached models and kernels, and the schedules that were chosen by measuring.
 
-    Processes that stay because of TVM_SCHED_STAY end, too.
-
     $ tvm-sched cache clear
     $ tvm-sched cache clear --measurements
     """
     from ..report.disk_cache import clear_caches
-    from .staying_process import end_all
 
-    ended = end_all()
     done = clear_caches(measurements)
     forgotten = ", measurements forgotten" if done.measurements_removed else ""
     out.say(f"{done.compiled_removed} compiled models and {done.kernels_removed} compiled kernels removed{forgotten}")
-    if ended:
-        out.say(f"{ended} processes that stayed for further commands end")
     out.result(done)
 
 

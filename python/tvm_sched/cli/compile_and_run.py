@@ -16,7 +16,7 @@ from ..file_cache import compiled_models
 from ..progress import searches_run_in
 from .attached_commands import COMPILERS, START, Compiled, CompilerOptions
 from .evidence import EvidenceFolder, store_all
-from .inputs import CostsName, Model, ReportFile, TimelineFile, TopologyName, TraceFile, Writes
+from .inputs import CostsName, Model, ReportFile, StoredParameters, TimelineFile, TopologyName, TraceFile, Writes
 from .interrupt import answered, interruptible, was_interrupted
 from .methods import SchedulerOptions
 from .model_options import (
@@ -85,18 +85,6 @@ RunSettings = Annotated[
         read={"resident": resident_of},
     ),
 ]
-
-
-@dataclass(frozen=True)
-class StoredParameters:
-    """The parameter file that `run` reads."""
-
-    parameter_file: Annotated[
-        Path | None, typer.Option("--parameter-file", metavar="FILE", help="Safetensors file of the parameters.")
-    ] = None
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare the parameter file with its checksum first, whatever its size.")
-    ] = False
 
 
 @dataclass(frozen=True)
@@ -173,9 +161,6 @@ def compile_model(
     from the cache. Ctrl-C during the search compiles the best schedule so far.
     At other times it ends the command, and the same command goes on with the
     kernels that were compiled and measured before.
-
-    With TVM_SCHED_STAY=600 in the environment, a process with the loaded
-    compiler stays for 600 seconds; commands that follow do not load it again.
 
     $ tvm-sched compile googlenet.onnx --topology cpu2 -o googlenet.so
     $ tvm-sched compile bert.onnx -t cpu4 --shape ids:1,128 --time-limit 60 -o bert.so

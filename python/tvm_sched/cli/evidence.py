@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,12 +33,6 @@ EvidenceFolder = Annotated[
     ),
     Writes(folder=True),
 ]
-
-
-class ProofFormat(StrEnum):
-    """A format of proofs that checkers of others read."""
-
-    VIPR = "vipr"
 
 
 VERDICTS = tuple(f"tvm_sched_check.{of}verdict:Verdict" for of in ("", "pipelines.", "partitions.", "placements."))
@@ -150,7 +143,7 @@ def check(
 
     Status 0: the latency, or the cost of the bottleneck stage, is true and the certificate's bound is proved;
     1: the evidence proves a lower bound than the certificate claims, or there is no certificate;
-    2: a file is wrong. Alone: python -m tvm_sched_check, python -m tvm_sched_check.pipelines, .partitions, .placements.
+    2: a file is wrong. Alone: python -m tvm_sched_check, with pipelines, partitions or placements first.
 
     $ tvm-sched check problem.json schedule.json evidence.json
     """
@@ -169,44 +162,15 @@ def check(
     show_verdict(out, verified, problem_file, schedule_file, evidence_file)
 
 
-@command(app, "prove", "tvm_sched_check.vipr:Written", panel=PLAN)
-def prove(
-    out: Output,
-    problem_file: ProblemFile,
-    evidence_file: Annotated[Path, typer.Argument(metavar="EVIDENCE", help="File of `schedule --evidence`.")],
-    *,
-    format: Annotated[ProofFormat, typer.Option("--format", help="Format of the proof.")] = ProofFormat.VIPR,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE.vipr", help="Where to write the proof."), Writes((".vipr",))
-    ],
-) -> None:
-    """Write the bound of a schedule as an integer program with a derivation, for a checker that others wrote.
-
-    viprchk verifies the file (docs/proofs/vipr.md says how to build it, and what the file assumes of schedules).
-
-    Status 0: the file proves all that the evidence does; 1: it proves less, since some lemmas have no translation.
-
-    $ tvm-sched prove problem.json evidence.json -o bound.vipr
-    """
-    from tvm_sched_check import vipr
-
-    show_verdict(out, vipr.write, problem_file, evidence_file, output, writes="proof")
-
-
-def show_verdict(out: Output, check: Callable[..., Any], *files: Path, writes: str = "") -> None:
-    """Show the verdict of an independent check of files; status 1 if less is proved than claimed, 2 if a file is refused.
-
-    ``writes`` says what the last of the files is, if the check writes it.
-    """
+def show_verdict(out: Output, check: Callable[..., Any], *files: Path) -> None:
+    """Show the verdict of an independent check of files; status 1 if less is proved than claimed, 2 if a file is refused."""
     from tvm_sched_check import Refused
 
     try:
-        with out.step(f"Writing the {writes}" if writes else f"Checking {files[-1].name}"):
+        with out.step(f"Checking {files[-1].name}"):
             verdict = check(*files)
     except Refused as error:
         raise InputError(str(error)) from None
-    if writes:
-        out.wrote(files[-1], writes)
     out.show(*(escape(line) for line in verdict.lines))
     out.result(verdict)
     if not verdict.all_proved:

@@ -59,7 +59,8 @@ CostsName = Annotated[
         "--costs",
         metavar="NAME|FILE",
         help="Latencies: calibrated, roofline, learned, measured, or a file: table .csv, profile .parquet/.json, model "
-        ".msgpack. Default: calibrated (kernels are measured) for this machine's cores, else roofline.",
+        ".msgpack. Default: calibrated (kernels are measured) for this machine's cores, learned with a GPU, else "
+        "roofline.",
     ),
 ]
 OptionalCosts = Annotated[
@@ -74,6 +75,18 @@ Workers = Annotated[
         help="Distribute the search over workers, of a kind that an installed package offers. The result is the same.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class StoredParameters:
+    """The parameter file that `run` and `generate` read."""
+
+    parameter_file: Annotated[
+        Path | None, typer.Option("--parameter-file", metavar="FILE", help="Safetensors file of the parameters.")
+    ] = None
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare the parameter file with its checksum first, whatever its size.")
+    ] = False
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,6 @@ from .interrupt import watch
 from .option_groups import group_parameters, parameters_of
 from .output import BAD_INPUT, FAILURE, INTERRUPTED, Debug, Json, Output
 from .schema import RESULTS, ResultType
-from .staying_process import run_in_fork, seconds_to_stay
 
 T = TypeVar("T")
 _WRONG_NAMES = {errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP}
@@ -171,10 +170,7 @@ def _begin(apart: bool) -> None:
     if not _own_process:
         return
     if apart and can_fork():
-        seconds = _or_end(seconds_to_stay)
-        status = run_in_fork(seconds) if seconds else None
-        if status is None:
-            status = fork_child()
+        status = fork_child()
         if status is not None:
             _end_as_child(Output(), status)
     watch()

@@ -242,19 +242,22 @@ def schedule(
     if files.evidence:
         store_evidence(out, problem, chosen, files.evidence)
     own = {key: value for key, value in options.items() if key != "weights"}
-    predicted = _show_schedule(out, problem, chosen, files)
+    predicted, interval = _show_schedule(out, problem, chosen, files)
     models = several.describe(out, problem, chosen, own, fairness)
     from ..report.summaries import ScheduledModels
 
-    out.result(ScheduledModels.of(problem, chosen, predicted, **models))
+    out.result(ScheduledModels.of(problem, chosen, predicted, interval_ns=interval, **models))
 
 
 def _requests(schedule: Schedule) -> tuple[Request, ...]:
     return schedule.certificate.requests if schedule.certificate else ()
 
 
-def _show_schedule(out: Output, problem: Problem, chosen: Schedule, files: ViewOptions) -> Timeline:
-    """Show a schedule, write its files and return its first simulated run."""
+def _show_schedule(
+    out: Output, problem: Problem, chosen: Schedule, files: ViewOptions
+) -> tuple[Timeline, tuple[int, int] | None]:
+    """Show a schedule, write its files and return its first simulated run, and the interval of its latency."""
+    from ..cost_model.uncertainty import latency_interval
     from ..report.summaries import remarks
     from ..report.tables import certificate_table, lanes_table
     from ..schedule.simulator import simulate
@@ -263,8 +266,10 @@ def _show_schedule(out: Output, problem: Problem, chosen: Schedule, files: ViewO
     for sentence in remarks(problem, chosen):
         out.say(sentence)
     files.write(out, problem, chosen, predicted)
-    out.show(certificate_table(chosen), *(lanes_table(problem.topology, each) for each in predicted))
-    return predicted[0]
+    interval = latency_interval(problem, chosen)
+    lanes = (lanes_table(problem.topology, each) for each in predicted)
+    out.show(certificate_table(chosen, interval=interval), *lanes)
+    return predicted[0], interval
 
 
 def _kinds(schedule: Schedule) -> list[tuple[str, ...]]:
@@ -322,7 +327,7 @@ def simulate(
         raise InputError(f"--samples {samples} --seed {seed}: 0 or more is allowed")
     import msgspec
 
-    from ..cost_model.uncertainty import most_useful
+    from ..cost_model.uncertainty import latency_interval, most_useful
     from ..problem import Problem
     from ..report.summaries import SimulatedSchedule, remarks
     from ..report.tables import certificate_table, lanes_table, useful_table
@@ -352,14 +357,17 @@ def simulate(
     if device_model == "blocks":
         for each in runs:
             out.say(f"latency by the blocks of kernels: {format_ns(each.latency_ns)}")
-    out.show(certificate_table(chosen, real), *(lanes_table(problem.topology, each) for each in runs))
+    interval = latency_interval(plain, inner)
+    out.show(certificate_table(chosen, real, interval), *(lanes_table(problem.topology, each) for each in runs))
     sampled = _sample(out, plain, inner, samples, seed) if samples else None
     if useful := most_useful(plain, inner):
         out.show(useful_table(useful))
     more = {} if sampled is None else msgspec.structs.asdict(sampled)
     if device_model == "blocks":
         more["blocks_latency_ns"] = predicted.latency_ns
-    out.result(SimulatedSchedule.of(problem, chosen, predicted, useful_measurements=useful, **more))
+    out.result(
+        SimulatedSchedule.of(problem, chosen, predicted, useful_measurements=useful, interval_ns=interval, **more)
+    )
 
 
 def _sample(out: Output, problem: Problem, chosen: Schedule, samples: int, seed: int) -> LatencySample:

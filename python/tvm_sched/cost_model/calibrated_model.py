@@ -33,19 +33,22 @@ VARIABLE = "TVM_SCHED_COSTS"
 
 
 def default_cost_model(topology: Topology, together: bool = False) -> str:
-    """Return the default cost model: `VARIABLE` if set, else `NAME` for this machine's cores, else the roofline.
+    """Return the default cost model, for every command and function that is not given one.
 
-    ``together``: whether streams are requested. They need to know how long operators take together, so `occupancy` then
-    replaces the roofline.
+    It is that of `VARIABLE` if set, `NAME` for this machine's cores, ``"learned"`` for topologies with a GPU, else
+    ``"roofline"``. ``together``: whether streams are requested. They need to know how long operators take together, so
+    it is ``"occupancy"`` in place of the last two.
 
     Examples
     --------
     >>> from tvm_sched.cost_model import default_cost_model
     >>> default_cost_model(topology)
-    'roofline'
+    'learned'
     """
-    elsewhere = "occupancy" if together else "roofline"
-    return os.environ.get(VARIABLE) or (NAME if is_of_this_machine(topology) else elsewhere)
+    predicted = "learned" if any(device.kind == "cuda" for device in topology.devices) else "roofline"
+    return os.environ.get(VARIABLE) or (
+        NAME if is_of_this_machine(topology) else "occupancy" if together else predicted
+    )
 
 
 def is_of_this_machine(topology: Topology) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import InputError, did_you_mean
 from ..problem import Costs, OpGraph, Topology
 from ..registry import Registry
+from .calibrated_model import default_cost_model
 from .latency_table import costs_of_table
 from .learned_model import load_learned
 from .predicted import costs_of, costs_of_profile
@@ -114,8 +115,8 @@ _FILES: dict[str, Callable[[OpGraph, Topology, str], Costs]] = {
 }  # fmt: skip
 
 
-def costs(graph: OpGraph, topology: Topology, model: str = "roofline") -> Costs:
-    """Return the latencies of every operator on every device by the named cost model.
+def costs(graph: OpGraph, topology: Topology, model: str = "") -> Costs:
+    """Return the latencies of every operator on every device by the named cost model, by default `default_cost_model`.
 
     Examples
     --------
@@ -123,4 +124,4 @@ def costs(graph: OpGraph, topology: Topology, model: str = "roofline") -> Costs:
     >>> costs(graph, topology, "roofline").operator_ns.tolist()
     [[2000, 2000], [1000, 1000], [1000, 1000]]
     """
-    return get_cost_model(model)(graph, topology)
+    return get_cost_model(model or default_cost_model(topology))(graph, topology)

@@ -97,8 +97,6 @@ class KernelWork:
     choices: Floats
     moves: Floats
     """Number of operations of each group of `FUNCTIONS`, which count for few or no floating-point operations."""
-    broadcast: Floats
-    """Number of inputs with more than one number and fewer than the result."""
     library: Floats
     """1 for a library's kernel, 0 for a compiled one."""
     footprint: Floats
@@ -223,20 +221,19 @@ def family_of(kind: str) -> tuple[str, int]:
 
 def _row(kind: str, flops: int, read: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[object, ...]:
     family, position, fused, counts, library = _facts(kind)
-    written, result = sum([t.size for t in outputs]), max([prod(t.shape) for t in outputs], default=1)
-    parameters = others = table = broadcast = 0
+    written = sum([t.size for t in outputs])
+    parameters = others = table = 0
     for tensor in {tensor.name: tensor for tensor in read}.values():
         if tensor.kind == "parameter":
             parameters += tensor.size
         else:
             others += tensor.size
         table = max(table, tensor.size)
-        broadcast += 1 < prod(tensor.shape) < result
     if family == "gather":  # reads as many rows of its table as it writes, not the table
         rows_read = min(table, written)
         parameters, others = (rows_read, others) if parameters >= table else (parameters, others - table + rows_read)
     dtype, extents = outputs[0].dtype if outputs else "", _extents(family, flops, read, outputs)
-    return (position, dtype, flops, others, parameters, written, *extents, fused, *counts, broadcast, library)
+    return (position, dtype, flops, others, parameters, written, *extents, fused, *counts, library)
 
 
 @lru_cache(maxsize=4096)
@@ -303,12 +300,16 @@ def _peak(work: KernelWork, device: DeviceProperties) -> Floats:
 
 NAMES = (
     "family", "bits", "flops", "read", "parameters", "written", "batch", "m", "n", "k", "window", "fused",
-    *FUNCTIONS, "calls", "broadcast", "library", "intensity",
-    "compute", "memory", "compute/memory", "roofline", "peak", "bandwidth", "balance", "processors", "cache",
-    "bytes/cache", "parameters/cache", "footprint/cache", "alignment n", "alignment k", "narrow",
-    *(f"{what} {rows}x{columns}" for rows, columns in TILES for what in ("waves", "wave share", "tile share")),
+    *FUNCTIONS, "calls", "library", "compute", "memory", "roofline", "peak", "bandwidth", "balance", "processors", "cache",
+    "bytes/cache", "parameters/cache", "footprint/cache", "narrow", *(f"waves {rows}x{columns}" for rows, columns in TILES),
 )  # fmt: skip
-"""Columns of `features`."""
+"""Columns of `features`. Each either grows with an operator's shape or does not depend on it: columns that may fall, such as
+alignment or how full the last wave is, would make a larger operator cheaper."""
+GROWING = (
+    "flops", "read", "parameters", "written", "batch", "m", "n", "k", "window", "compute", "memory", "roofline",
+    "bytes/cache", "parameters/cache", "footprint/cache", "narrow", *(name for name in NAMES if name.startswith("waves")),
+)  # fmt: skip
+"""Columns that grow with an operator's shape, so its time may not fall with them."""
 
 
 def features(work: KernelWork, device: DeviceProperties) -> npt.NDArray[np.float32]:
@@ -325,11 +326,21 @@ def features(work: KernelWork, device: DeviceProperties) -> npt.NDArray[np.float
     tiny, peak, cache = 1e-12, _peak(work, device), np.log2(device.cache)
     own = work.own_columns
     columns: list[npt.ArrayLike] = list(own.first.T)
-    columns += [np.log2(compute + tiny), np.log2(memory + tiny), np.log2((compute + tiny) / (memory + tiny))]
-    columns += [np.log2(physics), np.log2(peak), np.log2(device.bandwidth), np.log2(peak / device.bandwidth)]
-    columns += [device.processors, cache, *(each - cache for each in own.moved.T), *own.last.T]
-    for rows, columns_of in TILES:
-        columns += _tiles(work, rows, columns_of, device.processors)
+    columns += [
+        np.log2(compute + tiny),
+        np.log2(memory + tiny),
+        np.log2(physics),
+        np.log2(peak),
+        np.log2(device.bandwidth),
+    ]
+    columns += [
+        np.log2(peak / device.bandwidth),
+        device.processors,
+        cache,
+        *(each - cache for each in own.moved.T),
+        np.minimum(work.m, work.n),
+    ]
+    columns += [_waves(work, rows, columns_of, device.processors) for rows, columns_of in TILES]
     result = np.empty((len(work), len(NAMES)), dtype=np.float32)
     for position, column in enumerate(columns):
         result[:, position] = column
@@ -341,7 +352,6 @@ class _OwnColumns(NamedTuple):
 
     first: npt.NDArray[np.float32]
     moved: Floats
-    last: Floats
 
     @staticmethod
     def of(work: KernelWork) -> _OwnColumns:
@@ -349,28 +359,16 @@ class _OwnColumns(NamedTuple):
         first: list[npt.ArrayLike] = [work.family, np.array([dtype_bits(str(name)) for name in names])[code]]
         first += [_log(getattr(work, n)) for n in ("flops", "read", "parameters", "written", "batch", "m", "n", "k")]
         first += [work.window, work.fused, *(getattr(work, name) for name in FUNCTIONS)]
-        first += [work.exponentials + work.polynomials + work.powers, work.broadcast, work.library]
-        first += [_log(work.flops) - _log(work.bytes)]
+        first += [work.exponentials + work.polynomials + work.powers, work.library]
         parameters, footprint = (np.where(each > 0, _log(each), np.nan) for each in (work.parameters, work.footprint))
         moved = [_log(work.bytes), parameters, footprint]
-        last = [_alignment(work.n), _alignment(work.k), np.minimum(work.m, work.n)]
-        return _OwnColumns(np.stack(first, axis=1).astype(np.float32), np.stack(moved, axis=1), np.stack(last, axis=1))
+        return _OwnColumns(np.stack(first, axis=1).astype(np.float32), np.stack(moved, axis=1))
 
 
-def _tiles(work: KernelWork, rows: int, columns: int, processors: int) -> list[Floats]:
-    """Return waves of the output's tiles over the processors, fullness of the last wave, and fullness of the tiles."""
+def _waves(work: KernelWork, rows: int, columns: int, processors: int) -> Floats:
+    """Return the logarithm of the waves that the output's tiles take over the processors."""
     tiles = work.batch * np.ceil(work.m / rows) * np.ceil(work.n / columns)
-    waves = tiles / processors
-    return [
-        np.log2(np.maximum(waves, 1e-6)), waves / np.ceil(waves),
-        work.batch * work.m * work.n / np.maximum(tiles * rows * columns, 1),
-    ]  # fmt: skip
-
-
-def _alignment(values: Floats) -> Floats:
-    """Return the exponent of the largest power of two up to 64 that divides each value."""
-    whole = np.maximum(values, 1).astype(np.int64)
-    return np.log2(np.minimum(whole & -whole, 64)).astype(np.float64)
+    return np.log2(np.maximum(tiles / processors, 1e-6))
 
 
 def _log(values: Floats) -> Floats:

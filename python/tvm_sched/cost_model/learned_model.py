@@ -1,7 +1,8 @@
-"""The learned cost model: gradient-boosted trees of the ratio of an operator's time to its roofline, with intervals.
+"""The learned cost model: gradient-boosted trees on top of the roofline, with intervals.
 
-Beyond their data, trees return the value at its edge. These trees learn a ratio, so far from the data a prediction is a
-constant times the roofline. One model is for all GPUs, another for all CPUs. A device's rates, processors and cache are
+The trees learn log(time / roofline ** `EXPONENT`). They may not fall where an operator's shape grows, and the roofline grows
+with it, so a larger operator is never cheaper. Beyond their data, trees return the value at its edge; there a prediction is
+a constant times the roofline. One model is for all GPUs, another for all CPUs. A device's rates, processors and cache are
 used only if the model was trained on it. Otherwise these columns are missing, as in a part of the training.
 """
 
@@ -24,8 +25,8 @@ from ..files import check_envelope, convert, read_bytes, write_atomically
 from .device_properties import DeviceProperties
 from .features import FAMILIES, NAMES, Floats, KernelWork, features, join_seconds, roofline_seconds
 
-FORMAT, VERSION = "tvm_sched.cost_model", 1
-COVERAGE = 0.9
+FORMAT, VERSION = "tvm_sched.cost_model", 2
+COVERAGE = 0.8
 """Fraction of measurements inside the intervals."""
 IDENTITY = tuple(NAMES.index(name) for name in ("peak", "bandwidth", "balance", "processors", "cache"))
 """Columns that identify a device."""
@@ -33,6 +34,9 @@ SHIPPED = Path(__file__).with_name("learned.msgpack")
 
 RANGED = tuple(NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k"))
 """Columns that decide whether an operator is far from the training data."""
+EXPONENT = 0.5
+"""Power of the roofline that the trees correct. With 1, trees that may not fall could not learn that small operators take
+longer than their roofline; with 0, their steps would show between measured sizes."""
 _MARGIN = 1.0  # a factor of two beyond the data is still near
 _ALIKE = 0.15  # devices whose rates differ by less are the same device
 
@@ -53,17 +57,21 @@ class Trees:
 
     booster: Any
     names: tuple[str, ...]
+    reach: tuple[float, ...]
+    """Longest roofline in the data of each of the `FAMILIES`, in seconds."""
 
     @cached_property
     def _positions(self) -> npt.NDArray[np.intp]:
         return np.array([NAMES.index(name) for name in self.names])
 
-    def log_ratio(self, columns: npt.NDArray[np.float32], known: bool) -> Floats:
-        """Return log(time / roofline) for rows of `features`; ``known``: the device is in the training data."""
+    def seconds(self, columns: npt.NDArray[np.float32], roofline: Floats, known: bool) -> Floats:
+        """Return the times for rows of `features` and their rooflines; ``known``: the device is in the training data."""
         if not len(columns):
             return np.zeros(0)
         used = columns if known else without_device_columns(columns)
-        return np.asarray(self.booster.inplace_predict(used[:, self._positions]), np.float64)
+        found = np.asarray(self.booster.inplace_predict(used[:, self._positions]), np.float64)
+        beyond = np.maximum(roofline / np.array(self.reach)[columns[:, 0].astype(np.int64)], 1.0)
+        return np.asarray(np.exp(found) * roofline**EXPONENT * beyond ** (1 - EXPONENT))
 
 
 def without_device_columns(columns: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -80,6 +88,8 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
     """XGBoost's own UBJSON."""
     names: tuple[str, ...]
     """Columns of the features that it uses."""
+    reach: tuple[float, ...]
+    """Longest roofline in the data of each of the `FAMILIES`, in seconds."""
     families: dict[str, tuple[tuple[float, ...], tuple[float, ...]]]
     """Bounds of the columns `RANGED` for each family in the data."""
     bits: tuple[float, ...]
@@ -90,7 +100,9 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
     unknown: dict[str, ErrorInterval]
     """Errors by family on the devices in the training data and on others; ``""`` is for all families together."""
     far: ErrorInterval
-    """Errors far from the data: of measurements relative to the roofline times the median ratio."""
+    """Errors far from the data: those of `far_ratio` for the families of the data, each left out, all counted alike."""
+    far_ratio: float
+    """log(time / roofline) of an operator whose family is not in the data."""
 
     @cached_property
     def trees(self) -> Trees:
@@ -99,7 +111,7 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
 
         booster = xgboost.Booster({"nthread": cores()})
         booster.load_model(bytearray(self.booster))
-        return Trees(booster, self.names)
+        return Trees(booster, self.names, self.reach)
 
     def knows(self, device: DeviceProperties) -> bool:
         """Return whether a device is in the training data."""
@@ -110,7 +122,9 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
         columns = features(work, device)
         far = self._far(columns)
         known = self.knows(device)
-        seconds = roofline_seconds(work, device) * np.exp(self.trees.log_ratio(columns, known))
+        ideal = roofline_seconds(work, device)
+        in_data = np.array([family in self.families for family in FAMILIES])[work.family]
+        seconds = np.where(in_data, self.trees.seconds(columns, ideal, known), ideal * np.exp(self.far_ratio))
         seconds += join_seconds(work, device, seconds)
         spreads = self.known if known else self.unknown
         table = [spreads.get(family, spreads[""]) for family in FAMILIES]
@@ -217,10 +231,23 @@ def load_learned(path: str | os.PathLike[str] | None = None) -> LearnedModel:
     return _load(os.fspath(file), file.stat().st_mtime_ns)
 
 
-def error_interval(errors: Floats, groups: Sequence[object] | npt.NDArray[Any]) -> ErrorInterval:
-    """Return the interval of errors log(measured / predicted): conformal quantiles, and the fraction shared by groups."""
+def error_interval(
+    errors: Floats,
+    groups: Sequence[object] | npt.NDArray[Any],
+    alike: Sequence[object] | npt.NDArray[Any] | None = None,
+) -> ErrorInterval:
+    """Return the interval of errors log(measured / predicted): conformal quantiles, and the fraction shared by groups.
+
+    ``alike``: groups that count alike in the quantiles, however many measurements each has; default: measurements do.
+    """
+    weights = np.ones(len(errors))
+    if alike is not None:
+        _, member, size = np.unique(np.asarray(alike), return_inverse=True, return_counts=True)
+        weights = 1 / size[member]
+    order = np.argsort(errors)
+    below = np.cumsum(weights[order]) - weights[order] / 2
     rank = min(COVERAGE / 2 + 0.5 + 1 / (len(errors) + 1), 1.0)  # split conformal: one more than the sample
-    low, high = np.quantile(errors, [1 - rank, rank])
+    low, high = np.interp([1 - rank, rank], below / weights.sum(), errors[order])
     _, code = np.unique(np.asarray(groups), return_inverse=True)
     count = np.bincount(code)
     between = float((count * (np.bincount(code, weights=errors) / count) ** 2).sum())

@@ -14,6 +14,7 @@ from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Topology, Uncerta
 from .database import CostWarning, Database
 from .device_properties import DeviceProperties, properties
 from .features import KernelWork, describe
+from .host_rereads import crossing_bytes
 from .interference import concurrency_of
 from .learned_model import LearnedModel, Prediction, load_learned, similar_devices
 from .profile import Measurement, Profile, describe_measured, this_machine
@@ -155,19 +156,22 @@ def costs_of(
     """Return the costs of a graph by a function that predicts operators on a device.
 
     The topology's launch overhead is added, except on CPUs, whose measured times contain it. With direct host access an
-    operator takes at least as long as the bus for its host tensors.
+    operator takes at least as long as the bus for its host tensors, on a GPU as often as its kernel reads them
+    (`tvm_sched.cost_model.host_rereads`). The bus itself is occupied for one reading.
 
     Parameters
     ----------
     exact : mapping of str to (signatures, measurements), optional
         Measurements that replace predictions, by name of the device.
     """
-    distinct, position = _distinct(describe(graph))
+    work = describe(graph)
+    distinct, position = _distinct(work)
     shape = (len(graph.operators), len(topology.devices))
     operator_ns, low, high = (np.empty(shape, np.int64) for _ in range(3))
     shared, far = np.zeros(shape), np.zeros(shape, bool)
     direct_ns = np.full(shape, FORBIDDEN, np.int64)
-    index = graph_on(graph, topology).index
+    held = graph_on(graph, topology)
+    index, crossing = held.index, crossing_bytes(held, work)
     host = np.array([sum(read) for read in index.host_bytes])
     in_part = host < np.array([sum(index.size[t] for t in tensors) for tensors in index.host_inputs])
     predictions: dict[Device, Prediction] = {}
@@ -185,7 +189,10 @@ def costs_of(
         route = topology.route(HOST, d)
         if route is not None:
             reads = np.array([route.nanoseconds(int(size)) for size in host], dtype=np.int64)
-            least = reads + int(launch * 1e9)
+            waits = reads
+            if device.kind == "cuda" and not topology.storage:
+                waits = np.array([route.nanoseconds(int(size)) for size in crossing], dtype=np.int64)
+            least = waits + int(launch * 1e9)
             # A CPU's kernel waits while a page is read from storage; a GPU computes what has arrived meanwhile, and cannot
             # read pages that are not in memory.
             fastest = operator_ns[:, d] + reads if topology.storage else np.maximum(operator_ns[:, d], least)

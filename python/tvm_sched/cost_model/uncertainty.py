@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import InputError
-from ..problem import FORBIDDEN, Concurrency, Costs, Problem, Uncertainty, Workload
+from ..problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, Topology, Uncertainty, Workload
+from ..problem.costs import concatenate_costs
+from ..problem.variants import Variants, all_alternatives
 from ..schedule import Schedule, evaluate
 from .features import family_of
 from .signature import signatures
 
-_DEVIATIONS = 1.6448536  # standard deviations to either side that contain 90 % of a normal distribution
+_DEVIATIONS = 1.2815516  # standard deviations to either side that contain 80 % of a normal distribution
+_PAIRS_DEVIATIONS = 1.6448536  # 90 %, as `Concurrency.interval` has it
+DRAWS = 64
+"""Draws that decide a schedule's interval."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,62 @@ class Useful:
     """Whether it is far from all measured kernels."""
 
 
+def draws(problem: Problem, count: int, seed: int = 0) -> Iterator[Problem]:
+    """Yield problems whose latencies are drawn from their intervals, the same ones for the same seed.
+
+    A drawn problem differs in its costs alone, those of alternatives included, and has no intervals. Draw i depends on the
+    seed and i only. 10 % of the draws of a latency lie below its interval, 10 % above. One error is drawn for each kernel
+    on each model of device, so equal kernels have equal errors. A part of the error is common to all kernels of a family
+    (`Uncertainty.shared`), so that errors do not cancel out. A factor on the times of operators that run together is drawn
+    from its own interval (`Concurrency.interval`), once for all sets. Measured pairs scale with their operators. No
+    latency with direct host access falls below the time of its bus.
+
+    Raises
+    ------
+    InputError
+        The problem's costs do not estimate their errors.
+    """
+    if not has_intervals(problem):
+        raise InputError(
+            f"the latencies of the problem are from {problem.costs.source or 'an unknown source'!r}, which does not "
+            "estimate their errors; make the problem with the cost model 'learned', 'measured' or 'contention'"
+        )
+    groups = problem.variants.groups if problem.variants else ()
+    graph = all_alternatives(problem.graph, groups) if groups else problem.graph
+    costs = concatenate_costs([problem.costs, problem.variants.costs]) if problem.variants else problem.costs
+    together, intervals = problem.costs.concurrency, costs.uncertainty
+    if intervals is None:
+        exact = costs.operator_ns
+        intervals = Uncertainty(exact, exact, np.zeros(exact.shape), np.zeros(exact.shape, bool))
+    models = [device.model or device.name for device in problem.topology.devices]
+    own = _codes(signatures(graph), models)
+    common = _codes([family_of(operator.kind)[0] for operator in graph.operators], models)
+    up, down = (
+        np.log(np.where(intervals.high_ns == FORBIDDEN, 1, end / begin)) / _DEVIATIONS
+        for begin, end in ((costs.operator_ns, intervals.high_ns), (intervals.low_ns, costs.operator_ns))
+    )
+    least = _host_reads(graph, problem.topology, costs)
+    for n in range(count):
+        rng = np.random.default_rng((seed, n))
+        z = np.sqrt(intervals.shared) * rng.standard_normal(common.max(initial=0) + 1)[common]
+        z += np.sqrt(1 - intervals.shared) * rng.standard_normal(own.max(initial=0) + 1)[own]
+        factor, of_sets = np.exp(z * np.where(z > 0, up, down)), _contention_factor(together, rng)
+        drawn = Costs(_scaled(costs.operator_ns, factor, 1), _scaled(costs.direct_ns, factor, least), costs.source)
+        variants = None
+        if groups:
+            drawn, variants = Variants.split(groups, len(problem.graph.operators), drawn)
+        elif together is not None:
+            times = together.times(of_sets, factor)
+            drawn = Costs(drawn.operator_ns, drawn.direct_ns, costs.source, concurrency=times)
+        yield Problem.derive(problem.graph, problem.topology, drawn, variants)
+
+
+def has_intervals(problem: Problem) -> bool:
+    """Return whether a problem's costs estimate their errors."""
+    together = problem.costs.concurrency
+    return problem.costs.uncertainty is not None or (together is not None and together.interval != (1.0, 1.0))
+
+
 def sample_latencies(
     problem: Problem,
     schedule: Schedule,
@@ -41,57 +102,38 @@ def sample_latencies(
     progress: Callable[[str, int, int], None] | None = None,
     workload: Workload | None = None,
 ) -> npt.NDArray[np.int64]:
-    """Sample the latency of a schedule, in nanoseconds, with operator times drawn from their intervals.
+    """Sample the latency of a schedule, in nanoseconds, over `draws` of the problem.
 
     Latencies are means over the requests of the workload, by default those of the schedule's certificate.
-
-    One error is drawn for each kernel on each model of device, so equal kernels have equal errors. A part of the error is
-    common to all kernels of a family (`Uncertainty.shared`), so that errors do not cancel out. A factor on the times of
-    operators that run together is drawn from its own interval (`Concurrency.interval`), once for all sets. Measured pairs
-    scale with their operators.
 
     Raises
     ------
     InputError
         The problem's costs do not estimate their errors.
     """
-    costs = problem.costs
-    intervals, together = costs.uncertainty, costs.concurrency
-    if intervals is None and (together is None or together.interval == (1.0, 1.0)):
-        raise InputError(
-            f"the latencies of the problem are from {costs.source or 'an unknown source'!r}, which does not estimate their "
-            "errors; make the problem with the cost model 'learned', 'measured' or 'contention'"
-        )
-    if intervals is None:
-        exact = costs.operator_ns
-        intervals = Uncertainty(exact, exact, np.zeros(exact.shape), np.zeros(exact.shape, bool))
-    models = [device.model or device.name for device in problem.topology.devices]
-    own = _codes(signatures(problem.graph), models)
-    common = _codes([family_of(operator.kind)[0] for operator in problem.graph.operators], models)
-    up, down = (
-        np.log(np.where(intervals.high_ns == FORBIDDEN, 1, end / begin)) / _DEVIATIONS
-        for begin, end in ((costs.operator_ns, intervals.high_ns), (intervals.low_ns, costs.operator_ns))
-    )
     if workload is None:
         workload = Workload(schedule.certificate.requests if schedule.certificate else ())
-    rng = np.random.default_rng(seed)
     result = np.empty(samples, dtype=np.int64)
-    for n in range(samples):
+    for n, drawn in enumerate(draws(problem, samples, seed)):
         if progress:
             progress("", n, samples)
-        z = np.sqrt(intervals.shared) * rng.standard_normal(common.max(initial=0) + 1)[common]
-        z += np.sqrt(1 - intervals.shared) * rng.standard_normal(own.max(initial=0) + 1)[own]
-        factor = _contention_factor(together, rng)
-        drawn = _scaled(problem, np.exp(z * np.where(z > 0, up, down)), factor)
         result[n] = evaluate(drawn, schedule, workload)[0]
     return result
+
+
+def latency_interval(problem: Problem, schedule: Schedule, workload: Workload | None = None) -> tuple[int, int] | None:
+    """Return the nanoseconds between which 80 % of a schedule's drawn latencies lie; None if the costs have no intervals."""
+    if not has_intervals(problem):
+        return None
+    low, high = np.quantile(sample_latencies(problem, schedule, DRAWS, workload=workload), (0.1, 0.9))
+    return int(low), int(high)
 
 
 def _contention_factor(together: Concurrency | None, rng: np.random.Generator) -> float:
     """Draw a factor on the times of sets of operators; 90 % of the draws lie in the interval."""
     if together is None or together.interval == (1.0, 1.0):
         return 1.0
-    z = float(rng.standard_normal()) / _DEVIATIONS
+    z = float(rng.standard_normal()) / _PAIRS_DEVIATIONS
     low, high = together.interval
     return float(high**z if z > 0 else low**-z)
 
@@ -103,19 +145,20 @@ def _codes(names: list[str], models: list[str]) -> npt.NDArray[np.int64]:
     return np.asarray(rows[:, None] * len(distinct) + columns[None])
 
 
-def _scaled(problem: Problem, factor: npt.NDArray[np.float64], of_sets: float) -> Problem:
-    costs = problem.costs
+def _scaled(
+    matrix: npt.NDArray[np.int64], factor: npt.NDArray[np.float64], least: npt.NDArray[np.int64] | int
+) -> npt.NDArray[np.int64]:
+    allowed = matrix != FORBIDDEN
+    return np.where(allowed, np.maximum(np.where(allowed, matrix, 1) * factor, least).astype(np.int64), FORBIDDEN)
 
-    def scale(matrix: npt.NDArray[np.int64], least: npt.NDArray[np.int64] | int) -> npt.NDArray[np.int64]:
-        allowed = matrix != FORBIDDEN
-        return np.where(allowed, np.maximum(np.where(allowed, matrix, 1) * factor, least).astype(np.int64), FORBIDDEN)
 
-    devices = range(len(problem.topology.devices))
-    reads = np.array([[problem.host_read_ns(o, d) for d in devices] for o in range(len(problem.graph.operators))])
-    reads = reads.reshape(costs.operator_ns.shape)
-    together = costs.concurrency and costs.concurrency.times(of_sets, factor)
-    drawn = Costs(scale(costs.operator_ns, 1), scale(costs.direct_ns, reads), concurrency=together)
-    return Problem(problem.graph, problem.topology, drawn)
+def _host_reads(graph: OpGraph, topology: Topology, costs: Costs) -> npt.NDArray[np.int64]:
+    """Return `Problem.host_read_ns` where direct host access is possible, else 0."""
+    problem = Problem.derive(graph, topology, costs)
+    result = np.zeros(costs.direct_ns.shape, np.int64)
+    for o, d in np.argwhere(costs.direct_ns != FORBIDDEN).tolist():
+        result[o, d] = problem.host_read_ns(o, d)
+    return result
 
 
 def most_useful(problem: Problem, schedule: Schedule, count: int = 10) -> list[Useful]:

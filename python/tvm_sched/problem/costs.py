@@ -36,7 +36,7 @@ class Uncertainty:
 
     low_ns: npt.NDArray[np.int64]
     high_ns: npt.NDArray[np.int64]
-    """90 % interval of measurements; the latency itself if it is certain; `FORBIDDEN` where the operator cannot run."""
+    """80 % interval of measurements; the latency itself if it is certain; `FORBIDDEN` where the operator cannot run."""
     shared: npt.NDArray[np.float64]
     """Share of the error's variance, 0 to 1, common to operators of one kind on one model of device."""
     far: npt.NDArray[np.bool_]

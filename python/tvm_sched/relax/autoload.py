@@ -28,6 +28,7 @@ def register() -> None:
     _register_tags()
     _parse_other_tags()
     _register_pipeline()
+    _explain_build()
 
 
 def _register_loader() -> None:
@@ -107,3 +108,35 @@ def _register_pipeline() -> None:
 
     PIPELINE_MAP["tvm_sched"] = ours
     PIPELINE_MAP["default"] = default
+
+
+def _explain_build() -> None:
+    """Name `tvm.compile` where ``tvm.build`` gets a Relax model, which ends in an AttributeError inside TVM 0.27."""
+    import tvm
+    from tvm.tirx.compilation_pipeline import PIPELINE_MAP, register_tir_pipeline
+
+    former = PIPELINE_MAP["s_tir"]
+    if hasattr(former, "__wrapped__"):
+        return
+
+    @wraps(former)
+    def pipeline(**options: Any) -> Any:
+        lower, *finalize = former(**options)
+
+        @tvm.transform.module_pass(opt_level=0, name="_pipeline")
+        def refuse_relax(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+            models = [
+                name.name_hint for name, function in mod.functions_items() if isinstance(function, tvm.relax.Function)
+            ]
+            if models:
+                from ..errors import InputError
+
+                raise InputError(
+                    f"tvm.build compiles functions of TIR, and {models[0]!r} is one of Relax; call "
+                    'tvm.compile(mod, target="tvm_sched/cpu2"), or with another target'
+                )
+            return lower(mod)
+
+        return (refuse_relax, *finalize)
+
+    register_tir_pipeline("s_tir", pipeline)

@@ -28,7 +28,7 @@ from .profiling.paired_runs import Comparison
 
 _STEM = "artifact"
 """Of the files' names in the cache, in place of the output's."""
-_OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE", "TVM_SCHED_STAY")
+_OURS = ("TVM_SCHED_CACHE", "TVM_SCHED_CACHE_LIMIT", "TVM_SCHED_NO_CACHE")
 """Environment variables that do not change the result of a compilation."""
 
 

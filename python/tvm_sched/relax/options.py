@@ -49,7 +49,7 @@ class CompileOptions:
         Options of the scheduler or the partitioner.
     cost_model : str or callable, optional
         Name of a registered cost model, a file of latencies, or a function ``(graph, topology) -> Costs``. Default:
-        ``"calibrated"`` for this machine's cores, else ``"roofline"``.
+        that of `default_cost_model`.
     backend : {"cpu", "emulated", "cuda"}, optional
         What runs the model. ``"cuda"`` compiles for GPUs and needs nvcc; ``"emulated"`` computes on this machine's CPU and
         takes the time that the plan says. Default: ``"cpu"`` if all devices of the topology are CPUs, else ``"emulated"``.

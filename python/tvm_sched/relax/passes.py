@@ -21,7 +21,7 @@ from ..problem import Topology
 from ..progress import Progress
 from ..schedule import Schedule
 from ..schedulers import get
-from ..schedulers.common.milp import SubmodelOptions
+from ..schedulers.common.milp import ProgramOptions
 from ..streams import BEST
 from .codegen.cuda import compile_image
 from .codegen.describe_launches import DescribeLaunches
@@ -270,7 +270,7 @@ def emit_passes(options: CompileOptions) -> list[tvm.transform.Pass]:
 def _splitting(options: CompileOptions) -> list[tvm.transform.Pass]:
     """Return `SplitByDominators` with the scheduler's sizes of submodels, if it solves submodels."""
     method = get(options.scheduler).read_options(options.options)
-    return [SplitByDominators(method.dominators, method.operators)] if isinstance(method, SubmodelOptions) else []
+    return [SplitByDominators(method.dominators, method.operators)] if isinstance(method, ProgramOptions) else []
 
 
 def build_functions(mod: tvm.IRModule) -> tvm.IRModule:

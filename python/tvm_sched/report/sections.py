@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from ..cost_model.uncertainty import latency_interval
 from ..pipeline.pipeline_plan import PipelineCertificate
-from ..problem import Problem, Topology
+from ..problem import Problem, Request, Topology, Workload
 from ..schedule import Certificate, Schedule, Timeline
 from ..schedule.simulator import memory_profile
 from .connections import Connection, legend, matrix
@@ -179,7 +180,10 @@ def _useful(problem: Problem, schedule: Schedule) -> str:
 
 
 def _cards(view: View) -> str:
-    shown = [("Predicted latency", format_ns(view.predicted.latency_ns), "simulated")]
+    workload = Workload((Request(tuple(sorted(view.resident))),) if view.resident else ())
+    interval = latency_interval(view.problem, view.schedule, workload)
+    between = f", {format_ns(interval[0])} to {format_ns(interval[1])} with 80 %" if interval else ""
+    shown = [("Predicted latency", format_ns(view.predicted.latency_ns), f"simulated{between}")]
     shown += [
         (f"{timeline.source.capitalize()} latency", format_ns(timeline.latency_ns), _against(timeline, view.predicted))
         for timeline in view.others
@@ -195,7 +199,7 @@ def certificate_cards(
     """Return the cards of the certificate and of the search time."""
     shown = []
     if certificate:
-        shown.append(("Lower bound", format_ns(certificate.lower_bound_ns), escape(certificate.bound)))
+        shown.append(("Lower bound", format_ns(certificate.lower_bound_ns), f"at these prices: {escape(certificate.bound)}"))
         shown.append(("Gap", format_percent(certificate.gap), "at most this share could be saved"))
         shown.append(("Status", escape(certificate.status), "how the search ended"))
     if seconds:

@@ -48,6 +48,8 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
         Chosen variant of each group of operators, except groups that run as in the graph.
     latency_ns, lower_bound_ns : int
         Figures of a cold run, or weighted means over ``requests``.
+    interval_ns : tuple of int, optional
+        Nanoseconds between which 80 % of the latencies lie by the errors of the prices; None if these have none.
     gap : float
         ``1 - lower_bound_ns / latency_ns``.
     notes : dict
@@ -63,6 +65,7 @@ class ScheduleSummary(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
     choice: dict[str, str]
     latency_ns: int
+    interval_ns: tuple[int, int] | None = None
     requests: tuple[RequestLatency, ...]
     lower_bound_ns: int | None
     gap: float | None

@@ -13,7 +13,7 @@ from ..sweep import Row, Solved, Sweep, shown
 from .figures import ordered_lanes
 from .page import asset, require_plotly, write_frame
 from .tables import table
-from .units import format_percent, format_time
+from .units import format_percent, format_spread, format_time
 
 MOST_EVENTS = 400_000
 """Largest number of events of all timelines in a page; with more, the page has no schedules."""
@@ -26,13 +26,18 @@ def _number(value: float | None, digits: int = 3) -> str:
     return "-" if value is None else f"{value:,.{0 if value >= 1000 else max(digits - len(str(int(value))), 0)}f}"
 
 
+def _latency(row: Row) -> str:
+    interval = None if row.interval is None else (round(row.interval[0] * 1e9), round(row.interval[1] * 1e9))
+    return format_spread(round((row.latency or 0.0) * 1e9), interval)
+
+
 def _cells(row: Row, keys: Sequence[str], priced: bool) -> list[str]:
     """Return a row of the table as texts."""
     known = row.latency is not None
     return [
         *(shown(key, row.values[key]) for key in keys),
         f"{row.used} of {row.devices}" if known else str(row.devices),
-        format_time(row.latency) if row.latency is not None else row.error.partition("\n")[0][:60],
+        _latency(row) if row.latency is not None else row.error.partition("\n")[0][:60],
         format_time(row.lower_bound) if row.lower_bound is not None else "-",
         format_percent(1 - row.lower_bound / row.latency) if row.latency and row.lower_bound is not None else "-",
         _number(row.throughput),

@@ -16,6 +16,15 @@ def format_ns(nanoseconds: int) -> str:
     return format_time(nanoseconds / 1e9)
 
 
+def format_spread(nanoseconds: int, interval: tuple[int, int] | None) -> str:
+    """Format a predicted time with its interval of 80 %, if there is one: ``"1.60 ms, 1.30 to 2.10 ms with 80 %"``."""
+    if interval is None:
+        return format_ns(nanoseconds)
+    low, high = (format_ns(each) for each in interval)
+    shared = low.removesuffix(high.rpartition(" ")[2])
+    return f"{format_ns(nanoseconds)}, {shared.strip()} to {high} with 80 %"
+
+
 def format_bytes(size: float) -> str:
     """Format bytes in binary units, as memory is sold: ``"1.50 MiB"``."""
     for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

@@ -77,7 +77,7 @@ def learned_table(model: LearnedModel) -> Table:
         (kind, str(len(part.devices)), *(_factors(spreads[""]) for spreads in (part.known, part.unknown)))
         for kind, part in model.parts.items()
     ]
-    return table(("devices", "distinct", "90 % of times / predicted", "of other devices"), rows)
+    return table(("devices", "distinct", "80 % of times / predicted", "of other devices"), rows)
 
 
 def _factors(interval: ErrorInterval) -> str:

@@ -9,7 +9,7 @@ from importlib import metadata
 from tvm_sched.cost_model.profile import Profile
 from tvm_sched.cost_model.samples import Samples
 
-from . import aiconfigurator
+from . import aiconfigurator, launches
 from . import vidur as vidur_data
 
 
@@ -24,7 +24,7 @@ def read_samples(
     Parameters
     ----------
     profiles : sequence of path
-        Files of `tvm-sched profile`.
+        Files of `tvm-sched profile`, or of launches of libraries (`launches`).
     published : bool
         Whether to read the package aiconfigurator-core.
     vidur : path, optional
@@ -44,6 +44,10 @@ def read_samples(
         parts += vidur_data.read(vidur)
         about["vidur"] = "compute profiles of Llama-like layers"
     for path in profiles:
+        if launches.is_launches(path):
+            parts.append(launches.read(path))
+            about[os.path.basename(path)] = f"{len(parts[-1])} kernels of libraries in float32 on H100"
+            continue
         profile = Profile.load(path)
         parts.append(profile.samples())
         about[os.path.basename(path)] = f"{len(profile.kernels)} kernels on {profile.machine.processor}"

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tvm_sched.cost_model.device_properties import DeviceProperties
-from tvm_sched.cost_model.features import FAMILIES, NAMES, Floats
+from tvm_sched.cost_model.features import FAMILIES, GROWING, NAMES, Floats
 from tvm_sched.cost_model.learned_model import (
+    EXPONENT,
     IDENTITY,
     RANGED,
     ErrorInterval,
@@ -25,9 +26,12 @@ from tvm_sched.progress import Progress
 
 Rows = npt.NDArray[np.int64]
 FOLDS = 5
-MOST_SAMPLES = {"cuda": 20_000, "cpu": 20_000}
+MOST_SAMPLES = {"cuda": 10_000, "cpu": 20_000}
 """Largest numbers of samples of each device, family and dtype; more make training slower and hardly better."""
-_FEW_ROWS = 60_000
+_FEW_ROWS = 100_000
+_FEW_ERRORS = 20
+_ABSOLUTE = ("flops", "read", "parameters", "written")
+"""Columns that trees do not use: on a new device, seconds of arithmetic and of bytes say more than their numbers do."""
 ROUNDS = {"cuda": 150, "cpu": 300}
 """Numbers of trees. For GPUs, 250 would err 0.1 to 0.4 percentage points less on held-out shapes, but predict two thirds
 slower."""
@@ -81,14 +85,19 @@ def fit(samples: Samples, kind: str, seed: int, rounds: int | None = None) -> Tr
     """
     import xgboost
 
-    columns, target = samples.features(), np.log(samples.without_join() / samples.roofline())
-    varies = np.array([_varies(column) for column in columns.T])
+    columns, ideal = samples.features(), samples.roofline()
+    target = np.log(samples.without_join() / ideal**EXPONENT)
+    varies = np.array([name not in _ABSOLUTE and _varies(c) for name, c in zip(NAMES, columns.T, strict=True)])
     if varies[list(IDENTITY)].any():
         columns, target = np.concatenate([columns, without_device_columns(columns)]), np.concatenate([target, target])
     threads = 1 if len(columns) < _FEW_ROWS else 2  # beside other work, threads wait for each other more than they gain
+    names = tuple(name for name, looked_at in zip(NAMES, varies, strict=True) if looked_at)
     settings = {**_COMMON, **_TREES[kind], "seed": seed, "nthread": threads}
+    settings["monotone_constraints"] = tuple(int(name in GROWING) for name in names)
+    longest = [ideal[samples.work.family == each].max(initial=0.0) for each in range(len(FAMILIES))]
+    reach = tuple(float(each or ideal.max()) for each in longest)
     booster = xgboost.train(settings, xgboost.DMatrix(columns[:, varies], target), rounds or ROUNDS[kind])
-    return Trees(booster, tuple(name for name, looked_at in zip(NAMES, varies, strict=True) if looked_at))
+    return Trees(booster, names, reach)
 
 
 def _varies(column: npt.NDArray[np.float32]) -> bool:
@@ -99,7 +108,7 @@ def _varies(column: npt.NDArray[np.float32]) -> bool:
 
 def errors(trees: Trees, samples: Samples, known: bool) -> Floats:
     """Return log(measured / predicted) of each sample; ``known``: the trees were trained on its device."""
-    predicted = samples.with_join(samples.roofline() * np.exp(trees.log_ratio(samples.features(), known)))
+    predicted = samples.with_join(trees.seconds(samples.features(), samples.roofline(), known))
     return np.asarray(np.log(samples.seconds / predicted))
 
 
@@ -159,23 +168,40 @@ def _train_part(kind: str, samples: Samples, seed: int, progress: Progress | Non
     chosen = subsample(samples, seed, MOST_SAMPLES[kind])
     trees = fit(chosen, kind, seed, rounds)
     device = np.array([d.name for d in few.devices])[few.device]
-    ratio = np.log(few.seconds / few.roofline())
     distinct = {(d.name, d.peak("float32")): d for d in (samples.devices[i] for i in np.unique(samples.device))}
     bits = tuple(map(float, np.unique(samples.features()[:, NAMES.index("bits")])))
     return KindModel(
-        bytes(trees.booster.save_raw("ubj")), trees.names, _ranges(samples), bits,
-        tuple(distinct.values()), _intervals(few, known, device), _intervals(few, unknown, device),
-        error_interval(ratio - np.median(ratio), device),
+        bytes(trees.booster.save_raw("ubj")), trees.names, trees.reach, _ranges(samples), bits,
+        tuple(distinct.values()), intervals_by_family(few, known, device),
+        intervals_by_family(few, unknown, device, left_out),
+        error_interval(family_errors(few), device, few.work.family), family_ratio(few, np.unique(few.work.family)),
     )  # fmt: skip
 
 
-def _intervals(samples: Samples, error: Floats, device: npt.NDArray[np.str_]) -> dict[str, ErrorInterval]:
+def family_ratio(samples: Samples, families: Rows) -> float:
+    """Return log(measured / roofline) of an operator of another family: the median of the families' medians."""
+    ratio = np.log(samples.seconds / samples.roofline())
+    return float(np.median([np.median(ratio[samples.work.family == family]) for family in families]))
+
+
+def family_errors(samples: Samples) -> Floats:
+    """Return log(measured / predicted) of each sample, predicted by the `family_ratio` of the other families."""
+    found, families = np.log(samples.seconds / samples.roofline()), np.unique(samples.work.family)
+    for family in families:
+        others = families[families != family] if len(families) > 1 else families
+        found[samples.work.family == family] -= family_ratio(samples, others)
+    return found
+
+
+def intervals_by_family(
+    samples: Samples, error: Floats, device: npt.NDArray[np.str_], alike: npt.NDArray[np.str_] | None = None
+) -> dict[str, ErrorInterval]:
     """Return the error intervals of all families, and of each with enough samples for its quantiles."""
-    result = {"": error_interval(error, device)}
+    result = {"": error_interval(error, device, alike)}
     for position, family in enumerate(FAMILIES):
         rows = samples.work.family == position
-        if rows.sum() >= 30:
-            result[family] = error_interval(error[rows], device[rows])
+        if rows.sum() >= _FEW_ERRORS:
+            result[family] = error_interval(error[rows], device[rows], None if alike is None else alike[rows])
     return result
 
 

@@ -71,13 +71,21 @@ def _product(n: Callable[[Row], float], k: Callable[[Row], float]) -> Callable[[
 
 
 def _rowwise(
-    family: str, flops: int, reads: Callable[[Row], float], writes: Callable[[Row], float]
+    family: str,
+    flops: int,
+    reads: Callable[[Row], float],
+    writes: Callable[[Row], float],
+    **words: Callable[[Row], float],
 ) -> Callable[[Row], KernelWork]:
-    """Return a function that describes an operator on each token by the numbers that it reads and writes."""
+    """Return a function that describes an operator on each token by the numbers that it reads and writes.
+
+    ``words``: what `family_of` and `FUNCTIONS` count in the kinds of such operators.
+    """
 
     def describe(row: Row) -> KernelWork:
         tokens, read, written = row["num_tokens"], reads(row), writes(row)
         moved = {"read": _BYTES * tokens * read, "written": _BYTES * tokens * written}
+        moved.update((name, count(row)) for name, count in words.items())
         return KernelWork.of(
             family, "float16", flops=np.array([flops * tokens * written]), m=tokens, n=written, library=1, **moved
         )
@@ -111,11 +119,19 @@ OPERATORS: dict[str, Callable[[Row], KernelWork]] = {
     "attn_post_proj": _product(_width, lambda row: _width(row) / _share(row)),
     "mlp_up_proj": _product(lambda row: _gates(row) * _expanded(row), _width),
     "mlp_down_proj": _product(_width, _expanded),
-    "input_layernorm": _rowwise("normalise", 8, _width, _width),
-    "post_attention_layernorm": _rowwise("normalise", 8, _width, _width),
-    "mlp_act": _rowwise("elementwise", 4, lambda row: _gates(row) * _expanded(row), _expanded),
+    "input_layernorm": _rowwise("normalise", 8, _width, _width, fused=lambda _: 1),
+    "post_attention_layernorm": _rowwise("normalise", 8, _width, _width, fused=lambda _: 1),
+    "mlp_act": _rowwise(
+        "elementwise",
+        4,
+        lambda row: _gates(row) * _expanded(row),
+        _expanded,
+        fused=lambda row: row["use_gated_mlp"],
+        exponentials=lambda row: row["use_gated_mlp"],
+        polynomials=lambda row: 1 - row["use_gated_mlp"],
+    ),
     "add": _rowwise("elementwise", 1, lambda row: 2 * _width(row), _width),
-    "attn_rope": _rowwise("elementwise", 3, _heads, _heads),
+    "attn_rope": _rowwise("elementwise", 3, _heads, _heads, fused=lambda _: 1),
     "emb": _rowwise("gather", 0, _width, _width),
 }
 """The operators of a layer, by their column."""

@@ -216,7 +216,7 @@ def check(
     """Verify an allocation and the bound on what can be placed by an implementation that shares nothing with ours.
 
     Status 0: the allocation keeps all rules and the bound is proved; 1: less is proved; 2: a file is wrong.
-    Alone: python -m tvm_sched_check.clusters.
+    Alone: python -m tvm_sched_check clusters.
 
     $ tvm-sched cluster check allocation.json evidence.json
     """

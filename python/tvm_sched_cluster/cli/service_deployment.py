@@ -53,7 +53,7 @@ def make_service(
             "--costs",
             metavar="NAME|FILE",
             help="Cost model of these times: roofline, learned, a profile .parquet/.json measured on one of the kinds, a "
-            "table .csv or a model .msgpack. Default: roofline.",
+            "table .csv or a model .msgpack. Default: learned.",
         ),
     ] = None,
 ) -> None:
@@ -81,14 +81,15 @@ def make_service(
         raise InputError("--shape gives a size for a symbol; a service has the shapes of its inputs, NAME:DIMS")
     if costs is not None and cluster_name is None:
         raise InputError(f"--costs {costs} predicts times on kinds of GPU; say which by --cluster CLUSTER")
-    get_cost_model(costs or "roofline")  # report a wrong name before the long work
+    if costs:
+        get_cost_model(costs)  # report a wrong name before the long work
     kinds = load_cluster(cluster_name).kinds if cluster_name else ()
     with interruptible(out), out.step(f"Importing {model.name}"):
         from ..compiled_placements import service_of_model
 
         service = service_of_model(
             model, throughput, latency, name or "", input_shapes=shapes, backend=backend, kinds=kinds,
-            cost_model=costs or "roofline",
+            cost_model=costs or "",
         )  # fmt: skip
     write_services(output, [service])
     out.wrote(output, "services")

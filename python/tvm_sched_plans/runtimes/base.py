@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from tvm_sched.cost_model import default_cost_model
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Device, Topology
 
@@ -20,7 +21,7 @@ from ..places import gpus
 from ..token_workload import TokenWorkload
 from ..unit_chain import Chain, Placement
 from ..unit_model import UnitModel
-from ..unit_pricing import PricedPlacement, price
+from ..unit_pricing import PricedPlacement, price, price_intervals
 
 Objective = Literal["latency", "throughput"]
 
@@ -37,8 +38,7 @@ class PlanRequest:
     workload : TokenWorkload
         Of a language model.
     costs : str
-        The cost model's name. Empty: ``"learned"`` for language models, whose predictions agree better with published times
-        (``docs/results/foreign_measurements.md``); ``"roofline"`` for graphs of operators.
+        The cost model's name. Empty: `default_cost_model`.
     overhead : int or None
         Bytes of each GPU that the runtime needs for itself; None: the figure known for the runtime.
     totals : mapping
@@ -54,7 +54,7 @@ class PlanRequest:
 
     def __post_init__(self) -> None:
         if not self.costs:
-            object.__setattr__(self, "costs", "learned" if isinstance(self.source, Architecture) else "roofline")
+            object.__setattr__(self, "costs", default_cost_model(self.topology))
 
     @property
     def architecture(self) -> Architecture:
@@ -91,6 +91,10 @@ class Case:
     def price(self, placement: Placement) -> PricedPlacement:
         """Price a placement in this configuration."""
         return price(self.chain, placement, self.micro_batches)
+
+    def intervals(self, placement: Placement) -> dict[str, tuple[int, int]]:
+        """Return the intervals of a placement's times (`price_intervals`)."""
+        return price_intervals(self.chain, placement, self.micro_batches)
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from ..language import Serving
-from ..places import Machine, device_place, host_place
+from ..places import Machine, device_place, group_place, host_place
 from ..unit_chain import Chain, Placement, segments
 from .base import GB, Case, PlanRequest, Runtime, Split, check_given, given_label, placed_in_turn
 
 _CPU = 0
 """Place of the host in the machine of this runtime."""
+FIT_MARGIN = 1 << 30
+"""Bytes of each GPU that `--fit` leaves free (the default of `--fit-target`)."""
 
 
 class LlamaCpp(Runtime):
@@ -49,8 +51,12 @@ class LlamaCpp(Runtime):
         return Case(Chain.of(self.language_model(request), machine, request.costs))
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
-        """Return the split of all layers by free memory, and the one with as many layers on GPUs as fit."""
+        """Return the splits by free memory of all layers and of as many as fit, `--fit`'s, and `--split-mode tensor`."""
         case = cases[0]
+        rivals = [Split("--fit", case, by_fit(case.chain)), *self._tensor_parallel(request)]
+        return [*self._by_free_memory(request, case), *rivals]
+
+    def _by_free_memory(self, request: PlanRequest, case: Case) -> list[Split]:
         free = [place.total for place in case.chain.machine.places[1:]]
         layers = request.architecture.config.layers
         every = Split("all layers, by free memory", case, by_free_memory(layers, layers + 1, free))
@@ -61,6 +67,24 @@ class LlamaCpp(Runtime):
             if case.chain.fits(placement):
                 return [every, Split(f"-ngl {count}, by free memory", case, placement)]
         return [every]
+
+    def _tensor_parallel(self, request: PlanRequest) -> list[Split]:
+        """Return `--split-mode tensor`: every GPU has an equal share of each layer, whatever its memory.
+
+        llama.cpp rounds shares to whole heads where the number of GPUs does not divide them; no split is returned then.
+        """
+        devices, config = self.gpus(request), request.architecture.config
+        if len(devices) == 1 or config.heads % len(devices) or config.key_heads % len(devices):
+            return []
+        host = host_place(request.topology, "CPU", first=True)
+        room, model = min(self.room(request, device) for device in devices), self.language_model(request)
+        # Each GPU has all activations, which the group counts once.
+        bare = Machine(request.topology, (host, group_place(request.topology, devices, room)))
+        chain = Chain.of(model, bare, request.costs)
+        apart = int(chain.peak.max()) * (len(devices) - 1) / len(devices)
+        group = group_place(request.topology, devices, room - apart)
+        chain = replace(chain, machine=bare.with_places((host, group)))
+        return [Split("--split-mode tensor", Case(chain), (_CPU, *(1,) * (len(model.units) - 1)))]
 
     def given(self, request: PlanRequest, cases: Sequence[Case], counts: Sequence[int]) -> Split:
         """Return the split with so many of the last layers on each GPU in turn, the output among them; others on the CPU."""
@@ -76,6 +100,10 @@ class LlamaCpp(Runtime):
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
         layers = request.architecture.config.layers
+        if len(places[-1].members) > 1:
+            every = [f"CUDA{numbers[name]}" for name in places[-1].members]
+            shares = {"device": every, "tensor_split": [1] * len(every)}
+            return {"n_gpu_layers": layers + 1, "split_mode": "tensor", **shares, "override_tensor": []}
         names = [f"CUDA{numbers[place.name]}" if p != _CPU else "CPU" for p, place in enumerate(places)]
         attention = [split.placement[1 + 2 * i] for i in range(layers)]
         owners = [*attention, split.placement[-1]]
@@ -88,6 +116,7 @@ class LlamaCpp(Runtime):
         ]
         return {
             "n_gpu_layers": layers + 1 - on_host,
+            "split_mode": "layer",
             "device": [names[p] for p in used],
             "tensor_split": [sum(owner == p for owner in owners) for p in used],
             "override_tensor": patterns,
@@ -100,7 +129,7 @@ class LlamaCpp(Runtime):
         options = [f"-ngl {settings['n_gpu_layers']}"]
         if settings["device"]:
             options.append(f"--device {','.join(settings['device'])}")
-            options.append("--split-mode layer")
+            options.append(f"--split-mode {settings['split_mode']}")
             options.append(f"--tensor-split {','.join(map(str, settings['tensor_split']))}")
         if settings["override_tensor"]:
             options.append(f"--override-tensor '{','.join(settings['override_tensor'])}'")
@@ -135,3 +164,24 @@ def by_free_memory(layers: int, count: int, free: Sequence[int]) -> Placement:
         return 1 + next((d for d, end in enumerate(sums) if end > part), len(free) - 1)
 
     return (_CPU, *(place(i) for i in range(layers) for _ in range(2)), place(layers))
+
+
+def by_fit(chain: Chain) -> Placement:
+    """llama.cpp's `--fit` for a given context (`common/fit.cpp`): its split by free memory if that leaves `FIT_MARGIN` free.
+
+    If it does not, whole layers fill the GPUs from the last one to the first, each until only the margin is left; layers
+    that remain are on the CPU. The rates of the GPUs have no influence.
+    """
+    places, units = chain.machine.places, len(chain.model.units)
+    targets = [place.total - FIT_MARGIN for place in places]
+    layers = (units - 2) // 2
+    every = by_free_memory(layers, layers + 1, [place.total for place in places[1:]])
+    used = chain.placement_bytes(every)
+    if all(used[p] <= targets[p] for p in range(1, len(places))):
+        return every
+    placement, end = [_CPU] * units, units
+    for p in range(len(places) - 1, _CPU, -1):
+        start = min((a for a in range(1, end, 2) if chain.segment_bytes[a, end] <= targets[p]), default=end)
+        placement[start:end] = [p] * (end - start)
+        end = start
+    return tuple(placement)

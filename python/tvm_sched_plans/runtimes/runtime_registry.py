@@ -14,6 +14,7 @@ RUNTIMES: Registry[type[Runtime]] = Registry(
         name: f"tvm_sched_plans.runtimes.{module}:{kind}"
         for name, module, kind in (
             ("accelerate", "accelerate", "Accelerate"),
+            ("exo", "exo", "Exo"),
             ("vllm", "vllm", "Vllm"),
             ("llama.cpp", "llama_cpp", "LlamaCpp"),
             ("onnxruntime", "onnx_runtime", "OnnxRuntime"),
@@ -59,6 +60,6 @@ def runtime_names() -> list[str]:
     --------
     >>> from tvm_sched_plans import runtime_names
     >>> runtime_names()
-    ['accelerate', 'llama.cpp', 'onnxruntime', 'openvino', 'torch', 'vllm']
+    ['accelerate', 'exo', 'llama.cpp', 'onnxruntime', 'openvino', 'torch', 'vllm']
     """
     return RUNTIMES.names()

@@ -11,8 +11,8 @@ pytest.importorskip("onnxruntime")
 import hypothesis
 
 import tvm_sched.relax
+from frontends.fuzz.onnx_graphs import RandomGraph, difference, onnx_graphs
 from strategies import fuzzed
-from tvm_frontends.fuzz.onnx_graphs import RandomGraph, difference, onnx_graphs
 from tvm_sched.errors import InputError
 
 _verdicts: list[bool] = []

@@ -14,8 +14,8 @@ import torch
 from torch.nn import functional
 
 import tvm_sched.relax
+from frontends.fuzz.torch_modules import RandomModule, difference, torch_modules
 from strategies import fuzzed
-from tvm_frontends.fuzz.torch_modules import RandomModule, difference, torch_modules
 from tvm_sched.errors import InputError
 
 _verdicts: list[bool] = []

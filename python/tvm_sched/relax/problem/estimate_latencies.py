@@ -13,7 +13,6 @@ from ...cost_model.calibrated_model import is_of_this_machine
 from ...problem import Costs, OpGraph, Topology, load_topology, problem_of
 from ..ir.attributes import DEVICE_KIND, PROBLEM, get_compile_target, leave
 from .demands import ImageCompiler, with_demands
-from .host_rereads import with_rereads
 from .kernel_rates import BY_RATE, with_kernel_types
 from .operator_graph import Extraction, extract_variants
 
@@ -69,7 +68,6 @@ class EstimateLatencies:
         costs = self.cost_model
         if self.by_rate and DEVICE_KIND in mod.attrs:
             costs = with_kernel_types(costs, get_compile_target(mod).precision)
-            costs = with_rereads(costs, mod, [*calls.calls, *calls.alternative_calls])
         if (measure := self.measure) is not None and calls.graph.operators:
 
             def costs(graph: OpGraph, topology: Topology) -> Costs:

@@ -60,11 +60,11 @@ class Answer(NamedTuple):
         return self.status == "optimal"
 
 
-OptionsT = TypeVar("OptionsT", bound="SubmodelOptions")
+OptionsT = TypeVar("OptionsT", bound="ProgramOptions")
 
 
-class SubmodelOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
-    """Options of schedulers that solve a program for each submodel.
+class ProgramOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
+    """Options of schedulers that solve a mixed-integer program for each submodel.
 
     Parameters
     ----------
@@ -82,6 +82,11 @@ class SubmodelOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     weights : str
         For several models, separated by commas: models of greater weight end earlier. With ``2,1`` the first model's
         submodels follow each other twice as fast as the second model's. Default: all models end at about the same time.
+    node_limit : int
+        Nodes of the solver's search tree for one submodel, 0 for no limit. If it ends the search before the time limit,
+        the same seed gives the same schedule on any machine.
+    solver : str
+        ``highs``, ``scip`` or ``gurobi``.
     """
 
     q: int = 6
@@ -91,11 +96,14 @@ class SubmodelOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     total_time_limit: float = 3600.0
     seed: int = 0
     weights: str = ""
+    node_limit: int = 0
+    solver: str = "highs"
 
     def __post_init__(self) -> None:
-        require_at_least(self, q=1, dominators=1, operators=1, time_limit=0, total_time_limit=0)
+        require_at_least(self, q=1, dominators=1, operators=1, time_limit=0, total_time_limit=0, node_limit=0)
         require_seed(self.seed)
         _ = self.model_weights
+        _check_solver(self.solver)
 
     @property
     def model_weights(self) -> list[float]:
@@ -122,37 +130,11 @@ class SubmodelOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
 
     def effort(self, seconds: float) -> Effort:
         """Return the solver and limits for a solver that has this many seconds."""
-        return Effort("", min(self.time_limit, seconds), 0, self.seed)
-
-
-class ProgramOptions(SubmodelOptions, frozen=True, forbid_unknown_fields=True):
-    """Options of schedulers that solve mixed-integer programs.
-
-    Parameters
-    ----------
-    node_limit : int
-        Nodes of the solver's search tree for one submodel, 0 for no limit. If it ends the search before the time limit,
-        the same seed gives the same schedule on any machine.
-    solver : str
-        ``highs``, ``scip`` or ``gurobi``.
-    """
-
-    node_limit: int = 0
-    solver: str = "highs"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_solver(self.solver, self.node_limit)
-
-    def effort(self, seconds: float) -> Effort:
-        """Return the solver and limits for a solver that has this many seconds."""
         return Effort(self.solver, min(self.time_limit, seconds), self.node_limit, self.seed)
 
 
-def check_solver(name: str, node_limit: int) -> None:
-    """Raise `InputError` if the solver is unknown or the limit of nodes is below 0."""
-    if node_limit < 0:
-        raise InputError(f"node_limit is {node_limit}; 0 or more is allowed")
+def _check_solver(name: str) -> None:
+    """Raise `InputError` if the solver is unknown."""
     if name not in SOLVERS:
         raise InputError(f"solver is {name!r}; {', '.join(SOLVERS)} are allowed")
 
@@ -180,7 +162,7 @@ def solver_type(name: str) -> mathopt.SolverType:
     """Return MathOpt's value for one of `SOLVERS`; raises `InputError` for other names."""
     from ortools.math_opt.python import mathopt
 
-    check_solver(name, 0)
+    _check_solver(name)
     return getattr(mathopt.SolverType, SOLVERS[name])
 
 

@@ -1,5 +1,5 @@
-"""SortingHat (ICS 2025) as the paper describes it: a mixed-integer program for each submodel; also for CP-SAT."""
+"""SortingHat (ICS 2025) as the paper describes it: a mixed-integer program for each submodel."""
 
-from .scheduler import SortingHatCpSatOptions, SortingHatOptions, heuristic_schedule, sortinghat, sortinghat_cpsat
+from .scheduler import SortingHatOptions, heuristic_schedule, sortinghat
 
-__all__ = ["SortingHatCpSatOptions", "SortingHatOptions", "heuristic_schedule", "sortinghat", "sortinghat_cpsat"]
+__all__ = ["SortingHatOptions", "heuristic_schedule", "sortinghat"]

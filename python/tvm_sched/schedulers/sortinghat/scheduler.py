@@ -1,9 +1,8 @@
-"""The schedulers `sortinghat` and `sortinghat-cpsat`: submodels at dominators, a program for each, merged (ICS 2025)."""
+"""The scheduler `sortinghat`: submodels at dominators, a program for each, merged (ICS 2025)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,8 +17,8 @@ from ...registry import NoOptions
 from ...schedule import ENDED, INTERRUPTED, TIME_OVER, Schedule, ScheduleIndex, with_choice
 from ...search_budget import OutOfTime, check_time, despite_interrupt, ending_at, seconds_left
 from ..common.merging import ListedSchedule, PricedSchedule, merge_events
-from ..common.milp import Effort, SubmodelOptions, check_solver
-from ..common.native_methods import SCALES
+from ..common.milp import Effort, ProgramOptions
+from ..common.native_methods import SCALES, fit_into_memory, list_order
 from ..common.submodels import submodels_of
 from ..heft import heft
 from ..scheduler_registry import register
@@ -32,11 +31,11 @@ from .repeats import Repeats
 from .submodel import Submodel, evaluate
 
 if TYPE_CHECKING:
-    from .program import ProgramResult
+    pass
 
 
-class SortingHatCpSatOptions(SubmodelOptions, frozen=True, forbid_unknown_fields=True):
-    """Options of `sortinghat-cpsat`: those of `SubmodelOptions`, adjustments (Section 3.4), ablations (Section 4.4).
+class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True):
+    """Options of `sortinghat`: those of `ProgramOptions`, adjustments (Section 3.4), ablations (Section 4.4).
 
     Parameters
     ----------
@@ -75,26 +74,14 @@ class SortingHatCpSatOptions(SubmodelOptions, frozen=True, forbid_unknown_fields
             raise InputError(f"q is {self.q}; an even number is allowed: each second subgraph has direct host access")
 
 
-class SortingHatOptions(SortingHatCpSatOptions, frozen=True, forbid_unknown_fields=True):
-    """Options of `sortinghat`: those of `SortingHatCpSatOptions`, and `node_limit` and `solver` of `ProgramOptions`."""
-
-    node_limit: int = 0
-    solver: str = "highs"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_solver(self.solver, self.node_limit)
-
-    def effort(self, seconds: float) -> Effort:
-        """Return the effort of a solver that has this many seconds."""
-        return super().effort(seconds)._replace(solver=self.solver, node_limit=self.node_limit)
-
-
 FIXED = 2.0
 """Time to place a submodel without search, relative to the time in which its constants are made."""
 
 HEURISTIC_SHARE = 0.5
 """Part of a submodel's time after which the heuristic ends, and the solver begins."""
+
+CUT_OFF = ("limit", "no solution")
+"""Status of a program that its solver has not ended."""
 
 
 @register("sortinghat", options=SortingHatOptions, answers_interrupt=True)
@@ -112,44 +99,17 @@ def sortinghat(problem: Problem, workload: Workload, options: SortingHatOptions)
     the solver's bound and both latencies (`Outcome`).
 
     Each submodel gets an equal share of the time that is left, of which the heuristic uses up to half. After Ctrl-C or
-    ``total_time_limit`` each remaining submodel gets the first assignment that is feasible.
+    ``total_time_limit`` each remaining submodel gets the first assignment that is feasible; if HEFT's schedule is faster
+    than the merged one, it is the answer.
 
     Raises
     ------
     InfeasibleError
         No schedule of the search fits into the devices' memory.
     """
-    from .program import solve
-
-    return _schedule(workload.scenario(problem), options, solve)
-
-
-@register("sortinghat-cpsat", options=SortingHatCpSatOptions, answers_interrupt=True)
-def sortinghat_cpsat(problem: Problem, workload: Workload, options: SortingHatCpSatOptions) -> Schedule:
-    """`sortinghat`, each program solved by CP-SAT: times in whole nanoseconds, operators on a device in some order.
-
-    Submodels, equations, heuristic, notes and limits are those of `sortinghat`.
-
-    Raises
-    ------
-    InfeasibleError
-        No schedule of the search fits into the devices' memory.
-    """
-    from .cpsat import solve
-
-    return _schedule(workload.scenario(problem), options, solve)
-
-
-Decision = tuple[list[int], Outcome]
-"""The assignment of a submodel, and its outcome."""
-
-Solver = Callable[[Submodel, list[int], Effort, bool], "ProgramResult"]
-
-
-def _schedule(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
-    """Schedule a problem; if it has variants, with the alternatives that `heft` chooses."""
+    scenario = workload.scenario(problem)
     if scenario.variants is None:
-        return _schedule_without_variants(scenario, options, solve)
+        return _schedule_without_variants(scenario, options)
     begin = time.monotonic()
     choice: dict[str, str] = {}
     status = None
@@ -161,11 +121,15 @@ def _schedule(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver
         status = INTERRUPTED
     left = 0.0 if status else options.total_time_limit - (time.monotonic() - begin)
     limited = msgspec.structs.replace(options, total_time_limit=max(left, 0.0))
-    schedule = _schedule_without_variants(scenario.resolve(choice), limited, solve)
+    schedule = _schedule_without_variants(scenario.resolve(choice), limited)
     return with_choice(scenario.problem, schedule.replace(certificate=status or schedule.certificate), choice)
 
 
-def _schedule_without_variants(scenario: Scenario, options: SortingHatCpSatOptions, solve: Solver) -> Schedule:
+Decision = tuple[list[int], Outcome]
+"""The assignment of a submodel, and its outcome."""
+
+
+def _schedule_without_variants(scenario: Scenario, options: SortingHatOptions) -> Schedule:
     """Return the schedule of a problem without variants."""
     adjustments = Adjustments(
         options.direct_contention,
@@ -176,13 +140,21 @@ def _schedule_without_variants(scenario: Scenario, options: SortingHatCpSatOptio
     )
     latencies = Latencies(scenario, adjustments)
     groups = submodels_of(scenario, options.dominators, options.operators, options.model_weights)
-    clock = _Clock(options, len(groups), solve)
+    clock = _Clock(options, len(groups))
+    schedule = _within_memory(scenario, options.q, latencies, groups, clock)
+    return (schedule if clock.status is ENDED else _or_heft(scenario, schedule)).replace(certificate=clock.status)
+
+
+def _within_memory(
+    scenario: Scenario, q: int, latencies: Latencies, groups: list[list[int]], clock: _Clock
+) -> Schedule:
+    """Return the merged schedule of the submodels, placed in ever less memory until it fits, else a list schedule."""
     listed = ListedSchedule(scenario)
     for scale in SCALES:
         decided: list[Decision] = []
 
         def placed(scale: float = scale, decided: list[Decision] = decided) -> State | None:
-            state = State(scenario, latencies, options.q, scale)
+            state = State(scenario, latencies, q, scale)
             return state if _place_submodels(state, groups, clock, decided) else None
 
         state, stopped = despite_interrupt(placed)
@@ -197,9 +169,20 @@ def _schedule_without_variants(scenario: Scenario, options: SortingHatCpSatOptio
                 submodel = {o: i for i, group in enumerate(groups) for o in group}
                 numbers = [submodel[o] for o in range(len(submodel))]
                 notes = notes_of(outcomes, groups, merged.index)
-                return merged.index.to_schedule(numbers, certificate=clock.status, notes=notes)
+                return merged.index.to_schedule(numbers, notes=notes)
             listed.refuse(merged)
     return listed.schedule()
+
+
+def _or_heft(scenario: Scenario, schedule: Schedule) -> Schedule:
+    """Return the faster of HEFT's schedule and that of a search which was cut off."""
+    try:
+        quick = fit_into_memory(list_order(scenario, "heft"))
+    except InfeasibleError:
+        return schedule
+    if ScheduleIndex.of(scenario, schedule).times.latency_ns <= quick.times.latency_ns:
+        return schedule
+    return quick.to_schedule(notes={"instead": "HEFT's schedule: that of the method, which was cut off, is slower"})
 
 
 def heuristic_schedule(scenario: Scenario, memory_scale: float = 1.0) -> ScheduleIndex | None:
@@ -234,7 +217,7 @@ def _merged(scenario: Scenario, state: State) -> PricedSchedule:
 class _HeuristicAlone:
     """Places each submodel by the heuristic, without improvement, until the deadline of the search around."""
 
-    options: SortingHatCpSatOptions
+    options: SortingHatOptions
 
     def effort(self, begun: float) -> Effort | None:
         """Return None: no solver."""
@@ -255,9 +238,8 @@ class _Clock:
         How the search ended.
     """
 
-    def __init__(self, options: SortingHatCpSatOptions, submodels: int, solve: Solver) -> None:
+    def __init__(self, options: SortingHatOptions, submodels: int) -> None:
         self.options, self.left, self.status = options, submodels, ENDED
-        self._solve = solve
         self._deadline = time.monotonic() + min(options.total_time_limit, seconds_left())
         self._share = self._fixed = 0.0
 
@@ -294,10 +276,10 @@ class _Clock:
 
     def _solved(self, s: Submodel, start: list[int], outcome: Outcome, effort: Effort) -> Decision:
         """Return the solver's assignment if it is better, else the start, with the solver's part of the outcome."""
-        from .program import ProgramResult
+        from .program import ProgramResult, solve
 
         try:
-            solved = self._solve(s, start, effort, self.options.strengthened)
+            solved = solve(s, start, effort, self.options.strengthened)
         except OutOfTime:
             solved = ProgramResult(None, status="no solution")
         except KeyboardInterrupt:
@@ -305,6 +287,8 @@ class _Clock:
             solved = ProgramResult(None, status="interrupted")
         outcome.objective_ns, outcome.bound_ns = solved.objective_ns, solved.bound_ns
         outcome.status, outcome.seconds = solved.status, solved.seconds
+        if self._share < self.options.time_limit and self.status is ENDED and solved.status in CUT_OFF:
+            self.status = TIME_OVER
         if solved.assignment is not None:
             start, outcome.decided_by = improve(s, solved.assignment, EVALUATIONS), "solver"
         return start, outcome

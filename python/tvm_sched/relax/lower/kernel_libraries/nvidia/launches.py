@@ -43,18 +43,6 @@ def library_launch(document: Mapping[str, Any]) -> KernelResources:
     return KernelResources(blocks, tile.threads, tile.registers, tile.shared_memory)
 
 
-def operand_reads(document: Mapping[str, Any]) -> tuple[int, int]:
-    """Estimate how often the kernel of `library_launch` reads each byte of its two operands, by different blocks.
-
-    A block reads the rows of the first operand and the columns of the second that its tile needs. What lies in host memory
-    is cached for one multiprocessor only: on an H100, 64 blocks that read 4 MiB each took 64 times as long over the bus as
-    one pass (``docs/results/gpu_direct_reads.md``).
-    """
-    _, rows, columns, _ = _product(document)
-    tile = _tile(document)
-    return -(-columns // tile.columns), -(-rows // tile.rows)
-
-
 def _tile(document: Mapping[str, Any]) -> _Tile:
     if document["kind"] == "conv2d":
         return _CONVOLUTION

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from ..alternative_bound import relaxed_of
-from ..document import MALFORMED, Problem, Refused, count, read, without
+from tvm_sched_check.alternative_bound import relaxed_of
+from tvm_sched_check.document import MALFORMED, Problem, Refused, count, read, without
+
 from .schedule_program import ScheduleProgram
 
 

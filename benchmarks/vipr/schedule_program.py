@@ -12,8 +12,9 @@ from fractions import Fraction
 from math import inf
 from typing import Any, NamedTuple
 
-from ..document import HOST, Problem, Refused, count
-from ..together import Together
+from tvm_sched_check.document import HOST, Problem, Refused, count
+from tvm_sched_check.together import Together
+
 from .integer_program import EQUAL, GREATER, LESS, IntegerProgram, Number, Terms
 from .placement_cases import Cases
 
