@@ -41,7 +41,7 @@ def kinds_of(chain: Chain) -> list[list[int]]:
 
     def like(p: int, q: int) -> bool:
         a, b = machine.places[p], machine.places[q]
-        if (a.first, a.load, a.all_reduce) != (b.first, b.load, b.all_reduce):
+        if (a.first, a.load, a.all_reduce, a.links) != (b.first, b.load, b.all_reduce, b.links):
             return False
         if msgspec.structs.replace(a.device, name="x", bus="") != msgspec.structs.replace(b.device, name="x", bus=""):
             return False

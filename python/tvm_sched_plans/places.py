@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 
 import msgspec
 import numpy as np
@@ -44,7 +45,20 @@ class Place:
     most_units: int | None = None
     """How many units it may have."""
     all_reduce: Route | None = None
-    """The slowest route between two members if the members share each operator (tensor parallelism)."""
+    """The slowest route of the ring of members if they share each operator (tensor parallelism)."""
+    links: Route | None = None
+    """The slowest route between any two such members if all routes are links, which are faster than a bus."""
+
+    def all_reduce_seconds(self, size: int) -> float:
+        """Return the time in which members add up results of ``size`` bytes: by a ring, or over links in one step.
+
+        In one step each member reads the results of all others; a small result waits for fewer latencies then.
+        """
+        if self.all_reduce is None:
+            return 0.0
+        others = len(self.members) - 1
+        ring = 2 * others * (size / len(self.members) / self.all_reduce.bandwidth + self.all_reduce.latency)
+        return ring if self.links is None else min(ring, others * size / self.links.bandwidth + 2 * self.links.latency)
 
 
 @dataclass(frozen=True)
@@ -91,7 +105,7 @@ class Machine:
         """Return the latency of each operator at each place by a cost model; that of ``free`` operators is 0.
 
         A group of devices shares each operator evenly. After attention and feed-forward networks (``*.output``, ``*.down``
-        and ``embed``) a ring all-reduce adds up the results. Offloaded weights are copied to the device before the operator.
+        and ``embed``) an all-reduce adds up the results. Offloaded weights are copied to the device before the operator.
         """
         # A cost model may look at the graph's dtypes and the devices' products: both are the true ones.
         priced = cost_model.costs(graph, self.planned, costs)
@@ -104,9 +118,7 @@ class Machine:
                     weights = sum(sizes[name] for name in operator.inputs if name in parameters)
                     more[o, p] += int(np.ceil(weights / place.load * 1e9))
                 if place.all_reduce is not None and operator.name.endswith(_REDUCED):
-                    ring, count = place.all_reduce, len(place.members)
-                    moved = sum(sizes[name] for name in operator.outputs) * 2 * (count - 1) / count
-                    seconds = moved / ring.bandwidth + 2 * (count - 1) * ring.latency
+                    seconds = place.all_reduce_seconds(sum(sizes[name] for name in operator.outputs))
                     more[o, p] += int(np.ceil(seconds * 1e9))
         times, known = priced.operator_ns + more, priced.uncertainty
         times[list(free)] = 0
@@ -217,7 +229,11 @@ def group_place(topology: Topology, devices: Sequence[Device], memory: float) ->
     names = [device.name for device in devices]
     hops = [_between(topology, a, b) for a, b in zip(names, [*names[1:], first.name], strict=True)]
     ring = Route((), min(hop.bandwidth for hop in hops), max(hop.latency for hop in hops))
-    return Place("+".join(names), tuple(names), one, sum(d.memory for d in devices), all_reduce=ring)
+    pairs = [_between(topology, a, b) for a, b in combinations(names, 2)]
+    mesh = Route((), min(pair.bandwidth for pair in pairs), max(pair.latency for pair in pairs))
+    bus = topology.without_storage.route(HOST, topology.device_id[first.name])
+    links = mesh if bus is None or mesh.bandwidth > bus.bandwidth else None
+    return Place("+".join(names), tuple(names), one, sum(d.memory for d in devices), all_reduce=ring, links=links)
 
 
 def _route(topology: Topology, a: Place, b: Place) -> Route:

@@ -308,7 +308,7 @@ def _row(split: Split, priced: PricedPlacement) -> Row:
     used = [p for p in range(len(places)) if priced.held[p] > 0]
     held = {places[p].name: priced.held[p] for p in used}
     limit = {places[p].name: places[p].device.memory for p in used}
-    intervals = split.case.intervals(split.placement)
+    intervals = split.case.intervals(priced)
     return Row(split.label, priced.total_ns, priced.phase_ns, held, limit, priced.fits, intervals)
 
 

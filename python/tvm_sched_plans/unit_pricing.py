@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -49,19 +49,24 @@ def price(chain: Chain, placement: Placement, micro_batches: int = 1) -> PricedP
     return PricedPlacement(placement, phase_ns, total, held, fits)
 
 
-def price_intervals(chain: Chain, placement: Placement, micro_batches: int = 1) -> dict[str, tuple[int, int]]:
+def price_intervals(chain: Chain, priced: PricedPlacement) -> dict[str, tuple[int, int]]:
     """Return the nanoseconds between which 80 % of each phase's latencies lie, and of the total by the name ``""``.
 
-    Nothing if the prices have no intervals. Errors of a kernel are the same in all phases.
+    Nothing if the prices have no intervals. Errors of a kernel are the same in all phases. Units run one after another, so a
+    phase's latency errs by the sum of its operators' errors; several micro-batches err by the same share.
     """
     if not all(has_intervals(problem) for problem in chain.problems):
         return {}
-    found: dict[str, list[int]] = {}
-    for problems in zip(*(draws(problem, DRAWS) for problem in chain.problems), strict=True):
-        drawn = price(replace(chain, problems=problems), placement, micro_batches)
-        for name, latency in (("", drawn.total_ns), *drawn.phase_ns.items()):
-            found.setdefault(name, []).append(latency)
-    ends = {name: np.quantile(latencies, (0.1, 0.9)) for name, latencies in found.items()}
+    total, serial, ends = np.zeros(DRAWS), 0, {}
+    for phase, problem in zip(chain.model.phases, chain.problems, strict=True):
+        where = [(o, priced.placement[u]) for u, members in enumerate(phase.members) for o in members]
+        operators, places = np.array(where).T
+        sums = [drawn.costs.operator_ns[operators, places].sum() for drawn in draws(problem, DRAWS)]
+        error = np.array(sums) - problem.costs.operator_ns[operators, places].sum()
+        ends[phase.name] = np.quantile(priced.phase_ns[phase.name] + error, (0.1, 0.9))
+        total += phase.repeats * error
+        serial += phase.repeats * priced.phase_ns[phase.name]
+    ends[""] = np.quantile(priced.total_ns * (1 + total / max(serial, 1)), (0.1, 0.9))
     return {name: (int(low), int(high)) for name, (low, high) in ends.items()}
 
 

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec import structs
 from plan_cases import config_file, machine
 
 from tvm_sched.errors import InfeasibleError, InputError
+from tvm_sched.problem import Switch
 from tvm_sched_plans import RUNTIMES, Runtime, export_plan, get_runtime, runtime_names
 from tvm_sched_plans.architecture import read_architecture
+from tvm_sched_plans.places import group_place
 from tvm_sched_plans.runtimes import PlanRequest
 from tvm_sched_plans.runtimes.exo import by_memory, smallest_ring
 from tvm_sched_plans.runtimes.llama_cpp import FIT_MARGIN, by_fit, by_free_memory
@@ -118,6 +121,20 @@ def test_vllm_stages_are_of_equal_gpus_that_divide_the_heads(tmp_path):
     assert 8 % size == 0
     assert size * stages == len(made.settings["visible_devices"]) <= 8
     assert len(set(made.settings["visible_devices"])) == size * stages
+
+
+def test_an_all_reduce_takes_one_step_over_links_if_a_ring_is_slower():
+    topology = machine(*[80e9] * 8, bandwidth=25e9)
+    names = tuple(device.name for device in topology.devices)
+    linked = structs.replace(topology, switches=(Switch("nvlink", names, 450e9, 5e-6),))
+    place = group_place(linked, linked.devices, 70e9)
+    # One step: 7 x 8,192 bytes at 450 GB/s and 2 latencies of 5 us; a ring: 14 x 4.5 MB and 14 latencies.
+    assert place.all_reduce_seconds(8192) == pytest.approx(7 * 8192 / 450e9 + 10e-6)
+    assert place.all_reduce_seconds(36_000_000) == pytest.approx(14 * (4_500_000 / 450e9 + 5e-6))
+    # Over the buses it is a ring for any size.
+    ring = group_place(topology, topology.devices, 70e9)
+    route = topology.route(0, 1)
+    assert ring.all_reduce_seconds(8192) == pytest.approx(14 * (1024 / route.bandwidth + route.latency))
 
 
 # llama.cpp

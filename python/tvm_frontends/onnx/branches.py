@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import UnsupportedNode
 from .constant_examples import refusal, usual_value
-from .loop_operators import DONE, MAX_NODES, Builder, bodies, node_name, scalar
+from .loop_operators import DONE, MAX_NODES, Builder, bodies, node_name, nodes_of, scalar
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -28,7 +28,8 @@ def select_branches(model: ir.Model) -> bool:
     """Replace each ``If`` of the main graph by both of its branches and a ``Where`` for each output, in place.
 
     Branches have no side effects, so the values are the same; the time is that of both. An ``If`` is replaced if each
-    output has one static shape and one element type in both branches, and if no operator in them can fail (`UNSAFE`).
+    output has one static shape and one element type in both branches, or is a sequence of equally many such tensors, and
+    if no operator in them can fail (`UNSAFE`).
 
     Returns
     -------
@@ -55,9 +56,9 @@ def select_iterations(model: ir.Model) -> bool:
 def _replace_each(
     model: ir.Model, kind: str, possible: Callable[[ir.Node], bool], replace: Callable[[ir.Model, ir.Node], None]
 ) -> bool:
-    """Replace the nodes of a kind for which that is possible; return whether there was one."""
+    """Replace the nodes of a kind for which that is possible, also in branches; return whether there was one."""
     changed = False
-    for node in list(model.graph):
+    for node in nodes_of(model.graph):
         if node.op_type == kind and node.domain in ("", "ai.onnx") and possible(node):
             replace(model, node)
             changed = True
@@ -153,7 +154,13 @@ def _can_select(node: ir.Node) -> bool:
     if condition is None or condition.shape is None or not condition.shape.is_static():
         return False
     graphs = [node.attributes[name].as_graph() for name in ("then_branch", "else_branch")]
-    for first, second in zip(graphs[0].outputs, graphs[1].outputs, strict=True):
+    pairs: list[tuple[ir.Value, ir.Value]] = []
+    for outputs in zip(graphs[0].outputs, graphs[1].outputs, strict=True):
+        (kind, items), (other, others) = map(_elements, outputs)
+        if kind != other or len(items) != len(others):
+            return False
+        pairs += zip(items, others, strict=True)
+    for first, second in pairs:
         if (
             not isinstance(first.type, ir.TensorType)
             or first.shape is None
@@ -181,6 +188,14 @@ def _is_safe(node: ir.Node) -> bool:
     return all(_is_safe(inner) for body in bodies(node) for inner in body)
 
 
+def _elements(value: ir.Value) -> tuple[str, list[ir.Value]]:
+    """Return the tensors of a sequence or optional value, and the operator that makes it of them; ``""`` for a tensor."""
+    producer = value.producer()
+    if producer is None or producer.op_type not in ("SequenceConstruct", "Optional"):
+        return "", [value]
+    return producer.op_type, [item for item in producer.inputs if item is not None]
+
+
 def _select(model: ir.Model, node: ir.Node) -> None:
     builder = Builder(model, node)
     assert node.inputs[0] is not None
@@ -188,10 +203,15 @@ def _select(model: ir.Model, node: ir.Node) -> None:
     chosen = builder.inline(node.attributes["then_branch"].as_graph(), [])
     other = builder.inline(node.attributes["else_branch"].as_graph(), [])
     values: list[ir.Value] = []
-    for first, second in zip(chosen, other, strict=True):
-        value = builder.emit("Where", [condition, first, second], {}, first.name)
-        value.shape, value.type = first.shape, first.type
-        values.append(value)
+    for one, another in zip(chosen, other, strict=True):
+        (kind, items), (_, others) = _elements(one), _elements(another)
+        selected: list[ir.Value] = []
+        for first, second in zip(items, others, strict=True):
+            value = builder.emit("Where", [condition, first, second], {}, first.name)
+            value.shape, value.type = first.shape, first.type
+            selected.append(value)
+        values.append(builder.emit(kind, selected, {}, one.name) if kind else selected[0])
+        values[-1].shape, values[-1].type = one.shape, one.type
     builder.replace(values)
 
 

@@ -135,10 +135,10 @@ def fold_model(model: ir.Model) -> None:
         common.LiftSubgraphInitializersToMainGraphPass()(model)
         changed = settle_pools(pools) or result.modified or resolved
         changed |= infer_shapes(model)
-        changed |= _fold_several_outputs(model)
+        changed |= _fold_several_outputs(model) | _fold_empty(model)
         changed |= unroll_loops(model)
         common.RemoveUnusedNodesPass()(model)
-        changed = changed or select_branches(model) or select_iterations(model)
+        changed = changed or unroll_loops(model, in_branches=True) or select_branches(model) or select_iterations(model)
         if not changed and not (has_control_flow(model) and _infer_together(model)):
             break
     common.LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
@@ -172,6 +172,20 @@ def _lift_outputs(model: ir.Model) -> None:
         if tensor is not None:
             _replace_by_constant(model, value, ir.tensor(tensor.numpy(), name=value.name))
             model.graph.remove(node, safe=True)
+
+
+def _fold_empty(model: ir.Model) -> bool:
+    """Replace results without elements by constants, so that nothing before them is computed."""
+    import onnx_ir as ir
+
+    changed = False
+    for node in model.graph:
+        for value in node.outputs:
+            if _bytes(value) == 0 and value.const_value is None and (value.uses() or value.is_graph_output()):
+                empty = np.zeros(value.shape.numpy(), value.dtype.numpy())
+                _replace_by_constant(model, value, ir.tensor(empty, dtype=value.dtype, name=value.name))
+                changed = True
+    return changed
 
 
 def _replace_by_constant(model: ir.Model, value: ir.Value, tensor: ir.TensorProtocol) -> None:

@@ -20,8 +20,10 @@ DONE = "tvm_frontends.iterations_done"
 """Entry of a loop's ``meta``: its iterations that are unrolled already."""
 
 
-def unroll_loops(model: ir.Model) -> bool:
+def unroll_loops(model: ir.Model, in_branches: bool = False) -> bool:
     """Unroll the loops of the main graph whose iteration count is known, in place; nested loops move into the main graph.
+
+    With ``in_branches``, also those in branches of ``If``, at any depth, which may not run: only once nothing else changes.
 
     A ``Loop`` whose condition follows from counters (`count_iterations`) is unrolled completely. Otherwise, if the body
     computes the condition, each call unrolls one iteration, and constant folding then decides the next one. The remainder
@@ -38,7 +40,7 @@ def unroll_loops(model: ir.Model) -> bool:
         A loop is too long.
     """
     changed = False
-    for node in list(model.graph):
+    for node in nodes_of(model.graph) if in_branches else list(model.graph):
         if node.domain not in ("", "ai.onnx"):
             continue
         if node.op_type == "Loop":
@@ -46,6 +48,12 @@ def unroll_loops(model: ir.Model) -> bool:
         elif node.op_type == "Scan":
             changed |= _unroll_scan(model, node)
     return changed
+
+
+def nodes_of(graph: ir.Graph) -> list[ir.Node]:
+    """Return the nodes of the branches of ``If`` in a graph, at any depth, the innermost first, then those of the graph."""
+    branches = [body for node in graph if node.op_type == "If" for body in bodies(node)]
+    return [*(node for body in branches for node in nodes_of(body)), *graph]
 
 
 def unique_names(model: ir.Model) -> None:
@@ -241,18 +249,20 @@ class Builder:
 
     def replace(self, values: list[Any]) -> None:
         """Replace the node by the new nodes, and its outputs by ``values``."""
-        node = self.node
-        self.model.graph.insert_before(node, self.nodes)
+        node, graph = self.node, self.node.graph
+        assert graph is not None
+        graph.insert_before(node, self.nodes)
         for old, new in zip(node.outputs, values, strict=False):
-            if old.is_graph_output() and (new.is_graph_input() or new.is_initializer() or new.is_graph_output()):
+            outer = new.producer() is None or new.producer().graph is not graph
+            if old.is_graph_output() and (outer or new.is_graph_output()):
                 copy = self.ir.node("Identity", [new])
-                self.model.graph.insert_before(node, [copy])
+                graph.insert_before(node, [copy])
                 new = copy.outputs[0]
             if old.is_graph_output():
                 new.name, old.name = old.name, None
                 new.shape, new.type = old.shape or new.shape, old.type or new.type
             self.ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
-        self.model.graph.remove(node, safe=True)
+        graph.remove(node, safe=True)
 
 
 def bodies(node: ir.Node) -> list[ir.Graph]:

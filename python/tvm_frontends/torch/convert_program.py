@@ -32,9 +32,13 @@ from . import (  # noqa: F401 - each registers its converters
     reductions,
     scatters,
 )
-from .node_calls import CONVERTERS, PARTS, Call, UnsupportedOperator, name_of
+from .node_calls import CONVERTERS, PARTS, Call, RefusedOperator, UnsupportedOperator, name_of
 
 _RANDOM = "it draws random numbers, and compiled models must be repeatable: draw them outside, and make them an input"
+_NO_KERNELS = (
+    "for which there are no kernels: compute it outside of the model, and make its result an input, or a buffer if the "
+    "matrix is constant"
+)
 REFUSED = {
     **dict.fromkeys(
         ("randn.default", "randn_like.default", "exponential.default", "bernoulli.p", "rand.default"), _RANDOM
@@ -48,9 +52,40 @@ REFUSED = {
     **dict.fromkeys(
         ("multinomial.default", "native_dropout.default"), f"{_RANDOM}; for dropout, export after model.eval()"
     ),
+    **dict.fromkeys(
+        (
+            "_linalg_det.default",
+            "_linalg_slogdet.default",
+            "_linalg_solve_ex.default",
+            "linalg_inv_ex.default",
+            "linalg_pinv.atol_rtol_tensor",
+            "linalg_matrix_exp.default",
+            "cholesky_inverse.default",
+            "ormqr.default",
+            "cholesky_solve.default",
+            "linalg_solve_triangular.default",
+            "triangular_solve.default",
+        ),
+        f"it solves equations with a matrix, {_NO_KERNELS}",
+    ),
+    **dict.fromkeys(
+        (
+            "_linalg_svd.default",
+            "_linalg_eigh.default",
+            "linalg_eig.default",
+            "linalg_qr.default",
+            "linalg_lu.default",
+            "linalg_cholesky_ex.default",
+            "linalg_lu_factor_ex.default",
+            "linalg_ldl_factor_ex.default",
+            "geqrf.default",
+            "linalg_householder_product.default",
+        ),
+        f"it decomposes a matrix, {_NO_KERNELS}",
+    ),
     "_upsample_bilinear2d_aa.default": "its antialiasing filter is not supported; resize with antialias=False",
 }
-"""Refused operators and the reason: random ones, and one that TVM converts wrongly."""
+"""Refused operators, the reason and the remedy: random ones, those of linear algebra, and one that TVM converts wrongly."""
 
 
 @cache
@@ -134,6 +169,9 @@ class _Importer(ExportedProgramImporter):
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
         for node in nodes:
+            name = node.target.__name__ if node.op == "call_function" else ""
+            if name in REFUSED and name not in CONVERTERS:
+                raise RefusedOperator(str(_unsupported(node, REFUSED[name])))
             if node.op == "call_function" and node.target.__name__ == "with_effects":
                 checked = [arg for arg in node.args[2:] if isinstance(arg, str)]
                 of = checked[-1] if checked else str(node.args[1])

@@ -28,7 +28,7 @@ from ..logs import quiet
 from ..relax_modules import bind_module
 from ..shapes import DeclaredInput, Dimension, Expression, InputShapes, StaticShapes
 from ..source import Description, Importer, ModelSource
-from .node_calls import UnsupportedOperator
+from .node_calls import RefusedOperator, UnsupportedOperator
 
 
 def load(
@@ -197,6 +197,8 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
             warnings.simplefilter("ignore")
             core = decomposed(program)
             mod = convert_program(core)
+    except RefusedOperator as error:
+        raise ModelError(f"{where}: {error}") from error
     except UnsupportedOperator as error:
         raise ModelError(
             f"{where}: {error}; change it in the model, or export the model to ONNX and import that"

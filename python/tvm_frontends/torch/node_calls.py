@@ -18,6 +18,10 @@ class UnsupportedOperator(Exception):
     """An operator of the program cannot be converted; the importer raises a `ModelError` for it."""
 
 
+class RefusedOperator(UnsupportedOperator):
+    """An operator that no front end converts; the message has its own remedy."""
+
+
 @dataclass(frozen=True)
 class Call:
     """A call of an operator, with its arguments by the names of the operator's schema."""

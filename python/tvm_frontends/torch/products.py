@@ -61,6 +61,15 @@ def distances(call: Call) -> relax.Expr:
     return vector_norm(call.emit, call.emit(relax.op.subtract(x, y)), float(call["p"]), [-1], keep=False)
 
 
+@converter("_pdist_forward.default")
+def distances_of_pairs(call: Call) -> relax.Expr:
+    """Convert ``_pdist_forward``: distances between the rows of each pair, in any norm, computed as in `distances`."""
+    x = call.tensor("self")
+    sides = (relax.const(side, "int64") for side in np.triu_indices(int(x.ty.shape[0]), 1))
+    first, second = (call.emit(relax.op.take(x, side, 0)) for side in sides)
+    return vector_norm(call.emit, call.emit(relax.op.subtract(first, second)), float(call["p"]), [-1], keep=False)
+
+
 @converter("grouped_mm_fallback.default", "_grouped_mm.default")
 def grouped_product(call: Call) -> relax.Expr:
     """Convert ``grouped_mm``: sorted rows, each multiplied by the matrix of its group.

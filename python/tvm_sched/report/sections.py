@@ -199,7 +199,9 @@ def certificate_cards(
     """Return the cards of the certificate and of the search time."""
     shown = []
     if certificate:
-        shown.append(("Lower bound", format_ns(certificate.lower_bound_ns), f"at these prices: {escape(certificate.bound)}"))
+        shown.append(
+            ("Lower bound", format_ns(certificate.lower_bound_ns), f"at these prices: {escape(certificate.bound)}")
+        )
         shown.append(("Gap", format_percent(certificate.gap), "at most this share could be saved"))
         shown.append(("Status", escape(certificate.status), "how the search ended"))
     if seconds:

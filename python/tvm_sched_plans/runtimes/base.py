@@ -92,9 +92,9 @@ class Case:
         """Price a placement in this configuration."""
         return price(self.chain, placement, self.micro_batches)
 
-    def intervals(self, placement: Placement) -> dict[str, tuple[int, int]]:
+    def intervals(self, priced: PricedPlacement) -> dict[str, tuple[int, int]]:
         """Return the intervals of a placement's times (`price_intervals`)."""
-        return price_intervals(self.chain, placement, self.micro_batches)
+        return price_intervals(self.chain, priced)
 
 
 @dataclass(frozen=True)

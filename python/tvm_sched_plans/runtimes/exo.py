@@ -17,7 +17,9 @@ class Exo(Runtime):
 
     name = "exo"
     title = "exo"
-    tried = "exo's rule (`src/exo/master`, commits 028cc625, 027f2373) worked by hand on small cases; no exo was started"
+    tried = (
+        "exo's rule (`src/exo/master`, commits 028cc625, 027f2373) worked by hand on small cases; no exo was started"
+    )
     cannot = (
         "the order in which weights are loaded, and reads from host memory",
         "cuts within a layer: the embedding is with the first layer, norm and last layer are with the last one",

@@ -137,7 +137,12 @@ COUNTERS = """g (float[2, 3] x) => (float[2, 3] y) <bool c = {1}, int32 zero = {
 def test_a_loop_that_counts_is_unrolled_at_once(monkeypatch):
     rounds = []
     unroll = fold.unroll_loops
-    monkeypatch.setattr(fold, "unroll_loops", lambda model: rounds.append(1) or unroll(model))
+
+    def counted(model, in_branches=False):
+        rounds.extend([1] if not in_branches else [])
+        return unroll(model, in_branches)
+
+    monkeypatch.setattr(fold, "unroll_loops", counted)
     graph = prepared(parse(COUNTERS % "co = Less(next, last)"), {"x": X})
     assert operators(graph) == ["Relu"] * 5
     assert len(rounds) <= 3

@@ -9,6 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from tvm_frontends import load_model
+from tvm_frontends.onnx.operators.nodes import Node
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile as compile_model
 
@@ -173,3 +175,51 @@ def test_rows_on_several_threads() -> None:
     """As many rows as make the loop over them parallel."""
     x = np.random.default_rng(2).integers(-2, 3, (20_000, FEATURES)).astype("float32")
     check(make("TreeEnsembleRegressor", x, [TensorProto.FLOAT], n_targets=1, **trees("target", (0,))), x)
+
+
+def test_nodes_and_leaves_in_any_order() -> None:
+    x, rng = features(), np.random.default_rng(3)
+    given = trees("class", (0, 1, 2), ORDERS)
+    found = []
+    for shuffled in (False, True):
+        for kind in ("nodes_", "class_"):
+            order = rng.permutation(len(given[f"{kind}treeids"]))
+            given |= {k: [v[at] for at in order] for k, v in given.items() if shuffled and k.startswith(kind)}
+        model = make(
+            "TreeEnsembleClassifier", x, [TensorProto.INT64, TensorProto.FLOAT], classlabels_int64s=[7, 3, 5], **given
+        )
+        found.append(compile_model(model, "cpu1", "single").run(x))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-5, atol=1e-6)  # trees are summed in another order
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"nodes_truenodeids": list(range(1, 22))}, r"there is no node \(1, 8\)"),
+        ({"target_nodeids": [-9] * 12}, r"there is no node \(0, -9\)"),
+        ({"nodes_falsenodeids": [0] * 21}, "each needs one node that no other leads to"),
+        ({"nodes_treeids": [0] * 20}, "differ in length"),
+        ({"target_weights": [0.0]}, "differ in length"),
+    ],
+)
+def test_broken_trees_of_regressors(changes: dict[str, Any], words: str) -> None:
+    x = features()
+    with pytest.raises(InputError, match=words):
+        compile_model(
+            make("TreeEnsembleRegressor", x, [TensorProto.FLOAT], **{**trees("target", (0,)), **changes}), "cpu1"
+        )
+
+
+@pytest.mark.parametrize("count", [3, 300])
+def test_attributes_are_read_once_however_many_nodes_there_are(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forest of 4.8 million nodes read two attributes, whole, for each of its nodes."""
+    monkeypatch.setattr(f"{__name__}.TREES", count)
+    reads: list[str] = []
+    attribute = Node.attribute
+    monkeypatch.setattr(
+        Node, "attribute", lambda node, name, *default: reads.append(name) or attribute(node, name, *default)
+    )
+    load_model(make("TreeEnsembleRegressor", features(), [TensorProto.FLOAT], n_targets=1, **trees("target", (0,))))
+    assert {"nodes_falsenodeids", "nodes_truenodeids"} <= set(reads)
+    assert len(reads) == len(set(reads))

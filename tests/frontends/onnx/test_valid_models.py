@@ -110,6 +110,77 @@ def branch(nodes: list[Any], *outputs: str, kind: int = 1, shape: Any = (4, 3)) 
     return helper.make_graph(nodes, "b", [], infos)
 
 
+def parsed(text: str, opset: int = 17) -> Any:
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]>\n{text}')
+
+
+def runs(model: Any, *inputs: Any) -> Any:
+    return compile(model, "cpu1", "single").run(*inputs)
+
+
+TWICE = """Loop (n, true, x) <body = b (int64 i, bool c0, float[4,3] v) => (bool c1, float[4,3] w {out}) {{
+    s = ReduceMax <keepdims = 0> (v)  most = Constant <value = float {{20.0}}> ()
+    c1 = {condition}  w = Add(v, v)  {scan} }}>"""
+CONSTANTS = "n = Constant <value = int64 {3}> ()  true = Constant <value = bool {1}> ()"
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+@pytest.mark.parametrize("condition", ["Identity(c0)", "Less(s, most)"])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_loops_in_branches(chosen, condition, depth):
+    """With a count, and with an end that the data decide; in a branch, and in a branch of a branch."""
+    then = f"{CONSTANTS} a = {TWICE.format(out='', condition=condition, scan='')}"
+    if depth == 2:
+        inner = "else_branch = e2 () => (float[4,3] f) { f = Abs(x) }"
+        then = f"a = If (d) <then_branch = t2 () => (float[4,3] a) {{ {then} }}, {inner}>"
+    made = parsed(
+        "g (bool c, bool d, float[4,3] x) => (float[4,3] y) "
+        f"{{ y = If (c) <then_branch = t () => (float[4,3] a) {{ {then} }}, "
+        "else_branch = e () => (float[4,3] b) { b = Neg(x) }> }"
+    )
+    times = 8 if condition.startswith("Identity") else 4
+    right = times * X if chosen else -X
+    np.testing.assert_array_equal(runs(made, np.array(chosen), np.array(True), X), right)
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_collected_outputs_of_a_loop_in_a_branch(chosen):
+    loop = TWICE.format(out=", float[4,3] o", condition="Identity(c0)", scan="o = Identity(w)")
+    made = parsed(
+        f"g (bool c, float[4,3] x) => (float[3,4,3] y) {{ y = If (c) <then_branch = t () => (float[3,4,3] a) {{ {CONSTANTS} "
+        f"last, a = {loop} }}, else_branch = e () => (float[3,4,3] b) {{ s = Constant <value = int64[3] {{3,4,3}}> () "
+        "b = Expand(x, s) }> }"
+    )
+    right = np.stack([2 * X, 4 * X, 8 * X] if chosen else [X] * 3)
+    np.testing.assert_array_equal(runs(made, np.array(chosen), X), right)
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_sequences_and_optional_values_as_results_of_branches(chosen):
+    branches = """<then_branch = t () => (seq(float[4,3]) a, optional(float[4,3]) o) {
+        n = Neg(x)  a = SequenceConstruct(x, n)  o = Optional(n) },
+        else_branch = e () => (seq(float[4,3]) b, optional(float[4,3]) p) {
+        m = Abs(x)  k = Exp(x)  b = SequenceConstruct(k, m)  p = Optional(k) }>"""
+    made = parsed(
+        f"g (bool c, float[4,3] x) => (float[4,3] y, float[4,3] z) {{ s, q = If (c) {branches} "
+        "one = Constant <value = int64 {1}> ()  y = SequenceAt(s, one)  z = OptionalGetElement(q) }"
+    )
+    first, second = runs(made, np.array(chosen), -X)
+    np.testing.assert_array_equal(first, X)
+    np.testing.assert_allclose(second, X if chosen else np.exp(-X), rtol=1e-6)
+
+
+def test_attention_without_queries():
+    made = parsed("g (float[1,2,0,4] q, float[1,2,5,4] k) => (float[1,2,0,4] y) { y = Attention(q, k, k) }", 23)
+    assert runs(made, np.zeros((1, 2, 0, 4), "float32"), np.ones((1, 2, 5, 4), "float32")).shape == (1, 2, 0, 4)
+    made = parsed(
+        "g (float[1,0,8] q, float[1,4,8] k) => (float[1,0,8] y, float[1,4,8] z) "
+        "{ y = Attention <q_num_heads = 2, kv_num_heads = 2> (q, k, k)  z = Neg(k) }", 23,
+    )  # fmt: skip
+    k = np.ones((1, 4, 8), "float32")
+    assert [result.shape for result in runs(made, np.zeros((1, 0, 8), "float32"), k)] == [(1, 0, 8), (1, 4, 8)]
+
+
 @pytest.mark.parametrize("chosen", [True, False])
 def test_branches_that_return_values_of_the_outer_graph(chosen):
     inner = node("If", ["d"], ["n"], then_branch=branch([node("Abs", ["x"], ["o"])], "o"), else_branch=branch([], "w"))

@@ -78,7 +78,7 @@ class Node:
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return an attribute, bytes as `str`."""
         value = self.attributes.get(name, default)
-        if isinstance(value, tuple):
+        if isinstance(value, tuple) and value and isinstance(value[0], bytes):
             return tuple(_text(item) for item in value)
         return _text(value)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -176,66 +175,88 @@ def _without_sets(node: Node, forest: Forest) -> Forest:
 
 
 def _forest_of_trees(node: Node, what: str, outputs: int, aggregate: int, fold: bool = False) -> Forest:
-    """Return the forest of a TreeEnsembleRegressor or TreeEnsembleClassifier; ``fold`` merges all targets into one."""
+    """Return the forest of a TreeEnsembleRegressor or TreeEnsembleClassifier; ``fold`` merges all targets into one.
+
+    Public forests have millions of nodes, so each attribute is read once, and no step is one of Python for each node.
+    """
     dtype = _kind(node.input(0))
-    modes = np.array(node.attribute("nodes_modes"))
-    keys = list(zip(node.attribute("nodes_treeids"), node.attribute("nodes_nodeids"), strict=True))
-    is_leaf = modes == "LEAF"
-    unknown = set(modes[~is_leaf].tolist()) - set(_MODES)
+    texts = np.array(node.attribute("nodes_modes"))
+    is_leaf, modes = texts == "LEAF", np.full(len(texts), -1, np.int32)
+    for number, mode in enumerate(_MODES):
+        modes[texts == mode] = number
+    unknown = set(texts[~is_leaf & (modes < 0)].tolist())
     if unknown:
         raise node.unsupported(f"its nodes compare by {', '.join(sorted(unknown))}; allowed are {', '.join(_MODES)}")
     inner = int((~is_leaf).sum())
-    order = np.where(is_leaf, inner + np.cumsum(is_leaf) - 1, np.cumsum(~is_leaf) - 1).tolist()
-    number = dict(zip(keys, order, strict=True))
-    branches = [key for key, leaf in zip(keys, is_leaf, strict=True) if not leaf]
-    try:
-        links = [
-            [number[tree, to[at]] for to in (node.attribute("nodes_falsenodeids"), node.attribute("nodes_truenodeids"))]
-            for at, (tree, _) in zip(np.flatnonzero(~is_leaf), branches, strict=True)
-        ]
-        entries = [
-            (number[key] - inner, 0 if fold else to, weight)
-            for key, to, weight in zip(
-                zip(node.attribute(f"{what}_treeids"), node.attribute(f"{what}_nodeids"), strict=True),
-                node.attribute(f"{what}_ids"),
-                _values(node, f"{what}_weights"),
-                strict=True,
-            )
-        ]
-    except KeyError as error:
-        raise node.unsupported(f"its trees are broken: there is no node {error.args[0]} (tree, node)") from None
-    children = {child for pair in links for child in pair}
-    roots = [number[key] for key in keys if number[key] not in children]
-    if len(roots) != len(set(node.attribute("nodes_treeids"))):
+    numbers = np.where(is_leaf, inner + np.cumsum(is_leaf) - 1, np.cumsum(~is_leaf) - 1)
+    trees, nodes, features, *to = (
+        _ints(node.attribute(f"nodes_{name}"))
+        for name in ("treeids", "nodeids", "featureids", "falsenodeids", "truenodeids")
+    )
+    missing = _ints(node.attribute("nodes_missing_value_tracks_true") or np.zeros(len(texts)))
+    values, weights = _values(node, "nodes_values"), _values(node, f"{what}_weights")
+    leaf_trees, leaf_nodes, targets = (
+        _ints(node.attribute(f"{what}_{name}")) for name in ("treeids", "nodeids", "ids")
+    )
+    tables = (trees, nodes, features, values, missing, *to)
+    if any(len(t) != len(texts) for t in tables) or {len(leaf_trees), len(leaf_nodes), len(targets)} != {len(weights)}:
+        raise node.unsupported("its tables of nodes or of leaves differ in length")
+    keys = _keys(trees, nodes)
+    order = np.argsort(keys, kind="stable")
+    ordered = keys[order]
+
+    def find(wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        at = np.searchsorted(ordered, wanted, "right") - 1  # the last of several nodes of one number
+        known = at >= 0
+        known[known] = ordered[at[known]] == wanted[known]
+        if not known.all():
+            pair = divmod(int(wanted[~known][0]) + _HALF, 2 * _HALF)
+            raise node.unsupported(f"its trees are broken: there is no node {(pair[0], pair[1] - _HALF)} (tree, node)")
+        return numbers[order[at]]
+
+    links = np.stack([find(_keys(trees[~is_leaf], side[~is_leaf])) for side in to], 1)
+    leaves = find(_keys(leaf_trees, leaf_nodes)) - inner
+    is_child = np.zeros(len(texts), bool)
+    is_child[links] = True
+    every = find(keys)
+    roots = every[~is_child[every]]
+    if len(roots) != len(np.unique(trees)):
         raise node.unsupported("its trees are broken: each needs one node that no other leads to")
-    entries = [entry for entry in entries if entry[0] >= 0]  # entries of inner nodes have no meaning
-    targets, weights = _entries(entries, int(is_leaf.sum()), dtype, _NEUTRAL.get(aggregate, 0.0))
-    missing = node.attribute("nodes_missing_value_tracks_true") or (0,) * len(modes)
+    entries = leaves >= 0  # entries of inner nodes have no meaning
     return Forest(
         _ints(roots),
-        _ints(node.attribute("nodes_featureids"))[~is_leaf],
-        _ints([_MODES.index(mode) for mode in modes[~is_leaf]]),
-        _ints(missing)[~is_leaf],
-        _values(node, "nodes_values").astype(dtype)[~is_leaf],
-        _ints(links).reshape(inner, 2),
-        targets,
-        weights,
+        features[~is_leaf],
+        modes[~is_leaf],
+        missing[~is_leaf],
+        values.astype(dtype)[~is_leaf],
+        _ints(links),
+        *_entries(
+            leaves[entries], targets[entries] * (not fold), weights[entries].astype(dtype), int(is_leaf.sum()),
+            _NEUTRAL.get(aggregate, 0.0),
+        ),
         1 if fold else outputs,
         aggregate,
-    )
+    )  # fmt: skip
+
+
+_HALF = 1 << 31
+
+
+def _keys(trees: npt.NDArray[np.int32], nodes: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    """Return one number for each pair of a tree and a node."""
+    return trees.astype(np.int64) * (2 * _HALF) + nodes
 
 
 def _entries(
-    entries: Sequence[tuple[int, int, float]], leaves: int, dtype: str, neutral: float
+    leaves: npt.NDArray[np.int64], to: npt.NDArray[np.int32], added: npt.NDArray[Any], count: int, neutral: float
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[Any]]:
-    """Return the contributions of leaves as tables (leaves, most entries of a leaf)."""
-    counts = np.bincount([leaf for leaf, _, _ in entries], minlength=leaves) if entries else np.zeros(leaves, int)
+    """Return the contributions of ``count`` leaves as tables (leaves, most entries of a leaf)."""
+    counts = np.bincount(leaves, minlength=count)
+    order = np.argsort(leaves, kind="stable")
+    column = np.arange(len(leaves)) - np.repeat(np.cumsum(counts) - counts, counts)
     width = max(int(counts.max(initial=0)), 1)
-    targets, weights = np.zeros((leaves, width), np.int32), np.full((leaves, width), neutral, dtype)
-    filled = [0] * leaves
-    for leaf, target, weight in entries:
-        targets[leaf, filled[leaf]], weights[leaf, filled[leaf]] = target, weight
-        filled[leaf] += 1
+    targets, weights = np.zeros((count, width), np.int32), np.full((count, width), neutral, added.dtype)
+    targets[leaves[order], column], weights[leaves[order], column] = to[order], added[order]
     return targets, weights
 
 

@@ -29,6 +29,8 @@ from .operators_without_kernel import simplify
 from .scans import widen_scans
 from .split_tail import split_tail
 
+MOST_FUSED = 32
+"""Most operators of a fused kernel. LLVM's time for a kernel grows faster than its length; TVM's own limit is 256."""
 _LOWERING = RLock()
 """Held while a module is lowered: TVM 0.27 keeps operator tags (`tvm.te.tag_scope`) in one variable for all threads."""
 
@@ -158,7 +160,12 @@ class LowerToKernels:
             )(widen_scans(mod))
         fuse = [transform.AnnotateTIROpPattern(), transform.FoldConstant(), transform.FuseOps()]
         last = [transform.FuseTIR(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()]
-        return tvm.transform.Sequential([*self.before_fusion, *fuse, *self.after_fusion, *last])(legal)
+        current = tvm.transform.PassContext.current()
+        config = {**current.config, "relax.FuseOps.max_depth": MOST_FUSED}
+        with tvm.transform.PassContext(
+            current.opt_level, current.required_pass, current.disabled_pass, current.instruments, config
+        ):
+            return tvm.transform.Sequential([*self.before_fusion, *fuse, *self.after_fusion, *last])(legal)
 
 
 def _operators_for(device_kind: str) -> tvm.target.Target:
