@@ -26,8 +26,8 @@ CERTIFICATE_SHARE, CERTIFICATE_SECONDS = 0.1, 0.5
 """Part of a time limit that is kept for the certificate, and the most seconds of it."""
 
 UNLIMITED_SECONDS, UNLIMITED_PLACES = 5.0, 1000
-"""Seconds for the certificate of methods without a time limit, which take milliseconds where the bounds may take minutes, and
-the number of operators times devices up to which the bounds have all their time, so that they depend on nothing else."""
+"""Seconds for the certificate of methods without a time limit, which take milliseconds where bounds may take minutes; and
+the operators times devices up to which bounds have all their time, so that they do not depend on the clock."""
 
 Options = Mapping[str, Any] | msgspec.Struct | None
 """Options of a method: values by name, whose texts are converted, or its struct."""
