@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from _checked import verdict
 
-from tvm_sched.cost_model import roofline
+from tvm_sched.cost_model import get_cost_model
 from tvm_sched.errors import InfeasibleError, TvmSchedError
 from tvm_sched.execution_plan import emit_plan
 from tvm_sched.problem import Problem, load_topology, problem_of
@@ -62,6 +62,8 @@ class Case(msgspec.Struct, frozen=True):
     batch: int
     tokens: int
     method: Method
+    costs: str = "roofline"
+    """Name of the cost model."""
 
     @property
     def shape(self) -> str:
@@ -71,7 +73,8 @@ class Case(msgspec.Struct, frozen=True):
         """Key of the case in the file of finished cells; other options are another case."""
         options = msgspec.json.encode(self.method.options, order="sorted").decode()
         ways = {"": "", "all": " variants"}.get(self.method.variants, f" variants={self.method.variants}")
-        return f"{self.server} {self.model} {self.shape} {self.method.scheduler}{ways} {options}"
+        priced = "" if self.costs == "roofline" else f" costs={self.costs}"
+        return f"{self.server} {self.model} {self.shape} {self.method.scheduler}{ways} {options}{priced}"
 
 
 class Cell(msgspec.Struct):
@@ -124,14 +127,16 @@ class Cells:
         return self.done.get(case.key())
 
 
-def make_problem(model: str, batch: int, tokens: int, server: str, variants: str = "") -> Problem:
+def make_problem(
+    model: str, batch: int, tokens: int, server: str, variants: str = "", costs: str = "roofline"
+) -> Problem:
     """The problem of a preset's graph on a machine, with variants as `Method.variants` says; a second is what it takes."""
     from tvm_sched.relax.decoders import decoder_variants
     from tvm_sched.relax.variants.offer_variants import pieces_for
 
     topology = load_topology(server)
     graph, groups = decoder_variants(PRESETS[model], batch, tokens, pieces=pieces_for(topology) if variants else ())
-    problem = problem_of(graph, groups if variants else (), topology, roofline)
+    problem = problem_of(graph, groups if variants else (), topology, get_cost_model(costs))
     if variants == "heft":
         return problem.resolve(solve(problem, method="heft").choice)
     if variants == "apart":

@@ -66,6 +66,49 @@ def write_page(
     write_json(rows, [_figures(case, cell) for case, cell in pairs])
 
 
+def write_prices(plan: list[Case], cells: Cells, markdown: Path | None, shared: bool = False) -> None:
+    """Write the page that sets the speed-ups by several cost models beside each other; a cell that is not there is "-"."""
+    pairs = [(case, cell) for case in plan if (cell := cells.get(case)) is not None]
+    for _, cell in pairs:
+        if cell.schedule is not None:
+            tally(cell.checked)
+    names = list(dict.fromkeys(case.costs for case in plan))
+    labels = [label for label in dict.fromkeys(case.method.label for case in plan) if label != "single"]
+    page = Page("SortingHat's grid by several cost models", markdown, predicted=True)
+    limits(page, pairs, len(plan), shared)
+    by_costs = {name: [(case, cell) for case, cell in pairs if case.costs == name] for name in names}
+    found = {name: speedups(of) for name, of in by_costs.items()}
+    page.text(
+        "Speed-up over `single` under the same prices. Direct reads: operators with direct host access in the schedule."
+    )
+    page.text("## Averages over the cells that a method has under all prices")
+    lines = []
+    for label in labels:
+        common = set.intersection(*(set(found[name].get(label, {})) for name in names))
+        means = [mean_and_most(found[name][label][place] for place in common)[0] if common else "-" for name in names]
+        lines.append([label, len(common), *means])
+    page.table(["method", "cells", *names], lines)
+    page.text("## Cells")
+    lines = []
+    for place in dict.fromkeys(where(case) for case in plan):
+        server, model, shape = place
+        for label in labels:
+            if any(where(case) == place and case.method.label == label for case, _ in pairs):
+                values = [speedup_of(found[name], label, place, by_costs[name]) for name in names]
+                reads = [_direct_reads(of, label, place) for of in by_costs.values()]
+                lines.append([f"{model} {shape} on {server}", label, *values, *reads])
+    page.table(["case", "method", *names, *(f"direct reads, {name}" for name in names)], lines, left=2)
+    page.write()
+
+
+def _direct_reads(pairs: Pairs, label: str, place: tuple[str, str, str]) -> str:
+    """Return how many operators of a cell's schedule read host memory directly."""
+    for case, cell in pairs:
+        if where(case) == place and case.method.label == label and cell.schedule is not None:
+            return str(sum(placement.direct_host_access for placement in cell.schedule.placements))
+    return "-"
+
+
 def _figures(case: Case, cell: Cell) -> dict[str, object]:
     row = {"server": case.server, "model": case.model, "shape": case.shape, "method": case.method.label}
     return {

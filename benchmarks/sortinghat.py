@@ -20,7 +20,7 @@ import msgspec
 from _common import parser
 from _grid import Case, Cell, Cells, Method, make_problem, measure, predict
 from _result_page import version_and_date
-from _sortinghat_page import write_page
+from _sortinghat_page import write_page, write_prices
 from rich.console import Console
 
 from tvm_sched.problem.decoder_config import PRESETS
@@ -102,6 +102,10 @@ def arguments() -> argparse.Namespace:
     result.add_argument("--shapes", type=shapes, default=SHAPES, metavar="BxT,BxT")
     schedulers = tuple(dict.fromkeys(method.scheduler for method in METHODS))
     result.add_argument("--schedulers", type=words(schedulers), default=schedulers, metavar="A,B")
+    result.add_argument(
+        "--costs", type=words(("roofline", "learned")), default=("roofline",), metavar="A,B",
+        help="cost models; of several, the page is a table of speed-ups by each, beside each other",
+    )  # fmt: skip
     result.add_argument("--time-limit", type=float, default=60.0, help="seconds for `anytime`, a case")
     result.add_argument(
         "--work", type=float, help="seconds of an idle core's work for `anytime` instead: the same on a busy machine"
@@ -209,7 +213,8 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
                     if method.models and model not in method.models:
                         continue
                     if not method.servers or server in method.servers:
-                        yield Case(server, model, batch, tokens, with_limits(method, options, long))
+                        limited = with_limits(method, options, long)
+                        yield from (Case(server, model, batch, tokens, limited, costs) for costs in options.costs)
 
 
 def quick(options: argparse.Namespace) -> None:
@@ -235,10 +240,10 @@ def run(plan: list[Case], cells: Cells, measured: bool) -> None:
         if not unfinished(cell, measured):
             continue
         name = f"{case.model} {case.shape} on {case.server}"
-        screen.print(f"{n + 1} of {len(plan)}: {name}, {case.method.label}")
-        if (name, case.method.variants) != made_for:
-            problem = make_problem(case.model, case.batch, case.tokens, case.server, case.method.variants)
-            made_for = name, case.method.variants
+        screen.print(f"{n + 1} of {len(plan)}: {name}, {case.method.label}, {case.costs}")
+        if (name, case.method.variants, case.costs) != made_for:
+            problem = make_problem(case.model, case.batch, case.tokens, case.server, case.method.variants, case.costs)
+            made_for = name, case.method.variants, case.costs
         assert problem is not None
         if cell is None:
             cell = predict(case, problem, (case.model, case.shape) == PICTURED)
@@ -255,7 +260,10 @@ def main() -> None:
     cells, plan = Cells(options.resume), list(cases(options))
     if not options.only_page:
         run(plan, cells, not options.no_measure)
-    write_page(plan, cells, options.markdown, options.json, options.shared)
+    if len(options.costs) > 1:
+        write_prices(plan, cells, options.markdown, options.shared)
+    else:
+        write_page(plan, cells, options.markdown, options.json, options.shared)
 
 
 if __name__ == "__main__":

@@ -405,6 +405,29 @@ def priced(page: Page, measured: Mapping[str, Mapping[str, Any]]) -> None:
     page.table(["rows, kernels", "half", "price", "CUDA graph", "graph / price"], lines)
 
 
+def contention(page: Page, found: Found, table: list[dict[str, Any]]) -> None:
+    """Show copies in both directions at once, and say what the records do not hold."""
+    rates = next(
+        (row["gb_s"] for row in done(found, "copies").values() if "from_host_both" in row.get("gb_s", {})), None
+    )
+    both = next((row["gb_s"] for row in table if row["case"] == "copy: both directions at once, sum"), None)
+    if rates is None or both is None:
+        return
+    page.text("## Copies under contention")
+    page.table(
+        ["copies of one GPU", "alone, GB/s", "both directions at once, GB/s", "both / alone"],
+        [[words, f"{rates[name]:.1f}", f"{rates[name + '_both']:.1f}", f"{rates[name + '_both'] / rates[name]:.2f}"]
+         for words, name in (("from the host", "from_host"), ("to the host", "to_host"))],
+    )  # fmt: skip
+    alone = rates["from_host"] + rates["to_host"]
+    page.text(
+        f"In `copies.cu` both directions together carry {both:.1f} GB/s, {both / alone:.2f} of the sum of the two alone. A duplex bus has",
+        "the full rate in each direction. The record is of one GPU: it does not say what several GPUs that load at once take from each other,",
+        "nor what a copy and a kernel that reads host memory do. A kernel that reads a weight several times is priced by all readings,",
+        "but occupies the bus for one (`host_read` in `docs/model.md`): copies beside it are priced too cheap.",
+    )
+
+
 def direct(page: Page, found: Found) -> bool:
     """Write the page of direct host reads."""
     measured = done(found, "direct")
@@ -454,6 +477,7 @@ def direct(page: Page, found: Found) -> bool:
             [[row["case"].partition(": ")[2], row["mib"], row["parameter"], f"{row['ms']:.3f}", f"{row['gb_s']:.1f}"]
              for row in reads_of],
         )  # fmt: skip
+    contention(page, found, table)
     failures(page, found, "direct")
     return True
 

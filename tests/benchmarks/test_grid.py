@@ -5,8 +5,10 @@ import sys
 import msgspec
 import pytest
 from _grid import Case, Cell, Cells, Method, emulate, make_problem, measure, predict
+from _sortinghat_page import write_prices
 
-from tvm_sched.problem import preset_names
+from tvm_sched.cost_model.host_rereads import WIDTH
+from tvm_sched.problem import HOST, preset_names
 from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig
 from tvm_sched.schedulers import names, solve
 
@@ -30,7 +32,33 @@ def test_finished_cells_are_found_again(tmp_path, name):
     assert Cells(path).get(case) == Cell(latency=2.0)
     longer = msgspec.structs.replace(case, method=Method("anytime", "anytime", {"time_limit": 2.0}))
     assert Cells(path).get(longer) is None
+    assert Cells(path).get(msgspec.structs.replace(case, costs="learned")) is None
     assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_speed_ups_by_several_prices_stand_side_by_side(tmp_path):
+    cells, plan, made = Cells(None), [], {"roofline": (4.0, 1.0), "learned": (6.0, 4.0)}
+    for costs, latencies in made.items():
+        for method, latency in zip((SINGLE, Method("DeepPlan", "deepplan")), latencies, strict=True):
+            plan.append(Case("p4d", "tiny", 1, 8, method, costs))
+            cells.add(plan[-1], Cell(latency=latency, critical_path=1.0))
+    write_prices(plan, cells, tmp_path / "page.md")
+    page = (tmp_path / "page.md").read_text()
+    assert "| DeepPlan | 1 | 4.00 | 1.50 |" in page
+    assert "| tiny 1x8 on p4d | DeepPlan | 4.00 | 1.50 | - | - |" in page
+
+
+def test_cells_have_the_prices_that_they_name():
+    by = {costs: make_problem("tiny", 1, 512, "a6000-server", costs=costs) for costs in ("roofline", "learned")}
+    assert [problem.costs.source.partition(" ")[0] for problem in by.values()] == list(by)
+    graph, topology = by["roofline"].graph, by["roofline"].topology
+    bus = topology.route(HOST, 0)
+    weights = [o for o, product in enumerate(graph.operators) if "matmul" in product.kind and graph.index.host_bytes[o]]
+    assert weights
+    for o in weights:  # tiles of 32 rows read each weight 16 times, by narrower accesses than a copy's
+        read = by["learned"].costs.direct_ns[o, 0]
+        assert read >= bus.nanoseconds(int(WIDTH * 16) * max(graph.index.host_bytes[o]))
+        assert read > by["roofline"].costs.direct_ns[o, 0]
 
 
 def test_a_cell_of_a_tiny_model():

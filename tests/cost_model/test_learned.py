@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.device_properties import GPUS, DeviceProperties
-from tvm_sched.cost_model.features import JOIN_SECONDS, matrix_products, roofline_seconds
+from tvm_sched.cost_model.features import JOIN_SECONDS, describe, matrix_products, roofline_seconds
 from tvm_sched.cost_model.learned_model import SHIPPED, LearnedModel, error_interval, load_learned
 from tvm_sched.cost_model.refine import refine
 from tvm_sched.cost_model.samples import Samples
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched.errors import FormatError, InputError
 from tvm_sched.problem import FORBIDDEN, load_topology
+from tvm_sched_bench.training import launches
 from tvm_sched_bench.training.train import train
 
 
@@ -200,3 +201,34 @@ def test_spread_by_hand():
     assert common.shared == pytest.approx(1.0)
     own = error_interval(np.array([0.1, -0.1, 0.1, -0.1] * 20), ["a", "a", "b", "b"] * 20)
     assert own.shared == pytest.approx(0.0)
+
+
+def test_launches_of_libraries_are_samples(tmp_path):
+    file = tmp_path / "launches.json"
+    rows = [
+        ["conv 3 64 224 7 2", "k", 18.0],
+        ["mm 2 3 4", "k", 5.0],
+        ["mm 2 3 4", "reduce", 1.0],
+        ["bmm 5 2 3 4", "k", 7.0],
+    ]
+    file.write_text(msgspec.json.encode({"format": "library-launches", "version": 1, "rows": rows}).decode())
+    assert launches.is_launches(file)
+    found = launches.read(file)
+    assert found.seconds.tolist() == pytest.approx([18e-6, 6e-6, 7e-6]), "a case takes as long as its kernels together"
+    assert found.work.flops.tolist() == [2 * 112 * 112 * 64 * 3 * 49, 48, 240]
+    assert found.work.m.tolist() == [112 * 112, 2, 2]
+    assert found.work.batch.tolist() == [1, 1, 5]
+    file.write_text('{"format": "library-launches"}')
+    with pytest.raises(InputError, match="not a file of launches"):
+        launches.read(file)
+
+
+def test_a_family_that_is_not_in_the_data_gets_a_wide_interval():
+    model = load_learned()
+    unknown = "softmax|2560|a float16[8,64]|float16[8,64]"
+    work = describe(graph_of([unknown, "matmul|65536|a float16[8,64];p float16[64,64]|float16[8,64]"]))
+    found = model.predict(work, GPUS["H100"])
+    assert found.far.tolist() == [True, False]
+    ratio = found.seconds[0] / roofline_seconds(work, GPUS["H100"])[0]
+    assert ratio == pytest.approx(np.exp(model.parts["cuda"].far_ratio))
+    assert (found.high / found.low)[0] > 4 > (found.high / found.low)[1]

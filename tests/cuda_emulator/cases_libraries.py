@@ -11,6 +11,7 @@ import tvm_ffi
 from gpu import Gpu
 from gpu_tensor import FLOAT32, GpuTensor
 
+from tvm_sched._library import function
 from tvm_sched.relax.lower.kernel_libraries import get_library
 
 pytestmark = pytest.mark.gpu
@@ -116,3 +117,62 @@ def test_a_convolution_on_the_default_stream() -> None:
     found = call(gpu, kernel, [x, w], tuple(extents["output"]), default=True)
     windows = np.lib.stride_tricks.sliding_window_view(x[0], (3, 3), axis=(1, 2))
     np.testing.assert_allclose(found[0], np.einsum("cijkl,ockl->oij", windows, w), rtol=1e-4, atol=1e-4)
+
+
+def product(m: int, n: int, k: int, dtype: str = "float32") -> dict[str, Any]:
+    """A product without a bias as the compiler describes it."""
+    return {
+        "kind": "matmul", "dtype": dtype, "tf32": False, "result_dtype": dtype, "batch": 1, "m": m, "n": n, "k": k,
+        "a": dense(m, k), "b": dense(k, n), "bias": False, "activation": "",
+    }  # fmt: skip
+
+
+def convolution(channels: int) -> dict[str, Any]:
+    """A convolution of four channels with a window of 3 x 3."""
+    return {
+        "kind": "conv2d", "dtype": "float32", "tf32": False, "input": [1, 4, 7, 7], "weights": [channels, 4, 3, 3],
+        "output": [1, channels, 5, 5], "padding": [0, 0], "strides": [1, 1], "dilation": [1, 1], "groups": 1,
+        "layout": "NCHW", "residual": False, "bias": False, "activation": "",
+    }  # fmt: skip
+
+
+def found_wrong() -> list[str]:
+    return [str(each) for each in function("tvm_sched.nvidia_found_wrong")()]
+
+
+def test_an_algorithm_of_wrong_values_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one computes the product, on each stream, and what was found is remembered."""
+    gpu, random = Gpu(), np.random.default_rng(1)
+    a, b = whole(random, 6, 13), whole(random, 13, 9)
+    known = found_wrong()
+    monkeypatch.setenv("FAKE_CUDA_WRONG", "cublaslt:0")
+    np.testing.assert_array_equal(call(gpu, product(6, 9, 13), [a, b], (6, 9)), a @ b)
+    (finding,) = (each for each in found_wrong() if each not in known)
+    assert finding.startswith("cuBLASLt's algorithm ")
+    assert "computed" in finding
+    assert "of product float32 float32 1 6 9 13 " in finding
+    before = function("tvm_sched.nvidia_checks_run")()
+    np.testing.assert_array_equal(call(Gpu(), product(6, 9, 13), [a, b], (6, 9)), a @ b)
+    assert function("tvm_sched.nvidia_checks_run")() == before
+
+
+def test_the_one_right_algorithm_of_a_convolution_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu, random = Gpu(), np.random.default_rng(1)
+    x, w = whole(random, 1, 4, 7, 7), whole(random, 11, 4, 3, 3)
+    known = found_wrong()
+    monkeypatch.setenv("FAKE_CUDA_WRONG", " ".join(f"cudnn:{number}" for number in (0, 2, 3, 4, 5, 6, 7)))
+    windows = np.lib.stride_tricks.sliding_window_view(x[0], (3, 3), axis=(1, 2))
+    right = np.einsum("cijkl,ockl->oij", windows, w)[None]
+    np.testing.assert_array_equal(call(gpu, convolution(11), [x, w], right.shape), right)
+    assert len([each for each in found_wrong() if each not in known]) == 7
+
+
+@pytest.mark.parametrize("library", ["cublaslt", "cudnn"])
+def test_a_kernel_that_no_algorithm_computes_right_is_refused(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_CUDA_WRONG", library)
+    kernel, shapes = product(5, 8, 12), [(5, 12), (12, 8), (5, 8)]
+    if library == "cudnn":
+        kernel, shapes = convolution(13), [(1, 4, 7, 7), (13, 4, 3, 3), (1, 13, 5, 5)]
+    zeros = [np.zeros(shape, "float32") for shape in shapes[:2]]
+    with pytest.raises(RuntimeError, match=r"whose values are right on this GPU.*compile the model again"):
+        call(Gpu(), kernel, zeros, shapes[2])

@@ -110,6 +110,8 @@ def test_methods_without_a_limit_have_one_for_their_certificate(monkeypatch):
     whole = lower_bound(branching(7))
     monkeypatch.setattr(solve_latency, "UNLIMITED_SECONDS", 0.0)
     problem = fresh(branching(7))
+    assert solve(fresh(problem), method="heft").certificate.lower_bound_ns == whole.ns, "small problems have no limit"
+    monkeypatch.setattr(solve_latency, "UNLIMITED_PLACES", 10)
     certificate = solve(problem, method="heft").certificate
     assert certificate.status == "no better found"
     with ending_at(0.0):

@@ -76,6 +76,7 @@ CallOnGpu::CallOnGpu(const std::string& name, int count, const tvm::ffi::PackedA
                                   << "\" is in the memory of no GPU";
     }
     if (i == 0) {
+      gpu = tensor->device.device_id;
       stream =
           static_cast<runtime::cuda::Stream>(TVMFFIEnvGetStream(kDLCUDA, tensor->device.device_id));
     }
@@ -93,6 +94,8 @@ std::size_t LargestWorkspace() {
   if (current_call == nullptr) return kWithoutPlan;
   return runtime::cuda::PlannedWorkspace(current_call->stream).value_or(kWithoutPlan);
 }
+
+int CurrentGpu() { return current_call == nullptr ? 0 : current_call->gpu; }
 
 std::shared_ptr<std::byte> AllocateWorkspace(std::size_t size, const std::string& name) {
   if (current_call == nullptr) {

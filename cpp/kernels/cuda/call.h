@@ -15,6 +15,7 @@ namespace tvm_sched::cuda_kernels {
 struct CallOnGpu {
   runtime::cuda::Context context = nullptr;
   runtime::cuda::Stream stream = nullptr;
+  int gpu = 0;
   std::vector<void*> data;  // of each tensor
 
   /// Throws ffi::Error unless `args` are `count` tensors on one GPU; `name` is the function's.
@@ -29,6 +30,9 @@ struct CallOnGpu {
 
 /// Most bytes that a kernel of a library may ask for on the stream of the thread's CallOnGpu.
 std::size_t LargestWorkspace();
+
+/// The GPU of the thread's CallOnGpu by its number in this process, 0 outside of a call.
+int CurrentGpu();
 
 /// Memory that is written anew by each call on the stream of the thread's CallOnGpu. All kernels of
 /// a stream share it, since they follow each other. It is as large as the plan has counted; where

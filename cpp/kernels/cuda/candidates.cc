@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels/cuda/nvidia_libraries.h"
+#include "kernels/cuda/value_check.h"
 #include "runtime/cache_lines.h"
 #include "runtime/cuda/gpus.h"
 #include "runtime/throw.h"
@@ -64,8 +65,12 @@ Choices& TheChoices() {
 }  // namespace
 
 FastestCandidate::FastestCandidate(std::string key, std::string name,
-                                   std::vector<std::unique_ptr<Candidate>> candidates)
-    : key_(std::move(key)), name_(std::move(name)), candidates_(std::move(candidates)) {}
+                                   std::vector<std::unique_ptr<Candidate>> candidates,
+                                   std::function<PlainKernel()> plain)
+    : key_(std::move(key)),
+      name_(std::move(name)),
+      candidates_(std::move(candidates)),
+      plain_(std::move(plain)) {}
 
 void FastestCandidate::Run(const std::vector<void*>& data, Stream stream) {
   if (!ready_) Choose(data, stream);
@@ -83,21 +88,32 @@ bool FastestCandidate::Take(std::size_t candidate) {
   return true;
 }
 
+bool FastestCandidate::IsChosenRight(Stream stream) {
+  return !chosen_->foreign() || IsRight(*chosen_, key_, plain_, workspace_.get(), stream);
+}
+
 void FastestCandidate::Choose(const std::vector<void*>& data, Stream stream) {
   Choices& choices = TheChoices();
   const std::lock_guard lock(choices.mutex);
-  const auto known = choices.labels.find(key_);
-  for (std::size_t k = 0; known != choices.labels.end() && k < candidates_.size(); ++k) {
-    ready_ = candidates_[k]->label() == known->second && Take(k);
-    if (ready_) return;
-  }
   int capturing = runtime::cuda::kCaptureNone;
   Check(Driver().StreamIsCapturing(stream, &capturing), name_);
-  const bool timed = capturing == runtime::cuda::kCaptureNone && candidates_.size() > 1;
+  const bool waits = capturing == runtime::cuda::kCaptureNone;  // which a capture does not allow
+  const auto known = choices.labels.find(key_);
+  for (std::size_t k = 0; known != choices.labels.end() && k < candidates_.size(); ++k) {
+    ready_ =
+        candidates_[k]->label() == known->second && Take(k) && (!waits || IsChosenRight(stream));
+    if (ready_) return;
+  }
+  const bool timed = waits && candidates_.size() > 1;
+  int wrong = 0;
   std::size_t best = candidates_.size();
   double least = 0;
   for (std::size_t k = 0; k < candidates_.size(); ++k) {
     if (!Take(k)) continue;
+    if (waits && !IsChosenRight(stream)) {
+      ++wrong;
+      continue;
+    }
     const double time =
         timed ? MillisecondsOf(data, stream, best < candidates_.size() ? least : 0) : 0;
     if (time < 0 || (best < candidates_.size() && time >= kClearly * least)) continue;
@@ -107,7 +123,12 @@ void FastestCandidate::Choose(const std::vector<void*>& data, Stream stream) {
   }
   if (best == candidates_.size() || !Take(best)) {
     TVM_SCHED_THROW(RuntimeError) << "no library has an algorithm for the kernel \"" << name_
-                                  << "\"";
+                                  << "\""
+                                  << (wrong == 0
+                                          ? ""
+                                          : " whose values are right on this GPU (tvm-sched doctor "
+                                            "lists them); compile the model again with "
+                                            "TVM_SCHED_KERNEL_LIBRARIES= for TVM's own kernels");
   }
   choices.Keep(key_, chosen_->label(), timed);
   ready_ = true;

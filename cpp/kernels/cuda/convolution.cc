@@ -8,6 +8,7 @@
 #include "kernels/cuda/cudnn_graph.h"
 #include "kernels/cuda/library_kernel.h"
 #include "kernels/cuda/nvidia_libraries.h"
+#include "kernels/cuda/value_check.h"
 
 namespace tvm_sched::cuda_kernels {
 
@@ -241,7 +242,8 @@ std::vector<std::unique_ptr<Candidate>> ConvolutionCandidates(const ConvolutionD
 
 std::unique_ptr<Prepared> PrepareConvolution(const ConvolutionDescription& d,
                                              const std::string& name, Stream stream) {
-  return std::make_unique<FastestCandidate>(KeyOf(d), name, ConvolutionCandidates(d, stream));
+  return std::make_unique<FastestCandidate>(KeyOf(d), name, ConvolutionCandidates(d, stream),
+                                            [d] { return PlainKernelOf(d); });
 }
 
 }  // namespace tvm_sched::cuda_kernels

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/call.h"
 #include "kernels/cuda/nvidia_libraries.h"
+#include "kernels/cuda/value_check.h"
 #include "runtime/cuda/stream_ends.h"
 #include "runtime/json_cursor.h"
 
@@ -102,6 +103,7 @@ class ImageFunction::OwnLaunches final : public Candidate {
   OwnLaunches(const ImageFunction& function, OnStream& here) : function_(function), here_(here) {}
   std::string label() const override { return "our own kernel"; }
   std::size_t workspace() const override { return 0; }  // has its own
+  bool foreign() const override { return false; }
   bool Run(const std::vector<void*>& data, void*, driver::Stream stream) override {
     function_.Launch(here_, data, stream);
     return true;
@@ -143,7 +145,10 @@ ImageFunction::OnStream& ImageFunction::Prepare(driver::Context context, driver:
     const std::string key = description_.attention ? KeyOf(*description_.attention)
                                                    : KeyOf(*description_.convolution) + " or ours";
     candidates.push_back(std::make_unique<OwnLaunches>(*this, here));
-    here.fastest = std::make_unique<FastestCandidate>(key, name_, std::move(candidates));
+    here.fastest = std::make_unique<FastestCandidate>(key, name_, std::move(candidates), [this] {
+      return description_.attention ? PlainKernelOf(*description_.attention)
+                                    : PlainKernelOf(*description_.convolution);
+    });
   }
   return here;
 }

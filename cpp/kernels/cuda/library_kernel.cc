@@ -15,6 +15,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/cudnn_graph.h"
 #include "kernels/cuda/nvidia_libraries.h"
+#include "kernels/cuda/value_check.h"
 #include "runtime/cuda/stream_ends.h"
 
 namespace tvm_sched::cuda_kernels {
@@ -207,6 +208,42 @@ ffi::String DeviceProperties(std::int64_t device) {
       [&] { return ffi::String(CudnnDeviceProperties(static_cast<int>(device))); });
 }
 
+/// For tests: the numbers of each input that a kernel of this description is checked with, then the
+/// elements of the result and their values. Needs no GPU.
+ffi::Array<ffi::Array<double>> CheckedNumbers(const ffi::String& description) {
+  return runtime::TranslateErrors([&] {
+    const JsonCursor item = JsonCursor::Parse(description, "kernel");
+    const PlainKernel plain = !item.OptionalField("kind") ? PlainKernelOf(ReadAttention(item))
+                              : item.Field("kind").Word({"matmul", "conv2d"}) == 0
+                                  ? PlainKernelOf(ReadMatmul(item))
+                                  : PlainKernelOf(ReadConvolution(item));
+    ffi::Array<ffi::Array<double>> result;
+    for (const PlainKernel::Tensor& tensor : plain.tensors) {
+      if (&tensor == &plain.tensors.back()) break;
+      ffi::Array<double> numbers;
+      for (std::int64_t k = 0; k < tensor.elements; ++k) numbers.push_back(tensor.Number(k));
+      result.push_back(numbers);
+    }
+    ffi::Array<double> elements, values;
+    for (const PlainKernel::Value& each : plain.Sample()) {
+      elements.push_back(static_cast<double>(each.element));
+      values.push_back(each.value);
+    }
+    result.push_back(elements);
+    result.push_back(values);
+    return result;
+  });
+}
+
+/// For `tvm-sched doctor`: a sentence for each algorithm of which values were wrong here.
+ffi::Array<ffi::String> ListWrong() {
+  return runtime::TranslateErrors([] {
+    ffi::Array<ffi::String> found;
+    for (const std::string& sentence : FoundWrong()) found.push_back(sentence);
+    return found;
+  });
+}
+
 /// Why the libraries cannot be used here; empty where they can.
 ffi::String WhyNot() {
   try {
@@ -224,6 +261,9 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = tvm::ffi::reflection;
   refl::GlobalDef()
       .def("tvm_sched.make_nvidia_module", Make)
+      .def("tvm_sched.nvidia_found_wrong", ListWrong)
+      .def("tvm_sched.nvidia_checks_run", CountChecks)
+      .def("tvm_sched.nvidia_checked_numbers", CheckedNumbers)
       .def("tvm_sched.why_not_nvidia", WhyNot)
       .def("tvm_sched.cudnn_version", FindCudnnVersion)
       .def("tvm_sched.cudnn_plans", CompileKernelPlans)

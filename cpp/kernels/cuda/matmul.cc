@@ -7,6 +7,7 @@
 #include "kernels/cuda/candidates.h"
 #include "kernels/cuda/library_kernel.h"
 #include "kernels/cuda/nvidia_libraries.h"
+#include "kernels/cuda/value_check.h"
 #include "runtime/throw.h"
 
 namespace tvm_sched::cuda_kernels {
@@ -209,7 +210,8 @@ class Matmul final : public Prepared {
         candidates.push_back(std::make_unique<ProductAlgorithm>(product_, each));
       }
       chosen = std::make_unique<FastestCandidate>(KeyOf(description_, alignment), name_,
-                                                  std::move(candidates));
+                                                  std::move(candidates),
+                                                  [this] { return PlainKernelOf(description_); });
     }
     chosen->Run(data, stream);
   }

@@ -8,18 +8,15 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <future>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <random>
-#include <set>
 #include <sstream>
 #include <utility>
 
 #include "kernels/onednn/plain_values.h"
 #include "kernels/sampled_positions.h"
-#include "runtime/cache_lines.h"
+#include "kernels/value_findings.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -35,31 +32,13 @@ constexpr int kVersion = 1;  // of the check: what an older one found does not c
 constexpr std::int64_t kMostTerms = 1
                                     << 20;  // of all compared elements, if they are not the fewest
 constexpr std::int64_t kFewestCompared = 192;
-constexpr std::size_t kTable = 8191;  // numbers; a prime, so that no extent is a multiple of it
-constexpr std::int64_t kLarge = 64 << 20;    // bytes of a kernel's tensors
-constexpr std::size_t kMostBytes = 4 << 20;  // of the file: a larger one is begun anew
-
-// Numbers that a float32 sum of some 10^6 products holds exactly.
-
-/// 1, 2 or 3, of either sign, of pseudo-random order.
-const std::vector<float>& Table() {
-  static const std::vector<float> table = [] {
-    std::mt19937 random(7);
-    std::vector<float> made(kTable);
-    for (float& each : made) {
-      const auto drawn = random() >> 8;
-      each = static_cast<float>(1 + drawn % 3) * (drawn / 3 % 2 == 0 ? 1.0F : -1.0F);
-    }
-    return made;
-  }();
-  return table;
-}
+constexpr std::int64_t kLarge = 64 << 20;  // bytes of a kernel's tensors
 
 /// All integers of 8 bits.
 const std::vector<float>& Bytes() {
   static const std::vector<float> table = [] {
     std::mt19937 random(8);
-    std::vector<float> made(kTable);
+    std::vector<float> made(kSmallNumbers);
     for (float& each : made) each = static_cast<float>(random() >> 24);
     return made;
   }();
@@ -116,15 +95,15 @@ Input Fill(Operand operand, float factor, std::size_t first) {
   Input made{memory(LayoutOf(plain), Engine()), {}};
   const std::size_t count = made.values.get_desc().get_size() / sizeof(float);
   auto* values = static_cast<float*>(made.values.get_data_handle());
-  std::vector<float> table = IsByte(operand.type) ? Bytes() : Table();
+  std::vector<float> table = IsByte(operand.type) ? Bytes() : SmallNumbers();
   for (float& each : table) {
     each = operand.type == DataType::kInt8    ? each - 128
            : operand.type == DataType::kUint8 ? each
                                               : each * factor;
   }
   std::rotate(table.begin(), table.begin() + static_cast<std::ptrdiff_t>(first), table.end());
-  for (std::size_t k = 0; k < count; k += kTable) {
-    std::copy_n(table.data(), std::min(kTable, count - k), values + k);
+  for (std::size_t k = 0; k < count; k += kSmallNumbers) {
+    std::copy_n(table.data(), std::min(kSmallNumbers, count - k), values + k);
   }
   made.given = made.values;
   if (operand.type != DataType::kFloat32) {
@@ -228,25 +207,6 @@ std::string Distorted() {
   return name == nullptr ? "" : name;
 }
 
-/// 128 bits as hexadecimal digits.
-std::string Hash(const std::string& text) {
-  std::uint64_t halves[2] = {0xcbf29ce484222325,
-                             0x9ae16a3b2f90404f};  // FNV-1a, and with other numbers
-  for (const char letter : text) {
-    const auto byte = static_cast<unsigned char>(letter);
-    halves[0] = (halves[0] ^ byte) * 0x100000001b3;
-    halves[1] = (std::rotl(halves[1], 23) + byte) * 0xc2b2ae3d27d4eb4f;
-  }
-  std::ostringstream digits;
-  digits << std::hex;
-  for (const std::uint64_t half : halves) {
-    digits.width(16);
-    digits.fill('0');
-    digits << half;
-  }
-  return digits.str();
-}
-
 /// Run the primitive once and compare; what is wrong, or nothing.
 std::optional<std::string> Compare(const Description& d, const Prepared& prepared) {
   std::vector<Input> inputs;
@@ -305,91 +265,8 @@ std::optional<std::string> Compare(const Description& d, const Prepared& prepare
   return std::nullopt;
 }
 
-/// What was found, by key: in this process, and in the file of the cache.
-class Findings {
- public:
-  Findings() : file_("onednn_values.txt", kMostBytes) {
-    for (const std::string& line : file_.Read()) {
-      if (line.starts_with("right ")) right_.insert(line.substr(6));
-      if (line.starts_with("wrong ")) NoteWrong(line.substr(6));
-    }
-  }
-
-  /// Whether it is known to be right or wrong; else the caller is the one to find out and `Keep`
-  /// it, and others who ask meanwhile wait for that.
-  std::optional<bool> Find(const std::string& key) {
-    std::unique_lock lock(mutex_);
-    if (right_.contains(key)) return true;
-    if (wrong_.contains(key)) return false;
-    const auto [entry, first] = under_way_.try_emplace(key);
-    if (first) return std::nullopt;
-    const std::shared_future<bool> found = entry->second.found;
-    lock.unlock();
-    return found.get();
-  }
-
-  /// `finding`: what is wrong, if anything.
-  void Keep(const std::string& key, const std::optional<std::string>& finding) {
-    const std::lock_guard lock(mutex_);
-    ++run_;
-    if (finding) {
-      NoteWrong(key + '\t' + *finding);
-    } else {
-      right_.insert(key);
-    }
-    file_.Add(finding ? "wrong " + key + '\t' + *finding : "right " + key);
-    under_way_.at(key).promise.set_value(!finding);
-    under_way_.erase(key);
-  }
-
-  /// It could not be found out.
-  void Fail(const std::string& key) {
-    const std::lock_guard lock(mutex_);
-    under_way_.at(key).promise.set_exception(std::current_exception());
-    under_way_.erase(key);
-  }
-
-  void Trust(const std::vector<std::string>& keys) {
-    const std::lock_guard lock(mutex_);
-    for (const std::string& key : keys) {
-      if (!wrong_.contains(key)) right_.insert(key);
-    }
-  }
-
-  std::vector<std::string> Wrong() {
-    const std::lock_guard lock(mutex_);
-    std::vector<std::string> found;
-    for (const auto& [unused, finding] : wrong_) {
-      if (finding.find(Machine()) != std::string::npos) found.push_back(finding);
-    }
-    return found;
-  }
-
-  int Count() {
-    const std::lock_guard lock(mutex_);
-    return run_;
-  }
-
- private:
-  void NoteWrong(const std::string& line) {
-    const std::size_t tab = line.find('\t');
-    if (tab != std::string::npos) wrong_[line.substr(0, tab)] = line.substr(tab + 1);
-  }
-
-  std::mutex mutex_;
-  runtime::CacheLines file_;
-  std::set<std::string> right_;
-  std::map<std::string, std::string> wrong_;
-  struct UnderWay {
-    std::promise<bool> promise;
-    std::shared_future<bool> found{promise.get_future()};
-  };
-  std::map<std::string, UnderWay> under_way_;
-  int run_ = 0;
-};
-
-Findings& TheFindings() {
-  static Findings findings;
+ValueFindings& TheFindings() {
+  static ValueFindings findings("onednn_values.txt");
   return findings;
 }
 
@@ -401,26 +278,19 @@ bool IsRight(const Description& description, int threads, Prepared* prepared) {
   const std::string key = Hash(std::to_string(kVersion) + where + prepared->implementation +
                                kernel + "distorted " + Distorted());
   prepared->check = key;
-  Findings& findings = TheFindings();
-  if (const std::optional<bool> known = findings.Find(key)) return *known;
-  try {
+  return TheFindings().IsRight(key, [&]() -> std::optional<std::string> {
     // Kernels are made by several threads: of large ones one holds its tensors at a time.
     static std::mutex large;
     std::unique_lock<std::mutex> alone(large, std::defer_lock);
     if (TensorBytes(description) > kLarge) alone.lock();
-    std::optional<std::string> finding = Compare(description, *prepared);
-    if (finding)
-      finding = prepared->implementation + " " + *finding + " of " + kernel + "; " + where;
-    findings.Keep(key, finding);
-    return !finding;
-  } catch (...) {
-    findings.Fail(key);
-    throw;
-  }
+    const std::optional<std::string> finding = Compare(description, *prepared);
+    if (!finding) return std::nullopt;
+    return prepared->implementation + " " + *finding + " of " + kernel + "; " + where;
+  });
 }
 
 void TrustChecks(const std::vector<std::string>& names) { TheFindings().Trust(names); }
-std::vector<std::string> FoundWrong() { return TheFindings().Wrong(); }
+std::vector<std::string> FoundWrong() { return TheFindings().Wrong(Machine()); }
 int CountChecks() { return TheFindings().Count(); }
 
 }  // namespace tvm_sched::onednn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -63,6 +64,13 @@ class MethodOptions:
         return {key: value for key, value in values.items() if key in known}
 
 
+class Statistic(Enum):
+    """What is least over draws of latencies."""
+
+    MEAN = "mean"
+    P80 = "p80"
+
+
 @dataclass(frozen=True)
 class SchedulerOptions(MethodOptions):
     """A scheduler and its options."""
@@ -70,6 +78,23 @@ class SchedulerOptions(MethodOptions):
     scheduler: Annotated[str, typer.Option("--scheduler", "-s", metavar="NAME", help="See `tvm-sched schedulers`.")] = (
         "anytime"
     )
+    robust: Annotated[
+        Statistic | None,
+        typer.Option(
+            "--robust",
+            metavar="STATISTIC",
+            help="Take the schedule that is best over draws of the uncertain latencies, by their mean or by p80, their "
+            "80th percentile: the scheduler robust.",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.robust is None:
+            return
+        if self.scheduler not in ("anytime", "robust"):
+            raise InputError(f"--robust is a scheduler of its own; leave --scheduler {self.scheduler} out")
+        object.__setattr__(self, "scheduler", "robust")
+        object.__setattr__(self, "option", [f"statistic={self.robust.value}", *(self.option or ())])
 
 
 def solve_with_progress(

@@ -10,6 +10,10 @@ from typing import Any, Literal
 import msgspec
 from rich.markup import escape
 
+from .. import _library
+
+_LISTED = 20
+"""Most implementations with wrong values in the text; all are in the check's data."""
 _COLOURS = {"ok": "green", "warning": "yellow", "failure": "red", "absent": "dim"}
 Status = Literal["ok", "warning", "failure", "absent"]
 
@@ -51,3 +55,18 @@ class Diagnosis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 said.append(f"  [{colour}]{check.status:8}[/{colour}] {escape(f'{check.name}: {check.text}')}")
         counts = Counter(check.status for check in self.checks)
         return [*said, f"{len(self.checks)} checks, {counts['failure']} failed, {counts['warning']} with a warning"]
+
+
+def values_check(part: str, library: str, found_wrong: str) -> Check:
+    """Say which implementations of a library computed wrong values when they were chosen for a kernel.
+
+    ``found_wrong`` names the function of our C++ library that lists them.
+    """
+    name = f"{library}'s values"
+    wrong = [str(finding) for finding in _library.function(found_wrong)()]
+    if not wrong:
+        return Check(part, name, "ok", "no implementation is known to compute wrong values here")
+    more = [f"and {len(wrong) - _LISTED} more (--json)"] if len(wrong) > _LISTED else []
+    first = f"values of these implementations ({len(wrong)}) were wrong here, so others are taken in their place:"
+    text = "\n    ".join([first, *wrong[:_LISTED], *more])
+    return Check(part, name, "warning", text, {"wrong": wrong})

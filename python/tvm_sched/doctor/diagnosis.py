@@ -15,11 +15,8 @@ from ..report.units import format_bytes
 from ..runtime.machine import versions
 from .against import against_checks
 from .artifact_checks import architecture_check, check_choice, needs_gpu, open_artifact, run_checks
-from .check import Check, Diagnosis
+from .check import Check, Diagnosis, values_check
 from .gpus import gpu_checks, gpu_report
-
-_LISTED = 20
-"""Most implementations with wrong values in the text; all are in the check's data."""
 
 
 def diagnose(
@@ -93,21 +90,13 @@ def host_checks() -> list[Check]:
     onednn = (
         [Check("host", "oneDNN", "warning", f"cannot be used, so TVM's kernels do its work: {missing}")]
         if missing
-        else [Check("host", "oneDNN", "ok", "can be used"), _onednn_values()]
+        else [
+            Check("host", "oneDNN", "ok", "can be used"),
+            values_check("host", "oneDNN", "tvm_sched.onednn_found_wrong"),
+        ]
     )
     return [
         Check("host", "machine", "ok", text, facts),
         Check("host", "versions", "ok", f"Python {platform.python_version()}, {package_versions}", dict(packages)),
         *onednn,
     ]
-
-
-def _onednn_values() -> Check:
-    """Say which of oneDNN's implementations computed wrong values when they were chosen for a kernel."""
-    wrong = [str(finding) for finding in _library.function("tvm_sched.onednn_found_wrong")()]
-    if not wrong:
-        return Check("host", "oneDNN's values", "ok", "no implementation is known to compute wrong values here")
-    more = [f"and {len(wrong) - _LISTED} more (--json)"] if len(wrong) > _LISTED else []
-    first = f"values of these implementations ({len(wrong)}) were wrong here, so others are taken in their place:"
-    text = "\n    ".join([first, *wrong[:_LISTED], *more])
-    return Check("host", "oneDNN's values", "warning", text, {"wrong": wrong})

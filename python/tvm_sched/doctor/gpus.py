@@ -13,7 +13,7 @@ from .. import _library
 from ..problem import HOST, Topology
 from ..report.connections import connection
 from ..report.units import format_bytes, format_rate
-from .check import Check
+from .check import Check, values_check
 
 COPY_BYTES = 64 << 20
 """Bytes of the timed copies."""
@@ -92,7 +92,7 @@ def _libraries() -> list[Check]:
             text = f"version {library['version']}, {library['file']}"
             details = {name: library[name] for name in ("version", "file")}
             checks.append(Check("gpu", library["name"], "ok", text, details))
-    return checks
+    return [*checks, values_check("gpu", "cuBLASLt and cuDNN", "tvm_sched.nvidia_found_wrong")]
 
 
 def _peers(peers: list[list[bool]]) -> Check:

@@ -14,8 +14,8 @@ from ..files import cache_directory
 from .tables import table
 from .units import format_bytes
 
-_LINES = ("cuda_algorithms.txt", "onednn_values.txt")
-"""Files of lines that the kernel libraries add to: algorithms chosen on GPUs, and what oneDNN's values were."""
+_LINES = ("cuda_algorithms.txt", "cuda_values.txt", "onednn_values.txt")
+"""Files of lines that the kernel libraries add to: algorithms chosen on GPUs, and what the libraries' values were."""
 
 
 class CachedModel(msgspec.Struct, frozen=True):

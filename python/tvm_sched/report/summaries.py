@@ -16,6 +16,7 @@ from ..schedule import ModelLatency, Schedule, Timeline
 from ..schedule.rules import Violation
 from ..schedule.schedule import RequestLatency
 from .figures import LaneFigures, lane_figures, ordered_lanes
+from .units import format_ns
 
 
 class ProblemSummary(msgspec.Struct, frozen=True):
@@ -187,4 +188,20 @@ def remarks(problem: Problem, schedule: Schedule) -> list[str]:
             f"the solver improved {notes['decided_by_solver']} of {len(notes['submodels'])} submodels, and proved "
             f"{notes['proved']}; what decided each is in --json"
         )
+    if "robust" in notes:
+        sentences.append(_robustness(notes["robust"]))
     return sentences
+
+
+def _robustness(notes: dict[str, Any]) -> str:
+    """Say what a robust schedule gains over draws of the latencies, and what it costs at the central ones."""
+    if not notes["draws"]:
+        return "these latencies have no intervals, so the schedule is the best at them alone; --costs learned has intervals"
+    rows = {row["candidate"]: row for row in notes["candidates"]}
+    chosen, central = rows[notes["chosen"]], min(notes["candidates"], key=lambda row: row["central_ns"])
+    statistic = {"mean": "the mean", "p80": "the 80th percentile"}[notes["statistic"]]
+    return (
+        f"over {notes['draws']} draws of the latencies, {statistic} of this schedule ({notes['chosen']}) is "
+        f"{format_ns(chosen['value_ns'])}, and {format_ns(central['value_ns'])} that of the best at the central latencies "
+        f"({central['candidate']}); there they take {format_ns(chosen['central_ns'])} and {format_ns(central['central_ns'])}"
+    )

@@ -44,7 +44,9 @@ The workload has one request, or none for a cold run, unless the method is regis
 (`Certificate.unchecked`).
 """
 
-SCHEDULERS: Methods[SchedulerFunction] = Methods("scheduler", "tvm_sched.schedulers")
+SCHEDULERS: Methods[SchedulerFunction] = Methods(
+    "scheduler", "tvm_sched.schedulers", own={"robust": "tvm_sched.robust"}
+)
 register = SCHEDULERS.register
 names = SCHEDULERS.names
 

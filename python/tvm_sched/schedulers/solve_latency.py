@@ -25,8 +25,9 @@ from .scheduler_registry import SchedulerFunction, get
 CERTIFICATE_SHARE, CERTIFICATE_SECONDS = 0.1, 0.5
 """Part of a time limit that is kept for the certificate, and the most seconds of it."""
 
-UNLIMITED_SECONDS = 5.0
-"""Seconds for the certificate of methods without a time limit: they take milliseconds, and the bounds may take minutes."""
+UNLIMITED_SECONDS, UNLIMITED_PLACES = 5.0, 1000
+"""Seconds for the certificate of methods without a time limit, which take milliseconds where bounds may take minutes; and
+the operators times devices up to which bounds have all their time, so that they do not depend on the clock."""
 
 Options = Mapping[str, Any] | msgspec.Struct | None
 """Options of a method: values by name, whose texts are converted, or its struct."""
@@ -73,7 +74,7 @@ def minimise_latency(
 
     with ending_at(deadline - min(CERTIFICATE_SHARE * limit, CERTIFICATE_SECONDS) if limit < math.inf else deadline):
         result = run_method(scheduler, chosen, Schedule, run, progress)
-    if not isinstance(chosen, TimedOptions):
+    if not isinstance(chosen, TimedOptions) and problem.places > UNLIMITED_PLACES:
         deadline = time.monotonic() + UNLIMITED_SECONDS
     with answer_of(scheduler):
         schedule = result.answer.replace(

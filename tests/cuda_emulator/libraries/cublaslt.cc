@@ -1,5 +1,7 @@
 // cuBLASLt without a GPU: what its documentation asks of descriptors, layouts, alignments and
 // workspaces is checked, and products are computed by loops in the order of their stream.
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <tuple>
 
@@ -26,8 +28,8 @@ struct Preference {
 };
 
 struct Algorithm {
-  std::uint64_t mark, problem, workspace, alignments;
-  std::uint64_t unused[4];
+  std::uint64_t mark, problem, workspace, alignments, number;
+  std::uint64_t unused[3];
 };
 
 struct Heuristic {
@@ -168,11 +170,14 @@ FAKE_EXPORT int cublasLtMatmulAlgoGetHeuristic(Handle* handle, MatmulDesc* desc,
   if (workspace > preference->workspace) workspace = 0;
   std::uint64_t alignments = 0;
   for (std::uint32_t alignment : preference->alignment) alignments = alignments << 16 | alignment;
-  results[0] = {};
-  results[0].algorithm = {
-      kAlgorithmMark, Fingerprint(*desc, *a, *b, *d), workspace, alignments, {}};
-  results[0].workspace = workspace;
-  *found = 1;
+  // Two where one may be wrong; more would take the tests longer.
+  const int known = std::getenv("FAKE_CUDA_WRONG") != nullptr ? std::min(wanted, 2) : 1;
+  for (; *found < known; ++*found) {
+    results[*found] = {};
+    results[*found].algorithm = {kAlgorithmMark, Fingerprint(*desc, *a, *b, *d),     workspace,
+                                 alignments,     static_cast<std::uint64_t>(*found), {}};
+    results[*found].workspace = workspace;
+  }
   return 0;
 }
 
@@ -227,7 +232,8 @@ FAKE_EXPORT int cublasLtMatmul(Handle* handle, MatmulDesc* desc, const void* alp
                         right,
                         third,
                         out,
-                        algorithm->workspace > 0 ? static_cast<float*>(workspace) : nullptr};
+                        algorithm->workspace > 0 ? static_cast<float*>(workspace) : nullptr,
+                        IsWrong("cublaslt", algorithm->number)};
   const std::vector<const void*> arguments{
       left, right, third, out, product.workspace, desc->epilogue & kBias ? desc->bias : nullptr};
   const int status = Enqueue(stream, [product] { product.Run(); }, "cublasLtMatmul", arguments);

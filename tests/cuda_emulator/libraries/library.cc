@@ -1,6 +1,8 @@
 #include "library.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <sstream>
 
 namespace cuda_emulator {
 
@@ -12,6 +14,15 @@ using fake_cuda::TheState;
 int Refuse(const char* function, int status, const std::string& why) {
   std::fprintf(stderr, "emulated GPU: %s: %s\n", function, why.c_str());
   return status;
+}
+
+bool IsWrong(const std::string& library, std::uint64_t algorithm) {
+  const char* named = std::getenv("FAKE_CUDA_WRONG");
+  std::istringstream words(named == nullptr ? "" : named);
+  for (std::string word; words >> word;) {
+    if (word == library || word == library + ":" + std::to_string(algorithm)) return true;
+  }
+  return false;
 }
 
 std::string WhyNotMemory(const void* address, std::size_t bytes, std::size_t alignment,

@@ -15,6 +15,10 @@ namespace cuda_emulator {
 /// Prints why a call is refused, since a status alone says little; returns the status.
 int Refuse(const char* function, int status, const std::string& why);
 
+/// Whether the environment variable FAKE_CUDA_WRONG names this algorithm, such as "cudnn:7" or, for
+/// all of a library, "cudnn": it shall compute wrong values.
+bool IsWrong(const std::string& library, std::uint64_t algorithm);
+
 /// Why a GPU of the current context cannot use `bytes` from `address` on; empty where it can.
 std::string WhyNotMemory(const void* address, std::size_t bytes, std::size_t alignment,
                          const char* what);

@@ -182,7 +182,9 @@ void Product::Run() const {
         if (desc.epilogue & kBias) {
           value += Load(desc.bias, i + batch * desc.bias_stride, bias_type);
         }
-        to.Set(i, j, Activate(value, desc.epilogue));
+        value = Activate(value, desc.epilogue);
+        const bool last = i == to.rows - 1 || j == to.columns - 1;
+        to.Set(i, j, wrong && last ? value + 1 : value);
       }
     }
   }

@@ -55,6 +55,7 @@ struct Product {
   const void *left, *right, *third;
   void* out;
   float* workspace;
+  bool wrong = false;  // its last row and column
 
   void Run() const;
 };

@@ -230,7 +230,9 @@ def test_whole_results_at_real_sizes(limit):
     """What the check lets pass is right: whole results, not the part that it compares."""
     found = onednn_values.sweep(limit, 250)
     assert found["wrong"] == []
-    assert sum(found["ran"].values()) > 250
+    # With SSE4.1 alone most kernels have one implementation, and some have none but reference code.
+    assert sum(found["kinds"].values()) == 250
+    assert sum(found["ran"].values()) > 200
 
 
 @pytest.mark.slow

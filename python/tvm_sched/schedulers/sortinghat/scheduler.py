@@ -125,6 +125,12 @@ def sortinghat(problem: Problem, workload: Workload, options: SortingHatOptions)
     return with_choice(scenario.problem, schedule.replace(certificate=status or schedule.certificate), choice)
 
 
+@register("sortinghat-cpsat", options=SortingHatOptions, answers_interrupt=True)
+def sortinghat_cpsat(problem: Problem, workload: Workload, options: SortingHatOptions) -> Schedule:
+    """Another name of `sortinghat`, whose programs were solved by CP-SAT under this name before version 0.3."""
+    return sortinghat(problem, workload, options)
+
+
 Decision = tuple[list[int], Outcome]
 """The assignment of a submodel, and its outcome."""
 
@@ -182,7 +188,8 @@ def _or_heft(scenario: Scenario, schedule: Schedule) -> Schedule:
         return schedule
     if ScheduleIndex.of(scenario, schedule).times.latency_ns <= quick.times.latency_ns:
         return schedule
-    return quick.to_schedule(notes={"instead": "HEFT's schedule: that of the method, which was cut off, is slower"})
+    instead = "HEFT's schedule: that of the method, which was cut off, is slower"
+    return quick.to_schedule(notes={**schedule.notes, "instead": instead})
 
 
 def heuristic_schedule(scenario: Scenario, memory_scale: float = 1.0) -> ScheduleIndex | None:
