@@ -120,7 +120,7 @@ def predict(point: Point, sheet: Sequence[float], costs: str) -> Predicted | Non
         for split in runtime.defaults(request, cases):
             priced = split.case.price(split.placement)
             if split.label.startswith(wanted) and priced.fits:
-                phase_ns, intervals = priced.phase_ns, split.case.intervals(split.placement)
+                phase_ns, intervals = priced.phase_ns, split.case.intervals(priced)
                 break
         else:
             return None
@@ -185,8 +185,7 @@ Tensor parallelism was predicted too long: 1.38 times the measured time over the
 42 %, as long as all-reduces were rings. Since links may add up in one step, these figures are 0.91 and 12 %; no
 number of it was fitted. The half tuned on, four points of Llama 3.1 8B with batches of 64 and 128, went from 0.90 to
 0.59: those programs have more than kernels and links in a step of a few milliseconds.
-Until this page was made, plans gave matrix products neither kind nor shape, so `learned` took them for element-wise
-operators: prompts were predicted at 2.19 times the measured time, now at 1.10. "Inside" is the share of the points that lie
+"Inside" is the share of the points that lie
 in the interval of their prediction, which should hold 80 %. It is one of kernels' errors: what a program does beside
 its kernels is not in it. Of aiconfigurator-core's `silicon_sample.csv`, a part of the dense rows with 512 new tokens
 is here; plans cannot express mixtures of experts, disaggregated prompts, or prompts beside decoding.
