@@ -182,13 +182,15 @@ What is systematic: `roofline` is too short for decoding. BERT is predicted too 
 priced as such, and attention as an elementwise operator that is causal. Tokens of many requests are predicted too
 short where the context is long and the batch large, since the published figure holds prompts of other requests, too.
 Tensor parallelism was predicted too long: 1.38 times the measured time over the sources held out, with an error of
-42 %, as long as all-reduces were rings. Since links may add up in one step, these figures are 0.91 and 12 %; no
-number of it was fitted, but the formula was chosen after both halves were seen. The half tuned on, four points of Llama 3.1 8B with batches of 64 and 128, went from 0.90 to
-0.59: those programs have more than kernels and links in a step of a few milliseconds.
+42 %, as long as all-reduces were rings. Since links may add up in one step, these figures are 0.91 and 12 %; no number
+of it was fitted, but the formula was chosen after both halves were seen. The half tuned on, four points of Llama 3.1 8B
+with batches of 64 and 128, went from 0.90 to 0.59: those programs have more than kernels and links in a step of a few
+milliseconds.
 "Inside" is the share of the points that lie
 in the interval of their prediction, which should hold 80 %. It is one of kernels' errors: what a program does beside
-its kernels is not in it. Of aiconfigurator-core's `silicon_sample.csv` (read in the fork
-xiaowanCN/aiconfigurator, 5f2e6bb0), a part of the dense rows with 512 new tokens is here; plans cannot express mixtures of experts, disaggregated prompts, or prompts beside decoding.
+its kernels is not in it. Of aiconfigurator-core's `silicon_sample.csv` (read in the fork xiaowanCN/aiconfigurator,
+5f2e6bb0), a part of the dense rows with 512 new tokens is here; plans cannot express mixtures of experts,
+disaggregated prompts, or prompts beside decoding.
 
 vllm-project/vllm#6920 measured Llama-3-70B in fp8 on 8 L4: 244.53 s with equal numbers of layers, 167.68 s with fewer
 in the first and last stage, a ratio of 1.46. Plans of 64 sequences of 1,024 tokens predict 1.03 (`learned`) and 1.08
