@@ -44,6 +44,16 @@ def test_a_comparison_ends_where_it_is_decided(monkeypatch, second, share, pairs
     assert len(calls) == 2 * pairs
 
 
+def test_a_slow_model_gets_the_fewest_pairs(monkeypatch):
+    """Turns that take far longer than planned end the comparison, also where nothing is decided."""
+    monkeypatch.setattr(comparison.OtherLoad, "share", lambda self: 1.0)
+    clock = iter(range(0, 1000, 10))
+    monkeypatch.setattr(comparison.time, "monotonic", lambda: next(clock))
+    calls = []
+    compare(turn("a", [1.0], calls), turn("b", [0.8], calls), 1.2)
+    assert len(calls) == 2 * 3
+
+
 def test_pairs_beside_others_are_taken_again(monkeypatch):
     shares = iter([0.0, 1.0, 0.0, 1.0, *[0.0] * 40])  # each second one is of a pair: the first two are disturbed
     monkeypatch.setattr(comparison.OtherLoad, "share", lambda self: next(shares))

@@ -305,3 +305,23 @@ def test_what_uses_one_device_or_was_measured_is_not_compared(monkeypatch, two_c
     compiled = compile(branches(1)[0], topology, scheduler, measure=measure, compare=True)
     assert compiled.comparisons == (None,)
     assert compile(branches(1)[0], "cpu2", "single").comparisons == ()
+
+
+@pytest.mark.parametrize(("seconds_of_a_run", "runs"), [(3.0, 1), (0.01, 5)])
+def test_a_turn_of_a_slow_model_is_one_run(monkeypatch, seconds_of_a_run, runs):
+    class Module:
+        now = count = 0.0
+
+        def plans(self):
+            return [{"arguments": []}]
+
+        def run(self):
+            self.now += seconds_of_a_run
+            self.count += 1
+
+    module = Module()
+    monkeypatch.setattr(measured_choice.time, "perf_counter", lambda: module.now)
+    runner = measured_choice.Runner(module)
+    assert module.count == (1 if runs == 1 else 3)
+    times = runner(0.045)
+    assert times == pytest.approx([seconds_of_a_run] * runs)

@@ -243,6 +243,10 @@ def gather(node: Node) -> relax.Expr:
         return convert_upstream(node)
     if known is not None:
         values = known.astype(np.int64)
+        if values.size and not (-int(size) <= values.min() and values.max() < int(size)):
+            raise node.unsupported(
+                f"its indices are {values.min()} to {values.max()}; axis {axis} has {int(size)} elements"
+            )
         nonnegative = relax.const(np.where(values < 0, values + int(size), values).astype(known.dtype))
     else:
         from_end = relax.op.add(indices, relax.const(int(size), dtype_of(indices)))

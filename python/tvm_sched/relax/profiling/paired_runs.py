@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ DISTURBED_MARGIN = 0.15
 CLOSE = 1.1
 """Schedules that took up to this number of times as long as the fastest are compared again."""
 _FEWEST_PAIRS, _PAIRS, _MOST_PAIRS = 3, 6, 12
+_PATIENCE = 3.0
+"""Multiple of its time after which a comparison ends with the fewest pairs: turns of slow models take longer."""
 
 Turn = Callable[[float], list[float]]
 """Runs one schedule for some seconds and returns the seconds of each run. A turn has several runs, as in use; if single runs
@@ -41,7 +44,8 @@ def compare(
     faster by more than `DISTURBED_MARGIN`. Pairs during which other processes used more than `QUIET_LOAD` cores are
     repeated, up to twice as many pairs in all. If fewer than three pairs are quiet, all count, and the second schedule must
     win each pair and win by `DISTURBED_MARGIN`: beside another process, a schedule on fewer cores can seem faster than it
-    is. If no pair was quiet in the time of all turns, the second schedule gets no further pairs after it lost one.
+    is. If no pair was quiet in the time of all turns, the second schedule gets no further pairs after it lost one. After
+    `_PATIENCE` times ``seconds``, three pairs are enough.
 
     Parameters
     ----------
@@ -50,9 +54,9 @@ def compare(
     progress : callable
         Called with the numbers of finished pairs and of all pairs, if none is repeated or left out.
     """
-    load, turn = OtherLoad(), seconds / (2 * _PAIRS)
+    load, turn, end = OtherLoad(), seconds / (2 * _PAIRS), time.monotonic() + _PATIENCE * seconds
     pairs: list[tuple[float, float, bool]] = []
-    while not _decided(pairs):
+    while not (_decided(pairs) or (len(pairs) >= _FEWEST_PAIRS and time.monotonic() > end)):
         progress(len(pairs), max(_PAIRS, len(pairs)))
         load.share()
         # They begin in turn, so that neither always runs on caches that the other filled.
