@@ -16,7 +16,7 @@ _ALIASES = {
     "relax.memory.ensure_zero_offset",
 }
 _WIDEST = 32
-"""Most tensors that one kernel concatenates."""
+"""Most tensors that one kernel concatenates, or makes of one."""
 _WITHOUT_RESULT = {"relax.print", "relax.assert_op"}
 _WITH_NAN = {"float16", "float32", "float64"}
 _SCANS = {"relax.cumsum", "relax.cumprod"}
@@ -36,6 +36,8 @@ class _Simplifier(relax.PyExprMutator):
             return call.args[0]
         if operation == "relax.concat" and isinstance(call.args[0], relax.Tuple):
             return self._concatenation(list(call.args[0].fields), call.attrs.axis)
+        if operation == "relax.split" and (sizes := _sizes_of_parts(self.builder_.normalize(call))):
+            return relax.Tuple(self._split(call.args[0], sizes, int(call.attrs.axis)))
         if operation in _WITHOUT_RESULT:
             return relax.Tuple([])
         if operation == "relax.ewise_fma":
@@ -65,6 +67,17 @@ class _Simplifier(relax.PyExprMutator):
             ]
         return relax.op.concat(parts, axis)
 
+    def _split(self, value: relax.Expr, sizes: list[int], axis: int) -> list[relax.Expr]:
+        """Split a tensor into parts, many of them in two steps: LLVM's time for a kernel grows faster than its results."""
+        if len(sizes) > _WIDEST:
+            groups = [sizes[first : first + _WIDEST] for first in range(0, len(sizes), _WIDEST)]
+            wide = self._split(value, [sum(group) for group in groups], axis)
+            return [part for whole, group in zip(wide, groups, strict=True) for part in self._split(whole, group, axis)]
+        if len(sizes) == 1:
+            return [value]
+        parts = self.builder_.emit(relax.op.split(value, np.cumsum(sizes)[:-1].tolist(), axis))
+        return [self.builder_.emit(relax.TupleGetItem(parts, k)) for k in range(len(sizes))]
+
     def _parts(self, value: relax.Expr) -> relax.Expr:
         """Bind the calls of a tuple to variables."""
         return relax.Tuple([self.builder_.emit(part) for part in value.fields])
@@ -86,6 +99,15 @@ class _Simplifier(relax.PyExprMutator):
         whole = self.builder_.emit(relax.op.astype(call.args[0], "int64"))
         scan = relax.op.cumsum if operation == "relax.cumsum" else relax.op.cumprod
         return scan(whole, call.attrs.axis, "int64", call.attrs.exclusive)
+
+
+def _sizes_of_parts(call: relax.Call) -> list[int]:
+    """Return the sizes of the parts of a split that has more than one kernel is to make; empty for other splits."""
+    parts = call.ty.fields if isinstance(call.ty, tvm.ir.TupleType) else []
+    if len(parts) <= _WIDEST:
+        return []
+    sizes = [part.shape.values[int(call.attrs.axis)] for part in parts if isinstance(part.shape, relax.ShapeExpr)]
+    return [int(size) for size in sizes] if all(isinstance(size, tvm.tirx.IntImm) for size in sizes) else []
 
 
 def _whole_exponent(expr: relax.Expr) -> int:
