@@ -21,8 +21,12 @@ def test_one_version_of_a_format_is_read(version, message):
         decode_document(encode_document({"a": 1}, "f", version), "f", 3, "here")
 
 
-def test_all_formats_of_files_are_of_the_first_version():
+LATER = {"tvm_sched.cost_model": "2"}
+"""Formats whose files are made again by a command (`tvm-sched learn`); the others are of the first version."""
+
+
+def test_formats_of_files_are_of_the_first_version():
     code = [path.read_text() for path in (ROOT / "python").rglob("*.py")]
     found = [each for text in code for each in re.findall(r'^FORMAT, VERSION = "([\w.]+)", (\d+)$', text, re.MULTILINE)]
     assert len(found) > 15
-    assert {version for _, version in found} == {"1"}
+    assert {name: version for name, version in found if version != "1"} == LATER
