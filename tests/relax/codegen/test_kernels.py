@@ -1,5 +1,7 @@
 """Kernels: rearranged loops give the same values, and nothing runs in TVM's thread pool."""
 
+from functools import reduce
+
 import numpy as np
 import pytest
 import tvm
@@ -113,6 +115,15 @@ def test_elementwise_steps_are_one_pass_without_conditions(name):
 def test_nothing_is_computed_twice():
     emit, *shapes = KERNELS["broadcast"]
     assert "sblock_alloc_buffer" in schedule_for_cpu(single_kernel(emit, *shapes)[0]).script()
+
+
+def test_chain_of_steps_that_read_an_element_several_times_grows_linearly():
+    def size(count):
+        function, _, _ = single_kernel(lambda a: reduce(lambda x, _: op.nn.softplus(x), range(count), a), (6, 32))
+        return len(schedule_for_cpu(function).script())
+
+    assert size(8) < 4 * size(4)  # 70 times as long if all are written into the last one
+    assert size(16) < 3 * size(8)
 
 
 def test_rule_leaves_alone():

@@ -8,6 +8,7 @@ loop per input. Other kernels are not changed.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +26,8 @@ TILE = 4
 """Rows of accumulators that share each loaded vector."""
 MAX_PARTS = 100
 """Most loops into which a loop is cut."""
+MOST_REPEATED = 300
+"""Most nodes of an expression that is written several times into its reader."""
 _DTYPES = ("float32", "float64", "int32", "int64")
 _SPATIAL, _REDUCTION = 0, 2
 
@@ -64,18 +67,37 @@ def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def _compute_in_reader(schedule: s_tir.Schedule, block: Any) -> bool:
-    """Inline a step into its only reader if no element is computed twice."""
+    """Inline a step into its only reader if both compute as many elements.
+
+    A reader such as Softplus reads an element several times, and a chain of them grows exponentially (`MOST_REPEATED`).
+    """
     readers = schedule.get_consumers(block)
     if len(readers) != 1 or not _spatial(schedule, block) or not _spatial(schedule, readers[0]):
         return False
     loops, others = schedule.get_loops(block), schedule.get_loops(readers[0])
     if not _constant(schedule, [*loops, *others]) or _volume(schedule, loops) != _volume(schedule, others):
         return False
+    step, result = schedule.get(block), schedule.get(block).writes[0].source
+    reads = _count(schedule.get(readers[0]).body, tvm.ir.TensorLoad, lambda load: load.source.same_as(result))
+    if reads > 1 and reads * _count(step.body, tvm.ir.Expr) > MOST_REPEATED:
+        return False
     try:
         schedule.compute_inline(block)
     except s_tir.ScheduleError:  # for instance, it writes several tensors
         return False
     return True
+
+
+def _count(part: Any, kind: type, predicate: Callable[[Any], bool] = lambda node: True) -> int:
+    """Count the nodes of a class; one that occurs in several places counts at each."""
+    found = 0
+
+    def look(node: Any) -> None:
+        nonlocal found
+        found += predicate(node)
+
+    tvm_ffi.structural_walk(part, (kind, look))
+    return found
 
 
 def _spatial(schedule: s_tir.Schedule, block: Any) -> bool:
