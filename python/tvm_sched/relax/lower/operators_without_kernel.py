@@ -102,11 +102,11 @@ class _Simplifier(relax.PyExprMutator):
 
 
 def _sizes_of_parts(call: relax.Call) -> list[int]:
-    """Return the sizes of the parts of a split that has more than one kernel is to make; empty for other splits."""
+    """Return the sizes of the parts of a split if these are static and too many for one kernel, else nothing."""
     parts = call.ty.fields if isinstance(call.ty, tvm.ir.TupleType) else []
-    if len(parts) <= _WIDEST:
+    if len(parts) <= _WIDEST or not all(isinstance(part.shape, relax.ShapeExpr) for part in parts):
         return []
-    sizes = [part.shape.values[int(call.attrs.axis)] for part in parts if isinstance(part.shape, relax.ShapeExpr)]
+    sizes = [part.shape.values[int(call.attrs.axis)] for part in parts]
     return [int(size) for size in sizes] if all(isinstance(size, tvm.tirx.IntImm) for size in sizes) else []
 
 
