@@ -74,8 +74,7 @@ def run(graph: OpGraph, machine: Topology, count: int) -> list[dict[str, Any]]:
                 found[method, price] = solve(problem, method=method, options=options)
             except TvmSchedError as error:
                 print(f"{method}: {error}", file=sys.stderr)
-    limits = {"work": 2 * LIMITS["anytime"]["work"], "time_limit": None}
-    found["robust", "learned"] = solve(made["learned"], method="robust", options=limits)
+    found["robust", "learned"] = solve(made["learned"], method="robust", options=LIMITS["anytime"])
     rows = []
     for holds, problems in {**{price: [problem] for price, problem in made.items()}, "draws": drawn}.items():
         best = [evaluate(each, solve(each, method="anytime", options=LIMITS["anytime"]))[0] for each in problems]
