@@ -170,8 +170,8 @@ def by_fit(chain: Chain) -> Placement:
     """Return the placement of llama.cpp's `--fit` for a given context (`common/fit.cpp`).
 
     It is the split by free memory if that leaves `FIT_MARGIN` free on each GPU. Else whole layers fill the GPUs from the
-    last one to the first, each until only the margin is left, and the CPU has the layers that remain. The rates of the GPUs have
-    no influence.
+    last one to the first, each until only the margin is left, and the CPU has the layers that remain. The rates of the
+    GPUs have no influence.
     """
     places, units = chain.machine.places, len(chain.model.units)
     targets = [place.total - FIT_MARGIN for place in places]
