@@ -1,13 +1,17 @@
 """The scheduler `robust`: what is best over draws of latencies need not be best at the central ones."""
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
 
+from tvm_sched import robust as robust_method
+from tvm_sched.cost_model.uncertainty import draws
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, Uncertainty
 from tvm_sched.report.summaries import remarks
-from tvm_sched.schedulers import solve
+from tvm_sched.schedulers import get, solve
 
 
 def one_operator(certain: int, central: int, low: int, high: int) -> Problem:
@@ -54,10 +58,53 @@ def test_costs_without_intervals_count_as_certain():
     exact = Problem(problem.graph, problem.topology, Costs(problem.costs.operator_ns, source="roofline"))
     schedule = solve(exact, method="robust")
     assert schedule.placements[0].device == "gpu1"
-    assert "no intervals" in remarks(exact, schedule)[-1]
+    assert "they have no intervals" in remarks(exact, schedule)[-1]
 
 
 def test_wrong_statistics_are_refused():
     problem = one_operator(100_000, 90_000, 60_000, 400_000)
     with pytest.raises(InputError, match="statistic"):
         solve(problem, method="robust", options={"statistic": "median"})
+
+
+def test_searches_for_several_kinds_of_requests_share_the_time():
+    method = get("robust")
+    whole = method.read_options(None).scaled(10**6)
+    assert (whole.time_limit, method.read_options(None).part(4).time_limit) == (20.0, 5.0)
+    assert method.read_options({"time_limit": 8.0}).part(4).seconds == 2.0
+
+
+def test_without_time_to_judge_the_central_latencies_decide(monkeypatch):
+    problem = one_operator(certain=100_000, central=90_000, low=60_000, high=400_000)
+    monkeypatch.setattr(robust_method, "seconds_left", lambda: 0.0)
+    schedule = solve(problem, method="robust")
+    assert schedule.placements[0].device == "gpu1"
+    assert schedule.notes["robust"]["draws"] == 0
+
+
+def test_ctrl_c_keeps_what_was_found(monkeypatch):
+    problem = one_operator(certain=100_000, central=90_000, low=60_000, high=400_000)
+
+    def interrupted(problem, workload, options):
+        raise KeyboardInterrupt
+
+    real = robust_method.get
+
+    def interrupting(name):
+        if name == "peft":
+            return replace(real(name), function=interrupted)
+        return real(name)
+
+    monkeypatch.setattr(robust_method, "get", interrupting)
+    schedule = solve(problem, method="robust")
+    assert {row["candidate"] for row in schedule.notes["robust"]["candidates"]} == {"single", "heft"}
+
+
+def test_draws_leave_what_the_bus_takes():
+    """A direct read that waits for the bus is as long in each draw, or as long as its kernel; others follow their kernel."""
+    base = one_operator(100_000, 90_000, 60_000, 400_000)
+    direct = np.array([[150_000, 150_000]])
+    costs = Costs(base.costs.operator_ns, direct, source="by hand", uncertainty=base.costs.uncertainty)
+    for drawn in draws(Problem(base.graph, base.topology, costs), 50):
+        kernel = drawn.costs.operator_ns
+        assert (drawn.costs.direct_ns == np.maximum(150_000, kernel)).all()

@@ -3,6 +3,7 @@
 #define TVM_SCHED_KERNELS_VALUE_FINDINGS_H_
 
 #include <bit>
+#include <cctype>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -94,7 +95,11 @@ class ValueFindings {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> found;
     for (const auto& [unused, finding] : wrong_) {
-      if (finding.find(where) != std::string::npos) found.push_back(finding);
+      const size_t at = finding.find(where);
+      if (at == std::string::npos) continue;
+      const size_t end = at + where.size();  // version 901 is no part of 90100
+      if (end == finding.size() || !std::isdigit(static_cast<unsigned char>(finding[end])))
+        found.push_back(finding);
     }
     return found;
   }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import islice
 from typing import Any, Literal
 
@@ -12,18 +14,22 @@ import numpy as np
 
 from .checks import require_at_least, require_seed
 from .cost_model.uncertainty import draws, has_intervals
-from .errors import InfeasibleError, TvmSchedError
+from .errors import InfeasibleError
 from .problem import Problem, Workload
 from .progress import report_progress
 from .schedule import INTERRUPTED, TIME_OVER, Certificate, Schedule, evaluate
 from .schedulers import get, register
 from .schedulers.anytime import AnytimeOptions
-from .search_budget import OutOfTime, SearchLimits, TimedOptions, seconds_left
+from .search_budget import OutOfTime, SearchLimits, TimedOptions, ending_at, seconds_left
 
 SEARCHED, DRAWN_SHARE, CENTRAL_SHARE = 4, 0.1, 0.4
 """Draws for which `anytime` searches beside the central latencies, and the shares of all in the budget. Others judge."""
+FEWEST = 8
+"""Fewest draws that judge; if the time limit leaves fewer, the central latencies decide."""
+STREAM = 2**32
+"""Added to the seed, so that the draws are not those of a report's interval."""
 QUICK = ("single", "heft", "peft", "pipelined", "deepplan", "hios-lp")
-"""Methods whose schedules are candidates, too: what depends on few prices errs little."""
+"""Simple methods whose schedules are candidates, too: they depend on few prices, so wrong prices harm them little."""
 QUICK_PLACES = 4000
 """Operators times devices up to which ``hios-lp`` is tried, whose time grows with their square."""
 
@@ -34,13 +40,11 @@ class RobustOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     statistic : "mean" or "p80"
-        What is least over the draws: the mean latency, or that which 80 % of the draws do not exceed.
+        Statistic to minimise: the mean latency over the draws, or their 80th percentile.
     draws : int
         Draws of latencies that judge the candidates.
-    time_limit : float, optional
-        Seconds by the clock, for all searches. Default: 20, or no limit with ``work``.
-    work : float, optional
-        Seconds of work on an idle core for all searches, as of `anytime`.
+    time_limit, work : float, optional
+        As of `anytime`, for all searches together. The time limit also holds for the judging.
     seed : int
         Of draws and searches.
     """
@@ -60,17 +64,19 @@ class RobustOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
         """Return the options with these limits."""
         return msgspec.structs.replace(self, time_limit=limits.time_limit, work=limits.work)
 
+    def scaled(self, places: int) -> RobustOptions:
+        """Return the options with the default limits of `anytime` if none is given."""
+        limited = AnytimeOptions(self.time_limit, self.work).scaled(places)
+        return msgspec.structs.replace(self, time_limit=limited.time_limit, work=limited.work)
+
     def part(self, count: int) -> RobustOptions:
         """Return the options of one of several searches that share time and work."""
-        given = {"time_limit": self.time_limit, "work": self.work}
-        return msgspec.structs.replace(
-            self, **{key: value / count for key, value in given.items() if value is not None}
-        )
+        limited = AnytimeOptions(self.time_limit, self.work).part(count)
+        return msgspec.structs.replace(self, time_limit=limited.time_limit, work=limited.work)
 
-    def within_share(self, places: int, share: float) -> dict[str, Any]:
+    def share(self, share: float) -> dict[str, Any]:
         """Return options of `anytime` for a search with a share of time and work."""
-        limited = AnytimeOptions(self.time_limit, self.work).scaled(places)
-        given = {"time_limit": limited.time_limit, "work": limited.work}
+        given = {"time_limit": self.time_limit, "work": self.work}
         return {key: value * share for key, value in given.items() if value is not None} | {"seed": self.seed}
 
     @property
@@ -86,25 +92,24 @@ def robust(problem: Problem, workload: Workload, options: RobustOptions) -> Sche
     Candidates are the schedules of `anytime` at the central latencies and at those of a few draws, and the schedules of
     quick methods. The one with the least mean (or 80th percentile) over other draws is the answer. The certificate is that
     of the central latencies. The notes hold under ``"robust"`` the statistic of each candidate and its central latency, in
-    nanoseconds. If the costs do not estimate their errors (``roofline``), the central latencies count as certain.
+    nanoseconds. The central latencies decide alone if the costs do not estimate their errors (``roofline``), or if the time
+    limit or Ctrl-C leaves fewer than `FEWEST` draws.
 
     Raises
     ------
     InfeasibleError
         No candidate fits into the devices' memory.
     """
-    known = has_intervals(problem)
-    drawn = draws(problem, SEARCHED + options.draws, options.seed) if known else iter([problem])
-    searched = list(islice(drawn, SEARCHED)) if known else []
-    candidates, ended = _candidates(problem, searched, workload, options)
-    rows, count = _judged(problem, drawn, workload, candidates, options.statistic)
+    options = options.scaled(problem.places)
+    with ending_at(time.monotonic() + options.seconds):
+        count = SEARCHED + options.draws if has_intervals(problem) else 0
+        drawn = draws(problem, count, options.seed + STREAM) if count else iter(())
+        candidates, ended = _candidates(problem, list(islice(drawn, SEARCHED)), workload, options)
+        rows, judged = _judged(problem, drawn, workload, candidates, options)
     chosen = min(rows, key=lambda row: (row["value_ns"], row["central_ns"]))
-    judged = {
-        "statistic": options.statistic, "draws": count if known else 0, "chosen": chosen["candidate"],
-        "candidates": rows,
-    }  # fmt: skip
+    notes = {"statistic": options.statistic, "draws": judged, "chosen": chosen["candidate"], "candidates": rows}
     schedule = candidates[chosen["candidate"]]
-    notes = schedule.notes | {"robust": judged}
+    notes = schedule.notes | {"robust": notes}
     return schedule.replace(problem=problem.digest, certificate=ended or schedule.certificate, notes=notes)
 
 
@@ -116,18 +121,22 @@ def _candidates(
     drawn = [(f"anytime, draw {n}", "anytime", each, DRAWN_SHARE) for n, each in enumerate(searched, 1)]
     searches = [*quick, ("anytime, central", "anytime", problem, CENTRAL_SHARE), *drawn]
     found: dict[str, Schedule] = {}
-    refused: TvmSchedError | None = None
+    refused: InfeasibleError | None = None
     ended: Certificate | None = None
     for position, (name, method, sought, share) in enumerate(searches):
         report_progress(f"searching ({name})", position, len(searches))
         scheduler = get(method)
-        given = options.within_share(problem.places, share) if share else {}
+        given = options.share(share) if share else {}
         try:
             found[name] = scheduler.function(sought, workload, scheduler.read_options(given))
-        except TvmSchedError as error:  # a simple method may find no schedule where memory is short
+        except InfeasibleError as error:  # a simple method may find no schedule where memory is short
             refused = error
         except OutOfTime:
             ended = TIME_OVER
+        except KeyboardInterrupt:
+            if not found:
+                raise
+            return found, INTERRUPTED
         else:
             if found[name].certificate == INTERRUPTED:
                 return found, INTERRUPTED
@@ -137,17 +146,28 @@ def _candidates(
 
 
 def _judged(
-    problem: Problem, drawn: Iterable[Problem], workload: Workload, candidates: dict[str, Schedule], statistic: str
+    problem: Problem,
+    drawn: Iterable[Problem],
+    workload: Workload,
+    candidates: dict[str, Schedule],
+    options: RobustOptions,
 ) -> tuple[list[dict[str, Any]], int]:
     """Return a row for each candidate, with the statistic over the draws and the central latency (ns), and the draws."""
     latencies: list[list[int]] = []
-    for each in drawn:
-        if latencies and not seconds_left():
-            break
-        latencies.append([evaluate(each, schedule, workload)[0] for schedule in candidates.values()])
-    values = np.mean(latencies, axis=0) if statistic == "mean" else np.quantile(latencies, 0.8, axis=0)
+    with suppress(KeyboardInterrupt):
+        for each in drawn:
+            if not seconds_left():
+                break
+            latencies.append([evaluate(each, schedule, workload)[0] for schedule in candidates.values()])
+    central = [evaluate(problem, schedule, workload)[0] for schedule in candidates.values()]
+    if len(latencies) < min(FEWEST, options.draws):
+        latencies, values = [], [float(ns) for ns in central]
+    elif options.statistic == "mean":
+        values = np.mean(latencies, axis=0).tolist()
+    else:
+        values = np.quantile(latencies, 0.8, axis=0).tolist()
     rows = [
-        {"candidate": name, "value_ns": round(value), "central_ns": evaluate(problem, schedule, workload)[0]}
-        for (name, schedule), value in zip(candidates.items(), values.tolist(), strict=True)
+        {"candidate": name, "value_ns": round(value), "central_ns": ns}
+        for name, value, ns in zip(candidates, values, central, strict=True)
     ]
     return rows, len(latencies)

@@ -114,7 +114,7 @@ def refused(status: int, said: str, files: list[Any]) -> None:
     """One message in our form: what was found, and no bare error of another library."""
     assert status == 2, said
     message = [line for line in said.splitlines() if line.startswith("error: ") or "Invalid value" in line]
-    assert message, said
+    assert len(message) == 1, said
     assert "Traceback" not in said
     assert "--debug" not in said, "an error that nobody expected"
     assert not files
@@ -136,3 +136,11 @@ def test_a_wrong_option(case, tmp_path):
     onnx.save(model(node("Relu"), outputs=[value("y", [4, 4])]), file)
     done = run_command("problem", file, "-t", "cpu2", "-o", tmp_path / "p.json", *OPTIONS[case])
     refused(done.status, done.stderr, list(tmp_path.glob("p.json")))
+
+
+def test_a_right_model(tmp_path):
+    """Else a command that refuses every model would pass the tests above."""
+    file = tmp_path / "right.onnx"
+    onnx.save(model(node("Relu"), outputs=[value("y", [4, 4])]), file)
+    done = run_command("problem", file, "-t", "cpu2", "--shape", "x:4,4", "-o", tmp_path / "p.json")
+    assert (done.status, (tmp_path / "p.json").exists()) == (0, True)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import tvm_sched.problem
 import tvm_sched_cluster
 from thorough import examples
-from tvm_sched.errors import FormatError, TvmSchedError
+from tvm_sched.errors import FormatError, TopologyError, TvmSchedError
 from tvm_sched.problem.topology_file import parse_topology
 from tvm_sched_cluster import ClusterState, Edge, Service, ServiceOperator, ServiceRequest, load_cluster, place
 from tvm_sched_cluster.files.cluster_file import parse_cluster
@@ -127,3 +127,9 @@ def test_blocks_end_where_only_the_next_operator_reads(case):
     for p in range(1, count):
         assert service.input_bytes(p) == sum(1 + k for k, (a, b) in enumerate(pairs) if min(a, b) < p <= max(a, b))
     assert chain_service([1] * count).blocks == tuple((i, i + 1) for i in range(count))
+
+
+@pytest.mark.parametrize("number", ["200001", "4999999", "1000000000000"])
+def test_more_fibres_than_a_program_can_hold_are_refused(number):
+    with pytest.raises(TopologyError, match="fibres; at most 200000 are allowed"):
+        parse_cluster(CLUSTER.replace("fibres = 4", f"fibres = {number}"))

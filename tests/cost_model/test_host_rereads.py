@@ -1,5 +1,6 @@
 """The price of direct host access where tiles of a product read an operand several times."""
 
+import msgspec
 import pytest
 
 from tvm_sched.cost_model import learned
@@ -55,6 +56,26 @@ def test_weights_are_read_once_for_each_tile_of_rows(rows, kind, readings):
 def test_an_input_is_read_once_for_each_tile_of_columns():
     graph = product(512, "matmul", columns=64, depth=8, first="input")
     assert crossing(graph) == WIDTH * (2 * 4 * 512 * 8 + 16 * 4 * 8 * 64)
+
+
+def test_a_tensor_that_is_both_operands_is_read_for_both():
+    graph = product(64, "matmul", columns=64, depth=64, first="input")
+    (copy, by), (a, x, _, y) = graph.operators, graph.tensors
+    squared = msgspec.structs.replace(by, inputs=("a", "a"))
+    both = OpGraph("square", (copy, squared), (a, x, y), ("x", "y"))
+    assert crossing(both) == WIDTH * (2 + 2) * 4 * 64 * 64
+
+
+def test_a_convolution_reads_its_filters_once_for_each_tile_of_pixels():
+    tensors = (
+        Tensor("a", 4 * 16 * 256, "input", (1, 16, 16, 16), "float32"),
+        Tensor("x", 4 * 16 * 256, "activation", (1, 16, 16, 16), "float32"),
+        Tensor("w", 4 * 32 * 16 * 9, "parameter", (32, 16, 3, 3), "float32"),
+        Tensor("y", 4 * 32 * 256, "activation", (1, 32, 16, 16), "float32"),
+    )
+    by = Operator("conv", kind="conv2d", inputs=("x", "w"), outputs=("y",), flops=2 * 32 * 256 * 16 * 9)
+    graph = OpGraph("conv", (Operator("copy", kind="copy", inputs=("a",), outputs=("x",)), by), tensors, ("x", "y"))
+    assert crossing(graph) == WIDTH * 8 * 4 * 32 * 16 * 9  # 256 pixels in tiles of 32
 
 
 def test_other_kernels_read_each_byte_once():

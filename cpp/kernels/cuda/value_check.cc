@@ -196,7 +196,8 @@ double PlainKernel::Tensor::Number(std::int64_t element) const {
 
 std::vector<PlainKernel::Value> PlainKernel::Sample() const {
   std::vector<Value> found;
-  for (const auto& at : SampledPositions(extents, std::max(kFewestCompared, kMostTerms / terms))) {
+  for (const auto& at : SampledPositions(
+           extents, std::max(kFewestCompared, kMostTerms / std::max<std::int64_t>(terms, 1)))) {
     found.push_back(this->at(at));
   }
   std::sort(found.begin(), found.end(),

@@ -1,5 +1,6 @@
-// Whether an algorithm of cuBLASLt or a plan of cuDNN computes a kernel right. None is used before
-// some values of its result were compared with plain sums.
+// Whether an algorithm of cuBLASLt or a plan of cuDNN computes a kernel right: some values of its
+// result are compared with plain sums before it is used, unless memory is short or a stream is
+// being captured.
 #ifndef TVM_SCHED_KERNELS_CUDA_VALUE_CHECK_H_
 #define TVM_SCHED_KERNELS_CUDA_VALUE_CHECK_H_
 

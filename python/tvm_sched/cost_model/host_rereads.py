@@ -17,11 +17,11 @@ those of cuDNN's convolutions and of TVM's schedule 32. With one size for each a
 
 
 def crossing_bytes(graph: OpGraph, work: KernelWork) -> npt.NDArray[np.int64]:
-    """Return the bytes that kernels with direct host access carry over a GPU's bus, as bytes of a copy that takes as long.
+    """Return for each operator the bytes of a copy that takes as long as its kernel's direct reads of host memory on a GPU.
 
     A block of a product reads the rows of the first operand and the columns of the second that its tile needs, and what lies
     in host memory is cached for one multiprocessor only (on the H100, 64 blocks that read 4 MiB each took 64 times as long
-    as one pass). Other kernels read each byte once; that is not known of attention, where it is a lower bound.
+    as one pass). Other kernels read each byte once. For attention this is a lower bound.
 
     Parameters
     ----------
@@ -36,7 +36,9 @@ def crossing_bytes(graph: OpGraph, work: KernelWork) -> npt.NDArray[np.int64]:
     products = np.isin(work.family, [FAMILIES.index("matmul"), FAMILIES.index("conv2d")]) & (work.k > 1)
     for o in np.flatnonzero(products & (total > 0)).tolist():
         operands = [index.tensor_id[name] for name in graph.operators[o].inputs[:2]]
-        times = dict(zip(operands, (WIDTH * first[o], WIDTH * second[o]), strict=False))
+        times: dict[int, float] = {}
+        for t, count in zip(operands, (first[o], second[o]), strict=False):
+            times[t] = times.get(t, 0.0) + WIDTH * count  # a tensor may be both operands
         read = zip(index.host_inputs[o], index.host_bytes[o], strict=True)
         total[o] = round(sum(size * times.get(t, 1.0) for t, size in read))
     return total

@@ -45,8 +45,8 @@ def draws(problem: Problem, count: int, seed: int = 0) -> Iterator[Problem]:
     seed and i only. 10 % of the draws of a latency lie below its interval, 10 % above. One error is drawn for each kernel
     on each model of device, so equal kernels have equal errors. A part of the error is common to all kernels of a family
     (`Uncertainty.shared`), so that errors do not cancel out. A factor on the times of operators that run together is drawn
-    from its own interval (`Concurrency.interval`), once for all sets. Measured pairs scale with their operators. No
-    latency with direct host access falls below the time of its bus.
+    from its own interval (`Concurrency.interval`), once for all sets. Measured pairs scale with their operators. The
+    time that direct host access waits for the bus is not drawn.
 
     Raises
     ------
@@ -78,13 +78,14 @@ def draws(problem: Problem, count: int, seed: int = 0) -> Iterator[Problem]:
         z = np.sqrt(intervals.shared) * rng.standard_normal(common.max(initial=0) + 1)[common]
         z += np.sqrt(1 - intervals.shared) * rng.standard_normal(own.max(initial=0) + 1)[own]
         factor, of_sets = np.exp(z * np.where(z > 0, up, down)), _contention_factor(together, rng)
-        drawn = Costs(_scaled(costs.operator_ns, factor, 1), _scaled(costs.direct_ns, factor, least), costs.source)
+        times = _scaled(costs.operator_ns, factor, 1)
+        drawn = Costs(times, _with_bus(costs, times, least, bool(problem.topology.storage)), costs.source)
         variants = None
         if groups:
             drawn, variants = Variants.split(groups, len(problem.graph.operators), drawn)
         elif together is not None:
-            times = together.times(of_sets, factor)
-            drawn = Costs(drawn.operator_ns, drawn.direct_ns, costs.source, concurrency=times)
+            sets = together.times(of_sets, factor)
+            drawn = Costs(drawn.operator_ns, drawn.direct_ns, costs.source, concurrency=sets)
         yield Problem.derive(problem.graph, problem.topology, drawn, variants)
 
 
@@ -150,6 +151,21 @@ def _scaled(
 ) -> npt.NDArray[np.int64]:
     allowed = matrix != FORBIDDEN
     return np.where(allowed, np.maximum(np.where(allowed, matrix, 1) * factor, least).astype(np.int64), FORBIDDEN)
+
+
+def _with_bus(
+    costs: Costs, times: npt.NDArray[np.int64], least: npt.NDArray[np.int64], adds_up: bool
+) -> npt.NDArray[np.int64]:
+    """Return the latencies with direct host access for drawn times without it: what the bus takes is not uncertain.
+
+    ``adds_up``: whether a kernel waits for the bus, as where pages come from storage; else the longer of both decides.
+    """
+    waits = costs.direct_ns > costs.operator_ns
+    if adds_up:
+        result = times + (costs.direct_ns - costs.operator_ns)
+    else:
+        result = np.where(waits, np.maximum(costs.direct_ns, times), np.maximum(times, least))
+    return np.where(costs.direct_ns == FORBIDDEN, FORBIDDEN, np.maximum(result, least))
 
 
 def _host_reads(graph: OpGraph, topology: Topology, costs: Costs) -> npt.NDArray[np.int64]:

@@ -233,7 +233,8 @@ def compile(
             devices = source.devices_of(static) if isinstance(source, ModelWithPlans) else ()
             with report_to(report):
                 mods.append(values.share(decide(imported, chosen, report, schedule=fixed, devices=devices)))
-        beside = tuple(compare_with_one_device(mod, progress) for mod in mods) if compare else ()
+        measured = mods if compare and chosen.backend in (None, "cpu") else ()
+        beside = tuple(compare_with_one_device(mod, progress) for mod in measured)
         if progress:
             progress("compiling kernels", 0, 0)
         embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)

@@ -116,7 +116,7 @@ def _explain_build() -> None:
     from tvm.tirx.compilation_pipeline import PIPELINE_MAP, register_tir_pipeline
 
     former = PIPELINE_MAP["s_tir"]
-    if hasattr(former, "__wrapped__"):
+    if hasattr(former, "_tvm_sched"):
         return
 
     @wraps(former)
@@ -139,4 +139,5 @@ def _explain_build() -> None:
 
         return (refuse_relax, *finalize)
 
+    pipeline._tvm_sched = True  # type: ignore[attr-defined]
     register_tir_pipeline("s_tir", pipeline)

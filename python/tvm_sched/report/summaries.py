@@ -196,7 +196,10 @@ def remarks(problem: Problem, schedule: Schedule) -> list[str]:
 def _robustness(notes: dict[str, Any]) -> str:
     """Say what a robust schedule gains over draws of the latencies, and what it costs at the central ones."""
     if not notes["draws"]:
-        return "these latencies have no intervals, so the schedule is the best at them alone; --costs learned has intervals"
+        return (
+            "the schedule is the best at the central latencies alone: they have no intervals (--costs learned has them), or "
+            "the time ended before draws could judge"
+        )
     rows = {row["candidate"]: row for row in notes["candidates"]}
     chosen, central = rows[notes["chosen"]], min(notes["candidates"], key=lambda row: row["central_ns"])
     statistic = {"mean": "the mean", "p80": "the 80th percentile"}[notes["statistic"]]

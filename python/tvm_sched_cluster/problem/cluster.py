@@ -12,8 +12,8 @@ from tvm_sched.checks import require_not_negative, require_positive
 from tvm_sched.errors import TopologyError
 from tvm_sched.files import content_digest
 
-MOST_GPUS = 200_000
-"""Most GPUs of a cluster."""
+MOST_GPUS = MOST_FIBRES = 200_000
+"""Most GPUs of a cluster, and most fibres of all its links: each has a record of its own."""
 
 
 class GpuKind(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -241,6 +241,9 @@ def _check(cluster: Cluster) -> None:
     gpus = sum(server.gpus for rack in cluster.racks for server in rack.servers)
     if gpus > MOST_GPUS:
         raise TopologyError(f"cluster {cluster.name!r} has {gpus} GPUs; at most {MOST_GPUS} are allowed")
+    fibres = sum(link.fibres for link in cluster.links)
+    if fibres > MOST_FIBRES:
+        raise TopologyError(f"cluster {cluster.name!r} has {fibres} fibres; at most {MOST_FIBRES} are allowed")
     for what, names in (
         ("kind of GPU", [kind.name for kind in cluster.kinds]),
         ("switch", [switch.name for switch in cluster.switches]),

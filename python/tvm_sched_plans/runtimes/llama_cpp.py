@@ -51,7 +51,7 @@ class LlamaCpp(Runtime):
         return Case(Chain.of(self.language_model(request), machine, request.costs))
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
-        """Return the splits by free memory of all layers and of as many as fit, `--fit`'s, and `--split-mode tensor`."""
+        """Return the splits of all layers and of as many as fit by free memory, `--fit`'s, and `--split-mode tensor`'s."""
         case = cases[0]
         rivals = [Split("--fit", case, by_fit(case.chain)), *self._tensor_parallel(request)]
         return [*self._by_free_memory(request, case), *rivals]
@@ -167,10 +167,11 @@ def by_free_memory(layers: int, count: int, free: Sequence[int]) -> Placement:
 
 
 def by_fit(chain: Chain) -> Placement:
-    """llama.cpp's `--fit` for a given context (`common/fit.cpp`): its split by free memory if that leaves `FIT_MARGIN` free.
+    """Return the placement of llama.cpp's `--fit` for a given context (`common/fit.cpp`).
 
-    If it does not, whole layers fill the GPUs from the last one to the first, each until only the margin is left; layers
-    that remain are on the CPU. The rates of the GPUs have no influence.
+    It is the split by free memory if that leaves `FIT_MARGIN` free on each GPU. Else whole layers fill the GPUs from the
+    last one to the first, each until only the margin is left, and the CPU has the layers that remain. The rates of the
+    GPUs have no influence.
     """
     places, units = chain.machine.places, len(chain.model.units)
     targets = [place.total - FIT_MARGIN for place in places]

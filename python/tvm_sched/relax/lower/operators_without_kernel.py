@@ -16,7 +16,7 @@ _ALIASES = {
     "relax.memory.ensure_zero_offset",
 }
 _WIDEST = 32
-"""Most tensors that one kernel concatenates, or makes of one."""
+"""Most inputs of one kernel that concatenates, and most outputs of one that splits."""
 _WITHOUT_RESULT = {"relax.print", "relax.assert_op"}
 _WITH_NAN = {"float16", "float32", "float64"}
 _SCANS = {"relax.cumsum", "relax.cumprod"}
@@ -68,7 +68,7 @@ class _Simplifier(relax.PyExprMutator):
         return relax.op.concat(parts, axis)
 
     def _split(self, value: relax.Expr, sizes: list[int], axis: int) -> list[relax.Expr]:
-        """Split a tensor into parts, many of them in two steps: LLVM's time for a kernel grows faster than its results."""
+        """Split a tensor, into groups first if parts are many: LLVM's time grows faster than the number of results."""
         if len(sizes) > _WIDEST:
             groups = [sizes[first : first + _WIDEST] for first in range(0, len(sizes), _WIDEST)]
             wide = self._split(value, [sum(group) for group in groups], axis)
@@ -102,11 +102,11 @@ class _Simplifier(relax.PyExprMutator):
 
 
 def _sizes_of_parts(call: relax.Call) -> list[int]:
-    """Return the sizes of the parts of a split that has more than one kernel is to make; empty for other splits."""
+    """Return the sizes of the parts of a split if these are static and too many for one kernel, else nothing."""
     parts = call.ty.fields if isinstance(call.ty, tvm.ir.TupleType) else []
-    if len(parts) <= _WIDEST:
+    if len(parts) <= _WIDEST or not all(isinstance(part.shape, relax.ShapeExpr) for part in parts):
         return []
-    sizes = [part.shape.values[int(call.attrs.axis)] for part in parts if isinstance(part.shape, relax.ShapeExpr)]
+    sizes = [part.shape.values[int(call.attrs.axis)] for part in parts]
     return [int(size) for size in sizes] if all(isinstance(size, tvm.tirx.IntImm) for size in sizes) else []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +18,12 @@ from ...cores import cores
 from ...cost_model.calibrated_model import with_call
 from ...cost_model.profile import QUIET_LOAD, this_machine
 from ...errors import InfeasibleError, InputError, TooLargeError, TvmSchedError
-from ...problem import Concurrency, Costs, Problem, Topology, cpu_topology
+from ...problem import COLD, Concurrency, Costs, Problem, Topology, cpu_topology
 from ...progress import Progress
 from ...runtime import ScheduledModule
 from ...runtime.tensors import random_value
-from ...schedule import Schedule
-from ...schedulers import solve
+from ...schedule import Schedule, evaluate
+from ...schedulers import get, solve
 from ...streams import ALLOCATORS, BEST, choose_launch_order, choose_streams
 from ..emit.runnable import link_calls, make_runnable
 from ..ir.attributes import PROBLEM, SCHEDULE, get_compile_target, get_problem, get_schedule, leave
@@ -35,6 +36,8 @@ SECONDS, LEAST_SECONDS, RUNS = 1.0, 0.25, 60
 """Default time for comparing two schedules: that of so many runs of the first, within these limits."""
 OPEN = 1.25
 """A schedule is not run if its kernels' times predict that it takes this number of times as long as one stream."""
+MOST_BYTES = 2**30
+"""Bytes of parameters up to which a schedule is measured beside one device, which takes two more copies of them."""
 _WARM_UP, _LEAST_RUNS = 3, 2
 _BLOCKS = (0, 12, 8)
 """Sizes of the blocks that IOS is tried with, until one has few enough states; 0: as the graph has them."""
@@ -160,15 +163,15 @@ def choose_fastest(
 def compare_with_one_device(mod: tvm.IRModule, progress: Progress | None = None) -> Comparison | None:
     """Run the schedule of a lowered module in turns with the fastest one that uses a single device of its topology.
 
-    Logical devices share caches and memory bandwidth, so a schedule over several may take longer than predicted. Takes at
-    most about `SECONDS` of runs.
+    Logical devices share caches and memory bandwidth, so a schedule over several may take longer than predicted. Takes
+    about `SECONDS` of runs, up to three times as long if it is disturbed, and at least eight runs.
 
     Returns
     -------
     Comparison or None
         Its ``first`` is the schedule on one device. None if there is nothing to compare here: the schedule uses one device
         only, devices are not CPUs or more than this machine's cores, it was measured already, or the model does not fit
-        one device.
+        one device, is predicted to run for more than `SECONDS`, or has parameters of more than `MOST_BYTES`.
     """
     problem, schedule = get_problem(mod), get_schedule(mod)
     devices = problem.topology.devices
@@ -177,17 +180,26 @@ def compare_with_one_device(mod: tvm.IRModule, progress: Progress | None = None)
         or len(devices) > cores(get_compile_target(mod).threads)
         or len({placement.device for placement in schedule.placements}) < 2
         or "measured" in schedule.notes
+        or sum(tensor.size for tensor in problem.graph.tensors if tensor.kind == "parameter") > MOST_BYTES
     ):
         return None
+    single = get("single")
     try:
-        one = solve(problem, method="single")
-    except TvmSchedError:
+        one = single.function(problem, COLD, single.read_options(None)).replace(scheduler=single.name)
+    except InfeasibleError:
+        return None
+    seconds = evaluate(problem, one)[0] / 1e9
+    if seconds > SECONDS:
         return None
     choice = MeasuredChoice(mod, problem.topology)
     if progress:
         progress("measuring the schedule beside one device", 0, 0)
-    first, second = (Runner(choice.module(Candidate(each.scheduler, problem, each))) for each in (one, schedule))
-    return compare(first, second, choice.turns(one.certificate.latency_ns / 1e9 if one.certificate else 0.0))
+    try:
+        first, second = (Runner(choice.module(Candidate(each.scheduler, problem, each))) for each in (one, schedule))
+        return compare(first, second, choice.turns(seconds))
+    except TvmSchedError as error:  # the artifact is what counts
+        warnings.warn(f"the schedule was not measured beside one device: {error}", RuntimeWarning, stacklevel=2)
+        return None
 
 
 def _restore(known: bytes, problem: Problem) -> tuple[Problem, Schedule]:
@@ -393,7 +405,7 @@ class Runner:
                 break
 
     def __call__(self, seconds: float) -> list[float]:
-        """Run for some time after one warm-up run; return the seconds of each run, of the warm-up if it takes that time."""
+        """Run for some time after a warm-up run; return the seconds of each run, or of a longer warm-up alone."""
         begin = time.perf_counter()
         self.module.run(*self.arguments)
         end = time.perf_counter() + seconds

@@ -19,7 +19,7 @@ CLOSE = 1.1
 """Schedules that took up to this number of times as long as the fastest are compared again."""
 _FEWEST_PAIRS, _PAIRS, _MOST_PAIRS = 3, 6, 12
 _PATIENCE = 3.0
-"""Multiple of its time after which a comparison ends with the fewest pairs: turns of slow models take longer."""
+"""A comparison that took so many times its planned seconds ends after `_FEWEST_PAIRS` pairs."""
 
 Turn = Callable[[float], list[float]]
 """Runs one schedule for some seconds and returns the seconds of each run. A turn has several runs, as in use; if single runs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,9 +28,6 @@ from .outcome import Outcome, notes_of
 from .position_windows import tightened
 from .repeats import Repeats
 from .submodel import Submodel, evaluate
-
-if TYPE_CHECKING:
-    pass
 
 
 class SortingHatOptions(ProgramOptions, frozen=True, forbid_unknown_fields=True):
@@ -189,7 +185,7 @@ def _or_heft(scenario: Scenario, schedule: Schedule) -> Schedule:
     if ScheduleIndex.of(scenario, schedule).times.latency_ns <= quick.times.latency_ns:
         return schedule
     instead = "HEFT's schedule: that of the method, which was cut off, is slower"
-    return quick.to_schedule(notes={**schedule.notes, "instead": instead})
+    return quick.to_schedule(notes={"instead": instead, "cut_off": schedule.notes})
 
 
 def heuristic_schedule(scenario: Scenario, memory_scale: float = 1.0) -> ScheduleIndex | None:
@@ -294,7 +290,8 @@ class _Clock:
             solved = ProgramResult(None, status="interrupted")
         outcome.objective_ns, outcome.bound_ns = solved.objective_ns, solved.bound_ns
         outcome.status, outcome.seconds = solved.status, solved.seconds
-        if self._share < self.options.time_limit and self.status is ENDED and solved.status in CUT_OFF:
+        late = solved.seconds >= 0.9 * self._share  # else a limit of nodes ended it
+        if self._share < self.options.time_limit and late and self.status is ENDED and solved.status in CUT_OFF:
             self.status = TIME_OVER
         if solved.assignment is not None:
             start, outcome.decided_by = improve(s, solved.assignment, EVALUATIONS), "solver"
