@@ -423,8 +423,8 @@ def contention(page: Page, found: Found, table: list[dict[str, Any]]) -> None:
     page.text(
         f"In `copies.cu` both directions together carry {both:.1f} GB/s, {both / alone:.2f} of the sum of the two alone. A duplex bus has",
         "the full rate in each direction. The record is of one GPU: it does not say what several GPUs that load at once take from each other,",
-        "nor what a copy and a kernel that reads host memory do. A kernel that reads a weight several times is priced by all readings,",
-        "but occupies the bus for one (`host_read` in `docs/model.md`): copies beside it are priced too cheap.",
+        "nor what a copy and a kernel that reads host memory do. In the model they take turns: a kernel that reads a weight several",
+        "times occupies the bus for all its readings (`host_read` in `docs/model.md`).",
     )
 
 
