@@ -3,7 +3,7 @@
 Each method schedules each instance twice, with latencies of the roofline and of the learned model. Each schedule is then
 priced by both models and by draws of the learned one from its intervals, of which the mean and the 80th percentile count.
 Its regret is what it takes longer than the best schedule that is known for what holds: of all methods with any prices. So a
-method with a small regret is a safe choice, whatever prices are right. `robust` chooses by 32 draws of its own, with the
+method with a small regret is a safe choice, whatever prices are right. `robust` chooses by 256 draws of its own, with the
 work of one `anytime`.
 """
 
@@ -120,7 +120,7 @@ def write(page: Page, results: list[dict[str, Any]]) -> None:
 def main() -> None:
     """Run all instances and write the page."""
     arguments = parser(__doc__)
-    arguments.add_argument("--draws", type=int, default=64, metavar="N", help="draws of the learned prices")
+    arguments.add_argument("--draws", type=int, default=256, metavar="N", help="draws of the learned prices")
     options = arguments.parse_args()
     results = []
     for name, kind, graph, machine in instances(options.quick):
