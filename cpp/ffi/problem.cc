@@ -135,8 +135,8 @@ ffi::Optional<ffi::Arc<ScheduleObj>> ProblemObj::Hios(const String& mapping, int
                           ? MapLongestPaths(graph, report)
                           : MapByRecords(graph, rule == Mapping::kRecordsAnywhere, report);
   const auto most = static_cast<int32_t>(IndexBelow("streams", streams, 1, size_t{1} << 30));
-  const search::Stages stages = GroupNeighbours(graph, problem_.concurrency, device,
-                                                static_cast<int>(window), most, report);
+  const search::Stages stages =
+      GroupNeighbours(graph, problem_.concurrency, device, static_cast<int>(window), most, report);
   search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
   int32_t number = 0;
   for (const auto& [on, stage] : InOrder(graph, problem_.concurrency, stages, most)) {

@@ -26,8 +26,9 @@ std::vector<DeviceId> MapLongestPaths(const TaskGraph& graph, const Progress& pr
 
 /*!
  * \brief Device of each operator: HIOS-MR, Algorithm 3 without line 27.
- * \param first_anywhere Our variant: each operator may be on any device. As printed, the first is on
- * the first device and the i-th on one of the first i, which loses nothing only on equal devices.
+ * \param first_anywhere Our variant: each operator may be on any device. As printed, the first is
+ * on the first device and the i-th on one of the first i, which loses nothing only on equal
+ * devices.
  */
 std::vector<DeviceId> MapByRecords(const TaskGraph& graph, bool first_anywhere,
                                    const Progress& progress);

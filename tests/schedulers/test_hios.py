@@ -119,7 +119,7 @@ def test_figure_6_the_table_of_mapping_recording():
 
 
 def algorithm_3(times, edges, devices):
-    """HIOS's Algorithm 3, lines 1 to 26, line by line as printed, without line 27: the end of v_n, v_n, and the mapping (1, 2, ...)."""
+    """HIOS's Algorithm 3, lines 1 to 26, line by line as printed: the end of v_n, v_n, and the mapping."""
     inf = float("inf")
     preds = {v: [u for u, w in edges if w == v] for v in range(1, len(times) + 1)}
     p = {}

@@ -28,7 +28,9 @@ class HiosOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     streams: int | None = None
 
     def __post_init__(self) -> None:
-        require_at_least(self, window=1, **({} if self.streams is None else {"streams": 1}))
+        require_at_least(self, window=1)
+        if self.streams is not None:
+            require_at_least(self, streams=1)
 
 
 def _hios(scenario: Scenario, mapping: native_methods.Mapping, options: HiosOptions) -> Schedule:
