@@ -95,7 +95,7 @@ def benchmark_methods() -> str:
 def benchmark_gap() -> str:
     row = table("benchmark", "over best")["anytime"]
     return (
-        "In the runs of the first row, the gap between latency and lower bound is "
+        "In the benchmark of the table's first row, the gap between our latency and its lower bound is "
         f"{row['median gap'].replace('%', ' %')} in the median and {row['largest gap'].replace('%', ' %')} at most."
     )
 

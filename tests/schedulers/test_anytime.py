@@ -34,7 +34,7 @@ from tvm_sched.schedule import ScheduleIndex, simulate, verify
 from tvm_sched.schedule.native_objects import native_problem
 from tvm_sched.schedule.native_problem import AnnealingEffort
 from tvm_sched.schedulers import solve
-from tvm_sched.schedulers.anytime import scheduler
+from tvm_sched.schedulers.anytime import AnytimeOptions, scheduler
 from tvm_sched.schedulers.anytime.improvers import Annealing
 from tvm_sched.schedulers.anytime.list_rules import rules
 from tvm_sched.schedulers.anytime.search_state import ScheduleState
@@ -386,7 +386,7 @@ def test_the_status_says_how_the_search_ended():
 
 def test_annealing_without_a_start_leaves_its_work_to_others():
     budget = Budget(1.0)
-    assert not Annealing().step(ScheduleState(as_scenario(random_problem(3, 8, 2)), seed=0), budget)
+    assert not Annealing(AnytimeOptions()).step(ScheduleState(as_scenario(random_problem(3, 8, 2)), seed=0), budget)
     assert budget.spent == 0
 
 
