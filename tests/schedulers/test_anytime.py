@@ -85,7 +85,7 @@ def test_answers_obey_the_rules_and_are_never_worse_than_a_quick_method(seed, op
     verify(problem, schedule)
     assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
     assert schedule.certificate.latency_ns == simulate(problem, schedule).latency_ns
-    for quick in ("single", "pipelined", "heft", "peft", "hios-lp", "hios-mr"):
+    for quick in ("single", "pipelined", "heft", "peft", "hios-lp", "hios-mr-anywhere"):
         with suppress(InfeasibleError):
             assert schedule.certificate.latency_ns <= solve(problem, method=quick).certificate.latency_ns
     searches = Searches(as_scenario(problem))

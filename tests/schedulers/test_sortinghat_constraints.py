@@ -13,11 +13,35 @@ from thorough import examples
 from tvm_sched.schedulers.sortinghat import constraints
 from tvm_sched.schedulers.sortinghat.heuristic import best_assignment, improve
 from tvm_sched.schedulers.sortinghat.program import build, hint, solve
-from tvm_sched.schedulers.sortinghat.submodel import evaluate
+from tvm_sched.schedulers.sortinghat.submodel import copies_into, evaluate
 from tvm_sched.schedulers.sortinghat.symmetry import relabelled
 from tvm_sched.schedulers.sortinghat.variables import SPAN, Variables
 
 from .sortinghat_constraints_cases import EFFORT, A, B, U, W, chain, random_submodel
+
+
+def test_figure_7_slots_turns_and_the_example_of_the_text():
+    # V100 server: GPU1 and GPU2 on one bus, GPU3 and GPU4 on the other, q = 4. Operators 2, 5 and 7 are nodes 0 to 2, the
+    # parameters 0, 1, 4 and 6 nodes 3 to 6. 2 and 5 read theirs from host memory; 7 follows 5 on GPU3 and loads 6.
+    kernel = [[5.0] * 4] * 3 + [[0.0] * 4] * 4
+    s = chain(
+        operators=3, parameters=4, q=4, buses=[[0, 1], [2, 3]], memory=[10**6] * 4, size=[[1] * 4] * 7,
+        edges=[(0, 1), (1, 2), (3, 0), (4, 0), (5, 1), (6, 2)], kernel=kernel, direct=kernel,
+        load=[[0.0] * 4] * 3 + [[7.0] * 4] * 3 + [[25.0] * 4], copy=[[[0.0] * 4] * 4] * 7,
+        memory_used=[0] * 4, transfers_end=[0.0, 0.0], device_end=[0.0] * 4,
+    )  # fmt: skip
+    assert [list(s.of_device(d)) for d in s.devices] == [[4 * d + i for i in (1, 2, 3, 4)] for d in range(4)]
+    # PCIeStartIdx = {1, 9}; ParentDT of 5 is 1, of 2 is 5.
+    assert s.turns == [[1, 5, 2, 6, 3, 7, 4, 8], [9, 13, 10, 14, 11, 15, 12, 16]]
+    assignment = [1, 9, 10, 0, 0, 0, 10]
+    assert list(copies_into(s, assignment, 9, [1])) == [(0, 0)]  # EdgeIn and CopyIn: node 2, from GPU1 into subgraph 9
+    times = evaluate(s, assignment)
+    assert (times.load_end[9], times.load_end[10]) == (0, 25)
+    assert (times.end[1], times.end[9]) == (5, 10)
+    assert (times.start[10], times.total) == (25, 30)  # (20): 25, though (18) alone would say 10
+    # Equation (5): a direct reader's parameter in a subgraph, or another's in host memory, is no solution.
+    assert evaluate(s, [1, 9, 10, 0, 1, 0, 10]) is None
+    assert evaluate(s, [1, 9, 10, 0, 0, 0, 0]) is None
 
 
 class Alone:
