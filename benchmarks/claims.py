@@ -95,7 +95,7 @@ def benchmark_methods() -> str:
 def benchmark_gap() -> str:
     row = table("benchmark", "over best")["anytime"]
     return (
-        "In the runs of the first row, the gap between latency and lower bound is "
+        "In the benchmark of the table's first row, the gap between our latency and its lower bound is "
         f"{row['median gap'].replace('%', ' %')} in the median and {row['largest gap'].replace('%', ' %')} at most."
     )
 
@@ -162,7 +162,11 @@ def rampa_program() -> str:
     rows = table("rampa_program", "authors' RAMPA").values()
     pairs = [(number(row["anytime"]), number(row["authors' RAMPA"])) for row in rows if row["anytime"] != "–"]
     more = sum(ours > theirs for ours, theirs in pairs)
-    return f"on the authors' requests, more than their program placed in {more} of {len(pairs)} runs"
+    assert more == len(pairs), "the sentence below says each"
+    return (
+        f"more than each of the {len(pairs) // 2} figures that the authors' program gave, on both sequences that were tried "
+        "of each (which of their sequences a figure is of is not known)"
+    )
 
 
 def executor() -> str:
