@@ -25,7 +25,7 @@ from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
 from tvm_sched.schedulers.sortinghat.handover import State
 from tvm_sched_bench.testing import random_problem
 
-from .test_anytime import diamonds, two_gpus
+from .anytime_cases import diamonds, two_gpus
 
 FORBIDDEN = 2**63 - 1
 EFFORT = Effort("highs", 10.0, 0, 0)

@@ -18,7 +18,7 @@ from tvm_sched.schedulers.sortinghat.position_windows import tightened
 from tvm_sched.schedulers.sortinghat.repeats import Repeats
 from tvm_sched.schedulers.sortinghat.submodel import evaluate
 
-from .test_sortinghat_constraints import EFFORT, chain
+from .sortinghat_constraints_cases import EFFORT, chain
 
 PLACEHOLDER = {
     "operators": 2,
