@@ -94,6 +94,11 @@ def write_prices(plan: list[Case], cells: Cells, markdown: Path | None, shared: 
     page.text(
         "Speed-up over `single` under the same prices. Direct reads: operators with direct host access in the schedule."
     )
+    if missing:
+        page.text(
+            f"{len(places)} of {len(places) + len(missing)} cells are done. They were computed whole, in the order of `by_cell`",
+            "in `benchmarks/sortinghat.py`: along the diagonals of a Latin square, so that each eight have each model and each shape equally often.",
+        )
     page.text(f"## Averages over the {len(places)} cells that are done with all methods and prices")
     made, columns = names[0], [f"schedules of {names[0]} at prices of {name}" for name in names[1:]]
     again = [repriced(by_costs[made], by_costs[name], places) for name in names[1:]]
