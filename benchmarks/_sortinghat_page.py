@@ -53,9 +53,9 @@ PRICES = """\
 What changes and why: the roofline reads each weight once over the bus, however many rows it is multiplied with. By the
 learned prices a kernel with direct host access reads it once for each tile of rows, in 1.75 times a copy's time
 (`tvm_sched.cost_model.host_rereads`), and occupies the bus for all readings. So schedules that were made by the roofline,
-DeepPlan's most, read directly what should be loaded, and wait for the bus. Methods that are given the learned prices read
-less. Kernels take longer by the learned prices, too, which leaves more work to several devices where computing counts, but
-also longer paths of kernels that no device shortens."""
+DeepPlan's most, read directly what should be loaded. Given the learned prices, DeepPlan reads less. Kernels take longer
+by these prices: of fused kernels that leaves a smaller speed-up where there are many rows, and a larger one at most others
+of few rows; variants, which split kernels, gain by it."""
 
 
 def write_page(
@@ -96,8 +96,9 @@ def write_prices(plan: list[Case], cells: Cells, markdown: Path | None, shared: 
     )
     if missing:
         page.text(
-            f"{len(places)} of {len(places) + len(missing)} cells are done. They were computed whole, in the order of `by_cell`",
-            "in `benchmarks/sortinghat.py`: along the diagonals of a Latin square, so that each eight have each model and each shape equally often.",
+            f"{len(places)} of {len(places) + len(missing)} cells are done. They were computed whole, in the order of",
+            "`by_cell` in `benchmarks/sortinghat.py`: along the diagonals of a Latin square, so that each eight have each",
+            "model and each shape equally often.",
         )
     page.text(f"## Averages over the {len(places)} cells that are done with all methods and prices")
     made, columns = names[0], [f"schedules of {names[0]} at prices of {name}" for name in names[1:]]
