@@ -54,8 +54,8 @@ What changes and why: the roofline reads each weight once over the bus, however 
 learned prices a kernel with direct host access reads it once for each tile of rows, in 1.75 times a copy's time
 (`tvm_sched.cost_model.host_rereads`), and occupies the bus for all readings. So schedules that were made by the roofline,
 DeepPlan's most, read directly what should be loaded. Given the learned prices, DeepPlan reads less. Kernels take longer
-by these prices: of fused kernels that leaves a smaller speed-up where there are many rows, and a larger one at most others
-of few rows; variants, which split kernels, gain by it."""
+by these prices. The speed-up of fused kernels is smaller at 1x1024 and 32x64, and larger in most cells with fewer rows;
+with variants, which split kernels, it is larger in most cells."""
 
 
 def write_page(
