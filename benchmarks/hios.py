@@ -305,8 +305,19 @@ def draw(rows: list[Row], sweeps: Iterable[str], folder: Path) -> None:
 
 INSTANCES = Path(__file__).resolve().parents[2] / "shared" / "data" / "hios"
 INTER = ("hios-lp-inter", "hios-mr-inter", "heft", "peft", "anytime")
-STAGED = ("sequential", "ios", "hios-lp", "hios-mr", "anytime with stages")
-SWEPT = ("sequential", "ios", "hios-lp-inter", "hios-lp", "hios-mr-inter", "hios-mr", "heft", "peft", "anytime")
+STAGED = ("sequential", "ios", "hios-lp", "hios-mr", "hios-mr-anywhere", "anytime with stages")
+SWEPT = (
+    "sequential",
+    "ios",
+    "hios-lp-inter",
+    "hios-lp",
+    "hios-mr-inter",
+    "hios-mr",
+    "hios-mr-anywhere",
+    "heft",
+    "peft",
+    "anytime",
+)
 SWEEPS = {
     "devices": [2, 4, 6, 8, 10, 12],
     "operators": [100, 150, 200, 250, 300, 350, 400],
