@@ -146,7 +146,9 @@ def _names_of_symbols(program: Any) -> dict[str, str]:
         for axis, size in enumerate(sizes):
             if isinstance(size, int) or not size.node.expr.is_symbol:
                 continue
-            given = getattr(size.node.shape_env, "source_name_to_debug_name", {}).get(f"L['{node.name}'].size()[{axis}]")
+            given = getattr(size.node.shape_env, "source_name_to_debug_name", {}).get(
+                f"L['{node.name}'].size()[{axis}]"
+            )
             if given and given.isidentifier() and not given.startswith("_") and given not in names.values():
                 names.setdefault(str(size.node.expr), given)
     return names

@@ -28,12 +28,12 @@ from ..runtime.tensors import aligned_tensor
 from ..schedule import Schedule
 from .codegen.cpu.kernel_objects import static_kernels
 from .codegen.cpu.kernels import compile_kernels
+from .emit.any_shape import AnyShape, lower_any_shape
 from .emit.emit_executor import attach_executor
 from .emit.executor import make_executor
 from .emit.export import EMBED_LIMIT, export
 from .emit.shared_values import SharedValues
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule
-from .emit.any_shape import AnyShape, lower_any_shape
 from .model_loading import OpenModel, load_model, open_model
 from .options import CompileOptions
 from .passes import build_functions, compile_target, decision_passes, pass_list, problem_passes
@@ -225,7 +225,7 @@ def compile(
     if progress:
         progress("reading the model", 0, 0)
     source = model if isinstance(model, ModelWithPlans) else open_model(model, name)
-    shapes, ranges, is_open = _open_sizes(source, shapes, constants, chosen)
+    asked, (shapes, ranges, is_open) = shapes, _open_sizes(source, shapes, constants, chosen)
     combinations = [each for mapping in shapes for each in source.combinations(mapping, constants)]
     _check_different(combinations)
     with report_to(progress), explained(f"model {source.name!r}"):
@@ -233,7 +233,7 @@ def compile(
         if is_open:
             if progress:
                 progress("lowering for any size", 0, 0)
-            any_shape = _lower_any_shape(source, combinations[0][1], ranges, chosen)
+            any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, chosen)
         mods, values = [], SharedValues()
         for position, (static, frozen) in enumerate(combinations):
             report = _numbered(progress or (lambda *_: None), position, len(combinations))
@@ -402,7 +402,9 @@ def _open_sizes(
         found = {name: sizes for name, sizes in pairs.items() if isinstance(sizes, range)}
         for name, sizes in found.items():
             if not sizes or sizes.step != 1 or sizes.start < 0:
-                raise InputError(f"symbol {name!r}: {sizes} is given; a range from 0 or more, ascending by 1, is allowed")
+                raise InputError(
+                    f"symbol {name!r}: {sizes} is given; a range from 0 or more, ascending by 1, is allowed"
+                )
             least, most = ranges.get(name, (sizes[0], sizes[-1]))
             ranges[name] = min(least, sizes[0]), max(most or 0, sizes[-1])
         plain.append({**pairs, **{name: sizes[-1] for name, sizes in found.items()}} if found else mapping)
@@ -410,7 +412,9 @@ def _open_sizes(
     free = isinstance(source, OpenModel) and source.source.symbolic is not None
     if ranges and not (on_cpus and free):
         why = "on devices other than CPUs" if free else "of models of this kind"
-        raise InputError(f"--shape: ranges {why} are not supported; list the sizes, such as {next(iter(ranges))}={{1,8}}")
+        raise InputError(
+            f"--shape: ranges {why} are not supported; list the sizes, such as {next(iter(ranges))}={{1,8}}"
+        )
     if not on_cpus or not free or options.states:
         return plain, ranges, False
     completed = [source.with_examples(mapping, constants) for mapping in plain]
@@ -418,20 +422,29 @@ def _open_sizes(
 
 
 def _lower_any_shape(
-    source: OpenModel, constants: Any, ranges: Mapping[str, tuple[int, int | None]], options: CompileOptions
+    source: OpenModel,
+    asked: Sequence[Any],
+    constants: Any,
+    frozen: Any,
+    ranges: Mapping[str, tuple[int, int | None]],
+    options: CompileOptions,
 ) -> AnyShape:
+    """Lower a model for any size; ``asked`` are the shapes as the caller gave them."""
     limits = dict(source.source.ranges)
     for name, (least, most) in ranges.items():
         lower, upper = limits.get(name, (0, None))
         limits[name] = max(least, lower), most if upper is None else min(upper, most or upper)
-    inputs = tuple(item for item in source.inputs if item.name not in constants)
+    inputs = tuple(item for item in source.inputs if item.name not in frozen)
     try:
-        return lower_any_shape(source.import_symbolic(constants), inputs, limits, compile_target(options))
-    except Exception as error:
-        raise InputError(
-            f"{source.where}: it cannot be compiled for any size ({first_line(error)}); give sizes for all open dimensions: "
-            "--shape NAME=SIZE (input_shapes={NAME: SIZE})"
-        ) from error
+        return lower_any_shape(source.import_symbolic(frozen), inputs, limits, compile_target(options))
+    except Exception as error:  # front ends and TVM raise unrelated classes
+        reason = f"the model cannot be compiled for any size: {first_line(error)}"
+        try:
+            for mapping in asked:
+                source.combinations({k: v for k, v in (mapping or {}).items() if not isinstance(v, range)}, constants)
+        except InputError as refused:
+            raise InputError(f"{refused}; {reason}") from error
+        raise InputError(f"{source.where}: {reason}; list the sizes") from error
 
 
 def _numbered(progress: Any, position: int, count: int) -> Any:

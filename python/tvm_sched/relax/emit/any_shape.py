@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
@@ -21,10 +20,10 @@ from ...errors import InputError
 from ..codegen.cpu.index_bounds import bound_indices
 from ..ir.attributes import SetCompileTarget
 from ..ir.call_names import describe
-from ..toolchain.compile_target import CompileTarget
 from ..lower.lower_to_kernels import LowerToKernels
 from ..lower.operators_without_kernel import simplify
 from ..lower.split_tail import UNBOUNDED, own_results
+from ..toolchain.compile_target import CompileTarget
 
 ENTRY = "tvm_sched_any_shape"
 """Name of the function."""
@@ -46,9 +45,19 @@ class AnyShape:
 
     def about(self) -> dict[str, Any]:
         """Return the entry ``any_shape`` of the artifact's metadata."""
-        dims = lambda item: [d if isinstance(d, int) else str(d) for d in item.shape or ()]  # noqa: E731
+
+        def dimension(item: DeclaredInput, axis: int, size: Any) -> int | str:
+            return size if isinstance(size, int) else f"{item.name}, {axis}" if size is None else str(size)
+
         return {
-            "inputs": [{"name": item.name, "shape": dims(item), "dtype": item.dtype} for item in self.inputs],
+            "inputs": [
+                {
+                    "name": item.name,
+                    "shape": [dimension(item, axis, size) for axis, size in enumerate(item.shape or ())],
+                    "dtype": item.dtype,
+                }
+                for item in self.inputs
+            ],
             "ranges": {name: list(limits) for name, limits in self.ranges.items()},
         }
 
@@ -177,13 +186,17 @@ def _conditions(function: relax.Function) -> list[tuple[str, Any, Any]]:
             value = binding.value
             for ty in _tensors(binding.var.ty):
                 if not isinstance(ty.shape, relax.ShapeExpr):
-                    raise InputError(f"{_text(binding)}: the shape of its result depends on data or on whether two sizes are equal")
+                    raise InputError(
+                        f"{_text(binding)}: the shape of its result depends on data or on whether two sizes are equal"
+                    )
                 if any(set(tirx.analysis.undefined_vars(size)) - symbols for size in ty.shape.values):
                     raise InputError(f"{_text(binding)}: the shape of its result depends on data")
                 for axis, size in enumerate(ty.shape.values):
                     if not analyzer.can_prove(size >= 0):
                         least = tirx.max(size, tirx.IntImm("int64", 0))
-                        found.append((f"{_text(binding)}: dimension {axis} of the result, which is 0 or more,", size, least))
+                        found.append(
+                            (f"{_text(binding)}: dimension {axis} of the result, which is 0 or more,", size, least)
+                        )
             if isinstance(value, relax.If):
                 raise InputError(f"{_text(binding)}: a branch that data decide")
             if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):

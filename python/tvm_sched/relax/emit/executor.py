@@ -22,12 +22,12 @@ from ..codegen.cpu.kernels import compile_kernels
 from ..ir.attributes import OUTPUT_NAMES, PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
 from ..ir.kernel_table import KernelTable, kernel_names
 from ..ir.runtime_calls import emit_call
-from .any_shape import ENTRY as ANY_SHAPE
-from .any_shape import HAS_PLAN, AnyShape
 from ..lower.dynamic_tail import ENTRY as TAIL_ENTRY
 from ..lower.dynamic_tail import refuse_tail, tail_operators
 from ..lower.kernel_libraries import claimed_functions
 from ..problem.operator_graph import Extraction, extract
+from .any_shape import ENTRY as ANY_SHAPE
+from .any_shape import HAS_PLAN, AnyShape
 from .backend_kernels import Compiler, compile_for, description
 from .pack_parameters import pack_parameters
 from .runtime_module import lower, make_runtime_module
@@ -172,7 +172,9 @@ def _held(values: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str,
     """Return the names under which the runtime module holds values."""
     found = {}
     for name, value in values.items():
-        same = (other for other in parameters if other.partition("#")[0] == name and same_bits(parameters[other], value))
+        same = (
+            other for other in parameters if other.partition("#")[0] == name and same_bits(parameters[other], value)
+        )
         if (other := next(same, None)) is not None:
             found[name] = other
     return found
