@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -14,7 +15,7 @@ import tvm
 
 from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants
-from tvm_frontends.errors import first_line
+from tvm_frontends.errors import ModelWarning, first_line
 from tvm_frontends.shapes import InputShapes, StaticShapes
 
 from ..checks import require_kind, shown
@@ -230,7 +231,7 @@ def compile(
     _check_different(combinations)
     with report_to(progress), explained(f"model {source.name!r}"):
         any_shape = None
-        if is_open:
+        if is_open and isinstance(source, OpenModel):
             if progress:
                 progress("lowering for any size", 0, 0)
             any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, chosen)
@@ -435,6 +436,12 @@ def _lower_any_shape(
         lower, upper = limits.get(name, (0, None))
         limits[name] = max(least, lower), most if upper is None else min(upper, most or upper)
     inputs = tuple(item for item in source.inputs if item.name not in frozen)
+    warnings.warn(
+        f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan run unscheduled on one thread, "
+        "many times slower: list those that matter (--shape, input_shapes)",
+        ModelWarning,
+        stacklevel=2,
+    )
     try:
         return lower_any_shape(source.import_symbolic(frozen), inputs, limits, compile_target(options))
     except Exception as error:  # front ends and TVM raise unrelated classes

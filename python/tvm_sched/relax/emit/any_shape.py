@@ -119,10 +119,10 @@ def lower_any_shape(
     InputError
         A size depends on data, or two sizes may be equal or not.
     """
-    mod = SetCompileTarget(target)(imported.with_parameters())
+    mod = tvm.transform.Sequential([SetCompileTarget(target)])(imported.with_parameters())
     with tvm.target.Target("llvm"):
         conditions = _conditions(simplify(mod)["main"])
-    mod = relax.transform.ToNonDataflow()(LowerToKernels(libraries=())(mod))
+    mod = tvm.transform.Sequential([LowerToKernels(libraries=()), relax.transform.ToNonDataflow()])(mod)
     builder, renamed = relax.BlockBuilder(), {}
     for variable, function in mod.functions_items():
         if isinstance(function, tirx.PrimFunc):  # plans have kernels of the same names
