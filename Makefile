@@ -196,7 +196,7 @@ wheels: $(STAMPS)/library $(STAMPS)/wheel-tools ## Put the wheels of all eight d
 	TVM_SCHED_SPLIT=1 $(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist .
 	@ls -l dist
 
-test-wheels: wheels ## Install the wheels into empty environments: compile, check, run, and place services there
+test-wheels: wheels $(STAMPS)/dev ## Install the wheels into empty environments: compile, check, run, and place services there
 	$(PY) distributions/check_wheels.py $(WHEELS_ARGS)
 
 release-check: wheels ## Dry run of a release: bills of materials, an index on this machine, an installation from there

@@ -41,7 +41,7 @@ class Method(msgspec.Struct, frozen=True):
     """How groups of operators are computed: as fused kernels; by its own choice; by HEFT's choice; all operators apart.
     """
     square: bool = False
-    """Only on cells of one Latin square (`sortinghat.in_square`)."""
+    """Only on cells of one Latin square (`sortinghat.square_of` 0)."""
     models: tuple[str, ...] = ()
     """Only for these; empty: for all."""
 

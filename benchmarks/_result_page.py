@@ -309,7 +309,9 @@ def circumstances(predicted: bool = False) -> list[str]:
     command = " ".join(["python", name.as_posix(), *map(_elsewhere, sys.argv[1:])])
     packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "ortools", "numpy"))
     made = f"Made by `{command}` on {version_and_date()}, {os.cpu_count()} cores of {cpu}; {packages}."
-    return [made, *([PREDICTED] if predicted else []), *([told] if (told := sentence()) else [])]
+    absent = ", ".join(f"`{name}`" for name in inputs_of(command) if not is_here(name))
+    elsewhere = [f"{ELSEWHERE}{absent}, which the command reads."] if absent else []
+    return [made, *elsewhere, *([PREDICTED] if predicted else []), *([told] if (told := sentence()) else [])]
 
 
 def version_and_date() -> str:
@@ -327,3 +329,36 @@ def _elsewhere(argument: str) -> str:
     option, equals, value = argument.rpartition("=")
     outside = os.path.isabs(value) or value.startswith(os.pardir)
     return f"{option}{equals}{Path(value).name}" if outside else argument
+
+
+READ_BY = {
+    "--instances", "--vidur", "--data", "--record", "--earlier", "--only-page", "--viprchk", "--source",
+    "--gguf", "--packages", "--python", "--rows",
+}  # fmt: skip
+"""Options of the benchmarks whose values are files or folders that a command reads."""
+KEPT_ROWS = {"--resume", "--results"}
+"""Options for rows of earlier runs: inputs of a command that makes only the page of them."""
+MODEL_FILES = (".onnx", ".gguf")
+ELSEWHERE = "Not in the repository: "
+"""Beginning of the line of a page on what its command reads and a clean checkout does not have."""
+
+
+def is_here(name: str) -> bool:
+    """Whether a clean checkout has a file or folder."""
+    repository = Path(__file__).resolve().parents[1]
+    return (repository / name).exists() and not name.startswith(("build", "out"))
+
+
+def inputs_of(command: str) -> list[str]:
+    """Return the files and folders that the command of a results page reads."""
+    words = command.split()
+    reads = READ_BY | (KEPT_ROWS if "--only-page" in words or "--minutes 0" in command else set())
+    option, found = "", []
+    for word in words[2:]:
+        name = word.strip("\"'").split(":")[0]
+        if word.startswith("--"):
+            option, _, name = word.partition("=")
+        is_file = name.endswith(MODEL_FILES) or (option in reads and name and not name.isdigit())
+        if is_file and name not in found:
+            found.append(name)
+    return found

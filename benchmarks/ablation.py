@@ -1,7 +1,7 @@
 """What each improver of `anytime` is worth: the same work with all of them and without one, on different instances.
 
-Of schedules, or with ``--partitions`` of pipelines cut into stages; there the improvers that only the clock can limit, the
-integer programs, take no part.
+The instances are schedules, or with ``--partitions`` pipelines that are cut into stages. Integer programs take no part in
+cutting pipelines here, since only the clock can limit them.
 
 Work is limited, not time, so that the figures are the same on every machine. "Loaded": parameters come from host memory
 before a kernel reads them, over buses that copies use, too; "unloaded": nothing comes from host memory. With ``--json FILE``

@@ -38,8 +38,12 @@ NOTES = """\
 
 - "theirs" are the `feasible_*` figures of the instances' files: the mapping of the authors' code, priced under the
   paper's own precedence constraint. What their code prints for itself differs: it evaluates operators in the order of
-  their numbers, which is not topological in these graphs, and breaks precedence on many edges. Here Algorithms 1 to 3 are
-  as the paper states them.
+  their numbers, which is not topological in these graphs, and breaks precedence on many edges. Here Algorithms 1 and 3 are
+  as the paper prints them (`tests/schedulers/test_hios.py`); Algorithm 2 is as its text has it: a group that brings no gain
+  leaves no trace, where line 11 as printed keeps it.
+- No command of this repository makes the authors' instances, whose folder `--instances` names: they come from the program in
+  `simulation/` of github.com/SHUs-Lab/HIOS (commit 1e774de), changed to write each graph and result as JSON. Without them
+  the command makes all but the page's first part and the column "authors' code prints".
 - Where theirs has no feasible schedule (stages that wait for each other in a circle, or an exception), ours are
   compared on the other instances only; "of theirs feasible" counts those.
 - The transfer of an edge goes by the time of the operator that reads it in the authors' generator, of the one that
@@ -182,8 +186,8 @@ def off_by(ms: Milliseconds, printed: Milliseconds) -> str:
     return (
         f"Of the {len(theirs)} figures of which both are known, what their code prints is off the paper's by "
         f"{100 * fmean(theirs):.0f} % in the mean, what is here by {100 * fmean(ours):.0f} %. "
-        "So the paper's figures are those of the authors' code, which breaks precedence as the last section says: that is "
-        "why the figures below contradict the paper, whose algorithms are the same."
+        "We infer that the paper's figures are of that code, which breaks precedence as the last section says, and that "
+        "this is why those below differ from the paper's. No source says so."
     )
 
 
@@ -301,8 +305,19 @@ def draw(rows: list[Row], sweeps: Iterable[str], folder: Path) -> None:
 
 INSTANCES = Path(__file__).resolve().parents[2] / "shared" / "data" / "hios"
 INTER = ("hios-lp-inter", "hios-mr-inter", "heft", "peft", "anytime")
-STAGED = ("sequential", "ios", "hios-lp", "hios-mr", "anytime with stages")
-SWEPT = ("sequential", "ios", "hios-lp-inter", "hios-lp", "hios-mr-inter", "hios-mr", "heft", "peft", "anytime")
+STAGED = ("sequential", "ios", "hios-lp", "hios-mr", "hios-mr-anywhere", "anytime with stages")
+SWEPT = (
+    "sequential",
+    "ios",
+    "hios-lp-inter",
+    "hios-lp",
+    "hios-mr-inter",
+    "hios-mr",
+    "hios-mr-anywhere",
+    "heft",
+    "peft",
+    "anytime",
+)
 SWEEPS = {
     "devices": [2, 4, 6, 8, 10, 12],
     "operators": [100, 150, 200, 250, 300, 350, 400],

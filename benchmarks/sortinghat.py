@@ -128,6 +128,10 @@ def arguments() -> argparse.Namespace:
         "--shared", action="store_true", help="other work runs on the machine meanwhile: the page says so"
     )
     result.add_argument("--only-page", action="store_true", help="compute nothing: the page of what --resume has")
+    result.add_argument(
+        "--squares", type=words(("0", "1", "2", "3")), metavar="N,N",
+        help="only the cells of these Latin squares, 16 each (limits are long in 8 of square 0), without fixed variants",
+    )  # fmt: skip
     result.add_argument("--no-ablation", action="store_true", help="leave out what only Figures 12 and 13 need")
     return result.parse_args()
 
@@ -148,9 +152,12 @@ def thorough(model: str, shape: str, server: str) -> bool:
     return (m + s + v) % 4 == 0 and (s - m) % 4 < 2
 
 
-def in_square(model: str, shape: str, server: str) -> bool:
-    """Whether methods of `Method.square` run: 16 cells, in which each model has each shape once, on different servers."""
-    return sum(coordinates(model, shape, server)) % 4 == 0
+def square_of(model: str, shape: str, server: str) -> int:
+    """Return the Latin square of a cell: 16 cells, in which each model has each shape once, on different servers.
+
+    Methods of `Method.square` run in square 0.
+    """
+    return sum(coordinates(model, shape, server)) % 4
 
 
 def stage(case: Case) -> tuple[int, int, int]:
@@ -206,9 +213,11 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
         for shape in options.shapes:
             batch, tokens = map(int, shape.split("x"))
             for server in options.topologies:
-                long = thorough(model, shape, server)
+                long, square = thorough(model, shape, server), square_of(model, shape, server)
+                if options.squares and str(square) not in options.squares:
+                    continue
                 for method in chosen:
-                    if method.square and not in_square(model, shape, server):
+                    if method.square and (square or options.squares):
                         continue
                     if method.models and model not in method.models:
                         continue

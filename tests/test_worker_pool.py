@@ -9,7 +9,6 @@ import pytest
 
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.pipeline import partition
-from tvm_sched.pipeline.integer_programs import bottleneck_guess_bound
 from tvm_sched.problem import Workload
 from tvm_sched.progress import report_to
 from tvm_sched.schedule import Schedule
@@ -17,22 +16,12 @@ from tvm_sched.schedulers.solver import solve_many
 from tvm_sched.worker_pool import distribute, have_workers, workers
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.regal import regal_like
+from worker_pool_cases import SEARCH, search
 
 SMALL = {
     "anytime": {"work": 0.1, "seed": 2},
     "sortinghat": {"q": 2, "dominators": 1, "seed": 2},
 }
-SEARCH = {"evaluations": 100, "populations": 3, "seed": 3, "threads": 1}
-
-
-def search():
-    """A genetic search of several populations, and guesses of the bottleneck."""
-    problem = regal_like(0)
-    found = partition(problem, 4, "slicegraph", SEARCH)
-    small = regal_like(1, nodes=12)
-    bound = bottleneck_guess_bound(small, 3)
-    assert bound.proved
-    return found.stage_of.tolist(), found.cost, bound.bound
 
 
 def schedules():

@@ -420,11 +420,15 @@ def contention(page: Page, found: Found, table: list[dict[str, Any]]) -> None:
          for words, name in (("from the host", "from_host"), ("to the host", "to_host"))],
     )  # fmt: skip
     alone = rates["from_host"] + rates["to_host"]
+    held = (rates["from_host_both"] + rates["to_host_both"]) / alone
     page.text(
-        f"In `copies.cu` both directions together carry {both:.1f} GB/s, {both / alone:.2f} of the sum of the two alone. A duplex bus has",
-        "the full rate in each direction. The record is of one GPU: it does not say what several GPUs that load at once take from each other,",
-        "nor what a copy and a kernel that reads host memory do. A kernel that reads a weight several times is priced by all readings,",
-        "but occupies the bus for one (`host_read` in `docs/model.md`): copies beside it are priced too cheap.",
+        f"In `copies.cu` both directions together carry {both:.1f} GB/s, {both / alone:.2f} of the sum of the two alone; in the table",
+        f"{held:.2f}. Were a share of the rate fitted to `copies.cu`, it would be {both / alone / held:.2f} of what the table says, where the full rate",
+        f"is {1 / held:.2f}: no better. So a duplex bus keeps the full rate in each direction, up to {alone / both:.2f} times what both have at once.",
+        "",
+        "The record is of one GPU: it does not say what several GPUs that load at once take from each other,",
+        "nor what a copy and a kernel that reads host memory do. In the model they take turns: a kernel that reads a weight several",
+        "times occupies the bus for all its readings (`host_read` in `docs/model.md`).",
     )
 
 

@@ -122,20 +122,27 @@ ffi::Optional<ffi::Arc<ScheduleObj>> ProblemObj::ListSchedule(const String& meth
 }
 
 ffi::Optional<ffi::Arc<ScheduleObj>> ProblemObj::Hios(const String& mapping, int64_t window,
+                                                      int64_t streams,
                                                       const Function& progress) const {
-  const bool by_paths =
-      ValueOfName<bool>("mapping", mapping, {{"paths", true}, {"records", false}});
+  enum class Mapping { kPaths, kRecords, kRecordsAnywhere };
+  const auto rule = ValueOfName<Mapping>("mapping", mapping,
+                                         {{"paths", Mapping::kPaths},
+                                          {"records", Mapping::kRecords},
+                                          {"records-anywhere", Mapping::kRecordsAnywhere}});
   const search::TaskGraph& graph = Graph();
   const search::Progress report = ProgressOf(progress);
-  const auto device = by_paths ? MapLongestPaths(graph, report) : MapByRecords(graph, report);
+  const auto device = rule == Mapping::kPaths
+                          ? MapLongestPaths(graph, report)
+                          : MapByRecords(graph, rule == Mapping::kRecordsAnywhere, report);
+  const auto most = static_cast<int32_t>(IndexBelow("streams", streams, 1, size_t{1} << 30));
   const search::Stages stages =
-      GroupNeighbours(graph, problem_.concurrency, device, static_cast<int>(window), report);
+      GroupNeighbours(graph, problem_.concurrency, device, static_cast<int>(window), most, report);
   search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
   int32_t number = 0;
-  for (const auto& [on, stage] : InOrder(graph, problem_.concurrency, stages)) {
-    std::vector<int32_t> streams(stage.size());
-    for (size_t i = 0; i < streams.size(); ++i) streams[i] = static_cast<int32_t>(i);
-    if (placed.PlaceStage(stage, streams, on, ++number) == simulate::kNever) return std::nullopt;
+  for (const auto& [on, stage] : InOrder(graph, problem_.concurrency, stages, most)) {
+    std::vector<int32_t> stream(stage.size());
+    for (size_t i = 0; i < stream.size(); ++i) stream[i] = static_cast<int32_t>(i) % most;
+    if (placed.PlaceStage(stage, stream, on, ++number) == simulate::kNever) return std::nullopt;
   }
   return Complete(placed.Schedule());
 }

@@ -110,9 +110,9 @@ class ProblemObj : public tvm::ffi::Object {
   /*! \brief `method`: "heft" or "peft". */
   Optional<Arc<ScheduleObj>> ListSchedule(const String& method) const;
 
-  /*! \brief `mapping`: "paths" (HIOS-LP) or "records" (HIOS-MR); a window below 2 leaves operators
-   * by themselves. */
-  Optional<Arc<ScheduleObj>> Hios(const String& mapping, int64_t window,
+  /*! \brief `mapping`: "paths" (HIOS-LP), "records" (HIOS-MR) or "records-anywhere" (HIOS-MR with
+   * the first operator on any device); a window below 2 leaves operators by themselves. */
+  Optional<Arc<ScheduleObj>> Hios(const String& mapping, int64_t window, int64_t streams,
                                   const Function& progress) const;
 
   /*! \param block_of Number of each operator's block; empty: IOS finds the blocks. */

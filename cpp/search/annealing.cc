@@ -1,9 +1,12 @@
 #include "annealing.h"
 
 #include <algorithm>
+#include <array>
+#include <cassert>
 #include <cmath>
 #include <numeric>
 
+#include "choose_move.h"
 #include "random.h"
 #include "sequence_timer.h"
 
@@ -28,6 +31,41 @@ constexpr double kCritical = 0.5;
 constexpr double kGroup = 0.2;
 /*! \brief How far an operator goes in the order, or looks for a partner. */
 constexpr size_t kNear = 48;
+
+/*! \brief What a move changes. */
+enum class OperatorMove {
+  kSetDevice,
+  kShift,
+  kShiftAndSetDevice,
+  kFollowNeighbour,
+  kExchange,
+  kToggle,
+  kPair,
+  kMoveStage,
+  kShiftStage,
+  kSwap,
+};
+
+/*! \brief How often a move is tried, beside the others of its column. */
+struct MoveWeights {
+  OperatorMove move;
+  int alone;   /*!< \brief Each operator is a stage of its own. */
+  int loading; /*!< \brief Stages of several operators, where parameters are loaded. */
+  int staged;  /*!< \brief Stages of several operators, where nothing is loaded. */
+};
+
+constexpr std::array<MoveWeights, 10> kMoves = {{
+    {OperatorMove::kSetDevice, 1, 1, 1},
+    {OperatorMove::kShift, 1, 1, 1},
+    {OperatorMove::kShiftAndSetDevice, 1, 1, 1},
+    {OperatorMove::kFollowNeighbour, 1, 1, 1},
+    {OperatorMove::kExchange, 1, 1, 1},
+    {OperatorMove::kToggle, 0, 1, 1},
+    {OperatorMove::kPair, 0, 1, 1},
+    {OperatorMove::kMoveStage, 0, 0, 1},
+    {OperatorMove::kShiftStage, 0, 0, 1},
+    {OperatorMove::kSwap, 0, 0, 1},
+}};
 
 /*! \brief Whether anything is loaded into a device's memory. */
 bool Loads(const simulate::Problem& problem) {
@@ -68,30 +106,34 @@ class Movable {
   /*! \brief Tries one change; false where it is none. */
   bool Move(OperatorId op, MersenneTwister* random) {
     if (loads_ && random->Unit() < kGroup) return MoveGroup(op, random);
-    switch (random->ShareOf(stage_ == 1 ? 5 : loads_ ? 7 : 10)) {
-      case 0:
+    const auto weights = stage_ == 1 ? &MoveWeights::alone
+                         : loads_    ? &MoveWeights::loading
+                                     : &MoveWeights::staged;
+    switch (ChooseMove(kMoves, weights, [&](size_t limit) { return random->ShareOf(limit); })) {
+      case OperatorMove::kSetDevice:
         return SetDevice(op, random);
-      case 1:
+      case OperatorMove::kShift:
         return Shift(op, random);
-      case 2: {
+      case OperatorMove::kShiftAndSetDevice: {
         const bool shifted = Shift(op, random);
         return SetDevice(op, random) || shifted;
       }
-      case 3:
+      case OperatorMove::kFollowNeighbour:
         return FollowNeighbour(op, random);
-      case 4:
+      case OperatorMove::kExchange:
         return Exchange(op, random);
-      case 5:
+      case OperatorMove::kToggle:
         return Toggle(op);
-      case 6:
+      case OperatorMove::kPair:
         return Pair(op, random);
-      case 7:
+      case OperatorMove::kMoveStage:
         return MoveStage(op, random);
-      case 8:
+      case OperatorMove::kShiftStage:
         return ShiftStage(op, random);
-      default:
+      case OperatorMove::kSwap:
         return Swap(op, random);
     }
+    return false;
   }
 
   void Undo() {
@@ -602,6 +644,7 @@ StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const Sta
       now.Keep();
       latency = found;
       copying = copies;
+      assert(MakeTimerFor(instance, graph, given).first->TimeAll(now.sequence()) == latency);
       if (latency >= least) continue;
       least = latency;
       best = now.sequence();

@@ -24,8 +24,14 @@ using Progress = std::function<void(int64_t done, int64_t total)>;
  */
 std::vector<DeviceId> MapLongestPaths(const TaskGraph& graph, const Progress& progress);
 
-/*! \brief Device of each operator: HIOS-MR, Algorithm 3 without line 27. */
-std::vector<DeviceId> MapByRecords(const TaskGraph& graph, const Progress& progress);
+/*!
+ * \brief Device of each operator: HIOS-MR, Algorithm 3 without line 27.
+ * \param first_anywhere Our variant: each operator may be on any device. As printed, the first is
+ * on the first device and the i-th on one of the first i, which loses nothing only on equal
+ * devices.
+ */
+std::vector<DeviceId> MapByRecords(const TaskGraph& graph, bool first_anywhere,
+                                   const Progress& progress);
 
 /*!
  * \brief When operators end that start in order of priority as soon as device and inputs allow, and
@@ -37,15 +43,20 @@ int64_t LatencyOf(const TaskGraph& graph, const std::vector<OperatorId>& order,
 /*!
  * \brief Algorithm 2: slides a window over the operators of each device and puts independent
  * neighbours in one stage where that makes the latency less.
+ *
+ * As in the paper's text (IV-B), a group that does not make the latency less leaves no trace. Line
+ * 11 as printed keeps it in the graph, so later stages could grow beyond the window.
  * \param window Most operators of a stage.
+ * \param streams Most streams of a stage (the paper's L): its operators get them in turn.
  */
 Stages GroupNeighbours(const TaskGraph& graph, const simulate::Concurrency& concurrency,
-                       const std::vector<DeviceId>& device, int window, const Progress& progress);
+                       const std::vector<DeviceId>& device, int window, int streams,
+                       const Progress& progress);
 
 /*! \brief Stages in an order in which each can be appended after all that it waits for. */
 std::vector<std::pair<DeviceId, Stage>> InOrder(const TaskGraph& graph,
                                                 const simulate::Concurrency& concurrency,
-                                                const Stages& stages);
+                                                const Stages& stages, int streams);
 
 }  // namespace tvm_sched::search
 

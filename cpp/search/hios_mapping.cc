@@ -118,7 +118,8 @@ std::vector<DeviceId> MapLongestPaths(const TaskGraph& graph, const Progress& pr
   return device;
 }
 
-std::vector<DeviceId> MapByRecords(const TaskGraph& graph, const Progress& progress) {
+std::vector<DeviceId> MapByRecords(const TaskGraph& graph, bool first_anywhere,
+                                   const Progress& progress) {
   const std::vector<OperatorId> order = graph.PriorityOrder();
   const size_t count = order.size(), devices = graph.devices();
   simulate::Matrix<int64_t> least(count, devices, kFar);
@@ -137,15 +138,16 @@ std::vector<DeviceId> MapByRecords(const TaskGraph& graph, const Progress& progr
   };
   for (size_t i = 0; i < count; ++i) {
     const OperatorId o = order[i];
+    // The paper numbers from 1: the i-th operator may be on the first i devices.
+    const size_t tried = first_anywhere ? devices : std::min(devices, i + 1);
     if (i == 0) {
-      // Devices are not all equal here, so the first operator may be on any of them.
-      for (size_t d = 0; d < devices; ++d) least(0, d) = graph.Time(o, static_cast<DeviceId>(d));
+      for (size_t d = 0; d < tried; ++d) least(0, d) = graph.Time(o, static_cast<DeviceId>(d));
       continue;
     }
     for (size_t k = 0; k < devices; ++k) {
-      if (least(i - 1, k) >= kFar) continue;
+      if (least(i - 1, k) >= kFar) continue;  // among them: the devices not tried for i - 1
       recall(i - 1, static_cast<DeviceId>(k));
-      for (size_t d = 0; d < devices; ++d) {
+      for (size_t d = 0; d < tried; ++d) {
         int64_t start = free[d];
         for (const Neighbour& from : graph.Predecessors(o)) {
           start = std::max(start, Add(end[from.op], graph.Communication(from.edge, device[from.op],

@@ -12,10 +12,11 @@ namespace {
 class StageTimes {
  public:
   StageTimes(const TaskGraph& graph, const simulate::Concurrency& concurrency,
-             const std::vector<DeviceId>& device)
+             const std::vector<DeviceId>& device, int streams)
       : graph_(graph),
         concurrency_(concurrency),
         device_(device),
+        streams_(streams),
         leader_(graph.size()),
         next_(graph.size(), simulate::kNone),
         waits_(graph.size()),
@@ -85,7 +86,7 @@ class StageTimes {
     if (stage.size() == 1) return graph_.Time(stage[0], device);
     together_.clear();
     for (OperatorId o : stage) {
-      together_.push_back({o, static_cast<int32_t>(together_.size()),
+      together_.push_back({o, static_cast<int32_t>(together_.size() % streams_),
                            simulate::Nanoseconds{graph_.Time(o, device)}});
     }
     return concurrency_.StageTime(device, together_).count;
@@ -94,6 +95,7 @@ class StageTimes {
   const TaskGraph& graph_;
   const simulate::Concurrency& concurrency_;
   const std::vector<DeviceId>& device_;
+  size_t streams_;
   /*! \brief By operator: the first of its stage; by first operator: the next stage, those that it
    * waits for, its start and its members. */
   std::vector<OperatorId> leader_, next_;
@@ -114,11 +116,12 @@ Stages OneByOne(const TaskGraph& graph, const std::vector<OperatorId>& order,
 }  // namespace
 
 Stages GroupNeighbours(const TaskGraph& graph, const simulate::Concurrency& concurrency,
-                       const std::vector<DeviceId>& device, int window, const Progress& progress) {
+                       const std::vector<DeviceId>& device, int window, int streams,
+                       const Progress& progress) {
   const std::vector<OperatorId> order = graph.PriorityOrder();
   Stages stages = OneByOne(graph, order, device);
   if (window < 2 || !concurrency.known()) return stages;
-  StageTimes times(graph, concurrency, device);
+  StageTimes times(graph, concurrency, device, streams);
   int64_t latency = times.Evaluate(stages);
   for (size_t i = 0; i < order.size(); ++i) {
     if (i % 64 == 0) progress(static_cast<int64_t>(i), static_cast<int64_t>(order.size()));
@@ -148,7 +151,7 @@ Stages GroupNeighbours(const TaskGraph& graph, const simulate::Concurrency& conc
 
 std::vector<std::pair<DeviceId, Stage>> InOrder(const TaskGraph& graph,
                                                 const simulate::Concurrency& concurrency,
-                                                const Stages& stages) {
+                                                const Stages& stages, int streams) {
   std::vector<DeviceId> device(graph.size(), simulate::kNone);
   std::vector<const Stage*> members(graph.size());
   for (size_t d = 0; d < stages.size(); ++d) {
@@ -157,7 +160,7 @@ std::vector<std::pair<DeviceId, Stage>> InOrder(const TaskGraph& graph,
       for (OperatorId o : stage) device[o] = static_cast<DeviceId>(d);
     }
   }
-  StageTimes times(graph, concurrency, device);
+  StageTimes times(graph, concurrency, device, streams);
   times.Evaluate(stages);
   std::vector<OperatorId> order = times.order();
   std::ranges::stable_sort(order, {}, [&](OperatorId leader) { return times.start(leader); });

@@ -1,7 +1,9 @@
 #include "local_search.h"
 
 #include <algorithm>
+#include <array>
 
+#include "choose_move.h"
 #include "list_schedule.h"
 
 namespace tvm_sched::search {
@@ -20,6 +22,23 @@ constexpr double kHeat = 0.02;
 constexpr int64_t kRefreshSearch = 20;
 /*! \brief Share of tries that change something that the latency waits for. */
 constexpr double kCriticalMove = 0.8;
+
+/*! \brief What a try changes. */
+enum class EventMove { kPlaceElsewhere, kPlaceTogether, kPlaceBlock, kShift, kChangePath };
+
+/*! \brief How often a move is tried, beside the others. */
+struct MoveWeight {
+  EventMove move;
+  int weight;
+};
+
+constexpr std::array<MoveWeight, 5> kEventMoves = {{
+    {EventMove::kPlaceElsewhere, 2},
+    {EventMove::kPlaceTogether, 1},
+    {EventMove::kPlaceBlock, 1},
+    {EventMove::kShift, 3},
+    {EventMove::kChangePath, 3},
+}};
 
 }  // namespace
 
@@ -131,21 +150,20 @@ size_t LocalSearch::Position() {
 
 bool LocalSearch::Change(Sequence* sequence) {
   const size_t position = Position();
-  switch (random_.Below(10)) {
-    case 0:
-    case 1:
+  const auto below = [&](size_t limit) { return random_.Below(limit); };
+  switch (ChooseMove(kEventMoves, &MoveWeight::weight, below)) {
+    case EventMove::kPlaceElsewhere:
       return PlaceElsewhere(position, sequence);
-    case 2:
+    case EventMove::kPlaceTogether:
       return PlaceTogether(position, sequence);
-    case 3:
+    case EventMove::kPlaceBlock:
       return PlaceBlock(position, sequence);
-    case 4:
-    case 5:
-    case 6:
+    case EventMove::kShift:
       return Shift(position, sequence);
-    default:
+    case EventMove::kChangePath:
       return ChangePath(position, sequence);
   }
+  return false;
 }
 
 /*! \brief The event itself where it is a run, else the first run after it that reads its tensor. */

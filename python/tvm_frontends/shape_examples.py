@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .shapes import DeclaredInput, Dimension, Expression
+from .shapes import DeclaredInput, Dimension
 
 IMAGE, TOKENS, SAMPLES, OTHER = "image", "tokens", "samples", "other"
 _KINDS: tuple[tuple[str, str], ...] = (
@@ -185,10 +185,13 @@ def missing_sizes(
     else:
         chosen = first
     sizes: dict[str, tuple[int, ...] | int] = {}
+    symbols = {
+        dimension for item in declared for dimension in item.shape or () if isinstance(dimension, str)
+    } | given.keys()
     for item in declared:
         shape = chosen[item.name]
         names = [dimension for dimension in item.shape or (None,) if not isinstance(dimension, int)]
-        if all(isinstance(dimension, (str, Expression)) for dimension in names):
+        if all(symbols.issuperset(getattr(dimension, "symbols", (dimension,))) for dimension in names):
             for dimension, size in zip(item.shape or (), shape, strict=True):
                 if isinstance(dimension, str) and dimension not in given:
                     sizes[dimension] = size

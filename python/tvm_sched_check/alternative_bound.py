@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .document import HOST, Problem, Refused, count
+from .document import HOST, Problem, Refused, count, times_of
 
-Row = tuple[dict[str, Any], list[Any], list[Any]]
-"""An operator and its times by device, normal and direct."""
+Row = tuple[dict[str, Any], list[Any], list[Any], list[Any]]
+"""An operator and its times by device: normal, direct, of direct reads on the bus."""
 
 
 class Alternative(NamedTuple):
@@ -74,7 +74,7 @@ def alternatives_of(document: dict[str, Any]) -> dict[str, dict[str, Alternative
 
 
 def _rows(operators: list[Any], costs: dict[str, Any]) -> list[Any]:
-    return list(zip(operators, costs["operator_ns"], costs["direct_ns"], strict=True))
+    return list(zip(operators, *times_of(costs), strict=True))
 
 
 def resolved(document: dict[str, Any], choice: dict[str, str]) -> Problem:
@@ -88,7 +88,8 @@ def resolved(document: dict[str, Any], choice: dict[str, str]) -> Problem:
     tensors = [*document["graph"]["tensors"], *(t for alternative in chosen for t in alternative.tensors)]
     kept = [t for t in tensors if t["name"] in named or t.get("kind", "activation") != "activation"]
     graph = document["graph"] | {"operators": [row[0] for row in rows], "tensors": kept}
-    costs = document["costs"] | {"operator_ns": [row[1] for row in rows], "direct_ns": [row[2] for row in rows]}
+    names = enumerate(("operator_ns", "direct_ns", "host_read_ns"), 1)
+    costs = document["costs"] | {name: [row[k] for row in rows] for k, name in names}
     return Problem(document | {"graph": graph, "costs": costs})
 
 
@@ -126,9 +127,8 @@ class Relaxed:
         read = [(t, o) for o, inputs in enumerate(p.inputs) for t in inputs if t in p.maker]
         self.handed_on = {t for t, o in read if group_of[o] != group_of[p.maker[t]]}  # from group to group
         self.handed_on |= {p.t[t["name"]] for t in self.known if p.t.get(t["name"]) in p.maker}
-        self.read_by: dict[
-            str, set[str]
-        ] = {}  # groups that read a tensor in some alternative, of those that stand for something
+        # Groups that read a tensor in some alternative, of those that stand for something.
+        self.read_by: dict[str, set[str]] = {}
         for group in claim["runs"]:
             for t in (t for alternative in alternatives[group].values() for t in alternative.tensors_of("inputs")):
                 self.read_by.setdefault(t, set()).add(group)

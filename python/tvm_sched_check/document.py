@@ -120,9 +120,7 @@ class Problem:
         if sorted(t for t, _ in producers) != [t for t in range(len(tensors)) if not self.is_host(t)]:
             raise Refused("some activation is not made by exactly one operator, or an operator makes a host tensor")
         self.maker = dict(producers)  # of each activation
-        rows = [[[None if ns is None else max(1, count(ns)) for ns in row] for row in costs[mode]]
-                for mode in ("operator_ns", "direct_ns")]  # fmt: skip
-        self.normal, self.direct = rows
+        self.normal, self.direct, self.host_read_ns = times_of(costs)
         self.host_inputs = [[t for t in read if self.is_host(t)] for read in self.inputs]
         parts = [o.get("read_bytes") or {} for o in operators]  # of tensors that are read directly in part
         self.host_bytes = [
@@ -130,8 +128,7 @@ class Problem:
             for o, host in enumerate(self.host_inputs)
         ]
         # Neighbours, and the largest tensor that is handed over.
-        self.before: list[dict[int, int]] = [{} for _ in operators]
-        self.after: list[dict[int, int]] = [{} for _ in operators]
+        self.before, self.after = ([dict[int, int]() for _ in operators] for _ in range(2))
         for o, t in ((o, t) for o, read in enumerate(self.inputs) for t in read if t in self.maker):
             p = self.maker[t]
             self.before[o][p] = self.after[p][o] = max(self.size[t], self.before[o].get(p, 0))
@@ -154,11 +151,19 @@ class Problem:
 
     def host_read(self, o: int, d: int) -> int:
         """Return for how many nanoseconds the direct read of an operator occupies the bus of its device."""
-        return self.routes[HOST, d].ns(sum(self.host_bytes[o].values()))
+        several = self.host_read_ns[o][d] if self.host_inputs[o] else None
+        return max(self.routes[HOST, d].ns(sum(self.host_bytes[o].values())), several or 0)
 
     def taken(self, o: int, t: int) -> float:
         """Return the bytes of a host tensor that an operator reads directly; infinite if it cannot read directly."""
         return math.inf if self.direct[o].count(None) == len(self.direct[o]) else self.host_bytes[o][t]
+
+
+def times_of(costs: dict[str, Any]) -> list[list[list[int | None]]]:
+    """Return the rows of normal and direct times, and of bus times: None where each byte crosses the bus once."""
+    once = [[None] * len(row) for row in costs["direct_ns"]]
+    matrices = costs["operator_ns"], costs["direct_ns"], costs.get("host_read_ns") or once
+    return [[[None if ns is None else max(1, count(ns)) for ns in row] for row in rows] for rows in matrices]
 
 
 def _numbered(items: list[Any]) -> tuple[list[str], dict[str, int]]:

@@ -49,7 +49,7 @@ class Groups:
         called = {tensor: "source"} | produced
         operators: list[dict[str, Any]] = [{"name": "source", "outputs": ["source"]}]
         fastest: list[list[Any]] = [[1] * self.devices]
-        for k, (operator, normal, direct) in rows:
+        for k, (operator, normal, direct, _) in rows:
             inputs = [called[t] for t in operator.get("inputs", []) if t in called]
             operators.append(
                 {"name": str(k), "inputs": inputs, "outputs": [called[t] for t in operator.get("outputs", [])]}

@@ -44,9 +44,8 @@ class Replay:
         position = {o: p for p, o in enumerate(placed)}
         reads = [(position[o], d, x) for x, (kind, o, _, d, _) in self.transfers if kind == "host_read"]
         self.read_by = {x: p for p, _, x in reads}
-        if sorted((p, d) for p, d, _ in reads) != [
-            (p, d) for p, (_, d, direct) in enumerate(self.placements) if direct
-        ]:
+        direct = [(p, d) for p, (_, d, direct) in enumerate(self.placements) if direct]
+        if sorted((p, d) for p, d, _ in reads) != direct:
             raise Refused("rule 2: not each direct host access has one host_read of its own, on its device")
         # What is read on a device, and by which event: with direct host access tensors of host memory are not.
         self.reads = [

@@ -1,5 +1,6 @@
 """README's comparisons are those of the kept results, and no others."""
 
+import claims
 import pytest
 from claims import CLAIMS, command, differences, front_pages
 
@@ -22,6 +23,16 @@ def test_a_comparison_without_a_claim_is_found():
     index = pages["docs/index.md"] + "\nIt is 3 times faster than all others.\n"
     found = list(differences({**pages, "docs/index.md": index}))
     assert found == ["docs/index.md compares without a claim: It is 3 times faster than all others."]
+
+
+def test_rows_of_a_modified_tree_are_refused(monkeypatch):
+    monkeypatch.setattr(claims, "MODIFIED_BEFORE", set())
+    found = [each for each in differences(front_pages()) if "modified tree" in each]
+    assert len(found) == sum(claims.made_of_modified_tree(claim) for claim in {claim.source for claim in CLAIMS})
+    monkeypatch.setattr(claims, "made_of_modified_tree", lambda source: source.endswith("plans.md"))
+    assert list(differences(front_pages())) == [
+        "docs/results/plans.md has rows of a modified tree; commit, and make it anew"
+    ]
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.text.__name__)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from checker.cases import chain_of_readers, fan
 from schedule import cases
+from schedulers.anytime_cases import diamonds, two_gpus
 from schedulers.exhaustive import TooLarge, least_latency, least_layered_latency
-from schedulers.test_anytime import diamonds, two_gpus
 from thorough import examples
 from tvm_sched.bounds import all_bounds, lower_bound, path_and_bus, region_placement, whole_ns
 from tvm_sched.bounds.bus import Crossing, readers_by_tail

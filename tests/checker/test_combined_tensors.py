@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from checker.cases import certified, files_of
-from checker.test_variants import with_any_choice
+from checker.variants_cases import with_any_choice
 from schedulers.exhaustive import TooLarge, least_latency
 from strategies import SEEDS, problems
 from thorough import examples

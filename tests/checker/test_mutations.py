@@ -14,10 +14,10 @@ import vipr
 from exhaustive import optimum, small_problem
 
 from checker.cases import bus_problem, certified, chain_of_readers, fan
-from checker.test_placements import KIND as PLACEMENTS
-from checker.test_placements import small as small_instance
-from checker.test_together import staged_fan
-from checker.test_variants import halved
+from checker.placements_cases import KIND as PLACEMENTS
+from checker.placements_cases import small as small_instance
+from checker.together_cases import staged_fan
+from checker.variants_cases import halved
 from checker.vipr_rules import proved
 from schedulers.exhaustive import least_latency
 from thorough import examples

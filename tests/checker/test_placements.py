@@ -4,26 +4,23 @@ import itertools
 import json
 import math
 from fractions import Fraction
-from random import Random
 
 import pytest
 from hypothesis import given, settings
 
+from checker.placements_cases import KIND, small
 from strategies import SEEDS
 from thorough import examples
 from tvm_sched.schedulers.efficient_mip import Instance
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
 from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound, strongest_path
 from tvm_sched.schedulers.efficient_mip.separator_bound import separator_bound
-from tvm_sched_bench.kinds.placement_kind import PlacementKind
 from tvm_sched_check import Refused
 from tvm_sched_check.placements import check
 from tvm_sched_check.placements.bound import path_bound
 from tvm_sched_check.placements.instance import Instance as Read
 from tvm_sched_check.placements.placement import latency_of
 from tvm_sched_check.placements.separators import separator_bound as proved_by
-
-KIND = PlacementKind()
 
 
 def files_of(instance, subgraph):
@@ -92,19 +89,6 @@ def test_times_of_any_size_are_exact():
     assert proof.bound <= 3 * Fraction(tiny) + Fraction(1e300) + Fraction(1e5)
     read = Read(json.loads(KIND.document(instance))["instance"])
     assert proved_by(read, proof.operators, proof.paths) == 3 * Fraction(tiny) + Fraction(1e300) + Fraction(1e5)
-
-
-def small(seed):
-    random = Random(seed)
-    count, devices, q = random.randint(1, 4), random.randint(1, 2), random.randint(1, 2)
-    edges = [(u, v) for v in range(count) for u in range(v) if random.random() < 0.5]
-    times = [[random.choice([3.0, 7.5, 11.1, math.inf]) for _ in range(devices)] for _ in range(count)]
-    return Instance(
-        times, [random.choice([20.0, 40.0, math.inf]) for _ in range(count)],
-        [random.choice([1.0, 2.0]) for _ in range(count)], [random.choice([0.0, 2.5, 9.0]) for _ in range(count)],
-        edges, [random.choice([1.0, 3.0, 5.0]) for _ in range(devices)], q,
-        random.choice([[], [0] * count, [*range(count)]]),
-    )  # fmt: skip
 
 
 @settings(max_examples=examples(40), deadline=None)

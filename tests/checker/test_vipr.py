@@ -14,7 +14,7 @@ from vipr.integer_program import IntegerProgram
 from vipr.schedule_program import ScheduleProgram
 
 from checker.cases import bus_problem, chain_of_readers, fan, placed
-from checker.test_together import staged_fan, staged_problems
+from checker.together_cases import staged_fan, staged_problems
 from checker.vipr_rules import Wrong, proved
 from strategies import SEEDS, problems
 from tvm_sched.bounds.schedule_evidence import evidence

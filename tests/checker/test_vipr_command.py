@@ -7,7 +7,7 @@ import pytest
 import vipr
 
 from checker.cases import chain_of_readers, fan
-from checker.test_variants import halved
+from checker.variants_cases import halved
 from checker.vipr_rules import proved
 from tvm_sched.bounds.schedule_evidence import evidence
 

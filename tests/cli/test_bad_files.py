@@ -5,9 +5,9 @@ import json
 import msgspec
 import pytest
 
-from test_user_errors import FOREIGN
 from tvm_sched.errors import ScheduleError
 from tvm_sched.schedule import simulate
+from user_errors_cases import FOREIGN
 
 DEEP = "[" * 100_000
 LATIN = b'{"format": "tvm_sched.problem", "name": "\xe9"}'

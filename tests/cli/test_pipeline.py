@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from test_plan import chain_problem
+from chain_cases import chain_problem
 from typer.testing import CliRunner
 
 from tvm_sched.cli import app

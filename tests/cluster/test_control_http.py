@@ -4,7 +4,7 @@ import socket
 import threading
 
 import pytest
-from test_control import CLUSTER, ONE, TWO, Clock, FileDriver
+from control_cases import CLUSTER, ONE, TWO, Clock, FileDriver
 
 from report import browser
 from tvm_sched.errors import InputError

@@ -8,7 +8,7 @@ import pytest
 from cluster_cases import chain_service, small_cluster
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_lifecycle import held
+from lifecycle_cases import held
 
 from thorough import examples
 from tvm_sched.errors import FormatError, InputError

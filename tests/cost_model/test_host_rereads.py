@@ -6,7 +6,22 @@ import pytest
 from tvm_sched.cost_model import learned
 from tvm_sched.cost_model.features import describe
 from tvm_sched.cost_model.host_rereads import WIDTH, crossing_bytes
-from tvm_sched.problem import HOST, Operator, OpGraph, Tensor, load_topology, problem_of
+from tvm_sched.problem import (
+    FORBIDDEN,
+    HOST,
+    Bus,
+    Costs,
+    Device,
+    Operator,
+    OpGraph,
+    Problem,
+    Tensor,
+    Topology,
+    load_topology,
+    problem_of,
+)
+from tvm_sched.problem.costs import concatenate_costs
+from tvm_sched.schedulers import solve
 
 H100 = {
     # Rows, kind of kernel: microseconds of a CUDA graph that reads a weight of 4096 x 4096 float32 in host memory, less the
@@ -90,11 +105,35 @@ def test_the_h100_within_a_factor_of_1_5(case):
     assert 1 / 1.5 < predicted / H100[case] < 1.5
 
 
-def test_learned_prices_wait_for_all_readings_and_occupy_the_bus_for_one():
+def test_learned_prices_wait_for_all_readings_and_occupy_the_bus_for_them():
     machine = load_topology("v100-server")
     problem = problem_of(product(512, "matmul"), (), machine, learned)
     for d, device in enumerate(machine.devices):
         route, weight = machine.route(HOST, d), 4 * 4096**2
         waits = route.nanoseconds(int(WIDTH * 16 * weight)) + int(device.launch_overhead * 1e9)
         assert problem.costs.direct_ns[1, d] == max(waits, problem.costs.operator_ns[1, d])
-        assert problem.host_read_ns(1, d) == route.nanoseconds(weight)
+        assert problem.host_read_ns(1, d) == problem.host_reads_ns[1, d] == route.nanoseconds(int(WIDTH * 16 * weight))
+
+
+def test_loads_wait_for_all_readings():
+    device = Device("gpu", 1 << 30, 1e12, {"float32": 1e12}, kind="cuda", bus="pcie")
+    machine = Topology("one", (device,), (Bus("pcie", 1e9),))
+    first, then = Operator("p", inputs=("v",), outputs=("x",)), Operator("q", inputs=("x", "w"), outputs=("y",))
+    parameters = Tensor("v", 1000, "parameter"), Tensor("w", 1000, "parameter")
+    graph = OpGraph("two", (first, then), (*parameters, Tensor("x", 8), Tensor("y", 8)), ("y",))
+    never = [[FORBIDDEN], [FORBIDDEN]]
+    several = Costs([[FORBIDDEN], [10]], [[4000], [FORBIDDEN]], host_read_ns=[[3500], [FORBIDDEN]])
+    for costs, latency in ((several, 3500 + 1000 + 10), (several.replace(host_read_ns=never), 4000 + 10)):
+        problem = Problem(graph, machine, costs)
+        assert Problem.from_json(problem.to_json()).costs == costs
+        known = solve(problem, options={"work": 0.1}).certificate
+        assert (known.latency_ns, known.lower_bound_ns) == (latency, latency)
+
+
+def test_parts_of_costs_keep_the_time_of_the_bus():
+    several = Costs([[1, 1], [1, 1]], [[9, 9], [9, 9]], host_read_ns=[[5, 6], [7, FORBIDDEN]])
+    assert several.rows([1]).host_read_ns.tolist() == [[7, FORBIDDEN]]
+    assert several.columns([0]).host_read_ns.tolist() == [[5], [7]]
+    both = concatenate_costs([Costs([[1, 1]]), several])
+    assert both.host_read_ns.tolist() == [[FORBIDDEN, FORBIDDEN], [5, 6], [7, FORBIDDEN]]
+    assert several != several.replace(host_read_ns=None)

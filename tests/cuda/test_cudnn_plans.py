@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tvm import relax
 
-from cuda.test_nvidia import claimed, constant
+from cuda.nvidia_cases import claimed, constant
 from tvm_sched import _library
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda.attention_source import describe_for_cudnn
 

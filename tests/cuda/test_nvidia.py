@@ -6,34 +6,20 @@ import numpy as np
 import pytest
 from tvm import relax
 
+from cuda.nvidia_cases import claimed, constant
 from gpu_models import model
 from tvm_sched import _library
 from tvm_sched.errors import InputError
 from tvm_sched.relax import passes
-from tvm_sched.relax.lower.kernel_libraries import KERNELS
 from tvm_sched.relax.options import CompileOptions
 from tvm_sched.relax.toolchain.compile_target import CompileTarget
 
 op = relax.op
 
 
-def constant(*shape, seed=0, dtype="float32"):
-    return relax.const(np.random.default_rng(seed).standard_normal(shape).astype(dtype))
-
-
 def rows(stride, batch_stride=0):
     """A matrix, or a batch of them, in rows."""
     return {"transposed": False, "stride": stride, "batch_stride": batch_stride}
-
-
-def claimed(function, *shapes, dtype="float32", precision="float32"):
-    """The descriptions of the kernels that the library takes, and the parameters that remain."""
-    mod = passes.SetCompileTarget(CompileTarget.of(precision=precision))(model(function, *shapes, dtype=dtype))
-    mod = passes.LowerToKernels(libraries=("nvidia",), device_kind="cuda")(mod)
-    documents = dict(mod.attrs.items()).get(KERNELS, {})
-    kernels = [json.loads(str(document)) for document in documents.values()]
-    assert all(kernel["library"] == "nvidia" for kernel in kernels)
-    return [kernel["kernel"] for kernel in kernels], kernels, mod.attrs["tvm_frontends.parameters"]
 
 
 def test_a_product_with_bias_and_activation():

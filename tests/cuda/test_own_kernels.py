@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from cuda.test_nvidia import constant
+from cuda.nvidia_cases import constant
 from gpu_models import model
 from tvm_sched.errors import InputError
 from tvm_sched.relax import passes

@@ -1,38 +1,21 @@
 """Warm runs: the plan's queues and waits, the simulator and the executor agree on what is moved and when."""
 
-import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from execution_plan.residency_cases import as_bytes, plan_of
 from thorough import examples
 from tvm_sched.cost_model import costs
 from tvm_sched.errors import InputError
-from tvm_sched.execution_plan import emit_plan
 from tvm_sched.problem import HOST, Operator, OpGraph, Problem, Tensor, load_topology
 from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedule import moved_parameters, resident_parameters, simulate, verify
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem, random_schedule
-from tvm_sched_bench.testing.shapes_only import ShapesOnly
 
 PARTS = (0.0, 0.3, 0.7, 1.0)
-
-
-def as_bytes(problem):
-    tensors = tuple(msgspec.structs.replace(t, shape=(t.size,), dtype="uint8") for t in problem.graph.tensors)
-    # With plenty of memory: where there is little, buffers share it, and a warm run may wait for their readers.
-    devices = tuple(msgspec.structs.replace(d, memory=1 << 40) for d in problem.topology.devices)
-    topology = msgspec.structs.replace(problem.topology, devices=devices)
-    return Problem(msgspec.structs.replace(problem.graph, tensors=tensors), topology, problem.costs)
-
-
-def plan_of(problem, schedule):
-    calls = ShapesOnly(problem.graph)
-    return emit_plan(
-        problem, schedule, calls, name="p", backend="emulated", functions={}, values=tuple(calls.parameters)
-    )
 
 
 def planned_latency(plan, skipped):

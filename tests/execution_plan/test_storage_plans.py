@@ -10,7 +10,7 @@ import tvm_ffi
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from execution_plan.test_residency import as_bytes, plan_of
+from execution_plan.residency_cases import as_bytes, plan_of
 from thorough import examples
 from tvm_sched.errors import InputError
 from tvm_sched.execution_plan import emit_plan

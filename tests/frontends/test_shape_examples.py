@@ -93,3 +93,46 @@ def test_the_first_proposal_stays_if_none_fits_or_time_is_over() -> None:
     first = {"batch": 1, "height": 224, "width": 224}
     for verdict in (False, None):
         assert missing_sizes(declared, {}, {}, Proposals(Hints, lambda _, verdict=verdict: verdict)) == first  # type: ignore[misc]
+
+
+def torch_programs() -> dict[str, tuple[Any, tuple[Any, ...], Any]]:
+    """Modules with inputs, and which of their sizes are open."""
+    torch = pytest.importorskip("torch")
+    nn, auto, h = torch.nn, torch.export.Dim.AUTO, torch.export.Dim("h")
+
+    class Text(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.places = nn.Embedding(100, 16), nn.Parameter(torch.randn(77, 16))
+
+        def forward(self, ids: Any, mask: Any) -> Any:
+            return (self.table(ids) + self.places[: ids.shape[1]]) * mask[..., None]
+
+    class Shifted(nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, a: Any, b: Any) -> Any:
+            return a + b[:, 1:]
+
+    both = ({0: auto, 1: auto}, {0: auto, 1: auto})
+    windows = nn.Sequential(nn.Conv2d(3, 8, 7, 2), nn.Conv2d(8, 8, 7, 2), nn.AdaptiveAvgPool2d(1))
+    return {
+        "text of at most 77 places": (Text(), (torch.zeros(2, 10, dtype=torch.int64), torch.ones(2, 10)), both),
+        "windows of at least 19": (windows, (torch.zeros(2, 3, 64, 64),), ({0: auto, 2: auto, 3: auto},)),
+        "sound": (nn.Conv1d(1, 4, 400, 160), (torch.zeros(1, 1, 16000),), ({2: auto},)),
+        "one more than another input": (Shifted(), (torch.zeros(3, 5), torch.zeros(3, 6)), ({1: auto}, {1: auto})),
+        "multiples of 4": (nn.PixelUnshuffle(4), (torch.zeros(1, 3, 32, 32),), ({2: 4 * h, 3: 4 * h},)),
+    }
+
+
+@pytest.mark.parametrize("case", range(5))
+@pytest.mark.sampled(2)
+def test_torch_programs_are_proposed_the_sizes_that_they_were_exported_with(case: int, tmp_path: Any) -> None:
+    """From a file: `torch.export.load` adds ranges of sizes such as n + 1."""
+    from tvm_sched.relax import compile as compile_model
+
+    torch = pytest.importorskip("torch")
+    module, inputs, sizes = list(torch_programs().values())[case]
+    torch.export.save(torch.export.export(module.eval(), inputs, dynamic_shapes=sizes), tmp_path / "m.pt2")
+    found = proposed(tmp_path / "m.pt2")
+    built = compile_model(tmp_path / "m.pt2", "cpu1", "single", input_shapes=found)
+    wanted = module(*inputs).detach().numpy()
+    np.testing.assert_allclose(built.run(*(each.numpy() for each in inputs)), wanted, rtol=1e-4, atol=1e-5)

@@ -5,10 +5,10 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from chain_cases import chain_problem
 from exhaustive import small_problem
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from test_plan import chain_problem
 
 from strategies import SEEDS, problems
 from thorough import examples

@@ -122,6 +122,21 @@ def test_partitions_cost_what_their_order_does_where_memory_is_short(seed, stage
     assert found.cost == pytest.approx(problem.slice(found.order, stages)[0])
 
 
+def test_the_programs_of_table_3_by_name():
+    # A chain by hand: three stages (4, 3), (5, 2), (6) take 7, 7, 6.
+    tensors = [StageTensor(v, (v + 1,), 0.0) for v in range(4)]
+    problem = PartitionProblem(list("abcde"), np.array([4.0, 3, 5, 2, 6]), np.zeros(5), tensors)
+    costs = {}
+    for name in ("exact", "bottleneck", "bottleneck-guess"):
+        found = partition(problem, 3, name, {"evaluations": 1, "time_limit": 20})
+        costs[name] = found.cost, round(found.bound, 3)
+        assert found.bound_name in (name, "simple")
+    assert costs["exact"] == (7, 7)
+    assert all(cost == 7 and bound + 1e-3 >= 20 / 3 for cost, bound in costs.values())
+    with pytest.raises(InputError, match="time_limit is -1"):
+        partition(problem, 3, "exact", {"time_limit": -1})
+
+
 def test_an_order_against_the_edges_is_refused():
     problem = PartitionProblem(["a", "b"], np.ones(2), np.zeros(2), [StageTensor(0, (1,), 1)])
     assert problem.bottleneck([0, 1], [1, 0]) == 2  # each stage by itself

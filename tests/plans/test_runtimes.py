@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec import structs
-from plan_cases import config_file, machine
+from plan_cases import machine
+from runtimes_cases import layer_devices, load_script, tiny_model
 
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import Switch
@@ -140,23 +141,6 @@ def test_an_all_reduce_takes_one_step_over_links_if_a_ring_is_slower():
 # llama.cpp
 
 
-def layer_devices(settings, layers):
-    """`llama_model::load_tensors`: the device of each layer and of the output, in the arithmetic of float32."""
-    count, split = settings["n_gpu_layers"], settings["tensor_split"]
-    start = max(layers + 1 - count, 0)
-    active = min(count, layers + 1)
-    sums = np.cumsum(np.array(split, dtype=np.float32), dtype=np.float32)
-    sums /= sums[-1] if len(sums) else 1
-    found = []
-    for layer in range(layers + 1):
-        if layer < start or layer - start >= active:
-            found.append("CPU")
-        else:
-            part = np.float32(np.float32(layer - start) / np.float32(active))
-            found.append(settings["device"][int(np.searchsorted(sums, part, side="right"))])
-    return found
-
-
 @pytest.mark.parametrize(
     ("model", "memory", "workload"),
     [("llama-3-70b", (24e9, 16e9, 12e9), {"dtype": "q4_0"}), ("llama-3-70b", (16e9, 8e9), {"dtype": "q4_0"}),
@@ -269,14 +253,6 @@ def test_llama_cpp_reads_the_patterns():
 # accelerate
 
 
-def tiny_model(folder, **changes):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    config = transformers.AutoConfig.from_pretrained(config_file(folder, **changes).parent)
-    torch.manual_seed(0)
-    return transformers.AutoModelForCausalLM.from_config(config).eval()
-
-
 @pytest.mark.parametrize("share", [(1.0, 1.0), (0.3, 0.3, 0.9), (0.55, 0.2, 0.6), (0.4, 0.3)])
 def test_the_automatic_map_is_that_of_transformers(tmp_path, share):
     pytest.importorskip("accelerate", reason="the package accelerate is not installed")
@@ -342,15 +318,6 @@ def test_accelerate_puts_on_a_disk_what_host_memory_cannot_hold(tmp_path):
 
 
 # PyTorch
-
-
-def load_script(path):
-    """As users do, who have the plan and torch alone."""
-    assert "from tvm_sched" not in path.read_text()
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_the_script_places_a_transformers_model(tmp_path):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 from plan_cases import config_file, machine
-from test_runtimes import layer_devices, load_script, tiny_model
+from runtimes_cases import layer_devices, load_script, tiny_model
 
 from tvm_sched.errors import InputError
 from tvm_sched_plans import export_plan, places

@@ -12,7 +12,7 @@ from relax.onnx_models import small_model
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Concurrency, Costs, Problem, Workload, load_topology
 from tvm_sched.relax import CompileOptions, compile, make_problem, passes, target
-from tvm_sched.relax.ir.attributes import PROBLEM, SCHEDULE, get_schedule, leave
+from tvm_sched.relax.ir.attributes import PROBLEM, SCHEDULE, get_problem, get_schedule, leave
 from tvm_sched.relax.passes import decision_passes, emit_passes, problem_passes
 from tvm_sched.relax.targets import read_target
 from tvm_sched.schedulers import solve
@@ -94,6 +94,10 @@ def test_a_targets_name_takes_options_as_on_the_command_line():
     )
     assert read_target(tvm.target.Target("tvm_sched/v100-server --backend=cuda --graph")).graph is True
     assert read_target(tvm.target.Target("tvm_sched/cpu2/throughput --stages=2")).stages == 2
+    paper = read_target(tvm.target.Target("tvm_sched/p4d/sortinghat"))
+    assert (paper.scheduler, paper.cost_model, paper.streams, paper.variants) == ("sortinghat", "learned", "one", False)
+    changed = tvm.target.Target('tvm_sched/p4d/sortinghat --options={"solver":"scip"} --launch-order=opara')
+    assert read_target(changed) == CompileOptions.of(paper, options={"solver": "scip"}, launch_order="opara")
     for wrong, message in (
         ("cpu2 --streams=two", "streams is 'two'; allowed are one"),
         ("cpu2 --stream=one", "no option 'stream' of compilation"),
@@ -102,6 +106,7 @@ def test_a_targets_name_takes_options_as_on_the_command_line():
         ("cpu2 --threads=two", "threads is 'two'; allowed are 1 to"),
         ("cpu2 --threads", "threads is True; allowed are 1 to"),
         ("", "there is no target 'tvm_sched/'"),
+        ("cpu2/sorting", "there are tvm_sched/NAME and tvm_sched/NAME/throughput and tvm_sched/NAME/sortinghat for"),
         ("cpu2 opara", "'opara' in a target is not an option; options are written --name=value"),
         ("cpu2 --scheduler=fastest", "fastest"),
         ("cpu2 --parameters=external", "an executable of tvm.compile holds its parameters"),
@@ -191,6 +196,23 @@ def test_the_submodels_of_the_pass_are_those_that_a_scheduler_solves(monkeypatch
     monkeypatch.setattr(submodels, "split", lambda *_: pytest.fail("the scheduler split the graph anew"))
     mod = passes.Place("sortinghat", {"time_limit": 0.1})(mod)
     assert get_schedule(mod).options["operators"] == 3
+
+
+def test_the_target_of_sortinghat_has_each_step_of_the_paper():
+    options = read_target(tvm.target.Target('tvm_sched/v100-server/sortinghat --options={"time_limit":0.2}'))
+    mod = tvm.transform.Sequential(problem_passes(options))(cases.Branches)
+    assert get_problem(mod).costs.source == "learned"
+    steps = decision_passes(options)
+    assert [type(each) for each in steps] == [
+        passes.SplitByDominators, passes.Place, passes.AllocateStreams, passes.OrderLaunches,
+    ]  # fmt: skip
+    assert (steps[0].dominators, steps[0].operators) == (passes.SplitByDominators().dominators, 48) == (1, 48)
+    placed = tvm.transform.Sequential(steps[:2])(mod)
+    schedule = get_schedule(placed)
+    assert schedule.scheduler == "sortinghat"
+    assert schedule.options["direct_contention"] is schedule.options["link_contention"] is True
+    # One stream a device: the order is that of the programs.
+    assert get_schedule(tvm.transform.Sequential(steps[2:])(placed)).placements == schedule.placements
 
 
 def test_submodels_must_hold_each_operator_once():

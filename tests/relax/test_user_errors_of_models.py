@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from test_user_errors import ODD, check, damaged
 from tvm_sched.relax import CompileOptions, compile, load_model, target
+from user_errors_cases import ODD, check, damaged
 
 onnx = pytest.importorskip("onnx")
 helper = onnx.helper

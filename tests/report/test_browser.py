@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 import pytest
-from test_plan import chain_problem
+from chain_cases import chain_problem
 
 from report import browser
 from tvm_sched import sweep

@@ -5,8 +5,8 @@ import re
 import msgspec
 import numpy as np
 import pytest
-from test_execute import executor
-from test_plan import chain_problem
+from chain_cases import chain_problem
+from execute_cases import executor
 
 from report.parsed import Page
 from tvm_sched.pipeline import plan_pipeline

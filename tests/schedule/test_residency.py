@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schedule.residency_cases import chain
 from strategies import SEEDS, scheduled_problems
 from thorough import examples
 from tvm_sched.bounds import all_bounds, lower_bound
@@ -13,7 +14,6 @@ from tvm_sched.problem import (
     Alternative,
     Costs,
     Group,
-    Link,
     Operator,
     Problem,
     Request,
@@ -40,16 +40,6 @@ from tvm_sched_bench.testing import random_problem, random_schedule
 from tvm_sched_bench.testing.variant_problems import random_variants
 
 from . import cases
-
-
-def chain(memory=cases.ROOM):
-    """Operators p and q, each with a parameter of 100 bytes; two devices on a bus and a link, kernels of 50 ns."""
-    graph = cases.graph(
-        {"w1": 100, "w2": 100, "a": 10, "b": 10}, [("p", "w1", "a"), ("q", "w2 a", "b")], outputs=("b",)
-    )
-    devices = cases.device("d0", "bus", memory), cases.device("d1", "bus", memory)
-    topology = cases.topology(*devices, buses=(cases.bus("bus"),), links=(Link(("d0", "d1"), 1e9),))
-    return cases.problem(graph, topology, [[50, 50], [50, 50]], [[130, 130], [130, 130]])
 
 
 def parameters(problem):

@@ -11,12 +11,7 @@ from tvm_sched.schedule import verify
 from tvm_sched.schedulers import names, solve
 from tvm_sched_bench.testing import random_graph, random_problem
 
-QUICK = {
-    "anytime": {"work": 0.02},
-    "sortinghat": {"time_limit": 0.1, "q": 2, "total_time_limit": 0.4},
-    "efficient-mip": {"time_limit": 0.1, "q": 2, "total_time_limit": 0.4},
-}
-"""Options with which a scheduler takes little time; those of the others are their defaults."""
+from .quick_options import QUICK
 
 ROOM = 2**40
 

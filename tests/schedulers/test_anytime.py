@@ -19,7 +19,6 @@ from tvm_sched.problem import (
     Bus,
     Costs,
     Device,
-    Link,
     Operator,
     OpGraph,
     Problem,
@@ -34,7 +33,7 @@ from tvm_sched.schedule import ScheduleIndex, simulate, verify
 from tvm_sched.schedule.native_objects import native_problem
 from tvm_sched.schedule.native_problem import AnnealingEffort
 from tvm_sched.schedulers import solve
-from tvm_sched.schedulers.anytime import scheduler
+from tvm_sched.schedulers.anytime import AnytimeOptions, scheduler
 from tvm_sched.schedulers.anytime.improvers import Annealing
 from tvm_sched.schedulers.anytime.list_rules import rules
 from tvm_sched.schedulers.anytime.search_state import ScheduleState
@@ -49,6 +48,7 @@ from tvm_sched.search_budget import Budget, OutOfTime, ending_at
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.variant_problems import random_variants
 
+from .anytime_cases import diamonds, two_gpus
 from .exhaustive import TooLarge, least_latency
 
 FAST = {"work": 0.1}
@@ -85,7 +85,7 @@ def test_answers_obey_the_rules_and_are_never_worse_than_a_quick_method(seed, op
     verify(problem, schedule)
     assert schedule.certificate.lower_bound_ns <= schedule.certificate.latency_ns
     assert schedule.certificate.latency_ns == simulate(problem, schedule).latency_ns
-    for quick in ("single", "pipelined", "heft", "peft", "hios-lp", "hios-mr"):
+    for quick in ("single", "pipelined", "heft", "peft", "hios-lp", "hios-mr-anywhere"):
         with suppress(InfeasibleError):
             assert schedule.certificate.latency_ns <= solve(problem, method=quick).certificate.latency_ns
     searches = Searches(as_scenario(problem))
@@ -220,22 +220,6 @@ def test_submodels_hold_every_operator_after_its_predecessors(seed, operators, d
     position = {o: i for i, o in enumerate(order)}
     for o, before in enumerate(problem.graph.index.predecessors):
         assert all(position[p] < position[o] for p in before)
-
-
-def diamonds(count: int) -> OpGraph:
-    """A chain of diamonds: top, two branches, top, ...; each branch reads a parameter."""
-    operators, tensors = [], [Tensor("t0", 8, "input")]
-    for i in range(count):
-        tensors += [Tensor(f"w{i}{side}", 1000, "parameter") for side in "ab"]
-        tensors += [Tensor(f"{side}{i}", 8) for side in "ab"] + [Tensor(f"t{i + 1}", 8)]
-        operators += [Operator(f"{side}{i}", "", (f"t{i}", f"w{i}{side}"), (f"{side}{i}",)) for side in "ab"]
-        operators.append(Operator(f"join{i}", "", (f"a{i}", f"b{i}"), (f"t{i + 1}",)))
-    return OpGraph("diamonds", tuple(operators), tuple(tensors), (f"t{count}",))
-
-
-def two_gpus(memory: int = 10**6) -> Topology:
-    devices = tuple(Device(f"gpu{i}", memory, 1e12, {"float32": 1e12}, bus=f"pcie{i}") for i in range(2))
-    return Topology("two", devices, (Bus("pcie0", 1e9), Bus("pcie1", 1e9)), (Link(("gpu0", "gpu1"), 1e9),))
 
 
 def test_regions_end_at_dominators():
@@ -386,7 +370,7 @@ def test_the_status_says_how_the_search_ended():
 
 def test_annealing_without_a_start_leaves_its_work_to_others():
     budget = Budget(1.0)
-    assert not Annealing().step(ScheduleState(as_scenario(random_problem(3, 8, 2)), seed=0), budget)
+    assert not Annealing(AnytimeOptions()).step(ScheduleState(as_scenario(random_problem(3, 8, 2)), seed=0), budget)
     assert budget.spent == 0
 
 

@@ -13,6 +13,7 @@ from tvm_sched.problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, S
 from tvm_sched.schedule import ScheduleIndex
 from tvm_sched.schedule.verifier import violations
 from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.anytime import AnytimeOptions
 from tvm_sched.schedulers.anytime.direct_reads import DirectReads, candidate_sets
 from tvm_sched.schedulers.anytime.search_state import ScheduleState
 from tvm_sched.schedulers.common.direct_access import keep_direct_reads, with_direct_reads
@@ -99,7 +100,7 @@ def test_a_schedule_without_direct_reads_stays_in_its_run():
 @settings(max_examples=25, deadline=None)
 @given(problem=problems(max_operators=12, min_operators=1, styles=("bus", "mixed")))
 def test_what_is_found_is_a_schedule_of_the_problem(problem):
-    state, improver, budget = ScheduleState(as_scenario(problem), 0), DirectReads(), Budget(0.02)
+    state, improver, budget = ScheduleState(as_scenario(problem), 0), DirectReads(AnytimeOptions()), Budget(0.02)
     while improver.step(state, budget):
         pass
     if state.best is not None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schedule import cases
 from thorough import examples
 from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology, as_scenario
@@ -24,7 +25,7 @@ from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
 from tvm_sched.schedulers.sortinghat.handover import State
 from tvm_sched_bench.testing import random_problem
 
-from .test_anytime import diamonds, two_gpus
+from .anytime_cases import diamonds, two_gpus
 
 FORBIDDEN = 2**63 - 1
 EFFORT = Effort("highs", 10.0, 0, 0)
@@ -61,6 +62,32 @@ def test_sortinghat_uses_both_devices():
     assert {placement.device for placement in schedule.placements} == {"gpu0", "gpu1"}
 
 
+def test_sortinghat_figure_3_the_same_schedule_on_gpus_of_one_bus_and_of_two():
+    # A to B, and to C and D; E reads B and D. Kernels and loads take 1000, copies 10. The figure's times are in its picture
+    # alone; the text says that GPU1 with GPU2, which share a bus, is slower than GPU1, and GPU1 with GPU3 faster.
+    sizes = dict.fromkeys(("wa", "wb", "wc", "wd", "we"), 1000) | dict.fromkeys("abcde", 10)
+    reads = {"A": "wa", "B": "wb a", "C": "wc a", "D": "wd c", "E": "we b d"}
+    graph = cases.graph(sizes, [(o, tensors, o.lower()) for o, tensors in reads.items()], outputs=("e",))
+    devices = cases.device("gpu1", "bus0"), cases.device("gpu2", "bus0"), cases.device("gpu3", "bus1")
+    links = tuple(Link(pair, 1e9) for pair in (("gpu1", "gpu2"), ("gpu1", "gpu3"), ("gpu2", "gpu3")))
+    topology = cases.topology(*devices, buses=(cases.bus("bus0"), cases.bus("bus1")), links=links)
+    problem = cases.problem(graph, topology, [[1000] * 3] * 5)
+    latency = {}
+    for other in ("gpu1", "gpu2", "gpu3"):
+        on = {o: other if o in "CD" else "gpu1" for o in reads}
+        copies = [f"copy a gpu1 {other}", f"copy d {other} gpu1"] if other != "gpu1" else []
+        schedule = cases.schedule(
+            problem,
+            [f"{o} {d}" for o, d in on.items()],
+            [f"load w{o.lower()} {d}" for o, d in on.items()] + copies,
+        )
+        latency[other] = simulate(problem, schedule).latency_ns
+    assert latency == {"gpu1": 6000, "gpu2": 6010, "gpu3": 5020}
+    found = solve(problem, method="sortinghat", options={"q": 2, "time_limit": 2.0})
+    assert found.certificate.latency_ns <= latency["gpu3"]
+    assert "gpu3" in {placement.device for placement in found.placements}
+
+
 def test_sortinghat_says_what_decided_each_submodel():
     problem = Problem(diamonds(2), two_gpus(), Costs([[1000, 1000]] * 6))
     schedule = solve(problem, method="sortinghat", options={"q": 2})
@@ -80,7 +107,7 @@ def test_sortinghat_says_what_decided_each_submodel():
     assert schedule.notes["decided_by_solver"] == sum(each["decided_by"] == "solver" for each in told)
     assert schedule.notes["total_latency_ns"] == max(each["total_ns"] for each in told)
     assert max(each["simulated_ns"] for each in told) == schedule.certificate.latency_ns
-    small = Problem(diamonds(1), two_gpus(), Costs([[100, 100]] * 3))  # HEFT's schedule is no faster, so its notes stay
+    small = Problem(layers(1), two_gpus(), Costs([[100, 100]]))  # HEFT's schedule is no faster, so its notes stay
     unasked = solve(small, method="sortinghat", options={"q": 2, "total_time_limit": 0}).notes
     assert {(each["status"], each["decided_by"], each["objective_ns"]) for each in unasked["submodels"]} == {
         ("not asked", "start", None)

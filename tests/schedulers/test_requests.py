@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from schedule import cases
-from schedule.test_residency import chain
+from schedule.residency_cases import chain
 from tvm_sched.errors import InfeasibleError, InputError, SchedulerError
 from tvm_sched.problem import Link, Request, Scenario, Workload
 from tvm_sched.schedule import Schedule, ScheduleIndex, evaluate, requests_of, simulate, verify
@@ -18,7 +18,7 @@ from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.variant_problems import random_variants
 
-from .test_all import QUICK
+from .quick_options import QUICK
 
 PARTS = (0.4, 1.0, [(0, 1), (1, 9)])
 

@@ -10,41 +10,38 @@ from hypothesis import strategies as st
 from ortools.math_opt.python import mathopt
 
 from thorough import examples
-from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.sortinghat import constraints
 from tvm_sched.schedulers.sortinghat.heuristic import best_assignment, improve
 from tvm_sched.schedulers.sortinghat.program import build, hint, solve
-from tvm_sched.schedulers.sortinghat.submodel import Submodel, evaluate
+from tvm_sched.schedulers.sortinghat.submodel import copies_into, evaluate
 from tvm_sched.schedulers.sortinghat.symmetry import relabelled
 from tvm_sched.schedulers.sortinghat.variables import SPAN, Variables
 
-A, B, W, U = range(4)
-"""Nodes of `chain`: operators a -> b, parameters w -> a and u -> b."""
-
-EFFORT = Effort("highs", 20.0, 0, 0)
+from .sortinghat_constraints_cases import EFFORT, A, B, U, W, chain, random_submodel
 
 
-def chain(**changes):
-    """Two devices on one bus with two subgraphs each: 1 and 2, 3 and 4; the odd ones with direct host access."""
-    constants = {
-        "operators": 2,
-        "placeholders": 0,
-        "parameters": 2,
-        "edges": [(A, B), (W, A), (U, B)],
-        "q": 2,
-        "buses": [[0, 1]],
-        "memory": [100, 100],
-        "size": [[10, 10], [20, 20], [30, 30], [40, 40]],
-        "kernel": [[5.0, 7.0], [3.0, 4.0], [0.0, 0.0], [0.0, 0.0]],
-        "direct": [[20.0, 21.0], [9.0, 11.0], [0.0, 0.0], [0.0, 0.0]],
-        "load": [[0.0, 0.0], [0.0, 0.0], [8.0, 8.0], [6.0, 6.0]],
-        "copy": [[[0.0, 4.0], [4.0, 0.0]]] * 4,
-        "fixed": {},
-        "memory_used": [0, 0],
-        "transfers_end": [0.0],
-        "device_end": [0.0, 0.0],
-    }
-    return Submodel(**{**constants, **changes})
+def test_figure_7_slots_turns_and_the_example_of_the_text():
+    # V100 server: GPU1 and GPU2 on one bus, GPU3 and GPU4 on the other, q = 4. Operators 2, 5 and 7 are nodes 0 to 2, the
+    # parameters 0, 1, 4 and 6 nodes 3 to 6. 2 and 5 read theirs from host memory; 7 follows 5 on GPU3 and loads 6.
+    kernel = [[5.0] * 4] * 3 + [[0.0] * 4] * 4
+    s = chain(
+        operators=3, parameters=4, q=4, buses=[[0, 1], [2, 3]], memory=[10**6] * 4, size=[[1] * 4] * 7,
+        edges=[(0, 1), (1, 2), (3, 0), (4, 0), (5, 1), (6, 2)], kernel=kernel, direct=kernel,
+        load=[[0.0] * 4] * 3 + [[7.0] * 4] * 3 + [[25.0] * 4], copy=[[[0.0] * 4] * 4] * 7,
+        memory_used=[0] * 4, transfers_end=[0.0, 0.0], device_end=[0.0] * 4,
+    )  # fmt: skip
+    assert [list(s.of_device(d)) for d in s.devices] == [[4 * d + i for i in (1, 2, 3, 4)] for d in range(4)]
+    # PCIeStartIdx = {1, 9}; ParentDT of 5 is 1, of 2 is 5.
+    assert s.turns == [[1, 5, 2, 6, 3, 7, 4, 8], [9, 13, 10, 14, 11, 15, 12, 16]]
+    assignment = [1, 9, 10, 0, 0, 0, 10]
+    assert list(copies_into(s, assignment, 9, [1])) == [(0, 0)]  # EdgeIn and CopyIn: node 2, from GPU1 into subgraph 9
+    times = evaluate(s, assignment)
+    assert (times.load_end[9], times.load_end[10]) == (0, 25)
+    assert (times.end[1], times.end[9]) == (5, 10)
+    assert (times.start[10], times.total) == (25, 30)  # (20): 25, though (18) alone would say 10
+    # Equation (5): a direct reader's parameter in a subgraph, or another's in host memory, is no solution.
+    assert evaluate(s, [1, 9, 10, 0, 1, 0, 10]) is None
+    assert evaluate(s, [1, 9, 10, 0, 0, 0, 0]) is None
 
 
 class Alone:
@@ -212,38 +209,6 @@ def test_times_of_assignments_by_hand():
     assert evaluate(chain(), [2, 2, 2, 4]).total == 14 + 4 + 5 + 3
     # With a bus for each device it arrives at 6.
     assert evaluate(chain(buses=[[0], [1]], transfers_end=[0.0, 0.0]), [2, 2, 2, 4]).total == 8 + 4 + 5 + 3
-
-
-def random_submodel(random, operators, devices, q=2):
-    """Any constants: forbidden latencies, missing routes, tight memory, what is fixed from before."""
-    parameters, placeholders = random.randint(0, 2), random.randint(0, 1)
-    count = operators + placeholders + parameters
-    edges = {(u, v) for v in range(operators) for u in range(v) if random.random() < 0.5}
-    edges |= {(u, random.randrange(operators)) for u in range(operators, count)}
-
-    def times(rows, forbidden=0.0):
-        return [
-            [inf if random.random() < forbidden else float(random.randint(1, 20)) for _ in range(devices)] for _ in rows
-        ]
-
-    nothing = [[0.0] * devices] * (count - operators)
-    fixed = {node: random.randrange(devices) for node in range(operators, operators + placeholders)}
-    fixed |= {
-        node: random.randrange(devices) for node in range(operators + placeholders, count) if random.random() < 0.3
-    }
-    load = times(range(count))
-    load[: operators + placeholders] = [[0.0] * devices] * (operators + placeholders)
-    copy = [times(range(devices), 0.1) for _ in range(count)]
-    for d in range(devices):
-        for rows in copy:
-            rows[d][d] = 0.0
-    groups = [[d] for d in range(devices)] if random.random() < 0.5 else [list(range(devices))]
-    return Submodel(
-        operators, placeholders, parameters, sorted(edges), q, groups, [random.choice([60, 10**6])] * devices,
-        [[random.randint(1, 20)] * devices for _ in range(count)], times(range(operators), 0.1) + nothing,
-        times(range(operators), 0.1) + nothing, load, copy, fixed, [random.randint(0, 10)] * devices,
-        [float(random.randint(0, 30)) for _ in groups], [float(random.randint(0, 30)) for _ in range(devices)],
-    )  # fmt: skip
 
 
 @settings(max_examples=examples(60), deadline=None)

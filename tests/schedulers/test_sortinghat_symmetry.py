@@ -16,7 +16,7 @@ from tvm_sched.schedulers.sortinghat.symmetry import equal_buses, relabelled
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.variant_problems import random_variants
 
-from .test_sortinghat_constraints import EFFORT, chain, random_submodel
+from .sortinghat_constraints_cases import EFFORT, chain, random_submodel
 
 
 def equal(**changes):

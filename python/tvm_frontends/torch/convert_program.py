@@ -32,7 +32,7 @@ from . import (  # noqa: F401 - each registers its converters
     reductions,
     scatters,
 )
-from .node_calls import CONVERTERS, PARTS, Call, RefusedOperator, UnsupportedOperator, name_of
+from .node_calls import CONVERTERS, PARTS, Call, OpenSizes, RefusedOperator, UnsupportedOperator, name_of
 
 _RANDOM = "it draws random numbers, and compiled models must be repeatable: draw them outside, and make them an input"
 _NO_KERNELS = (
@@ -50,7 +50,12 @@ REFUSED = {
         ("randint_like.low_dtype", "bernoulli.default", "uniform.default", "normal_functional.default"), _RANDOM
     ),
     **dict.fromkeys(
-        ("multinomial.default", "native_dropout.default"), f"{_RANDOM}; for dropout, export after model.eval()"
+        ("normal.default", "normal.Tensor_float", "normal.Tensor_Tensor", "normal.float_Tensor", "poisson.default"),
+        _RANDOM,
+    ),
+    **dict.fromkeys(
+        ("multinomial.default", "native_dropout.default", "rrelu_with_noise_functional.default"),
+        f"{_RANDOM}; for dropout and RReLU, export after model.eval()",
     ),
     **dict.fromkeys(
         (
@@ -131,8 +136,7 @@ class _Importer(ExportedProgramImporter):
                         node, "a size depends on tensor values; export a model with fixed sizes"
                     ) from error
                 if _is_symbolic(node):
-                    message = f"{who} failed on symbolic sizes ({reason}): export the model with fixed sizes, "
-                    raise _unsupported(node, f"{message}without dynamic_shapes") from error
+                    raise OpenSizes(str(_unsupported(node, f"{who} failed on symbolic sizes ({reason})"))) from error
                 raise _unsupported(node, f"{who} failed: {reason}") from error
             if isinstance(result, relax.Call):  # a call has no type before it is bound
                 result = self.block_builder.emit(result)
@@ -168,18 +172,24 @@ class _Importer(ExportedProgramImporter):
         return [self.block_builder.emit(each) for each in self._translate_fx_graph(graph, nodes, {})]
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
+        """Refuse the first operator that cannot be converted, and name the others."""
+        problems: dict[str, UnsupportedOperator] = {}
         for node in nodes:
             name = node.target.__name__ if node.op == "call_function" else ""
             if name in REFUSED and name not in CONVERTERS:
-                raise RefusedOperator(str(_unsupported(node, REFUSED[name])))
-            if node.op == "call_function" and node.target.__name__ == "with_effects":
+                problems.setdefault(name, RefusedOperator(str(_unsupported(node, REFUSED[name]))))
+            elif name == "with_effects":
                 checked = [arg for arg in node.args[2:] if isinstance(arg, str)]
                 of = checked[-1] if checked else str(node.args[1])
-                raise _unsupported(
-                    node, f"it is an effect ({of}), which compiled programs cannot have; remove it from the model"
-                )
-            if node.op == "call_function" and node.target.__name__ not in self.convert_map:
-                raise _unsupported(node, "neither TVM's torch frontend nor tvm_frontends has a converter for it")
+                why = f"it is an effect ({of}), which compiled programs cannot have; remove it from the model"
+                problems.setdefault(name, _unsupported(node, why))
+            elif name and name not in self.convert_map:
+                why = "neither TVM's torch frontend nor tvm_frontends has a converter for it"
+                problems.setdefault(name, _unsupported(node, why))
+        if problems:
+            (_, first), *others = problems.items()
+            more = ", ".join(name for name, _ in others)
+            raise type(first)(f"{first}; {more} cannot be converted either" if more else str(first))
 
 
 def _unsupported(node: Any, why: str) -> UnsupportedOperator:
@@ -298,7 +308,31 @@ def decomposed(program: Any) -> Any:
     for operator in list(table):
         if getattr(operator, "__name__", "") in CONVERTERS:
             table.pop(operator, None)
+    _forget_ranges_of_expressions(program)
     return _without_constants(program.run_decompositions(table))
+
+
+def refuse_lone_symbols(program: Any) -> None:
+    """Refuse sizes of inputs such as ``4 * n`` where n alone is no size of an input: Relax declares no such symbol."""
+    sizes = [
+        size.node.expr
+        for node in program.graph.nodes
+        if node.op == "placeholder"
+        for size in getattr(node.meta.get("val"), "shape", ())
+        if hasattr(size, "node")
+    ]
+    for size in sizes:
+        if not size.free_symbols <= set(sizes):
+            raise OpenSizes(f"the size {size} of an input has a symbol that no input has alone")
+
+
+def _forget_ranges_of_expressions(program: Any) -> None:
+    """Keep only ranges of symbols: torch.export.load adds those of sizes such as ``n + 1``, at which decomposing fails."""
+    for node in program.graph.nodes:
+        for size in getattr(node.meta.get("val"), "shape", ()):
+            ranges = getattr(getattr(getattr(size, "node", None), "shape_env", None), "var_to_range", {})
+            for expression in [each for each in ranges if not each.is_symbol]:
+                del ranges[expression]
 
 
 def _without_constants(program: Any) -> Any:

@@ -26,9 +26,10 @@ from ..errors import ModelError, ModelWarning, first_line
 from ..imported_model import ImportedModel
 from ..logs import quiet
 from ..relax_modules import bind_module, freeze_inputs
+from ..shape_examples import Hints
 from ..shapes import DeclaredInput, Dimension, Expression, InputShapes, StaticShapes
 from ..source import Description, Importer, ModelSource
-from .node_calls import RefusedOperator, UnsupportedOperator
+from .node_calls import OpenSizes, RefusedOperator, UnsupportedOperator
 
 
 def load(
@@ -75,8 +76,28 @@ def read_exported_program(path: Path) -> Any:
             return read_exported_program(path)
         first = first_line(error).split(" Please check the warnings")[0]
         raise ModelError(
-            f"{path}: not a readable torch.export program ({first}); write it with torch.export.save"
+            f"{path}: not a readable torch.export program ({_wrong_with(path) or first}); write it with torch.export.save"
         ) from None
+
+
+def _wrong_with(path: Path) -> str:
+    """Return what an archive holds in place of a program, or lacks of it; empty if that is not known."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if (damaged := archive.testzip()) is not None:
+                return f"its part {damaged} is damaged"
+    except (OSError, zipfile.BadZipFile):
+        return "it is not a zip file, or is cut off"
+    if any("/code/" in name for name in names):
+        return "it holds TorchScript"
+    if any(name.endswith("data.pkl") for name in names):
+        return "it holds objects of torch.save, such as a state_dict"
+    if not any(name.endswith("models/model.json") for name in names):
+        return "it holds no program, models/model.json"
+    if not any(name.endswith("weights/weight_0") for name in names):
+        return "its parameters are missing, or it holds another version of the format"
+    return ""
 
 
 _registered: list[str] = []
@@ -122,8 +143,16 @@ def open_exported_program(program: Any, name: str, where: str) -> ModelSource:
         names.get(str(symbol), str(symbol)): (max(0, _whole(allowed.lower) or 0), _whole(allowed.upper))
         for symbol, allowed in program.range_constraints.items()
     }
-    inputs = declared_inputs(program)
-    return ModelSource(name, where, inputs, importer, lambda: _describe(program), symbolic=symbolic, ranges=ranges)
+    return ModelSource(
+        name,
+        where,
+        declared_inputs(program),
+        importer,
+        lambda: _describe(program),
+        hints=lambda: _exported_sizes(program),
+        symbolic=symbolic,
+        ranges=ranges,
+    )
 
 
 def _whole(limit: Any) -> int | None:
@@ -152,6 +181,19 @@ def _names_of_symbols(program: Any) -> dict[str, str]:
             if given and given.isidentifier() and not given.startswith("_") and given not in names.values():
                 names.setdefault(str(size.node.expr), given)
     return names
+
+
+def _exported_sizes(program: Any) -> Hints:
+    """Return the sizes of the inputs with which the program was exported: they are in its ranges and fit each other."""
+    shapes = {node.name: getattr(node.meta.get("val"), "shape", ()) for node in program.graph.nodes}
+    return Hints(
+        {
+            (item.name, axis): int(hint)
+            for item in declared_inputs(program)
+            for axis, size in enumerate(shapes[item.name])
+            if (hint := getattr(getattr(size, "node", None), "hint", None)) is not None
+        }
+    )
 
 
 def _describe(program: Any) -> Description:
@@ -187,10 +229,44 @@ def import_exported_program(program: Any, name: str, where: str, prefix: str = "
         return _convert(program, name, where, prefix)
 
     def import_with(shapes: StaticShapes, constants: Values) -> ImportedModel:
-        _check_ranges(program, {**shapes, **{key: value.shape for key, value in constants.items()}}, where)
-        return bind_module(converted(), shapes, constants, where)
+        all_shapes = {**shapes, **{key: value.shape for key, value in constants.items()}}
+        _check_ranges(program, all_shapes, where)
+        try:
+            return bind_module(converted(), shapes, constants, where)
+        except ModelError as error:
+            if not isinstance(error.__cause__, OpenSizes):
+                raise
+        return bind_module(
+            _convert(_exported_with(program, all_shapes, where), name, where, prefix), shapes, constants, where
+        )
 
     return import_with
+
+
+def _exported_with(program: Any, shapes: StaticShapes, where: str) -> Any:
+    """Export a program again with fixed sizes, since TVM or a converter cannot express all symbolic ones."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    nodes = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    arguments = [
+        torch.zeros(shapes[spec.arg.name], dtype=nodes[spec.arg.name].dtype)
+        if spec.arg.name in shapes
+        else spec.arg.value
+        for spec in program.graph_signature.input_specs
+        if spec.kind.name == "USER_INPUT"
+    ]
+    positional, named = pytree.tree_unflatten(arguments, program.call_spec.in_spec)
+    try:
+        with warnings.catch_warnings(), quiet("torch.export"):
+            warnings.simplefilter("ignore")
+            return torch.export.export(program.module(), positional, named)
+    except Exception as error:
+        given = ", ".join(f"{name}{list(shape)}" for name, shape in shapes.items())
+        raise ModelError(
+            f"{where}: torch cannot run the program with the shapes {given} ({first_line(error)}); give others, for example "
+            "those that it was exported with"
+        ) from None
 
 
 def declared_inputs(program: Any) -> tuple[DeclaredInput, ...]:
@@ -224,13 +300,14 @@ def _dimension(size: Any, names: Mapping[str, str] | None = None) -> Dimension:
 
 
 def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
-    from .convert_program import convert_program, decomposed
+    from .convert_program import convert_program, decomposed, refuse_lone_symbols
 
     _check_inputs(program, where)
     _refuse_complex(program, where)
     try:
         with warnings.catch_warnings(), _views_as_reshapes(program):
             warnings.simplefilter("ignore")
+            refuse_lone_symbols(program)
             core = decomposed(program)
             mod = convert_program(core)
     except RefusedOperator as error:
@@ -240,7 +317,10 @@ def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:
             f"{where}: {error}; change it in the model, or export the model to ONNX and import that"
         ) from error
     except Exception as error:
-        raise ModelError(f"{where}: TVM's torch frontend failed: {first_line(error)}") from error
+        raise ModelError(
+            f"{where}: torch or TVM's torch frontend cannot convert it ({first_line(error)}); change the model, or "
+            "export it to ONNX and import that"
+        ) from error
     if written := sorted(set(core.graph_signature.buffers_to_mutate.values())):
         warnings.warn(
             f"{where}: it writes to its buffers {', '.join(written)}; the writes are lost after each run, and the next "
@@ -327,9 +407,10 @@ def _check_ranges(program: Any, shapes: StaticShapes, where: str) -> None:
         for axis, (size, symbol) in enumerate(zip(shape, declared, strict=False)):
             allowed = ranges.get(str(symbol))
             if allowed is not None and not allowed.lower <= size <= allowed.upper:
+                upper = "or more" if str(allowed.upper) == "int_oo" else f"to {allowed.upper}"
                 raise ModelError(
                     f"{where}: input {node.name!r}: dimension {axis} is given as {size}; the program was exported for "
-                    f"{allowed.lower} to {allowed.upper}"
+                    f"{allowed.lower} {upper}; give such a size, or export the program for others (dynamic_shapes)"
                 )
 
 

@@ -22,6 +22,10 @@ class RefusedOperator(UnsupportedOperator):
     """An operator that no front end converts; the message has its own remedy."""
 
 
+class OpenSizes(UnsupportedOperator):
+    """Something cannot be converted with symbolic sizes; the importer tries fixed ones."""
+
+
 @dataclass(frozen=True)
 class Call:
     """A call of an operator, with its arguments by the names of the operator's schema."""

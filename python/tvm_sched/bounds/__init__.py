@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -99,7 +100,7 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     -------
     Bound
         ``name`` is ``"critical path"``, ``"device work"``, ``"bus"``, ``"path and bus"``, ``"assignment"`` or
-        ``"bisection"``;        ``docs/proofs/index.md`` says where each is proved.
+        ``"bisection"``; ``docs/proofs/index.md`` says where each is proved.
 
     Raises
     ------
@@ -155,7 +156,7 @@ def quick_bound(problem: Problem | Scenario) -> Bound:
         if not small:
             check_time()
         cold = without_resident(scenario.problem, scenario.resident)
-        bounds += _first_bounds(_WithoutDelays(cold if cold.variants is None else relaxed(cold).problem))
+        bounds += _bounds(_WithoutDelays(cold if cold.variants is None else relaxed(cold).problem), QUICK_BOUNDS)
     except OutOfTime:
         pass
     return max(bounds, key=lambda each: each.ns)
@@ -225,28 +226,49 @@ def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
         relaxation = relaxation_of(relaxation)
         if not relaxation.problem.graph.operators:
             return [Bound(0, "critical path")]
-    bounds = _first_bounds(relaxation)
-    if (weighed := path_and_bus_bound(relaxation)) is not None:
-        bounds.append(Bound(whole_ns(weighed.ns), "path and bus"))
-    if (assigned := assignment_bound(relaxation)) is not None:
-        bounds.append(Bound(whole_ns(assigned.ns), "assignment"))
-    if (divided := bisection_bound(relaxation)) is not None:
-        bounds.append(Bound(whole_ns(divided.ns), "bisection"))
+    return _bounds(relaxation, BOUNDS)
+
+
+class _HasLatency(Protocol):
+    @property
+    def ns(self) -> float: ...
+
+
+def _latency_of(weighed: Callable[[Relaxation], _HasLatency | None]) -> Callable[[Relaxation], float | None]:
+    """Return the bound without the weights that prove it."""
+
+    def bound(relaxation: Relaxation) -> float | None:
+        found = weighed(relaxation)
+        return None if found is None else found.ns
+
+    return bound
+
+
+BOUNDS: dict[str, Callable[[Relaxation], float | None]] = {
+    "critical path": critical_path_bound,
+    "device work": device_work_bound,
+    "bus": _latency_of(bus_bound),
+    "path and bus": _latency_of(path_and_bus_bound),
+    "assignment": _latency_of(assignment_bound),
+    "bisection": _latency_of(bisection_bound),
+}
+"""By name: nanoseconds that no schedule undercuts, infinite where there is none; None where the bound can't help."""
+
+QUICK_BOUNDS = ("critical path", "device work", "bus")
+"""Those that take milliseconds."""
+
+
+def _bounds(relaxation: Relaxation, names: Iterable[str]) -> list[Bound]:
+    bounds = []
+    for name in names:
+        least = BOUNDS[name](relaxation)
+        if least == math.inf:
+            raise InfeasibleError(
+                "every placement of the operators needs a copy between devices without a route: connect more of the devices"
+            )
+        if least is not None:
+            bounds.append(Bound(whole_ns(least), name))
     return bounds
-
-
-def _first_bounds(relaxation: Relaxation) -> list[Bound]:
-    """Return the bounds critical path, device work and bus."""
-    path = critical_path_bound(relaxation)
-    if path == math.inf:
-        raise InfeasibleError(
-            "every placement of the operators needs a copy between devices without a route: connect more of the devices"
-        )
-    return [
-        Bound(whole_ns(path), "critical path"),
-        Bound(whole_ns(device_work_bound(relaxation)), "device work"),
-        Bound(whole_ns(bus_bound(relaxation).ns), "bus"),
-    ]
 
 
 def relaxation_of(problem: Problem | Scenario) -> Relaxation:

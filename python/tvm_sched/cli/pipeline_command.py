@@ -36,7 +36,9 @@ class PartitionerOptions(MethodOptions):
     partitioner: Annotated[
         str,
         typer.Option(
-            "--partitioner", metavar="NAME", help="anytime, slicegraph, tarnawski-dp, pipedream or equal-split."
+            "--partitioner",
+            metavar="NAME",
+            help="anytime, slicegraph, exact, bottleneck, bottleneck-guess, tarnawski-dp, pipedream or equal-split.",
         ),
     ] = "anytime"
 

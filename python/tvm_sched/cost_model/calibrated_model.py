@@ -184,7 +184,7 @@ def with_call(costs: Costs, graph: OpGraph, call_ns: int) -> Costs:
     if sure is not None:
         sure = Uncertainty(_longer(sure.low_ns, more), _longer(sure.high_ns, more), sure.shared, sure.far)
     operator_ns, direct_ns = (_longer(matrix, more) for matrix in (costs.operator_ns, costs.direct_ns))
-    return Costs(operator_ns, direct_ns, costs.source, costs.concurrency, sure)
+    return costs.replace(operator_ns=operator_ns, direct_ns=direct_ns, uncertainty=sure)
 
 
 def _longer(matrix: npt.NDArray[np.int64], more: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -120,4 +120,4 @@ def contention(graph: OpGraph, topology: Topology, fitted: Contention = H100) ->
     together = Concurrency(
         used, fitted.serial_share, excess=(fitted.excess,) * used.shape[2], crowding=crowding, interval=fitted.interval
     )
-    return Costs(base.operator_ns, base.direct_ns, NAME, together)
+    return base.replace(source=NAME, concurrency=together)

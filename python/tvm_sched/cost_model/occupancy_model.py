@@ -83,7 +83,7 @@ def occupancy(graph: OpGraph, topology: Topology, kernels: Mapping[str, KernelRe
         if device.kind == "cuda":
             taken[:, d] = [max(occupancy_share(device, kernel) for kernel in each) for each in launches]
     used = utilisation(graph, topology, base.operator_ns, taken)
-    return Costs(base.operator_ns, base.direct_ns, NAME, Concurrency(used))
+    return base.replace(source=NAME, concurrency=Concurrency(used))
 
 
 def launches_of(

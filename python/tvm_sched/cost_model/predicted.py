@@ -118,7 +118,7 @@ def costs_of_profile(graph: OpGraph, topology: Topology, profile: Profile, sourc
     together = concurrency_of(graph, topology, costs.operator_ns, profile, devices)
     if together is None:
         return costs
-    return Costs(costs.operator_ns, costs.direct_ns, source, together, costs.uncertainty)
+    return costs.replace(concurrency=together)
 
 
 def _is_measured(device: Device, profile: Profile) -> bool:
@@ -157,7 +157,7 @@ def costs_of(
 
     The topology's launch overhead is added, except on CPUs, whose measured times contain it. With direct host access an
     operator takes at least as long as the bus for its host tensors, on a GPU as often as its kernel reads them
-    (`tvm_sched.cost_model.host_rereads`). The bus itself is occupied for one reading.
+    (`tvm_sched.cost_model.host_rereads`). It occupies the bus as long.
 
     Parameters
     ----------
@@ -174,6 +174,7 @@ def costs_of(
     index, crossing = held.index, crossing_bytes(held, work)
     host = np.array([sum(read) for read in index.host_bytes])
     in_part = host < np.array([sum(index.size[t] for t in tensors) for tensors in index.host_inputs])
+    bus_ns = np.full(shape, FORBIDDEN, np.int64)
     predictions: dict[Device, Prediction] = {}
     for d, device in enumerate(topology.devices):
         key = _without_name(device)
@@ -200,7 +201,9 @@ def costs_of(
                 fastest = np.maximum(fastest, _measured_direct(*exact[device.name]))
             reads_directly = (host > 0) & (in_part & topology.maps_storage if topology.storage else True)
             direct_ns[:, d] = np.where(reads_directly, fastest, FORBIDDEN)
-    return Costs(operator_ns, direct_ns, source, uncertainty=Uncertainty(low, high, shared, far))
+            bus_ns[:, d] = np.where(reads_directly & (waits > reads), waits, FORBIDDEN)
+    several = bus_ns if (bus_ns != FORBIDDEN).any() else None
+    return Costs(operator_ns, direct_ns, source, None, Uncertainty(low, high, shared, far), several)
 
 
 def _fill_measured(

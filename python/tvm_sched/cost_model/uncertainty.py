@@ -79,13 +79,14 @@ def draws(problem: Problem, count: int, seed: int = 0) -> Iterator[Problem]:
         z += np.sqrt(1 - intervals.shared) * rng.standard_normal(own.max(initial=0) + 1)[own]
         factor, of_sets = np.exp(z * np.where(z > 0, up, down)), _contention_factor(together, rng)
         times = _scaled(costs.operator_ns, factor, 1)
-        drawn = Costs(times, _with_bus(costs, times, least, bool(problem.topology.storage)), costs.source)
+        direct = _with_bus(costs, times, least, bool(problem.topology.storage))
+        drawn = costs.replace(operator_ns=times, direct_ns=direct, concurrency=None, uncertainty=None)
         variants = None
         if groups:
             drawn, variants = Variants.split(groups, len(problem.graph.operators), drawn)
         elif together is not None:
             sets = together.times(of_sets, factor)
-            drawn = Costs(drawn.operator_ns, drawn.direct_ns, costs.source, concurrency=sets)
+            drawn = drawn.replace(concurrency=sets)
         yield Problem.derive(problem.graph, problem.topology, drawn, variants)
 
 

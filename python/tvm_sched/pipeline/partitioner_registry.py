@@ -62,7 +62,10 @@ class Partition:
 PARTITIONERS: Methods[PartitionerFunction] = Methods(
     "partitioner",
     "tvm_sched.partitioners",
-    {module: f"tvm_sched.pipeline.{module}" for module in ("baselines", "anytime_partitioner", "slicegraph")},
+    {
+        module: f"tvm_sched.pipeline.{module}"
+        for module in ("baselines", "anytime_partitioner", "slicegraph", "program_partitioners")
+    },
 )
 register, names, get = PARTITIONERS.register, PARTITIONERS.names, PARTITIONERS.get
 

@@ -87,6 +87,9 @@ class Costs:
         Times of operators that run together on a device. Without it a device runs one operator at a time.
     uncertainty : Uncertainty, optional
         Errors of the latencies, if the source estimates them.
+    host_read_ns : array of int64, shape (operators, devices), optional
+        Time for which a kernel with direct host access occupies the bus; `FORBIDDEN`, or without it everywhere: the time in
+        which each byte crosses the bus once. A kernel whose tiles read their host tensors several times takes longer.
 
     Examples
     --------
@@ -94,7 +97,7 @@ class Costs:
     [[2000, 9223372036854775807]]
     """
 
-    __slots__ = ("concurrency", "direct_ns", "operator_ns", "source", "uncertainty")
+    __slots__ = ("concurrency", "direct_ns", "host_read_ns", "operator_ns", "source", "uncertainty")
 
     def __init__(
         self,
@@ -103,6 +106,7 @@ class Costs:
         source: str = "",
         concurrency: Concurrency | None = None,
         uncertainty: Uncertainty | None = None,
+        host_read_ns: npt.ArrayLike | None = None,
     ) -> None:
         self.operator_ns = _matrix("operator_ns", operator_ns)
         if direct_ns is None:
@@ -112,6 +116,11 @@ class Costs:
         if self.operator_ns.shape != self.direct_ns.shape:
             raise CostsError(
                 f"operator_ns is {self.operator_ns.shape}, direct_ns {self.direct_ns.shape}; they must agree"
+            )
+        self.host_read_ns = None if host_read_ns is None else _matrix("host_read_ns", host_read_ns)
+        if self.host_read_ns is not None and self.host_read_ns.shape != self.direct_ns.shape:
+            raise CostsError(
+                f"host_read_ns is {self.host_read_ns.shape}, direct_ns {self.direct_ns.shape}; they must agree"
             )
         self.concurrency = concurrency
         if concurrency is not None:
@@ -125,6 +134,10 @@ class Costs:
         """Return the costs from seconds; infinity means "cannot run there"."""
         return Costs(_to_ns("operator", operator), None if direct is None else _to_ns("direct", direct), source)
 
+    def replace(self, **changes: Any) -> Costs:
+        """Return the costs with some fields changed."""
+        return Costs(**{name: getattr(self, name) for name in self.__slots__} | changes)
+
     def rows(self, operators: Sequence[int]) -> Costs:
         """Return the costs of some operators, in their order, without measured pairs with others."""
         chosen = list(operators)
@@ -135,6 +148,7 @@ class Costs:
             self.source,
             together.rows(chosen) if together else None,
             known.rows(chosen) if known else None,
+            None if self.host_read_ns is None else self.host_read_ns[chosen],
         )
 
     def columns(self, devices: Sequence[int]) -> Costs:
@@ -145,6 +159,7 @@ class Costs:
             self.direct_ns[:, chosen],
             self.source,
             uncertainty=known.columns(chosen) if known else None,
+            host_read_ns=None if self.host_read_ns is None else self.host_read_ns[:, chosen],
         )
 
     def to_builtins(self) -> dict[str, Any]:
@@ -154,6 +169,8 @@ class Costs:
             "operator_ns": _rows(self.operator_ns),
             "direct_ns": _rows(self.direct_ns),
         }
+        if self.host_read_ns is not None:
+            data["host_read_ns"] = _rows(self.host_read_ns)
         if self.concurrency is not None:
             data["concurrency"] = self.concurrency.to_builtins()
         if self.uncertainty is not None:
@@ -161,14 +178,7 @@ class Costs:
         return data
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Costs)
-            and np.array_equal(self.operator_ns, other.operator_ns)
-            and np.array_equal(self.direct_ns, other.direct_ns)
-            and self.source == other.source
-            and self.concurrency == other.concurrency
-            and self.uncertainty == other.uncertainty
-        )
+        return isinstance(other, Costs) and self.to_builtins() == other.to_builtins()
 
     def __repr__(self) -> str:
         operators, devices = self.operator_ns.shape
@@ -183,11 +193,13 @@ def concatenate_costs(parts: Sequence[Costs]) -> Costs:
         low, high = (np.concatenate([getattr(each, name) for each in known]) for name in ("low_ns", "high_ns"))
         shared, far = (np.concatenate([getattr(each, name) for each in known]) for name in ("shared", "far"))
         uncertainty = Uncertainty(low, high, shared, far)
+    reads = [np.full_like(p.direct_ns, FORBIDDEN) if p.host_read_ns is None else p.host_read_ns for p in parts]
     return Costs(
         np.concatenate([part.operator_ns for part in parts]),
         np.concatenate([part.direct_ns for part in parts]),
         "+".join(dict.fromkeys(part.source for part in parts)),
         uncertainty=uncertainty,
+        host_read_ns=None if all(part.host_read_ns is None for part in parts) else np.concatenate(reads),
     )
 
 

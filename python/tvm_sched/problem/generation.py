@@ -211,10 +211,11 @@ def restrict_to_devices(
     def only(costs: Costs, operators: Iterable[Operator]) -> Costs:
         read = [set(operator.inputs) for operator in operators]
         direct = np.array([not each & set(carried) and bool(each & host) for each in read], dtype=bool)
-        return Costs(
-            np.where(allowed, costs.operator_ns, FORBIDDEN),
-            np.where(allowed & direct[:, None], costs.direct_ns, FORBIDDEN),
-            costs.source,
+        return costs.replace(
+            operator_ns=np.where(allowed, costs.operator_ns, FORBIDDEN),
+            direct_ns=np.where(allowed & direct[:, None], costs.direct_ns, FORBIDDEN),
+            concurrency=None,
+            uncertainty=None,
         )
 
     variants = None

@@ -185,6 +185,13 @@ class Problem(Document):
                     f"operator {name!r} on {self.topology.devices[d].name!r}: direct host access in {direct} ns is "
                     f"faster than the bus, which carries its {self.host_bytes(o)} bytes in {self.host_read_ns(o, d)} ns"
                 )
+            once = self.route(HOST, d).nanoseconds(self.host_bytes(o)) if direct != FORBIDDEN else 0
+            if self.host_read_ns(o, d) < once:
+                raise ProblemError(
+                    f"operator {name!r} on {self.topology.devices[d].name!r}: host_read_ns is {self.host_read_ns(o, d)}, "
+                    f"but the bus takes {once} ns for one reading of its {self.host_bytes(o)} bytes; it must be at least "
+                    "that, or null for one reading"
+                )
         smallest = min(self._working_set(o, d) for d in runnable)
         if not self.fits(o):
             largest = max((*index.inputs[o], *index.outputs[o]), key=lambda t: index.size[t])
@@ -223,8 +230,12 @@ class Problem(Document):
 
     def host_read_ns(self, o: int, d: int) -> int:
         """Return the time for which operator ``o`` occupies the bus of device ``d`` when it runs with direct host access."""
-        route = self.topology.route(HOST, d)
-        return 0 if route is None or not self.graph.index.host_inputs[o] else route.nanoseconds(self.host_bytes(o))
+        route, known = self.topology.route(HOST, d), self.costs.host_read_ns
+        if route is None or not self.graph.index.host_inputs[o]:
+            return 0
+        if known is not None and known[o, d] != FORBIDDEN:
+            return int(known[o, d])
+        return route.nanoseconds(self.host_bytes(o))
 
     @cached_property
     def host_reads_ns(self) -> npt.NDArray[np.int64]:
@@ -235,6 +246,8 @@ class Problem(Document):
         for d in range(len(self.topology.devices)):
             if (route := self.topology.route(HOST, d)) is not None:
                 result[:, d] = np.where(reads, route.nanoseconds_of(host_bytes), 0)
+                if (known := self.costs.host_read_ns) is not None:
+                    result[:, d] = np.where(reads & (known[:, d] != FORBIDDEN), known[:, d], result[:, d])
         return result
 
     def load_ns(self, t: int, d: int) -> int:
@@ -373,6 +386,7 @@ class _CostsBody(msgspec.Struct, forbid_unknown_fields=True):
     operator_ns: list[list[int | None]]
     direct_ns: list[list[int | None]]
     source: str = ""
+    host_read_ns: list[list[int | None]] | None = None
     concurrency: _ConcurrencyBody | None = None
     uncertainty: _UncertaintyBody | None = None
 
@@ -381,7 +395,8 @@ class _CostsBody(msgspec.Struct, forbid_unknown_fields=True):
         together = self.concurrency
         concurrency = None if together is None else Concurrency(**msgspec.structs.asdict(together))
         known = self.uncertainty.build() if self.uncertainty else None
-        return Costs(_matrix(self.operator_ns), _matrix(self.direct_ns), self.source, concurrency, known)
+        read = None if self.host_read_ns is None else _matrix(self.host_read_ns)
+        return Costs(_matrix(self.operator_ns), _matrix(self.direct_ns), self.source, concurrency, known, read)
 
 
 class _VariantsBody(msgspec.Struct, forbid_unknown_fields=True):

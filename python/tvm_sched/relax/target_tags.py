@@ -8,6 +8,15 @@ PREFIX = "tvm_sched/"
 """Target tags are this and the name of a preset topology."""
 THROUGHPUT = "/throughput"
 """Suffix of a tag for the objective throughput: a pipeline of stages."""
+SORTINGHAT = "/sortinghat"
+"""Suffix of a tag for SortingHat as its paper has it, from the split at dominators to the launch order."""
+SUFFIXES: dict[str, dict[str, Any]] = {
+    "": {},
+    THROUGHPUT: {"objective": "throughput"},
+    # One stream a device keeps the order that the programs give; the paper's graphs have no alternatives.
+    SORTINGHAT: {"scheduler": "sortinghat", "cost_model": "learned", "streams": "one", "variants": False},
+}
+"""Compile options of each suffix."""
 
 
 def config(model: str, options: str = "{}") -> dict[str, Any]:

@@ -14,7 +14,7 @@ from ..errors import InputError, did_you_mean
 from ..problem import Topology, preset_names
 from ..problem.cpu_presets import MOST_CPU_DEVICES, cpu_count_of
 from .options import CompileOptions
-from .target_tags import PREFIX, THROUGHPUT, config
+from .target_tags import PREFIX, SUFFIXES, config
 
 _topologies: dict[str, Topology] = {}
 
@@ -35,7 +35,7 @@ def target(
     topology : Topology, str, path or CompileOptions
         A `Topology` (the target is then known in this process only), the name of a preset, or a topology file. For
         presets, the tag ``"tvm_sched/NAME"`` has the default options, ``"tvm_sched/NAME/throughput"`` the objective
-        throughput.
+        throughput, ``"tvm_sched/NAME/sortinghat"`` the method of the paper SortingHat (``docs/schedulers.md``).
     scheduler, options, cost_model, backend, measure, settings
         As in `CompileOptions`. With ``objective="throughput"`` (`tvm_sched.relax.passes.PartitionPipeline`), ``main`` of
         the executable takes one batch through the stages; `tvm_sched.pipeline.open_pipeline` runs many at once.
@@ -92,15 +92,15 @@ def register_tag(tag: str) -> None:
         Unknown preset or option.
     """
     model, *options = tag.removeprefix(PREFIX).split() or [""]
-    name, _, objective = model.partition("/")
-    if (cpu_count_of(name) is None and name not in preset_names()) or objective not in ("", THROUGHPUT[1:]):
+    name, slash, path = model.partition("/")
+    if (cpu_count_of(name) is None and name not in preset_names()) or slash + path not in SUFFIXES:
+        known = " and ".join(f"{PREFIX}NAME{suffix}" for suffix in SUFFIXES)
         raise InputError(
-            f"there is no target {tag!r}{did_you_mean(name, preset_names())}; there are {PREFIX}NAME and {PREFIX}NAME"
-            f"{THROUGHPUT} for the topologies {', '.join(preset_names())}, cpu, and cpu1 to cpu{MOST_CPU_DEVICES}. "
+            f"there is no target {tag!r}{did_you_mean(name, preset_names())}; there are {known} "
+            f"for the topologies {', '.join(preset_names())}, cpu, and cpu1 to cpu{MOST_CPU_DEVICES}. "
             "For a topology file: tvm_sched.relax.target('machine.toml', ...)"
         )
-    settings = {"objective": "throughput"} if objective else {}
-    chosen = CompileOptions.of(name, **settings, **dict(map(_setting, options)))
+    chosen = CompileOptions.of(name, **SUFFIXES[slash + path] | dict(map(_setting, options)))
     check_embeds(chosen)
     chosen.check_methods()
     tvm.target.register_tag(tag, config(name, chosen.to_json()), override=True)

@@ -54,7 +54,8 @@ def random_problem(
     random = Random(f"{seed} {operators} {devices}")
     graph = random_graph(random, operators)
     topology = random_topology(random, devices, style, all_joined=all_joined)
-    costs = _random_costs(random, graph, topology, longest_ns)
+    once = _random_costs(random, graph, topology, longest_ns)
+    costs = _with_rereads(Random(f"rereads {seed}"), graph, topology, once)
     memory = memory or random.choice(["generous", "generous", "tight"])
     problem = Problem(graph, topology, costs)
     if memory == "tight":
@@ -88,3 +89,15 @@ def _random_costs(random: Random, graph: OpGraph, topology: Topology, longest_ns
         if (operator_ns[o] == FORBIDDEN).all() and (direct_ns[o] == FORBIDDEN).all():
             operator_ns[o, random.randrange(shape[1])] = work
     return Costs(operator_ns, direct_ns, "random")
+
+
+def _with_rereads(random: Random, graph: OpGraph, topology: Topology, costs: Costs) -> Costs:
+    """Return the costs, in a third of all cases with kernels that occupy the bus for more than one reading."""
+    direct = costs.direct_ns != FORBIDDEN
+    if random.random() > 1 / 3:
+        return costs
+    once = Problem.derive(graph, topology, costs).host_reads_ns
+    reads = np.full_like(once, FORBIDDEN)
+    for o, d in np.argwhere(direct).tolist():
+        reads[o, d] = random.choice([FORBIDDEN, random.randint(max(1, once[o, d]), costs.direct_ns[o, d])])
+    return costs.replace(host_read_ns=reads)

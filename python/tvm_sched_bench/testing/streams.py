@@ -9,7 +9,7 @@ from random import Random
 import msgspec
 import numpy as np
 
-from tvm_sched.problem import FORBIDDEN, Concurrency, Costs, Problem
+from tvm_sched.problem import FORBIDDEN, Concurrency, Problem
 from tvm_sched.schedule import Placement, Schedule, violations
 
 
@@ -35,8 +35,7 @@ def random_concurrency(problem: Problem, seed: int) -> Problem:
     factor = random.choice([0.7, 1.0, 1.3]) if contended else 1.0
     pairs = list(_random_pairs(problem, random)) if random.random() < 0.3 else []
     together = Concurrency(used, share, pairs, threads, excess=excess, crowding=crowding, factor=factor)
-    costs = Costs(problem.costs.operator_ns, problem.costs.direct_ns, problem.costs.source, together)
-    return Problem(problem.graph, problem.topology, costs)
+    return Problem(problem.graph, problem.topology, problem.costs.replace(concurrency=together, uncertainty=None))
 
 
 def _random_pairs(problem: Problem, random: Random) -> Iterator[tuple[int, int, int, int]]:

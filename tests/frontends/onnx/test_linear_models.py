@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile as compile_model
 
-from .test_trees import check, make
+from .trees_cases import check, make
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((7, 4)).astype("float32")

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import TensorProto, numpy_helper
 
 from tvm_frontends import load_model
 from tvm_frontends.onnx.operators.nodes import Node
 from tvm_sched.errors import InputError
 from tvm_sched.relax import compile as compile_model
+
+from .trees_cases import check, make
 
 ORDERS = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 ROWS, FEATURES, TREES = 9, 4, 3
@@ -24,31 +25,6 @@ def features(dtype: str = "float32", missing: bool = True) -> Any:
     if missing:
         x[0, 1] = x[2, 2] = x[3, 0] = np.nan
     return x
-
-
-def make(operator: str, x: Any, outputs: list[int], version: int = 3, **attributes: Any) -> Any:
-    """A model of one node of ai.onnx.ml; ``outputs`` are types, whole numbers are vectors."""
-    names = [f"y{k}" for k in range(len(outputs))]
-    node = helper.make_node(operator, ["x"], names, name="n", domain="ai.onnx.ml", **attributes)
-    shapes = [["rows"] if kind == TensorProto.INT64 else ["rows", "results"] for kind in outputs]
-    given = [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)]
-    results = [helper.make_tensor_value_info(*item) for item in zip(names, outputs, shapes, strict=True)]
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", version)]
-    return helper.make_model(helper.make_graph([node], "g", given, results), opset_imports=opsets, ir_version=10)
-
-
-def check(model: Any, x: Any, reference: bool = False) -> None:
-    if reference:
-        expected = ReferenceEvaluator(model).run(None, {"x": x})
-    else:
-        runtime = pytest.importorskip("onnxruntime")
-        options = runtime.SessionOptions()
-        options.log_severity_level = 4
-        expected = runtime.InferenceSession(model.SerializeToString(), options).run(None, {"x": x})
-    found = compile_model(model, "cpu1", "single").run(x)
-    for mine, right in zip(found if isinstance(found, list) else [found], expected, strict=True):
-        assert (mine.shape, mine.dtype) == (right.shape, right.dtype)
-        np.testing.assert_allclose(mine, right, rtol=1e-4, atol=1e-5)
 
 
 def trees(

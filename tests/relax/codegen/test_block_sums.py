@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from relax.codegen.test_kernels import call, single_kernel
+from relax.codegen.kernels_cases import call, single_kernel
 from tvm_sched.relax import compile
 from tvm_sched.relax.codegen.cpu.kernels import prepare_kernel
 

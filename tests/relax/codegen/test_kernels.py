@@ -8,31 +8,15 @@ import tvm
 from tvm import relax
 
 from relax import cases
+from relax.codegen.kernels_cases import call, single_kernel
 from relax.codegen.random_moves import random_moves
 from relax.compare import assert_same, run
 from tvm_sched.errors import ExecutionError
 from tvm_sched.relax import compile as compile_model
 from tvm_sched.relax import passes
 from tvm_sched.relax.codegen.cpu.cpu_loop_schedule import schedule_for_cpu
-from tvm_sched.relax.codegen.cpu.kernels import compile_kernels, prepare_kernel
+from tvm_sched.relax.codegen.cpu.kernels import prepare_kernel
 from tvm_sched.relax.ir.flops import count_flops
-from tvm_sched.relax.toolchain.compile_target import CompileTarget
-
-
-def single_kernel(emit, *shapes, dtype="float32"):
-    """The PrimFunc that an operator becomes, before its loops are rearranged."""
-    builder = relax.BlockBuilder()
-    variables = [relax.Var(f"x{k}", relax.TensorType(shape, dtype)) for k, shape in enumerate(shapes)]
-    with builder.function("main", variables):
-        with builder.dataflow():
-            result = builder.emit_output(emit(*variables))
-        builder.emit_func_output(result)
-    mod = passes.PrepareKernels(schedule=False)(passes.LowerToKernels(libraries=())(builder.get()))
-    functions = [function for function in mod.functions.values() if isinstance(function, tvm.tirx.PrimFunc)]
-    assert len(functions) == 1
-    ty = mod["main"].ret_ty
-    return functions[0], tuple(int(d) for d in ty.shape.values), str(ty.dtype.dtype)
-
 
 op = relax.op
 KERNELS = {
@@ -70,13 +54,6 @@ KERNELS = {
 UNOPTIMISED = tvm.target.Target({"kind": "llvm", "opt-level": 0})
 WHOLE_NUMBERS = ("matmul", "conv2d, stride 2", "max_pool2d", "sum over rows", "sum of all", "concat", "transpose")
 """What is computed in int64, too; of the others in `make test-thorough`."""
-
-
-def call(function, inputs, shape, dtype, host=None):
-    result = tvm.runtime.empty(shape, dtype)
-    compiled = compile_kernels({"kernel": function}, host or CompileTarget().host)
-    compiled["kernel"](*(tvm.runtime.tensor(x) for x in inputs), result)
-    return result.numpy()
 
 
 def kernels_and_types():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
-from relax.codegen.test_kernels import call, single_kernel
+from relax.codegen.kernels_cases import call, single_kernel
 from thorough import examples
 from tvm_sched.relax.codegen.cpu.kernels import prepare_kernel
 

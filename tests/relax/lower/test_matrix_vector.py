@@ -8,9 +8,11 @@ import pytest
 import tvm
 from scipy import special
 
-from relax.lower.test_onednn import pytestmark  # noqa: F401
+from relax.lower.onednn_cases import needs_onednn
 from tvm_sched._library import function
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation
+
+pytestmark = needs_onednn
 
 RNG = np.random.default_rng(3)
 

@@ -10,7 +10,8 @@ import pytest
 from tvm import relax
 
 import tvm_sched
-from relax.compare import assert_same, run_plainly
+from relax.compare import assert_same
+from relax.lower.onednn_cases import check, needs_onednn
 from relax.onednn_cases import CASES, IMAGE, LEFT_ALONE, SEVERAL, arrays, channels, constant, convolution, module, steps
 from tvm_sched.cores import processor_fields
 from tvm_sched.relax import compile
@@ -19,31 +20,10 @@ from tvm_sched.relax.lower.kernel_libraries import available_libraries, get_libr
 from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
 
 op = relax.op
-pytestmark = pytest.mark.skipif(
-    get_library("onednn").why_not() is not None, reason=f"oneDNN cannot be used here: {get_library('onednn').why_not()}"
-)
+pytestmark = needs_onednn
 WITHOUT_AVX = (
     os.environ.get("ONEDNN_MAX_CPU_ISA") == "SSE41" or "avx" not in processor_fields().get("flags", "").split()
 )
-
-
-def check(monkeypatch, mod, inputs, kind):
-    compiled = compile(mod, "cpu2", "single")
-    kinds = [operator.kind for operator in compiled.problem.graph.operators]
-    found = [compiled.run(*inputs), compiled.run(*inputs)]
-    monkeypatch.setenv(VARIABLE, "")
-    plain = make_problem(mod, "cpu1").graph.operators
-    assert not any(operator.kind.startswith("onednn") for operator in plain)
-    expected = run_plainly(mod, *inputs)
-    for each in found:
-        assert_same(each, expected, rtol=2e-5)
-    if kind is None:
-        assert not any(name.startswith("onednn") for name in kinds)
-    else:
-        assert f"onednn.{kind}" in kinds
-        own = sum(operator.flops for operator in plain if "matmul" in operator.kind)
-        if own and kind.startswith("matmul"):
-            assert sum(operator.flops for operator in compiled.problem.graph.operators) >= own
 
 
 @pytest.mark.parametrize("name", CASES)

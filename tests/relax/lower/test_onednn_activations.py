@@ -5,10 +5,12 @@ import pytest
 from scipy import special
 from tvm import relax
 
-from relax.lower.test_onednn import pytestmark  # noqa: F401
+from relax.lower.onednn_cases import needs_onednn
 from relax.onednn_cases import module
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.onednn.fused_activations import evaluate, recognise
+
+pytestmark = needs_onednn
 
 op = relax.op
 

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from relax.lower.test_onednn import pytestmark  # noqa: F401
+from relax.lower.onednn_cases import needs_onednn
 from relax.onednn_cases import module, steps
 from tvm_sched.relax import compile, make_problem
+
+pytestmark = needs_onednn
 
 op = relax.op
 BATCH, HEADS, ROWS, KEYS, WIDTH, OUT = 2, 3, 70, 61, 24, 20

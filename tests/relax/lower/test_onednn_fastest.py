@@ -4,41 +4,23 @@ import json
 
 import numpy as np
 import pytest
-import tvm
 
 from relax.compare import assert_same
-from relax.lower.test_onednn import pytestmark  # noqa: F401
+from relax.lower.onednn_cases import needs_onednn
+from relax.lower.onednn_fastest_cases import call, depthwise, product
 from relax.onednn_cases import IMAGE, arrays, convolution, module, steps
 from tvm_sched._library import function
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.kernel_library import KernelSet
 from tvm_sched.relax.lower.kernel_libraries.onednn import fastest
-from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation
 from tvm_sched.relax.toolchain.compile_target import CompileTarget
+
+pytestmark = needs_onednn
 
 RNG = np.random.default_rng(4)
 REFERENCE = "ref:any"
 """oneDNN's implementation of everything, on every processor, and the last that it would take."""
-
-
-def depthwise(channels, size):
-    one = {"strides": [1, 1], "dilation": [0, 0], "padding_low": [1, 1], "padding_high": [1, 1]}
-    image = channels_last((1, size, size, channels))
-    weights = {**dense((channels, 1, 1, 3, 3)), "parameter": True}
-    return {"primitive": "convolution", **one, "post": [{"name": "relu"}], "operands": [image, weights, image]}
-
-
-def product(rows, terms, columns):
-    weights = dense((terms, columns), parameter=True)
-    return {"primitive": "matmul", "post": [], "operands": [dense((rows, terms)), weights, dense((rows, columns))]}
-
-
-def call(kernel, *arguments):
-    found = function("tvm_sched.make_onednn_module")(json.dumps({"version": VERSION, "kernels": {"k": kernel}}))
-    result = tvm.runtime.tensor(np.full(kernel["operands"][-1]["dims"], np.nan, "float32"))
-    found["k"](*map(tvm.runtime.tensor, arguments), result)
-    return result.numpy()
 
 
 @pytest.mark.parametrize("kernel", [depthwise(24, 9), product(7, 33, 20)])

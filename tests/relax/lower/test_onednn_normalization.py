@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from relax.lower.test_onednn import check, pytestmark  # noqa: F401
+from relax.lower.onednn_cases import check, needs_onednn
 from relax.onednn_cases import convolution, module, steps
 from tvm_sched.relax import compile
+
+pytestmark = needs_onednn
 
 op = relax.op
 

@@ -4,10 +4,12 @@ import pytest
 from tvm import relax
 
 from relax.compare import assert_same
-from relax.lower.test_onednn import pytestmark  # noqa: F401
+from relax.lower.onednn_cases import needs_onednn
 from relax.onednn_cases import arrays, channels, constant, convolution, module, steps
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
+
+pytestmark = needs_onednn
 
 op = relax.op
 TOKENS = (1, 48, 8)

@@ -10,13 +10,15 @@ import onednn_values
 import pytest
 
 from relax.compare import assert_same, run_plainly
-from relax.lower.test_onednn import pytestmark  # noqa: F401
-from relax.lower.test_onednn_fastest import call, depthwise, product
+from relax.lower.onednn_cases import needs_onednn
+from relax.lower.onednn_fastest_cases import call, depthwise, product
 from relax.onednn_cases import IMAGE, arrays, constant, convolution, module, op, steps, transposed
 from tvm_sched._library import function
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense, permuted, transposed_window
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation, is_fast
+
+pytestmark = needs_onednn
 
 POST = [{"name": "clip", "alpha": 0.0, "beta": 6.0}]
 

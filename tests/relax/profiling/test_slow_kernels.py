@@ -5,7 +5,7 @@ import pytest
 import tvm
 from tvm import relax, te, tirx
 
-from relax.codegen.test_kernels import single_kernel
+from relax.codegen.kernels_cases import single_kernel
 from tvm_sched.relax import compile, passes
 from tvm_sched.relax.codegen.cpu.kernels import prepare_kernel
 from tvm_sched.relax.ir.attributes import get_problem

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
 
-from relax.variants.test_slicing import kernel, run
+from relax.variants.slicing_cases import kernel, run
 from thorough import examples
 from tvm_sched.relax.variants.kernel_parts import Interval
 from tvm_sched.relax.variants.row_windows import window

@@ -13,7 +13,7 @@ from tvm_sched.schedulers.common.events import DIRECT, MOVE, RUN, Move, Run, eve
 from tvm_sched.schedulers.common.search import PlacementChoice, Searches
 from tvm_sched_bench.testing import random_problem, random_schedule
 
-from ..test_anytime import diamonds, two_gpus
+from ..anytime_cases import diamonds, two_gpus
 
 
 def rows_of(events):

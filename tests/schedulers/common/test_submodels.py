@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 from schedule import cases
 from thorough import examples
 from tvm_sched.errors import InputError
-from tvm_sched.problem import Problem, Scenario, Workload, merge_problems
+from tvm_sched.problem import Problem, Scenario, Workload, as_scenario, merge_problems
 from tvm_sched.schedule import ModelLatency, model_latencies, requests_of
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.submodels import split
+from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
+from tvm_sched.schedulers.sortinghat.handover import State
+from tvm_sched.schedulers.sortinghat.submodel import evaluate
 from tvm_sched_bench.testing import random_problem
 
 QUICK = {"time_limit": 0.0, "total_time_limit": 1e6}
@@ -34,28 +37,58 @@ def names(problem, groups):
     return [[problem.graph.operators[o].name for o in group] for group in groups]
 
 
+def figure_6():
+    """SortingHat's Figure 6: A to B and C, these to D, D to E and F, these to G."""
+    reads = {"A": "", "B": "A", "C": "A", "D": "B C", "E": "D", "F": "D", "G": "E F"}
+    graph = cases.graph(
+        dict.fromkeys((o.lower() for o in reads), 10),
+        [(o, before.lower(), o.lower()) for o, before in reads.items()],
+        outputs=("g",),
+    )
+    devices = cases.device("d0", "bus0"), cases.device("d1", "bus1")
+    topology = cases.topology(*devices, buses=(cases.bus("bus0"), cases.bus("bus1")))
+    return cases.problem(graph, topology, [[100, 100]] * len(reads))
+
+
+def test_figure_6_the_model_is_cut_at_the_one_node_between_input_and_output():
+    problem = figure_6()
+    assert [sorted(group) for group in names(problem, split(problem, 1, 48))] == [list("ABCD"), list("EFG")]
+    assert [sorted(group) for group in names(problem, split(problem, 2, 48))] == [list("ABCDEFG")]
+    # The second submodel reads D through a placeholder, whose device is known: D'.
+    state = State(as_scenario(problem), Latencies(as_scenario(problem), Adjustments()), 2)
+    s, nodes = state.submodel([0, 1, 2, 3])
+    assert s.placeholders == 0
+    state.accept(s, nodes, [4] * 4, evaluate(s, [4] * 4))
+    s, nodes = state.submodel([4, 5, 6])
+    assert (nodes.placeholders, s.fixed, s.device_end) == ([3], {3: 1}, [0, 400])
+
+
 def test_submodels_of_models_are_joined_by_the_share_that_is_before_them():
-    merged = merge_problems([chain("a", 4), chain("b", 2)])
-    assert names(merged, split(merged, 1, 48)) == [["a/o0", "b/o0"], ["a/o1"], ["a/o2", "b/o1"], ["a/o3"]]
+    merged = merge_problems([chain("a", 5), chain("b", 3)])
+    assert names(merged, split(merged, 1, 48)) == [
+        ["a/o0", "a/o1", "b/o0", "b/o1"], ["a/o2"], ["a/o3", "b/o2"], ["a/o4"],
+    ]  # fmt: skip
 
 
 def test_a_weight_brings_a_model_forward():
-    merged = merge_problems([chain("a", 2), chain("b", 2)])
-    assert names(merged, split(merged, 1, 48)) == [["a/o0", "b/o0"], ["a/o1", "b/o1"]]
-    assert names(merged, split(merged, 1, 48, [1.0, 4.0])) == [["a/o0", "b/o0"], ["b/o1", "a/o1"]]
-    third = merge_problems([chain("a", 4), chain("b", 4)])
+    merged = merge_problems([chain("a", 3), chain("b", 3)])
+    first = ["a/o0", "a/o1", "b/o0", "b/o1"]
+    assert names(merged, split(merged, 1, 48)) == [first, ["a/o2", "b/o2"]]
+    assert names(merged, split(merged, 1, 48, [1.0, 4.0])) == [first, ["b/o2", "a/o2"]]
+    third = merge_problems([chain("a", 5), chain("b", 5)])
     assert names(third, split(third, 1, 48, [4.0, 1.0])) == [
-        ["a/o0", "b/o0"], ["a/o1"], ["a/o2"], ["a/o3", "b/o1"], ["b/o2"], ["b/o3"],
+        first, ["a/o2"], ["a/o3"], ["a/o4", "b/o2"], ["b/o3"], ["b/o4"],
     ]  # fmt: skip
 
 
 def test_what_is_loaded_counts_and_what_is_resident_does_not():
-    merged = merge_problems([chain("a", 2, ns=1), chain("b", 2, ns=1)])
+    merged = merge_problems([chain("a", 3, ns=1), chain("b", 3, ns=1)])
     heavy = tuple(msgspec.structs.replace(t, size=10**6) if t.name == "a/w0" else t for t in merged.graph.tensors)
     merged = Problem(msgspec.structs.replace(merged.graph, tensors=heavy), merged.topology, merged.costs)
-    assert names(merged, split(merged, 1, 48)) == [["a/o0", "b/o0"], ["b/o1", "a/o1"]]
+    first = ["a/o0", "a/o1", "b/o0", "b/o1"]
+    assert names(merged, split(merged, 1, 48)) == [first, ["b/o2", "a/o2"]]
     warm = Scenario(merged, ["a/w0"])
-    assert names(warm, split(warm, 1, 48)) == [["a/o0", "b/o0"], ["a/o1", "b/o1"]]
+    assert names(warm, split(warm, 1, 48)) == [first, ["a/o2", "b/o2"]]
 
 
 @settings(max_examples=examples(40), deadline=None)

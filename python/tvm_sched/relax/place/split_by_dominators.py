@@ -25,18 +25,18 @@ class SplitByDominators:
     Parameters
     ----------
     dominators : int
-        Dominators in a submodel; 0: as many as fit into ``operators``.
+        Dominators in a submodel, 1 in the paper; 0: as many as fit into ``operators``.
     operators : int
-        Largest number of operators in a submodel.
+        Largest number of operators in a submodel, as in the scheduler `sortinghat`; the paper has no limit.
 
     Examples
     --------
     >>> from tvm_sched.relax.passes import SplitByDominators
     >>> SplitByDominators()(placed).attrs["tvm_sched.submodels"]
-    '{"options": {"dominators": 0, "operators": 24}, "submodels": [["onednn.matmul_tanh"]]}'
+    '{"options": {"dominators": 1, "operators": 48}, "submodels": [["onednn.matmul_tanh"]]}'
     """
 
-    def __init__(self, dominators: int = 0, operators: int = 24) -> None:
+    def __init__(self, dominators: int = 1, operators: int = 48) -> None:
         self.dominators = dominators
         self.operators = operators
 

@@ -7,6 +7,7 @@ finds the large sets of direct reads that relieve the buses.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ from ..common.direct_access import with_direct_reads
 from ..common.search import PlacementChoice, Searches
 from .improvers import EVENTS_PER_SECOND, PLACES_PER_SECOND
 from .search_state import ScheduleState
+
+if TYPE_CHECKING:
+    from .scheduler import AnytimeOptions
 
 Times = npt.NDArray[np.float64]
 
@@ -35,7 +39,7 @@ class DirectReads:
 
     name = "direct reads"
 
-    def __init__(self) -> None:
+    def __init__(self, options: AnytimeOptions) -> None:
         self._left: list[frozenset[int]] | None = None
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ...errors import InfeasibleError
 from ...progress import report_progress
@@ -14,6 +15,9 @@ from ..common.native_methods import Effort, anneal_several, fit_into_memory
 from ..common.search import Improvement
 from .device_group_moves import BlockSearch
 from .search_state import ScheduleState, Start
+
+if TYPE_CHECKING:
+    from .scheduler import AnytimeOptions
 
 EVENTS_PER_SECOND = 15_000_000
 """Events that local search replays in a second, roughly, on one core of a server."""
@@ -34,13 +38,13 @@ RACE = 0.3
 class Annealing:
     """Simulated annealing over devices and order (``cpp/search/annealing.h``).
 
-    It begins from several starts and eliminates them by successive halving. With ``stage`` above 1 it begins from the best
-    schedule alone, and operators also move into stages if the costs have concurrency.
+    It begins from several starts and eliminates them by successive halving.
     """
 
-    def __init__(self, stage: int = 1) -> None:
-        self.name = "annealing" if stage == 1 else "annealing into stages"
-        self._stage = stage
+    name = "annealing"
+
+    def __init__(self, options: AnytimeOptions) -> None:
+        self._stage = 1
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
         """Use the whole budget: annealing that stops while the temperature is high gains nothing."""
@@ -56,10 +60,20 @@ class Annealing:
         return True
 
     def _starts(self, state: ScheduleState) -> list[ScheduleIndex]:
-        """Return a search's starts: for stages only the best, otherwise schedules without evictions, if any."""
-        if self._stage > 1 and state.best is not None:
-            return [state.best]
+        """Return schedules without evictions, if any."""
         return [ScheduleIndex.of_sequence(state.scenario, start.sequence) for start in state.diverse_starts(STARTS)]
+
+
+class AnnealingIntoStages(Annealing):
+    """Annealing from the best schedule alone, in which operators also move into stages if the costs have concurrency."""
+
+    name = "annealing into stages"
+
+    def __init__(self, options: AnytimeOptions) -> None:
+        self._stage = options.stage
+
+    def _starts(self, state: ScheduleState) -> list[ScheduleIndex]:
+        return super()._starts(state) if state.best is None else [state.best]
 
 
 class Blocks:
@@ -67,7 +81,7 @@ class Blocks:
 
     name = "blocks"
 
-    def __init__(self) -> None:
+    def __init__(self, options: AnytimeOptions) -> None:
         self._search: BlockSearch | None = None
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:
@@ -93,7 +107,7 @@ class LocalSearch:
 
     name = "local search"
 
-    def __init__(self) -> None:
+    def __init__(self, options: AnytimeOptions) -> None:
         self._steps: Iterator[bool] | None = None
 
     def step(self, state: ScheduleState, budget: Budget) -> bool:

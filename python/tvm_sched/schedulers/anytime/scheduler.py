@@ -16,8 +16,7 @@ from ...search_budget import Budget, SearchLimits, TimedOptions, Turn, budget_of
 from ..common.native_methods import is_contention_free
 from ..common.requests import best_schedule, schedule_each_request
 from ..scheduler_registry import register
-from .direct_reads import DirectReads
-from .improvers import Annealing, Blocks, LocalSearch
+from .improver_registry import read_shares, turns_by_share
 from .list_rules import FEW_PLACES, MOST_PLACES, device_groups
 from .machine_parts import promising_machines
 from .promising_variants import SHARE, promising_choices
@@ -34,13 +33,13 @@ WORK_SHARE = 0.8
 WORK_OF_A_PLACE = 0.02
 """Default work in seconds for each operator and device, if that is less: small problems gain nothing from more."""
 
-SHARES = {"annealing": 0.35, "blocks": 0.45, "local search": 0.2}
+SHARES = {"annealing": 0.35, "blocks": 0.45, "local-search": 0.2}
 """Shares of the work; without groups of devices, local search also gets the share of blocks."""
 
 DIRECT_SHARE = 0.2
 """Share of the search over sets of operators that read host memory directly, relative to the others."""
 
-UNLOADED_SHARES = {"annealing": 0.6, "blocks": 0.1, "local search": 0.3}
+UNLOADED_SHARES = {"annealing": 0.6, "blocks": 0.1, "local-search": 0.3}
 """Shares if nothing is loaded, but copies wait for each other."""
 
 FREE_SHARES = {"annealing": 1.0}
@@ -65,17 +64,26 @@ class AnytimeOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
         every machine, unless the time limit ends the search first.
     stage : int
         Largest number of operators that start together, if the costs have concurrency; 1: no stages.
+    improvers : str
+        Registered improvers and their shares of the work, in place of the method's own choice: ``NAME:SHARE,NAME:SHARE``,
+        or a TOML file of the format ``tvm_sched.improvers``, whose shares are kept here.
     seed : int
     """
 
     time_limit: float | None = None
     work: float | None = None
     stage: int = 2
+    improvers: str = ""
     seed: int = 0
 
     def __post_init__(self) -> None:
         require_at_least(self, stage=1)
         require_seed(self.seed)
+        if self.improvers:
+            shares = read_shares(self.improvers)
+            msgspec.structs.force_setattr(
+                self, "improvers", ",".join(f"{name}:{share!r}" for name, share in shares.items())
+            )
         self.budget()
 
     def within(self, limits: SearchLimits) -> AnytimeOptions:
@@ -202,8 +210,7 @@ def turns(
     staged = 0.0 if not stages else STAGED_SHARE_WITH_LOADS if loads else STAGED_SHARE
     shares = dict(FREE_SHARES if is_contention_free(scenario) else SHARES if loads else UNLOADED_SHARES)
     if "blocks" in shares and len(device_groups(scenario)) < 2:
-        shares["local search"] = shares.get("local search", 0.0) + shares.pop("blocks")
-    improvers = (Annealing(), Blocks(), LocalSearch())
+        shares["local-search"] = shares.get("local-search", 0.0) + shares.pop("blocks")
     chosen: list[Turn[ScheduleState]] = [
         Turn(QuickMethods(ALWAYS, options.stage)),
         Turn(ListScheduling(FEW_PLACES if brief else MOST_PLACES)),
@@ -214,9 +221,9 @@ def turns(
         start = submodel_start(scenario, work) if loads else None
         if start is not None:
             chosen.append(Turn(start, SUBMODEL_SHARE))
-    if loads and (scenario.costs.direct_ns != FORBIDDEN).any():
-        chosen.append(Turn(DirectReads(), DIRECT_SHARE))
-    chosen += [Turn(each, (1 - staged) * shares[each.name]) for each in improvers if each.name in shares]
-    if staged:
-        chosen.append(Turn(Annealing(options.stage), staged))
-    return chosen
+    if options.improvers:
+        return chosen + turns_by_share(read_shares(options.improvers), options)
+    turns = {"direct-reads": DIRECT_SHARE} if loads and (scenario.costs.direct_ns != FORBIDDEN).any() else {}
+    turns |= {name: (1 - staged) * share for name, share in shares.items()}
+    turns |= {"annealing-into-stages": staged} if staged else {}
+    return chosen + turns_by_share(turns, options)

@@ -33,7 +33,7 @@ BOLD_SCALES = (1.2, 1.6, 2.5)
 ALWAYS = ("single", "heft", "peft")
 """Methods that take milliseconds and always run."""
 
-QUICK = ("pipelined", "deepplan", "hios-lp", "hios-mr")
+QUICK = ("pipelined", "deepplan", "hios-lp", "hios-mr-anywhere")
 """Methods that take milliseconds on small problems, in the order in which they are tried."""
 
 QUICK_SECONDS, QUICK_SHARE = 0.2, 0.1
@@ -212,7 +212,7 @@ def quick_methods(scenario: Scenario, work: float) -> list[str]:
     plans = sum(len(group) * len(_buses_of(scenario, group)) for group in device_groups(scenario))
     deepplan = (readers * operators + plans * (operators + loads)) / DEEPPLAN_EVENTS_PER_SECOND
     hios = (operators * devices) ** 2 / HIOS_PLACES_SQUARED_PER_SECOND
-    seconds = {"deepplan": deepplan, "hios-lp": hios, "hios-mr": hios}
+    seconds = {"deepplan": deepplan, "hios-lp": hios, "hios-mr-anywhere": hios}
     most = max(QUICK_SECONDS, QUICK_SHARE * work)
     return [name for name in QUICK if seconds.get(name, 0.0) <= most]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...problem import FORBIDDEN, Costs, Problem, Scenario
+from ...problem import FORBIDDEN, Problem, Scenario
 from ...schedule import ScheduleIndex
 
 
@@ -20,10 +20,11 @@ def with_direct_reads(scenario: Scenario, direct: frozenset[int]) -> Scenario:
     left = ((normal != FORBIDDEN) | (only != FORBIDDEN)).any(axis=1)[
         :, None
     ]  # operators with one kind of access keep it
-    costs = Costs(
-        np.where(left, normal, scenario.costs.operator_ns),
-        np.where(left, only, scenario.costs.direct_ns),
-        scenario.costs.source,
+    costs = scenario.costs.replace(
+        operator_ns=np.where(left, normal, scenario.costs.operator_ns),
+        direct_ns=np.where(left, only, scenario.costs.direct_ns),
+        concurrency=None,
+        uncertainty=None,
     )
     return scenario.with_problem(Problem.derive(scenario.graph, scenario.topology, costs))
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 ListMethod = Literal["heft", "peft"]
 """Rules of list scheduling."""
 
-Mapping = Literal["paths", "records"]
-"""How HIOS chooses devices: HIOS-LP or HIOS-MR."""
+Mapping = Literal["paths", "records", "records-anywhere"]
+"""How HIOS chooses devices: HIOS-LP, HIOS-MR, or HIOS-MR with the first operator on any device."""
 
 SCALES = (1.0, 0.9, 0.75, 0.6)
 """Fractions of the memory to try in a schedule or its repair: the memory over time is known only afterwards."""
@@ -88,9 +88,9 @@ def list_order(scenario: Scenario, method: ListMethod) -> ScheduleIndex:
     return _index(scenario, native_problem(scenario).list_schedule(method))
 
 
-def hios(scenario: Scenario, mapping: Mapping, window: int) -> ScheduleIndex:
-    """Return the schedule of HIOS-LP or HIOS-MR with stages of up to ``window`` operators, without regard to memory."""
-    return _index(scenario, _call(native_problem(scenario).hios, mapping, window, progress=_reporter(mapping)))
+def hios(scenario: Scenario, mapping: Mapping, window: int, streams: int) -> ScheduleIndex:
+    """Return HIOS's schedule with stages of up to ``window`` operators on ``streams`` streams, without regard to memory."""
+    return _index(scenario, _call(native_problem(scenario).hios, mapping, window, streams, progress=_reporter(mapping)))
 
 
 class TooManyStates(NamedTuple):

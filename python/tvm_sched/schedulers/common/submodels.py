@@ -86,8 +86,9 @@ def split(
     problem : Problem or Scenario
         In a run; a `Problem` is a cold run.
     dominators : int
-        Dominators in a submodel, as in SortingHat (its default is 1). 0 joins regions up to ``operators``: in a
-        chain every operator is a dominator, and a submodel of one operator leaves nothing to decide.
+        Dominators in a submodel, as in SortingHat (its default is 1); the model's input node, with which the first submodel
+        begins, does not count. 0 joins regions up to ``operators``: in a chain every operator is a dominator, and a
+        submodel of one operator leaves nothing to decide.
     operators : int
         Largest number of operators of a submodel; a larger region is cut into consecutive pieces of its topological order.
     weights : sequence of float
@@ -122,14 +123,14 @@ def _split_model(scenario: Scenario, members: Sequence[int], dominators: int, op
             regions[region[o]].append(o)
     groups: list[list[int]] = []
     count = 0
-    for each in regions:
+    for number, each in enumerate(regions):
         joins = count < dominators if dominators else bool(groups) and len(groups[-1]) + len(each) <= operators
         if groups and joins:
             groups[-1] += each
             count += 1
         else:
             groups.append(list(each))
-            count = 1
+            count = 1 if number else 0  # the input node of the model ends no submodel (Figure 6)
     return [group[i : i + operators] for group in groups for i in range(0, len(group), operators)]
 
 
