@@ -33,10 +33,10 @@ class Candidate {
 
 /// A kernel that one of several candidates computes. The first call leaves out those of wrong
 /// values (value_check.h), times the others on its data and takes the first, unless another is
-/// clearly faster. While a stream is captured nothing can be checked: usually a call before has done
-/// that, else the first call outside of a capture does.
-/// All calls of a process with the same `key` take the same candidate, so that their values are the
-/// same. The choice is kept on disk for later processes (TVM_SCHED_CACHE, TVM_SCHED_NO_CACHE).
+/// clearly faster. While a stream is captured nothing can be checked: usually a call before has
+/// done that, else the first call outside of a capture does. All calls of a process with the same
+/// `key` take the same candidate, so that their values are the same. The choice is kept on disk for
+/// later processes (TVM_SCHED_CACHE, TVM_SCHED_NO_CACHE).
 class FastestCandidate final : public Prepared {
  public:
   /// `candidates` are in the order of preference, `plain` is what they are compared with. Its first
