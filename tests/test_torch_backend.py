@@ -284,3 +284,56 @@ def test_found_by_its_name_and_imported_when_used():
     assert getattr(sys.modules[module], name) is backend
     code = "import sys, torch, torch._dynamo; print([m for m in ('tvm', 'tvm_sched') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+BERT = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 128,
+}  # fmt: skip
+GROUPED = {**BERT, "num_key_value_heads": 2, "use_cache": False}
+TOKENS = [torch.arange(16)[None]]
+PICTURE = [torch.linspace(-1, 1, 3 * 32 * 32).reshape(1, 3, 32, 32)]
+TRANSFORMERS = {
+    "Bert": (BERT, TOKENS),
+    "Roberta": (BERT, TOKENS),
+    "Albert": ({**BERT, "embedding_size": 32}, TOKENS),
+    "Electra": ({**BERT, "embedding_size": 32}, TOKENS),
+    "MPNet": (BERT, TOKENS),
+    "DistilBert": ({"dim": 64, "n_layers": 2, "n_heads": 4, "hidden_dim": 128, "vocab_size": 128}, TOKENS),
+    "GPT2": ({"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 128, "use_cache": False}, TOKENS),
+    "GPTNeoX": ({**BERT, "use_cache": False}, TOKENS),
+    "Phi": ({**BERT, "use_cache": False}, TOKENS),
+    "Llama": (GROUPED, TOKENS),
+    "Mistral": ({**GROUPED, "head_dim": 16}, TOKENS),
+    "Qwen2": (GROUPED, TOKENS),
+    "Qwen3": ({**GROUPED, "head_dim": 16}, TOKENS),
+    "Gemma": ({**GROUPED, "head_dim": 16}, TOKENS),
+    "OPT": (
+        {
+            "hidden_size": 64, "word_embed_proj_dim": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 128,
+            "vocab_size": 128, "use_cache": False,
+        },
+        TOKENS,
+    ),
+    "T5": (
+        {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "vocab_size": 128, "use_cache": False},
+        [*TOKENS, None, torch.arange(8)[None]],
+    ),
+    "ViT": ({**BERT, "image_size": 32, "patch_size": 8}, PICTURE),
+    "Swin": (
+        {"image_size": 32, "patch_size": 2, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 4], "window_size": 4},
+        PICTURE,
+    ),
+    "ConvNext": ({"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1]}, PICTURE),
+    "ResNet": ({"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "layer_type": "basic"}, PICTURE),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_models_of_transformers_equal_eager(name):
+    transformers = pytest.importorskip("transformers")
+    settings, inputs = TRANSFORMERS[name]
+    model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{name}Config")(**settings)).eval()
+    wanted, found = model(*inputs), compiled(model, fallback=False)(*inputs)
+    torch.testing.assert_close(found.to_tuple(), wanted.to_tuple(), rtol=1e-4, atol=1e-4)
