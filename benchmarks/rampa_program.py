@@ -75,7 +75,10 @@ it, in five points, each an option of `rampa` here:
 - `falling_costs`: q_g of (4) falls with each stage that takes a GPU of the rack.
 - `first_rise`: after a number of stages that is no cheaper than the last no more are tried.
 
-*rampa, text* has none of them, *rampa, program* all. What the program does besides and is not done here: 32 fibres join a
+*rampa, text* has none of them, *rampa, program* all. In two points *rampa, text* is not the text either: links from a GPU
+to its switch, whose delay Table III has, cost nothing in (5); and its ants keep rules of the program (a second generation in
+one rack, walks of at most 6 links, a step to the aim when that is next).
+What the program does besides and is not done here: 32 fibres join a
 pool to its switch, where our racks have a link for each GPU; a circuit serves two transfers of one service between the same
 pools; a transfer of n MB takes the time of n · 100,000 bytes, the i-th operator's output stands for the i-th stage's, and
 only the last transfer counts for the cycle. *Transfers a tenth as long* has the first of these three: outputs of operators

@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,7 @@ def open_module(mod: tvm.IRModule, name: str, where: str) -> ModelSource:
         declared_inputs(mod, where),
         lambda shapes, constants: bind_module(ImportedModel(mod, parameters, name), shapes, constants, where),
         lambda: describe_module(ImportedModel(mod, parameters, name)),
+        symbolic=lambda constants: freeze_inputs(ImportedModel(mod, parameters, name), constants, where),
     )
 
 
@@ -140,6 +142,11 @@ def bind_module(model: ImportedModel, shapes: StaticShapes, constants: Values, w
         mod = relax.transform.BindSymbolicVars(sizes, "main")(mod)
     _check_bound(mod["main"], all_shapes, where)
     return ImportedModel(_freeze(mod, constants, where), model.parameters, model.name, model.output_names)
+
+
+def freeze_inputs(model: ImportedModel, constants: Values, where: str) -> ImportedModel:
+    """Turn inputs into constants of a model with symbols."""
+    return replace(model, mod=_freeze(model.mod, constants, where))
 
 
 def _freeze(mod: tvm.IRModule, constants: Values, where: str) -> tvm.IRModule:

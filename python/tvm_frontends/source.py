@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .constants import Constants, Values, check_constants
-from .errors import ModelError, text_input_error
+from .errors import MissingShape, ModelError, text_input_error
 from .imported_model import ImportedModel
 from .shape_examples import Hints, Proposals
 from .shapes import DeclaredInput, InputShapes, StaticShapes, expand_shapes
@@ -61,6 +61,10 @@ class ModelSource:
     """What the file says of sizes that its inputs leave open, for messages."""
     fits: Callable[[StaticShapes, Values], bool | None] | None = None
     """Whether shapes fit the model, for messages; None if that is not known in time."""
+    symbolic: Callable[[Values], ImportedModel] | None = None
+    """Import the model with its symbols as they are; None if its kind can be imported with static shapes only."""
+    ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    """Least and largest size of symbols for which the model is valid."""
     texts: tuple[str, ...] = ()
     """Inputs of text that operators read: no shape makes the model one that can be imported."""
 
@@ -93,6 +97,27 @@ class ModelSource:
             frozen = {name: np.broadcast_to(v, static[name]).copy() for name, v in values.items()}
             pairs.append(({name: shape for name, shape in static.items() if name not in values}, frozen))
         return pairs
+
+    def with_examples(self, shapes: InputShapes | None, constants: Constants | None) -> tuple[InputShapes | None, bool]:
+        """Return the shapes with example sizes of what they leave open, and whether anything was open.
+
+        Raises
+        ------
+        ModelError
+            As `combinations`.
+        """
+        try:
+            self.combinations(shapes, constants)
+        except ModelError as error:
+            if self.symbolic is None or not isinstance(error.missing, MissingShape):
+                raise
+            return {**(shapes or {}), **{n: self._within(n, size) for n, size in error.missing.sizes.items()}}, True
+        return shapes, False
+
+    def _within(self, name: str, size: tuple[int, ...] | int) -> tuple[int, ...] | int:
+        """Return an example size inside the symbol's range."""
+        least, most = self.ranges.get(name, (0, None))
+        return max(min(size, size if most is None else most), least) if isinstance(size, int) else size
 
     def _trial(self, values: Values) -> Callable[[StaticShapes], bool | None] | None:
         """Return a function that tries shapes of the inputs that are no constants."""

@@ -13,12 +13,15 @@ from .errors import InputError
 from .files import UNREADABLE
 
 Dims: TypeAlias = "tuple[int | frozenset[int], ...]"
-ShapeSet: TypeAlias = "dict[str, Dims | int | frozenset[int]]"
+ShapeSet: TypeAlias = "dict[str, Dims | int | frozenset[int] | range]"
 """Inputs to shapes and symbols to sizes, as `tvm_sched.relax.compile` takes them."""
 
 _SIZE = r"(?:\d+|\{\s*\d+\s*(?:,\s*\d+\s*)*\})"
 _DIMS = re.compile(rf"\s*(?:{_SIZE}\s*(?:,\s*{_SIZE}\s*)*)?")
 _TOKENS = re.compile(rf"\s*({_SIZE})\s*x\s*({_SIZE})\s*")
+
+
+_RANGE = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
 
 
 def is_token_shape(text: str) -> bool:
@@ -53,11 +56,16 @@ def _parse_shape(text: str) -> ShapeSet:
     if colon and name and _DIMS.fullmatch(dims):
         return {name: tuple(_size(size) for size in re.findall(_SIZE, dims))}
     name, mark, size = text.rpartition("=")
+    if mark and name.strip() and (limits := _RANGE.fullmatch(size)):
+        sizes = range(int(limits[1]), int(limits[2]) + 1)
+        if not sizes:
+            raise InputError(f"--shape {text}: the range is empty; expected the least and the largest size")
+        return {name.strip(): sizes}
     if mark and name.strip() and re.fullmatch(_SIZE, size.strip()):
         return {name.strip(): _size(size)}
     raise InputError(
         f"--shape {text}: expected NAME:DIMS with whole numbers, e.g. data:1,3,224,224, or SYMBOL=SIZE, e.g. batch=8, or "
-        "BATCHxTOKENS, e.g. 1x32; '{1,8}' (in quotes) in place of a size stands for several"
+        "BATCHxTOKENS, e.g. 1x32; '{1,8}' (in quotes) in place of a size stands for several, and SYMBOL=1..512 for a range"
     )
 
 
@@ -69,7 +77,7 @@ def _size(text: str) -> int | frozenset[int]:
 def one_shape(sets: Sequence[ShapeSet], why: str) -> ShapeSet | None:
     """Return the only set of shapes; if there are several, the error gives the reason ``why``."""
     several = any(
-        isinstance(size, frozenset)
+        isinstance(size, (frozenset, range))
         for shapes in sets
         for sizes in shapes.values()
         for size in (sizes if isinstance(sizes, tuple) else (sizes,))

@@ -1,6 +1,8 @@
 """The command of each results page: its script and options exist, and what it reads is here or named as not here."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,3 +45,19 @@ def test_what_the_command_reads_is_here_or_the_page_says_that_it_is_not(page):
     said = " ".join(line for line in text.splitlines() if line.startswith(ELSEWHERE))
     for name in inputs_of(COMMANDS[page]):
         assert is_here(name) or f"`{name}`" in said, f"add a line '{ELSEWHERE}`{name}`, ...' to the page"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["concurrent_kernels", "contention", "open_gaps", "opara_h100"])
+def test_a_page_that_takes_seconds_is_made_by_its_command(page, tmp_path):
+    made = tmp_path / "page.md"
+    words = COMMANDS[page].split()
+    words[words.index("--markdown") + 1] = str(made)
+    done = subprocess.run([sys.executable, *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    kept = (ROOT / "docs" / "results" / f"{page}.md").read_text()
+    assert _table_lines(made.read_text()) == _table_lines(kept)
+
+
+def _table_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("|")]

@@ -156,6 +156,29 @@ def test_an_algorithm_of_wrong_values_is_left_out(monkeypatch: pytest.MonkeyPatc
     assert function("tvm_sched.nvidia_checks_run")() == before
 
 
+def test_a_kernel_first_used_in_a_capture_is_compared_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be waited for in a capture; the next call finds the wrong algorithm, and takes another."""
+    gpu, random = Gpu(), np.random.default_rng(1)
+    a, b = whole(random, 6, 15), whole(random, 15, 9)
+    monkeypatch.setenv("FAKE_CUDA_WRONG", "cublaslt:0")
+    module = get_library("nvidia").make_module({"k": product(6, 9, 15)}, None, None)
+    tensors = [OnGpu(gpu, value) for value in (a, b, np.zeros((6, 9), "float32"))]
+    known, checks = found_wrong(), function("tvm_sched.nvidia_checks_run")
+    before, graph = checks(), ctypes.c_void_p()
+    with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), gpu.stream.value or 0):
+        gpu.call("cuStreamBeginCapture_v2", gpu.stream, 2)
+        for _ in range(2):
+            module["k"](*map(tvm_ffi.from_dlpack, tensors))
+        gpu.call("cuStreamEndCapture", gpu.stream, ctypes.byref(graph))
+        assert checks() == before
+        module["k"](*map(tvm_ffi.from_dlpack, tensors))
+        gpu.call("cuStreamSynchronize", gpu.stream)
+        np.testing.assert_array_equal(tensors[-1].array, a @ b)
+        assert (checks() - before, len(found_wrong()) - len(known)) == (2, 1)
+        module["k"](*map(tvm_ffi.from_dlpack, tensors))
+    assert checks() - before == 2
+
+
 def test_the_one_right_algorithm_of_a_convolution_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu, random = Gpu(), np.random.default_rng(1)
     x, w = whole(random, 1, 4, 7, 7), whole(random, 11, 4, 3, 3)

@@ -1,7 +1,8 @@
 """Stream allocation and launch orders: small graphs by hand, and what holds for all."""
 
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise
+from random import Random
 
 import msgspec
 import networkx as nx
@@ -53,6 +54,29 @@ def test_one_stream():
 def test_opara_gives_each_operator_the_stream_of_its_first_predecessor_that_nothing_follows():
     # b follows a, c and d need new streams; e follows b (0), f follows d (2): its predecessors are a, d and e in order.
     assert streams(INCEPTION, "opara") == "001202"
+
+
+def algorithm_1(names, edges):
+    """Opara's Algorithm 1 as printed; streams are numbered in the order in which they are launched."""
+    flag, stream, launched = dict.fromkeys(names, False), dict.fromkeys(names), 0
+    for v in names:
+        for p in sorted(u for u, w in edges if w == v):
+            if not flag[p]:
+                stream[v], flag[p] = stream[p], True
+                break
+        if stream[v] is None:
+            stream[v], launched = launched, launched + 1
+    return list(stream.values())
+
+
+def test_opara_is_algorithm_1_as_printed():
+    for seed in range(100):
+        random = Random(seed)
+        names = "abcdefghij"[: random.randint(2, 10)]
+        edges = [a + b for a, b in combinations(names, 2) if random.random() < 0.35]
+        p = dag(edges, names)
+        found = allocate_streams(p, in_order(p), "opara")
+        assert [placement.stream for placement in found.placements] == algorithm_1(names, edges), edges
 
 
 def test_nimble_needs_as_many_streams_as_operators_that_run_at_once():

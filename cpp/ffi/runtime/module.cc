@@ -228,6 +228,9 @@ const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods()
       {"run_times", &ScheduledModule::RunTimes},
       {"plan_of", &ScheduledModule::PlanOf},
       {"tvm_sched.copy", &ScheduledModule::Copy},
+      {"tvm_sched.has_plan", &ScheduledModule::HasPlan},
+      {"tvm_sched.parameter", &ScheduledModule::Parameter},
+      {"tvm_sched.require", &ScheduledModule::Require},
       {"load_parameters", &ScheduledModule::LoadParameters},
       {"set_parameter", &ScheduledModule::SetParameter},
       {"configure", &ScheduledModule::Configure},
@@ -446,6 +449,29 @@ int ScheduledModule::Acquire() {
 
 void ScheduledModule::PlanOf(ffi::PackedArgs args, ffi::Any* result) {
   *result = ffi::String(plans_[Choose(TensorArguments(args), plans_)]->name);
+}
+
+void ScheduledModule::HasPlan(ffi::PackedArgs args, ffi::Any* result) {
+  std::vector<TensorSpec> given;
+  for (const Tensor& tensor : TensorArguments(args)) given.push_back(SpecOf(tensor));
+  *result = std::any_of(plans_.begin(), plans_.end(),
+                        [&](const auto& plan) { return Takes(*plan, given); });
+}
+
+void ScheduledModule::Parameter(ffi::PackedArgs args, ffi::Any* result) {
+  ExpectArguments(args, 1, "parameter(name)");
+  parameters_->Require(*plans_.front());
+  *result = parameters_->Get(args[0].cast<ffi::String>());
+}
+
+void ScheduledModule::Require(ffi::PackedArgs args, ffi::Any*) {
+  ExpectArguments(args, 3, "require(where, size, other)");
+  const auto size = args[1].cast<std::int64_t>();
+  const auto other = args[2].cast<std::int64_t>();
+  if (size != other) {
+    TVM_SCHED_THROW(ValueError) << args[0].cast<std::string>() << " is " << size << ", and "
+                                << other << " is needed";
+  }
 }
 
 void ScheduledModule::Copy(ffi::PackedArgs args, ffi::Any* result) {

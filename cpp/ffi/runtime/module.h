@@ -63,6 +63,11 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   /// caller may keep and change, also where the model returns an argument, or a tensor twice.
   void Results(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Copy(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  // For the function that takes any sizes: whether a plan takes the tensors, a parameter's value,
+  // and an error (ValueError) where two sizes differ.
+  void HasPlan(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void Parameter(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
+  void Require(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   tvm::ffi::Tensor OwnCopy(const tvm::ffi::Tensor& tensor);
   void Prepare(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Sleep(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);

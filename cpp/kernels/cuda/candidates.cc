@@ -73,7 +73,7 @@ FastestCandidate::FastestCandidate(std::string key, std::string name,
       plain_(std::move(plain)) {}
 
 void FastestCandidate::Run(const std::vector<void*>& data, Stream stream) {
-  if (!ready_) Choose(data, stream);
+  if (!ready_ || !checked_) Choose(data, stream);
   if (!chosen_->Run(data, workspace_.get(), stream)) {
     TVM_SCHED_THROW(RuntimeError) << chosen_->label() << " failed in the kernel \"" << name_
                                   << "\"";
@@ -98,6 +98,12 @@ void FastestCandidate::Choose(const std::vector<void*>& data, Stream stream) {
   int capturing = runtime::cuda::kCaptureNone;
   Check(Driver().StreamIsCapturing(stream, &capturing), name_);
   const bool waits = capturing == runtime::cuda::kCaptureNone;  // which a capture does not allow
+  if (ready_) {  // chosen in a capture, so its values were not compared
+    checked_ = waits && IsChosenRight(stream);
+    if (checked_ || !waits) return;
+    captured_.push_back(workspace_);
+  }
+  checked_ = waits;
   const auto known = choices.labels.find(key_);
   for (std::size_t k = 0; known != choices.labels.end() && k < candidates_.size(); ++k) {
     ready_ =

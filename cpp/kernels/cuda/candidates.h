@@ -33,9 +33,10 @@ class Candidate {
 
 /// A kernel that one of several candidates computes. The first call leaves out those of wrong
 /// values (value_check.h), times the others on its data and takes the first, unless another is
-/// clearly faster. While a stream is captured nothing can be checked: a call before has done that.
-/// All calls of a process with the same `key` take the same candidate, so that their values are the
-/// same. The choice is kept on disk for later processes (TVM_SCHED_CACHE, TVM_SCHED_NO_CACHE).
+/// clearly faster. While a stream is captured nothing can be checked: usually a call before has
+/// done that, else the first call outside of a capture does. All calls of a process with the same
+/// `key` take the same candidate, so that their values are the same. The choice is kept on disk for
+/// later processes (TVM_SCHED_CACHE, TVM_SCHED_NO_CACHE).
 class FastestCandidate final : public Prepared {
  public:
   /// `candidates` are in the order of preference, `plain` is what they are compared with. Its first
@@ -59,9 +60,10 @@ class FastestCandidate final : public Prepared {
   std::string key_, name_;
   std::vector<std::unique_ptr<Candidate>> candidates_;
   std::function<PlainKernel()> plain_;
-  bool ready_ = false;
+  bool ready_ = false, checked_ = false;
   Candidate* chosen_ = nullptr;
   std::shared_ptr<std::byte> workspace_;
+  std::vector<std::shared_ptr<std::byte>> captured_;  // earlier ones, which graphs may use
 };
 
 }  // namespace tvm_sched::cuda_kernels

@@ -29,7 +29,7 @@ constexpr std::int64_t kMostTerms = 1 << 19, kFewestCompared = 96;
 constexpr double kSquares = 14.0 / 3;  // mean of the squares of the small numbers
 constexpr std::size_t kChunk = 32 * kSmallNumbers * sizeof(float);  // bytes that are copied at once
 
-/// The candidate could not be run, so nothing is known of it.
+/// Memory is short, so nothing is known of the candidate.
 struct NotCompared {};
 
 /// The power of 2 that makes sums of so many products about as large as 1. All types hold it.
@@ -125,34 +125,41 @@ class Copier {
   std::unique_ptr<std::byte, FreeHostMemory> chunk_;
 };
 
-/// Run the candidate once and compare; what is wrong, or nothing.
+/// Run the candidate once and compare; what is wrong, or nothing: also where it refuses the kernel.
 std::optional<std::string> Compare(const PlainKernel& plain, Candidate& candidate, void* workspace,
                                    Stream stream) {
-  Copier copier(stream);
   std::vector<std::unique_ptr<std::byte, FreeMemory>> memory;
   std::vector<void*> data;
-  for (const PlainKernel::Tensor& tensor : plain.tensors) {
-    const std::size_t element = BytesOf(tensor.dtype);
-    const std::size_t size = static_cast<std::size_t>(tensor.elements) * element;
+  const auto bytes = [](const PlainKernel::Tensor& tensor) {
+    return static_cast<std::size_t>(tensor.elements) * BytesOf(tensor.dtype);
+  };
+  for (const PlainKernel::Tensor& tensor : plain.tensors) {  // first of all, since it is cheap
     DevicePointer address = 0;
-    if (Driver().MemoryAllocate(&address, size) != runtime::cuda::kSuccess) throw NotCompared();
+    if (Driver().MemoryAllocate(&address, bytes(tensor)) != runtime::cuda::kSuccess) {
+      throw NotCompared();
+    }
     memory.emplace_back(reinterpret_cast<std::byte*>(address));
     data.push_back(memory.back().get());
+  }
+  Copier copier(stream);
+  for (std::size_t each = 0; each < data.size(); ++each) {
+    const PlainKernel::Tensor& tensor = plain.tensors[each];
+    const std::size_t element = BytesOf(tensor.dtype);
     // NaN in the result: numbers of an earlier candidate are none of this one.
     std::memset(copier.chunk(), 0xFF, kChunk);
     for (std::size_t k = 0; &tensor != &plain.tensors.back() && k < kChunk / element; ++k) {
       const std::uint32_t bits = Encode(tensor.Number(static_cast<std::int64_t>(k)), tensor.dtype);
       std::memcpy(copier.chunk() + k * element, &bits, element);
     }
-    copier.Fill(memory.back().get(), size);
+    copier.Fill(memory[each].get(), bytes(tensor));
   }
   const bool executed = candidate.Run(data, workspace, stream);
   Check(Driver().StreamSynchronize(stream), candidate.label());
-  if (!executed) throw NotCompared();
+  if (!executed) return std::nullopt;
 
   const std::string& dtype = plain.tensors.back().dtype;
   const std::size_t element = BytesOf(dtype);
-  const std::size_t size = static_cast<std::size_t>(plain.tensors.back().elements) * element;
+  const std::size_t size = bytes(plain.tensors.back());
   std::size_t first = 0, end = 0;  // bytes of the result that the chunk holds
   for (const PlainKernel::Value& each : plain.Sample()) {
     const std::size_t at = static_cast<std::size_t>(each.element) * element;
@@ -310,14 +317,15 @@ bool IsRight(Candidate& candidate, const std::string& key,
   static const auto gpus = runtime::cuda::ListGpus();
   const std::string where = Machine(gpus.at(static_cast<std::size_t>(CurrentGpu())).name);
   const std::string kernel = candidate.label() + " ";
+  const std::string hash = Hash(std::to_string(kVersion) + where + kernel + key);
   try {
-    return TheFindings().IsRight(
-        Hash(std::to_string(kVersion) + where + kernel + key), [&]() -> std::optional<std::string> {
-          const std::optional<std::string> wrong = Compare(plain(), candidate, workspace, stream);
-          if (!wrong) return std::nullopt;
-          return kernel + *wrong + " of " + key + " " + where;
-        });
+    return TheFindings().IsRight(hash, [&]() -> std::optional<std::string> {
+      const std::optional<std::string> wrong = Compare(plain(), candidate, workspace, stream);
+      if (!wrong) return std::nullopt;
+      return kernel + *wrong + " of " + key + " " + where;
+    });
   } catch (const NotCompared&) {
+    TheFindings().Trust({hash});  // in this process: the next may have the memory
     return true;
   }
 }

@@ -1,6 +1,6 @@
 // Whether an algorithm of cuBLASLt or a plan of cuDNN computes a kernel right: some values of its
-// result are compared with plain sums before it is used, unless memory is short or a stream is
-// being captured.
+// result are compared with plain sums before it is used, or after a capture in which it was first
+// used, unless memory is short.
 #ifndef TVM_SCHED_KERNELS_CUDA_VALUE_CHECK_H_
 #define TVM_SCHED_KERNELS_CUDA_VALUE_CHECK_H_
 
@@ -44,8 +44,9 @@ PlainKernel PlainKernelOf(const AttentionDescription& description);
 /// describes the kernel. The candidate runs once on random numbers, on a stream that is not
 /// captured, and part of its result, or all of a small one, is compared. What was found is
 /// remembered by GPU, versions of the libraries, candidate and kernel: in the process and, unless
-/// TVM_SCHED_NO_CACHE is set, in the file `cuda_values.txt` of the cache. True if memory for the
-/// kernel's tensors is not to be had or the candidate refuses them; then nothing is remembered.
+/// TVM_SCHED_NO_CACHE is set, in the file `cuda_values.txt` of the cache. True if the candidate
+/// refuses the kernel, or if memory for its tensors is not to be had; the latter is remembered only
+/// in the process.
 bool IsRight(Candidate& candidate, const std::string& key,
              const std::function<PlainKernel()>& plain, void* workspace,
              runtime::cuda::Stream stream);

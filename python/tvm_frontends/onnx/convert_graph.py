@@ -9,9 +9,12 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
+import operator
 import traceback
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +28,7 @@ from .operators import Node, find
 from .operators.nodes import STANDARD, node_text
 from .operators.upstream import check_constants, check_results
 from .prepare import Prepared
+from .shape_values import Values, constant_values, expand, reshape, values_of
 
 if TYPE_CHECKING:
     import onnx
@@ -102,7 +106,7 @@ def unknown_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 
 def convert(
-    prepared: Prepared, shapes: dict[str, tuple[int, ...]], where: str
+    prepared: Prepared, shapes: Mapping[str, tuple[Any, ...]], where: str
 ) -> tuple[tvm.IRModule, dict[str, int], list[Any]]:
     """Convert a graph.
 
@@ -151,7 +155,7 @@ def reason(error: BaseException) -> str:
 class _Importer(onnx_frontend.ONNXGraphImporter):
     """TVM's importer that prefers our converters, and records the constant of each initializer."""
 
-    def __init__(self, prepared: Prepared, shapes: dict[str, tuple[int, ...]]) -> None:
+    def __init__(self, prepared: Prepared, shapes: Mapping[str, tuple[Any, ...]]) -> None:
         super().__init__({n: list(s) for n, s in shapes.items()}, "float32", keep_params_in_input=False, sanitize=False)
         self.model, self.weights = prepared.model, prepared.weights
         self.arguments = _arguments(prepared)
@@ -159,6 +163,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         self.inferred = {item.name: item for item in (*prepared.model.graph.value_info, *prepared.model.graph.output)}
         self.read = {name for node in prepared.model.graph.node for name in node.input}
         self.read |= {item.name for item in prepared.model.graph.output}
+        self.symbolic = any(not isinstance(size, int) for shape in shapes.values() for size in shape)
+        self.sizes: dict[str, Values] = {}
         self.addresses: dict[str, int] = {}
         self.kept: list[Any] = []
 
@@ -176,6 +182,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         for node in graph.node:
             converter = find(node.op_type, node.domain)
             try:
+                if self.symbolic and self._compute_sizes(node):
+                    continue
                 check_constants(node, [self._nodes[i] if i else None for i in node.input], self.model.graph)
                 if self._is_empty(node):
                     self._nodes.update(self._empty_results(node))
@@ -192,6 +200,40 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             except Exception as error:
                 who = "TVM's ONNX frontend" if converter is None else "its converter"
                 raise UnsupportedNode(f"{node_text(node)}: {who} failed: {reason(error)}") from error
+
+    def _compute_sizes(self, node: Any) -> bool:
+        """Convert a node that computes sizes from symbolic shapes, or takes such; return whether it is one."""
+        if node.domain not in STANDARD:
+            return False
+        values = [self._values(name) for name in node.input]
+        data = self._nodes.get(node.input[0]) if node.input else None
+        shape = data.ty.shape if isinstance(data, relax.Expr) and isinstance(data.ty, relax.TensorType) else None
+        dims = list(shape.values) if isinstance(shape, relax.ShapeExpr) else None
+        if node.op_type == "Shape" or any(name in self.sizes for name in node.input):
+            found = values_of(node, values, dims)
+            if found is not None:
+                self.sizes[node.output[0]] = found
+                return True
+        result = None
+        if node.op_type == "Flatten" and dims is not None:
+            axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
+            axis += len(dims) if axis < 0 else 0
+            head, rest = (functools.reduce(operator.mul, part, 1) for part in (dims[:axis], dims[axis:]))
+            result = relax.op.reshape(data, relax.ShapeExpr([head, rest]))
+        elif len(node.input) > 1 and node.input[1] in self.sizes and dims is not None:
+            convert = {"Reshape": reshape, "Expand": expand}.get(node.op_type)
+            result = convert(data, self.sizes[node.input[1]]) if convert else None
+        elif node.op_type == "Reshape" and dims is not None and values[1] is not None:
+            result = reshape(data, values[1])
+        if result is None:
+            return False
+        self._nodes[node.output[0]] = self.bb.emit(result)
+        return True
+
+    def _values(self, name: str) -> Values | None:
+        node = self._nodes.get(name)
+        constant = node.value.numpy() if isinstance(node, tvm.ir.GenericConst) else None
+        return self.sizes.get(name) if name in self.sizes else constant_values(constant)
 
     def _is_empty(self, node: Any) -> bool:
         """Whether no result that is read has an element, so that nothing is computed."""

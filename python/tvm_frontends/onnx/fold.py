@@ -25,17 +25,14 @@ LIKE_INPUT = frozenset({
 """Operators whose first output has the shape and type of the first input."""
 
 
-def infer_shapes(model: ir.Model) -> bool:
-    """Set the shapes of operators of com.microsoft that follow from their inputs; return whether any was set."""
-    changed = False
-    for node in model.graph:
-        if node.domain != "com.microsoft" or not node.outputs or node.outputs[0].shape is not None:
-            continue
-        if node.op_type in LIKE_INPUT:
-            changed |= _set_shape(node, 0, _dims(node, 0))
-        elif node.op_type == "DynamicQuantizeLSTM":
-            changed |= _infer_recurrent(node)
-    return changed
+def _infer_shape(node: ir.Node) -> None:
+    """Set the shapes of an operator of com.microsoft that follow from its inputs."""
+    if node.domain != "com.microsoft" or not node.outputs or node.outputs[0].shape is not None:
+        return
+    if node.op_type in LIKE_INPUT:
+        _set_shape(node, 0, _dims(node, 0))
+    elif node.op_type == "DynamicQuantizeLSTM":
+        _infer_recurrent(node)
 
 
 def _infer_together(model: ir.Model) -> bool:
@@ -58,16 +55,15 @@ def _infer_together(model: ir.Model) -> bool:
     return changed
 
 
-def _infer_recurrent(node: ir.Node) -> bool:
+def _infer_recurrent(node: ir.Node) -> None:
     x, weights = _dims(node, 0), _dims(node, 2)
     if x is None or weights is None:
-        return False
+        return
     steps, batch = x[:2]
     directions, hidden = weights[:2]
-    changed = _set_shape(node, 0, [steps, directions, batch, hidden])
+    _set_shape(node, 0, [steps, directions, batch, hidden])
     for position in (1, 2):
-        changed |= _set_shape(node, position, [directions, batch, hidden])
-    return changed
+        _set_shape(node, position, [directions, batch, hidden])
 
 
 def _dims(node: ir.Node, position: int) -> list[int] | None:
@@ -76,15 +72,13 @@ def _dims(node: ir.Node, position: int) -> list[int] | None:
     return [int(dim) for dim in shape.numpy()] if shape is not None and shape.is_static() else None
 
 
-def _set_shape(node: ir.Node, position: int, dims: list[int] | None) -> bool:
+def _set_shape(node: ir.Node, position: int, dims: list[int] | None) -> None:
     import onnx_ir as ir
 
     first = node.inputs[0]
-    if dims is None or first is None or position >= len(node.outputs):
-        return False
-    value = node.outputs[position]
-    value.shape, value.type = ir.Shape(dims), first.type
-    return True
+    if dims is not None and first is not None and position < len(node.outputs):
+        value = node.outputs[position]
+        value.shape, value.type = ir.Shape(dims), first.type
 
 
 ROUNDS = 200
@@ -134,7 +128,6 @@ def fold_model(model: ir.Model) -> None:
             )(model)
         common.LiftSubgraphInitializersToMainGraphPass()(model)
         changed = settle_pools(pools) or result.modified or resolved
-        changed |= infer_shapes(model)
         changed |= _fold_several_outputs(model) | _fold_empty(model)
         changed |= unroll_loops(model)
         common.RemoveUnusedNodesPass()(model)
@@ -151,12 +144,16 @@ def fold_model(model: ir.Model) -> None:
 
 @cache
 def _checking_pass() -> Any:
-    """Return onnxscript's folding pass that first checks each node, since shape inference may crash on wrong ones."""
+    """Return onnxscript's folding pass that first checks each node, since shape inference may crash on wrong ones.
+
+    It also infers the shapes of operators of com.microsoft.
+    """
     from onnxscript.optimizer._constant_folding import FoldConstantsPass
 
     class CheckedFolding(FoldConstantsPass):
         def process_node(self, node: ir.Node, is_function: bool) -> Any:
             check_operands(node, self._opset_imports.get("", 1))
+            _infer_shape(node)  # in the same visit, so that a chain of such operators takes one round
             return super().process_node(node, is_function)
 
     return CheckedFolding

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvm import relax
+from tvm import relax, tirx
 
 from ..constants import Constants, Values
 from ..errors import ModelError, first_line
@@ -20,7 +21,7 @@ from .check_graph import check_graph
 from .check_nodes import check_nodes
 from .onnx_files import import_onnx, read_onnx, subgraphs, tensors_of
 from .operators.nodes import STANDARD, node_text
-from .prepare import prepare
+from .prepare import Prepared, prepare
 from .readable import readable
 from .size_hints import size_hints, trial
 from .widen import wider_name
@@ -78,7 +79,29 @@ def open_onnx(model: onnx.ModelProto, name: str | None, where: str) -> ModelSour
         hints=lambda: size_hints(model, where),
         fits=trial(lambda shapes, constants: prepare(model, shapes, constants, where)),
         texts=texts,
+        symbolic=lambda constants: _symbolic(model, inputs, name, where, constants),
     )
+
+
+def _symbolic(
+    model: onnx.ModelProto, declared: Sequence[DeclaredInput], name: str | None, where: str, constants: Values
+) -> ImportedModel:
+    """Import with symbols: each named dimension is one symbol, each other open dimension has its own."""
+    variables: dict[str, tirx.Var] = {}
+    named: dict[str, tuple[int | str, ...]] = {}
+    for item in declared:
+        if item.name in constants:
+            continue
+        if item.shape is None:
+            raise ModelError(f"{where}: the model does not say how many dimensions input {item.name!r} has")
+        named[item.name] = tuple(
+            size if isinstance(size, int) else str(size or f"{item.name}_{axis}")
+            for axis, size in enumerate(item.shape)
+        )
+    for size in (size for shape in named.values() for size in shape if isinstance(size, str)):
+        variables.setdefault(size, tirx.Var(re.sub(r"\W", "_", size), "int64"))
+    symbols = {n: tuple(variables[d] if isinstance(d, str) else d for d in shape) for n, shape in named.items()}
+    return _imported(model, prepare(model, named, constants, where), symbols, name, where)
 
 
 def _texts(graph: onnx.GraphProto) -> tuple[str, ...]:
@@ -167,12 +190,18 @@ def from_onnx(
         )
     declared = [item for item in declared_inputs(model) if item.name not in (constants or {})]
     static, _ = bind_shapes(declared, shapes, where, loose=True)
-    prepared = prepare(model, static, constants, where)
+    return _imported(model, prepare(model, static, constants, where), static, name, where)
+
+
+def _imported(
+    model: onnx.ModelProto, prepared: Prepared, shapes: Mapping[str, tuple[Any, ...]], name: str | None, where: str
+) -> ImportedModel:
+    """Convert a prepared model."""
     from .convert_graph import check_operators, convert
 
     check_operators(prepared.model, where)
     try:
-        mod, addresses, kept = convert(prepared, static, where)
+        mod, addresses, kept = convert(prepared, shapes, where)
     except ModelError as error:
         if error.missing is None:
             _check_model(model, where)

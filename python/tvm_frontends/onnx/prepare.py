@@ -54,7 +54,10 @@ class Prepared:
 
 
 def prepare(
-    model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Any] | None, where: str
+    model: onnx.ModelProto,
+    shapes: Mapping[str, tuple[int | str, ...]],
+    constants: Mapping[str, Any] | None,
+    where: str,
 ) -> Prepared:
     """Prepare a model for import.
 
@@ -64,7 +67,7 @@ def prepare(
         A model that passed `check_graph`, made `readable`; it is not changed. `read_onnx` must have located its external
         data.
     shapes : mapping of str to tuple of int
-        Static shape of every input that is not a constant.
+        Shape of every input that is not a constant; names stand for sizes that stay open.
     constants : mapping of str to array_like, optional
         Values of inputs that become constants (a shape, a flag, a sampling rate).
     where : str
@@ -97,7 +100,9 @@ def prepare(
     return _to_proto(graph)
 
 
-def _freeze(model: ir.Model, shapes: Mapping[str, tuple[int, ...]], constants: Mapping[str, Any], where: str) -> None:
+def _freeze(
+    model: ir.Model, shapes: Mapping[str, tuple[int | str, ...]], constants: Mapping[str, Any], where: str
+) -> None:
     """Bind inputs to their shapes and constants, and forget shapes that were inferred from open ones."""
     import onnx_ir as ir
 

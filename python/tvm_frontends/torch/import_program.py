@@ -12,7 +12,7 @@ import os
 import warnings
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,7 @@ from ..constants import Constants, Values
 from ..errors import ModelError, ModelWarning, first_line
 from ..imported_model import ImportedModel
 from ..logs import quiet
-from ..relax_modules import bind_module
+from ..relax_modules import bind_module, freeze_inputs
 from ..shape_examples import Hints
 from ..shapes import DeclaredInput, Dimension, Expression, InputShapes, StaticShapes
 from ..source import Description, Importer, ModelSource
@@ -137,7 +137,12 @@ def open_exported_program(program: Any, name: str, where: str) -> ModelSource:
 
     The program is converted once, with its symbols, however many shapes are bound afterwards.
     """
-    importer = import_exported_program(program, name, where)
+    importer, symbolic = import_exported_program(program, name, where), _symbolic_importer(program, name, where)
+    names = _names_of_symbols(program)
+    ranges = {
+        names.get(str(symbol), str(symbol)): (max(0, _whole(allowed.lower) or 0), _whole(allowed.upper))
+        for symbol, allowed in program.range_constraints.items()
+    }
     return ModelSource(
         name,
         where,
@@ -145,7 +150,37 @@ def open_exported_program(program: Any, name: str, where: str) -> ModelSource:
         importer,
         lambda: _describe(program),
         hints=lambda: _exported_sizes(program),
+        symbolic=symbolic,
+        ranges=ranges,
     )
+
+
+def _whole(limit: Any) -> int | None:
+    """Return a limit of a range, None if it is infinite."""
+    try:
+        return int(limit)
+    except (OverflowError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _symbolic_importer(program: Any, name: str, where: str) -> Callable[[Values], ImportedModel]:
+    return lambda constants: freeze_inputs(_convert(program, name, where, ""), constants, where)
+
+
+def _names_of_symbols(program: Any) -> dict[str, str]:
+    """Return the names that the user gave to symbols (``torch.export.Dim``); files of ``torch.export.save`` lack them."""
+    names: dict[str, str] = {}
+    for node in program.graph.nodes:
+        sizes = getattr(node.meta.get("val"), "shape", ()) if node.op == "placeholder" else ()
+        for axis, size in enumerate(sizes):
+            if isinstance(size, int) or not size.node.expr.is_symbol:
+                continue
+            given = getattr(size.node.shape_env, "source_name_to_debug_name", {}).get(
+                f"L['{node.name}'].size()[{axis}]"
+            )
+            if given and given.isidentifier() and not given.startswith("_") and given not in names.values():
+                names.setdefault(str(size.node.expr), given)
+    return names
 
 
 def _exported_sizes(program: Any) -> Hints:
@@ -237,29 +272,31 @@ def _exported_with(program: Any, shapes: StaticShapes, where: str) -> Any:
 def declared_inputs(program: Any) -> tuple[DeclaredInput, ...]:
     """Return the tensor inputs of a program, without those that torch.export turned into constants."""
     declared = []
+    names = _names_of_symbols(program)
     nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     for spec in program.graph_signature.input_specs:
         value = nodes[spec.arg.name].meta.get("val") if spec.arg.name in nodes else None
         if spec.kind.name == "USER_INPUT" and value is not None and hasattr(value, "shape"):
             dtype = str(value.dtype).removeprefix("torch.")
-            declared.append(DeclaredInput(spec.arg.name, tuple(map(_dimension, value.shape)), dtype))
+            declared.append(DeclaredInput(spec.arg.name, tuple(_dimension(size, names) for size in value.shape), dtype))
     return tuple(declared)
 
 
-def _dimension(size: Any) -> Dimension:
+def _dimension(size: Any, names: Mapping[str, str] | None = None) -> Dimension:
     if isinstance(size, int):
         return size
     expression = size.node.expr
     if expression.is_number:
         return int(expression)
     if expression.is_symbol:
-        return str(expression)
-    symbols = {str(symbol): symbol for symbol in expression.free_symbols}
+        return (names or {}).get(str(expression), str(expression))
+    symbols = {(names or {}).get(str(symbol), str(symbol)): symbol for symbol in expression.free_symbols}
 
     def evaluate(sizes: Mapping[str, int]) -> int:
         return int(expression.subs({symbol: sizes[name] for name, symbol in symbols.items()}))
 
-    return Expression(str(expression), tuple(sorted(symbols)), evaluate)
+    text = str(expression.subs({symbol: type(symbol)(name) for name, symbol in symbols.items()}))
+    return Expression(text, tuple(sorted(symbols)), evaluate)
 
 
 def _convert(program: Any, name: str, where: str, prefix: str) -> ImportedModel:

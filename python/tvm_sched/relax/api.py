@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -14,6 +15,7 @@ import tvm
 
 from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants
+from tvm_frontends.errors import ModelWarning, first_line
 from tvm_frontends.shapes import InputShapes, StaticShapes
 
 from ..checks import require_kind, shown
@@ -23,15 +25,17 @@ from ..pipeline import PipelinePlan
 from ..problem import Problem, Topology
 from ..progress import report_to
 from ..runtime import ScheduledModule, to_numpy
+from ..runtime.tensors import aligned_tensor
 from ..schedule import Schedule
 from .codegen.cpu.kernel_objects import static_kernels
 from .codegen.cpu.kernels import compile_kernels
+from .emit.any_shape import AnyShape, lower_any_shape
 from .emit.emit_executor import attach_executor
 from .emit.executor import make_executor
 from .emit.export import EMBED_LIMIT, export
 from .emit.shared_values import SharedValues
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule
-from .model_loading import load_model, open_model
+from .model_loading import OpenModel, load_model, open_model
 from .options import CompileOptions
 from .passes import build_functions, compile_target, decision_passes, pass_list, problem_passes
 from .place.restrict_devices import RestrictDevices
@@ -114,6 +118,8 @@ class CompiledModel:
             As for `tvm_sched.runtime.ScheduledModule.run`.
         """
         tensors = self.module.check_inputs(*inputs)
+        if "any_shape" in self.module.info():
+            tensors = list(map(aligned_tensor, tensors))
         with self._turn:
             try:
                 return _arrays(self._machine["main"](*tensors))
@@ -220,9 +226,15 @@ def compile(
     if progress:
         progress("reading the model", 0, 0)
     source = model if isinstance(model, ModelWithPlans) else open_model(model, name)
+    asked, (shapes, ranges, is_open) = shapes, _open_sizes(source, shapes, constants, chosen)
     combinations = [each for mapping in shapes for each in source.combinations(mapping, constants)]
     _check_different(combinations)
     with report_to(progress), explained(f"model {source.name!r}"):
+        any_shape = None
+        if is_open and isinstance(source, OpenModel):
+            if progress:
+                progress("lowering for any size", 0, 0)
+            any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, chosen)
         mods, values = [], SharedValues()
         for position, (static, frozen) in enumerate(combinations):
             report = _numbered(progress or (lambda *_: None), position, len(combinations))
@@ -249,8 +261,9 @@ def compile(
             compiler=compiler,
             states=chosen.states,
             about=source.about if isinstance(source, ModelWithPlans) else None,
+            any_shape=any_shape,
         )
-        mod = attach_executor(mods[0], [executor.module], executor.main)
+        mod = attach_executor(mods[0], [executor.module], executor.main, executor.functions)
         executable = tvm.relax.build(build_functions(mod), get_compile_target(mod).host, relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}
     problems, schedules = tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods)
@@ -374,6 +387,71 @@ def _check_different(combinations: Sequence[tuple[StaticShapes, Any]]) -> None:
         if inputs in seen:
             raise InputError(f"two sets of input shapes are the same ({inputs}); `main` picks the plan by its shapes")
         seen.add(inputs)
+
+
+def _open_sizes(
+    source: Any, shapes: Sequence[Any], constants: Any, options: CompileOptions
+) -> tuple[list[Any], dict[str, tuple[int, int | None]], bool]:
+    """Return the shapes of the plans, the ranges of symbols, and whether the model is to take other sizes, too.
+
+    A range's plan is that of its largest size; what is open gets an example's size.
+    """
+    ranges: dict[str, tuple[int, int | None]] = {}
+    plain: list[Any] = []
+    for mapping in shapes:
+        pairs = dict(mapping) if isinstance(mapping, Mapping) else {}
+        found = {name: sizes for name, sizes in pairs.items() if isinstance(sizes, range)}
+        for name, sizes in found.items():
+            if not sizes or sizes.step != 1 or sizes.start < 0:
+                raise InputError(
+                    f"symbol {name!r}: {sizes} is given; a range from 0 or more, ascending by 1, is allowed"
+                )
+            least, most = ranges.get(name, (sizes[0], sizes[-1]))
+            ranges[name] = min(least, sizes[0]), max(most or 0, sizes[-1])
+        plain.append({**pairs, **{name: sizes[-1] for name, sizes in found.items()}} if found else mapping)
+    on_cpus = options.backend in (None, "cpu") and all(device.kind == "cpu" for device in options.topology.devices)
+    free = isinstance(source, OpenModel) and source.source.symbolic is not None
+    if ranges and not (on_cpus and free):
+        why = "on devices other than CPUs" if free else "of models of this kind"
+        raise InputError(
+            f"--shape: ranges {why} are not supported; list the sizes, such as {next(iter(ranges))}={{1,8}}"
+        )
+    if not on_cpus or not free or options.states:
+        return plain, ranges, False
+    completed = [source.with_examples(mapping, constants) for mapping in plain]
+    return [mapping for mapping, _ in completed], ranges, bool(ranges) or any(was_open for _, was_open in completed)
+
+
+def _lower_any_shape(
+    source: OpenModel,
+    asked: Sequence[Any],
+    constants: Any,
+    frozen: Any,
+    ranges: Mapping[str, tuple[int, int | None]],
+    options: CompileOptions,
+) -> AnyShape:
+    """Lower a model for any size; ``asked`` are the shapes as the caller gave them."""
+    limits = dict(source.source.ranges)
+    for name, (least, most) in ranges.items():
+        lower, upper = limits.get(name, (0, None))
+        limits[name] = max(least, lower), most if upper is None else min(upper, most or upper)
+    inputs = tuple(item for item in source.inputs if item.name not in frozen)
+    warnings.warn(
+        f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan run unscheduled on one thread, "
+        "many times slower: list those that matter (--shape, input_shapes)",
+        ModelWarning,
+        stacklevel=2,
+    )
+    try:
+        return lower_any_shape(source.import_symbolic(frozen), inputs, limits, compile_target(options))
+    except Exception as error:  # front ends and TVM raise unrelated classes
+        reason = f"the model cannot be compiled for any size: {first_line(error)}"
+        try:
+            for mapping in asked:
+                source.combinations({k: v for k, v in (mapping or {}).items() if not isinstance(v, range)}, constants)
+        except InputError as refused:
+            raise InputError(f"{refused}; {reason}") from error
+        raise InputError(f"{source.where}: {reason}; list the sizes") from error
 
 
 def _numbered(progress: Any, position: int, count: int) -> Any:

@@ -90,6 +90,17 @@ class OpenModel:
         with _input_errors():
             return self.source.combinations(shapes, constants)
 
+    def with_examples(self, shapes: InputShapes | None, constants: Constants | None) -> tuple[InputShapes | None, bool]:
+        """Return the shapes with example sizes of what they leave open, and whether anything was open."""
+        with _input_errors():
+            return self.source.with_examples(shapes, constants)
+
+    def import_symbolic(self, constants: Values) -> ImportedModel:
+        """Import the model with its symbols as they are."""
+        assert self.source.symbolic is not None
+        with _input_errors():
+            return self.source.symbolic(constants)
+
     def import_with(self, shapes: StaticShapes, constants: Values) -> ImportedModel:
         """Import the model with static shapes of its inputs, and values of the inputs that are frozen."""
         with _input_errors():

@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import _library
 from ..errors import ExecutionError, InputError
+from .any_shape import check_sizes
 from .machine import check_threads
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
@@ -128,7 +129,9 @@ class ScheduledModule:
         try:
             self._plan_of(*tensors)
         except (TypeError, ValueError) as error:
-            raise InputError(str(error)) from None
+            if self._any_shape is None:
+                raise InputError(str(error)) from None
+            check_sizes(self._any_shape, tensors)
         return [
             value if _on_gpu(tensor) and hasattr(value, "__dlpack_c_exchange_api__") else tensor
             for value, tensor in zip(ordered, tensors, strict=True)
@@ -148,7 +151,7 @@ class ScheduledModule:
     def run_tensors(self, /, *inputs: Any, **named: Any) -> list[Any]:
         """Run the model once as `run` does; return ``tvm_ffi`` tensors, or PyTorch's as `run` says."""
         tensors = self.check_inputs(*inputs, **named)
-        if self._virtual_machine is not None:
+        if self._virtual_machine is not None and not (self._any_shape and self._module["tvm_sched.has_plan"](*tensors)):
             if any(map(_on_gpu, tensors)):
                 raise InputError(
                     "a part of the model has sizes that are known only when it runs, and takes inputs in the CPU's memory: "
@@ -171,8 +174,14 @@ class ScheduledModule:
 
     @cached_property
     def _virtual_machine(self) -> VirtualMachine | None:
-        """TVM's virtual machine for a model with a dynamic tail: operators whose sizes are known only at run time."""
-        return VirtualMachine(self._root[0]) if self.info().get("tail") else None
+        """TVM's virtual machine for a model with sizes that are known only at run time."""
+        return VirtualMachine(self._root[0]) if self.info().get("tail") or self._any_shape else None
+
+    @cached_property
+    def _any_shape(self) -> dict[str, Any] | None:
+        """What a module with a function for any sizes takes."""
+        found: dict[str, Any] | None = self.info().get("any_shape")
+        return found
 
     def configure(
         self,

@@ -73,9 +73,13 @@ def _array_tensor(array: np.ndarray[Any, Any]) -> Any:
 
 def aligned_tensor(tensor: Any) -> Any:
     """Return a CPU ``tvm_ffi.Tensor`` that kernels accept: itself if it is compact and aligned, else a copy."""
-    if tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0:
+    empty = 0 in tuple(tensor.shape)
+    if tensor.is_contiguous() and tensor.data_ptr() % ALIGNMENT == 0 and not empty:
         return tensor
     array = to_numpy(tensor)
+    if empty:  # NumPy counts an empty dimension as 1 in strides, TVM's kernels as 0
+        strides = [array.itemsize * math.prod(array.shape[axis + 1 :]) for axis in range(array.ndim)]
+        return to_tensor(np.ndarray(array.shape, array.dtype, np.empty(ALIGNMENT, np.uint8), 0, strides))
     memory = np.empty(array.nbytes + ALIGNMENT, np.uint8)
     begin = -memory.ctypes.data % ALIGNMENT
     copy = memory[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)

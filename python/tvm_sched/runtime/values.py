@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import time
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -97,6 +99,28 @@ def choose_inputs(plans: Sequence[dict[str, Any]], inputs: Mapping[str, Array], 
         ", ".join(f"{a['name']}: {list(a['shape'])} {a['dtype']}" for a in plan["arguments"]) for plan in plans
     )
     raise InputError(f"the artifact takes no inputs {described}; allowed are {allowed}")
+
+
+def takes_inputs(plans: Sequence[dict[str, Any]], inputs: Mapping[str, Array]) -> bool:
+    """Return whether a plan takes the user's inputs."""
+    return any(all(_takes(argument, inputs) for argument in plan["arguments"]) for plan in plans)
+
+
+def run_unplanned(module: Any, inputs: Mapping[str, Array], warm_up: int, repeat: int) -> tuple[list[Array], float]:
+    """Run a module that takes any sizes; return the outputs and the median of the times in seconds.
+
+    Raises
+    ------
+    InputError
+        An input is missing or unknown, or a size is not admissible.
+    """
+    seconds = []
+    for count in range(warm_up + repeat):
+        began = time.perf_counter()
+        outputs = module.run(**inputs)
+        if count >= warm_up:
+            seconds.append(time.perf_counter() - began)
+    return outputs, median(seconds)
 
 
 def _takes(argument: Mapping[str, Any], inputs: Mapping[str, Array]) -> bool:

@@ -26,6 +26,8 @@ from ..lower.dynamic_tail import ENTRY as TAIL_ENTRY
 from ..lower.dynamic_tail import refuse_tail, tail_operators
 from ..lower.kernel_libraries import claimed_functions
 from ..problem.operator_graph import Extraction, extract
+from .any_shape import ENTRY as ANY_SHAPE
+from .any_shape import HAS_PLAN, AnyShape
 from .backend_kernels import Compiler, compile_for, description
 from .pack_parameters import pack_parameters
 from .runtime_module import lower, make_runtime_module
@@ -33,6 +35,8 @@ from .shared_values import same_bits
 
 ENTRY = "tvm_sched.main"
 """Name under which the virtual machine finds the module's main function, which returns the plan's outputs."""
+PLAN = "tvm_sched_plan"
+"""Name of the function that calls `RESULTS`, where another takes inputs of other sizes."""
 RESULTS = "tvm_sched.results"
 """Name of the function that returns the model's results in their order, each in memory of its own."""
 
@@ -72,6 +76,7 @@ class Executor:
     main: relax.Function  # takes the inputs and the parameters without values
     parameters: dict[str, Any]  # tensors that the module needs but does not hold; empty if they are embedded
     plans: list[dict[str, Any]]  # as in docs/formats/plan.md
+    functions: tvm.IRModule | None = None  # that main calls, besides the module's
 
 
 def make_executor(
@@ -83,6 +88,7 @@ def make_executor(
     compiler: Compiler = compile_kernels,
     states: Mapping[str, int] | None = None,
     about: Mapping[str, Any] | None = None,
+    any_shape: AnyShape | None = None,
 ) -> Executor:
     """Emit the plans of one or more scheduled modules, which are one model with different input shapes.
 
@@ -102,6 +108,8 @@ def make_executor(
         Inputs that the executor keeps from run to run, each with the position of the result that replaces it.
     about : mapping, optional
         The entry ``generation`` of the metadata (``docs/formats/language_model.md``).
+    any_shape : AnyShape, optional
+        What runs for sizes that no plan takes.
     """
     library_function("tvm_sched.make_module")  # fail before the long work if the library is missing
     if len(mods) > 1:
@@ -148,11 +156,51 @@ def make_executor(
     described = _metadata(variants, plans, targets)
     if about is not None:
         described["generation"] = dict(about)
+    functions_of_main: tvm.IRModule | None = None
+    if any_shape is not None:
+        described["any_shape"] = any_shape.about()
+        free = any_shape.function(_held(any_shape.mod.attrs[PARAMETERS], parameters))
+        main, functions_of_main = _dispatching_main(main, free)
     if run_options:
         described["run"] = dict(run_options)
     compiled = compile_for(backend, table.kernels, variants[0].problem.topology, targets, compiler)
     module = make_runtime_module(plans, described, parameters if embed else {}, [*compiled, *libraries])
-    return Executor(module, main, {} if embed else parameters, plans)
+    return Executor(module, main, {} if embed else parameters, plans, functions_of_main)
+
+
+def _held(values: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Return the names under which the runtime module holds values."""
+    found = {}
+    for name, value in values.items():
+        same = (
+            other for other in parameters if other.partition("#")[0] == name and same_bits(parameters[other], value)
+        )
+        if (other := next(same, None)) is not None:
+            found[name] = other
+    return found
+
+
+def _dispatching_main(main: relax.Function, others: tvm.IRModule) -> tuple[relax.Function, tvm.IRModule]:
+    """Return ``main`` that runs a plan if one takes the inputs, else the function for any sizes, and what it calls."""
+    builder = relax.BlockBuilder(others)
+    plan, free = builder.add_func(main.with_attr("global_symbol", PLAN), PLAN), others.get_global_var(ANY_SHAPE)
+    params = [relax.Var(variable.name, variable.ty) for variable in main.params]
+    ty = others[ANY_SHAPE].ret_ty
+    has_plan = relax.Var("has_plan", relax.TensorType((), "bool"))
+    result = relax.Var("result", ty)
+
+    def branch(function: Any) -> relax.Expr:
+        value = relax.Var("value", ty)
+        call = relax.Call(function, params, None, [ty])
+        return relax.SeqExpr([relax.BindingBlock([relax.VarBinding(value, call)])], value)
+
+    bindings = [
+        relax.VarBinding(has_plan, relax.call_pure_packed(HAS_PLAN, *params, ty_args=has_plan.ty)),
+        relax.VarBinding(result, relax.If(has_plan, branch(plan), branch(free))),
+    ]
+    body = relax.SeqExpr([relax.BindingBlock(bindings)], result)
+    function = relax.Function(params, body, ty, is_pure=False).with_attr("num_input", len(params))
+    return builder.normalize(function), builder.finalize()
 
 
 def _variant(mod: tvm.IRModule, position: int, count: int, states: Mapping[str, int]) -> Variant:

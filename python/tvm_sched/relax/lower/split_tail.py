@@ -112,7 +112,7 @@ def _tail(
     """Return the module of the tail's function and the kernels that it calls."""
     params = [relax.Var(variable.name, variable.ty) for variable in arguments]
     renamed = dict(zip(arguments, params, strict=True))
-    copies, result = _own_results(bindings, result)
+    copies, result = own_results(bindings, result)
     body = _Renamer(renamed).visit_expr(relax.SeqExpr([relax.BindingBlock([*bindings, *copies])], result))
     function = relax.Function(params, body, relax.analysis.erase_to_well_defined(result.ty), is_pure=True)
     kernels = tvm.IRModule({v: f for v, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)})
@@ -121,11 +121,16 @@ def _tail(
     return relax.transform.DeadCodeElimination([ENTRY])(builder.finalize())
 
 
-def _own_results(bindings: list[relax.Binding], result: relax.Expr) -> tuple[list[relax.Binding], relax.Expr]:
-    """Return copies of the results without memory of their own, constants and repeated tensors, and the new result."""
+def own_results(
+    bindings: list[relax.Binding], result: relax.Expr, taken: set[Any] | None = None
+) -> tuple[list[relax.Binding], relax.Expr]:
+    """Return copies of the results without memory of their own, constants and repeated tensors, and the new result.
+
+    ``taken``: arguments whose memory belongs to others.
+    """
+    taken = set(taken or ())
     values = {binding.var: binding.value for binding in bindings}
     copies: list[relax.Binding] = []
-    taken: set[Any] = set()
 
     def origin(expr: relax.Expr) -> Any:
         """Return the tuple, constant or variable that an expression is; of an element of a call's result, its place."""

@@ -13,11 +13,13 @@ from .kernel_library import (
     make_modules,
     register,
 )
+from .offload import OffloadKernels
 
 __all__ = [
     "KERNELS",
     "KernelLibrary",
     "KernelSet",
+    "OffloadKernels",
     "available_libraries",
     "claimed_functions",
     "get_library",

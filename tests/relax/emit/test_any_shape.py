@@ -1,0 +1,165 @@
+"""Models with open dimensions, compiled without sizes, give right values for every size, 0 and 1 included."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import relax, tirx
+
+from tvm_sched.errors import ExecutionError, InputError
+from tvm_sched.input_shapes import one_shape, parse_shapes
+from tvm_sched.relax import compile
+from tvm_sched.runtime import load
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*it has open dimensions")
+
+SIZES = [(1, 1), (2, 3), (0, 2), (3, 0), (4, 7)]
+
+
+def _module(build):
+    """Return a module whose ``main`` is built from x[n, m, 4]; ``build`` takes the builder, x, n and m."""
+    n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
+    x = relax.Var("x", relax.TensorType([n, m, 4], "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(build(builder, x, n, m))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def _random_graph(seed):
+    """Return a random module on x[n, m, 4], and the same function of NumPy; values are small integers, exact in float32."""
+    random = np.random.default_rng(seed)
+    weights = random.integers(-2, 3, (4, 4)).astype("float32")
+    steps = [str(step) for step in random.choice(["matmul", "add", "flat", "concat", "turn", "sum"], 4)]
+
+    def build(builder, x, n, m):
+        y = x
+        for step in steps:
+            first, second = y.ty.shape.values[:2]
+            if step == "matmul":
+                y = builder.emit(relax.op.matmul(y, relax.const(weights)))
+            elif step == "add":
+                y = builder.emit(relax.op.add(y, builder.emit(relax.op.maximum(y, relax.const(0.0, "float32")))))
+            elif step == "flat":
+                flat = builder.emit(relax.op.reshape(y, relax.ShapeExpr([first * second, 4])))
+                y = builder.emit(relax.op.reshape(flat, relax.ShapeExpr([first, second, 4])))
+            elif step == "concat":
+                y = builder.emit(relax.op.concat([y, y], 1))
+            elif step == "turn":
+                y = builder.emit(relax.op.permute_dims(y, [1, 0, 2]))
+            else:
+                y = builder.emit(relax.op.add(y, builder.emit(relax.op.sum(y, [0], keepdims=True))))
+        return y
+
+    def expected(x):
+        y = x
+        for step in steps:
+            y = {
+                "matmul": lambda y: y @ weights, "add": lambda y: y + np.maximum(y, 0), "flat": lambda y: y,
+                "concat": lambda y: np.concatenate([y, y], 1), "turn": lambda y: y.transpose(1, 0, 2),
+                "sum": lambda y: y + y.sum(0, keepdims=True),
+            }[step](y)  # fmt: skip
+        return y
+
+    return _module(build), expected
+
+
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.thorough)]
+)
+def test_random_graphs_are_exact_at_every_size(seed):
+    module, expected = _random_graph(seed)
+    compiled = compile(module, "cpu2", cost_model="roofline", cache=False)
+    for n, m in SIZES:
+        x = np.random.default_rng(n).integers(-3, 4, (n, m, 4)).astype("float32")
+        np.testing.assert_array_equal(compiled.run(x), expected(x))
+
+
+def test_a_sum_over_no_elements_is_written():
+    module = _module(lambda builder, x, n, m: builder.emit(relax.op.sum(x, [1])))
+    compiled = compile(module, "cpu1", cost_model="roofline", cache=False)
+    for _ in range(3):
+        np.testing.assert_array_equal(compiled.run(np.ones((5, 0, 4), "float32")), np.zeros((5, 4), "float32"))
+
+
+def test_a_reshape_that_does_not_divide_is_an_error_with_both_sizes(tmp_path):
+    module = _module(lambda builder, x, n, m: builder.emit(relax.op.reshape(x, relax.ShapeExpr([n, m // 3, 12]))))
+    compiled = compile(module, "cpu1", cost_model="roofline", cache=False, input_shapes={"n": 1, "m": range(3, 13)})
+    compiled.export(tmp_path / "m.so")
+    loaded = load(tmp_path / "m.so")
+    x = np.arange(2 * 6 * 4, dtype="float32").reshape(2, 6, 4)
+    np.testing.assert_array_equal(loaded.run(x)[0], x.reshape(2, 2, 12))
+    for run in (compiled.run, loaded.run):
+        with pytest.raises(ExecutionError, match=r"reshape.*is 40, and 24 is needed"):
+            run(np.zeros((2, 5, 4), "float32"))
+        with pytest.raises(InputError, match=r"'m'\) is 13; sizes from 3 to 12"):
+            run(np.zeros((2, 13, 4), "float32"))
+
+
+def test_names_of_torch_dimensions_are_kept_and_inputs_must_agree(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class Model(torch.nn.Module):
+        def forward(self, x, mask):
+            return x.sum(2) * mask, mask
+
+    frames, batch = torch.export.Dim("frames", min=0, max=64), torch.export.Dim("batch", min=0)
+    program = torch.export.export(
+        Model(), (torch.zeros(3, 5, 4), torch.zeros(3, 5)),
+        dynamic_shapes={"x": {0: batch, 1: frames}, "mask": {0: batch, 1: frames}},
+    )  # fmt: skip
+    compile(program, "cpu1", cost_model="roofline", cache=False, input_shapes={"frames": 8}).export(tmp_path / "m.so")
+    loaded = load(tmp_path / "m.so")
+    for n, m in SIZES:
+        x, mask = np.ones((n, m, 4), "float32"), np.full((n, m), 2, "float32")
+        product, same = loaded.run(x, mask)
+        np.testing.assert_array_equal(product, np.full((n, m), 8))
+        np.testing.assert_array_equal(same, mask)
+    with pytest.raises(InputError, match=r"input 'mask' \('frames'\) is 4, and dimension 1 of input 'x' is 3"):
+        loaded.run(np.zeros((2, 3, 4), "float32"), np.zeros((2, 4), "float32"))
+    with pytest.raises(InputError, match="sizes from 0 to 64"):
+        loaded.run(np.zeros((2, 65, 4), "float32"), np.zeros((2, 65), "float32"))
+
+
+def test_sizes_that_an_onnx_model_computes_follow_its_inputs():
+    onnx = pytest.importorskip("onnx")
+    node, number = onnx.helper.make_node, onnx.numpy_helper.from_array
+    values = {"zero": 0, "one": 1, "axis": [0], "four": [4], "rest": [-1]}
+    graph = onnx.helper.make_graph(
+        [
+            node("Shape", ["x"], ["shape"]),
+            node("Gather", ["shape", "zero"], ["n"]), node("Unsqueeze", ["n", "axis"], ["n1"]),
+            node("Gather", ["shape", "one"], ["m"]), node("Unsqueeze", ["m", "axis"], ["m1"]),
+            node("Concat", ["m1", "n1", "rest"], ["turned"], axis=0), node("Reshape", ["x", "turned"], ["y"]),
+            node("Flatten", ["x"], ["flat"]),
+        ],
+        "sizes",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", "m", 4])],
+        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("y", "flat")],
+        [number(np.array(value, "int64"), name) for name, value in values.items()],
+    )  # fmt: skip
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
+    compiled = compile(model, "cpu1", cost_model="roofline", cache=False)
+    for n, m in SIZES:
+        x = np.arange(n * m * 4, dtype="float32").reshape(n, m, 4)
+        y, flat = compiled.run(x)
+        np.testing.assert_array_equal(y, x.reshape(m, n, 4))
+        np.testing.assert_array_equal(flat, x.reshape(n, m * 4))
+
+
+def test_ranges_are_read_and_refused_where_one_shape_is_needed():
+    assert parse_shapes(["tokens=1..512"]) == [{"tokens": range(1, 513)}]
+    with pytest.raises(InputError, match="the range is empty"):
+        parse_shapes(["tokens=5..4"])
+    with pytest.raises(InputError, match="gives an input two shapes"):
+        one_shape(parse_shapes(["tokens=1..2"]), "here")
+
+
+def test_emulated_devices_keep_the_refusal():
+    module = _module(lambda builder, x, n, m: builder.emit(relax.op.sum(x, [1])))
+    with pytest.raises(InputError, match="has no fixed size"):
+        compile(module, "v100-server", cost_model="roofline", cache=False)
+    with pytest.raises(InputError, match="ranges on devices other than CPUs"):
+        compile(module, "v100-server", cost_model="roofline", cache=False, input_shapes={"n": 1, "m": range(1, 3)})
