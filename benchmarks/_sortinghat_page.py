@@ -13,9 +13,12 @@ from _grid import WARM, Case, Cell, Cells, make_problem
 from _result_page import Page, marked, pyplot, write_json
 
 from tvm_sched.errors import InputError
+from tvm_sched.schedule import evaluate
 from tvm_sched_bench.testing import fair_latency
 
 Pairs = list[tuple[Case, Cell]]
+Place = tuple[str, str, str]
+"""Server, model and shape of a cell."""
 FUSED = "anytime, fused kernels"
 SHORT = "SortingHat, short"
 """SortingHat with the limits of its variants in Figures 12 and 13."""
@@ -45,6 +48,14 @@ host access occupies the bus here (`docs/model.md`), which the paper's program l
 faster than the buses carry the parameters. Clock and memory of the slow GPUs of the heterogeneous server are modelled,
 too. Its single GPU loads everything before the first kernel; so does `single`. A `--quick` run has two of the four models
 and two of the four shapes, so its averages are over other cases than the paper's."""
+
+PRICES = """\
+What changes and why: the roofline reads each weight once over the bus, however many rows it is multiplied with. By the
+learned prices a kernel with direct host access reads it once for each tile of rows, in 1.75 times a copy's time
+(`tvm_sched.cost_model.host_rereads`), and occupies the bus for all readings. So schedules that were made by the roofline,
+DeepPlan's most, read directly what should be loaded. Given the learned prices, DeepPlan reads less. Kernels take longer
+by these prices. The speed-up of fused kernels is smaller at 1x1024 and 32x64, and larger in most cells with fewer rows;
+with variants, which split kernels, it is larger in most cells."""
 
 
 def write_page(
@@ -78,27 +89,62 @@ def write_prices(plan: list[Case], cells: Cells, markdown: Path | None, shared: 
     limits(page, pairs, len(plan), shared)
     by_costs = {name: [(case, cell) for case, cell in pairs if case.costs == name] for name in names}
     found = {name: speedups(of) for name, of in by_costs.items()}
+    missing = {where(case) for case in plan if cells.get(case) is None}
+    places = [place for place in dict.fromkeys(where(case) for case in plan) if place not in missing]
     page.text(
         "Speed-up over `single` under the same prices. Direct reads: operators with direct host access in the schedule."
     )
-    page.text("## Averages over the cells that a method has under all prices")
+    if missing:
+        page.text(
+            f"{len(places)} of {len(places) + len(missing)} cells are done. They were computed whole, in the order of",
+            "`by_cell` in `benchmarks/sortinghat.py`: along the diagonals of a Latin square, so that each eight have each",
+            "model and each shape equally often.",
+        )
+    page.text(f"## Averages over the {len(places)} cells that are done with all methods and prices")
+    made, columns = names[0], [f"schedules of {names[0]} at prices of {name}" for name in names[1:]]
+    again = [repriced(by_costs[made], by_costs[name], places) for name in names[1:]]
     lines = []
     for label in labels:
-        common = set.intersection(*(set(found[name].get(label, {})) for name in names))
-        means = [mean_and_most(found[name][label][place] for place in common)[0] if common else "-" for name in names]
-        lines.append([label, len(common), *means])
-    page.table(["method", "cells", *names], lines)
+        values = [found[name].get(label, {}) for name in names] + [each.get(label, {}) for each in again]
+        means = [mean_and_most(of[place] for place in places if place in of)[0] for of in values]
+        reads = [[_direct_reads(of, label, place) for place in places] for of in by_costs.values()]
+        counts = [[int(each) for each in of if each != "-"] for of in reads]
+        lines.append([label, *means, *(f"{statistics.fmean(of):.0f}" if of else "-" for of in counts)])
+    page.table(["method", *names, *columns, *(f"direct reads, {name}" for name in names)], lines)
+    single = [{where(c): cell.latency for c, cell in by_costs[name] if c.method.label == "single"} for name in names]
+    for name, of in zip(names[1:], single[1:], strict=True):
+        longer = [own / base for p in places if (own := of.get(p)) and (base := single[0].get(p))]
+        if longer:
+            page.text(f"`single` takes {statistics.median(longer):.2f} times as long by {name} as by {made} (median).")
+    page.text(PRICES)
     page.text("## Cells")
     lines = []
-    for place in dict.fromkeys(where(case) for case in plan):
+    for place in places:
         server, model, shape = place
         for label in labels:
             if any(where(case) == place and case.method.label == label for case, _ in pairs):
                 values = [speedup_of(found[name], label, place, by_costs[name]) for name in names]
+                values += [f"{of[label][place]:.2f}" if place in of.get(label, {}) else "-" for of in again]
                 reads = [_direct_reads(of, label, place) for of in by_costs.values()]
                 lines.append([f"{model} {shape} on {server}", label, *values, *reads])
-    page.table(["case", "method", *names, *(f"direct reads, {name}" for name in names)], lines, left=2)
+    page.table(["case", "method", *names, *columns, *(f"direct reads, {name}" for name in names)], lines, left=2)
     page.write()
+
+
+def repriced(made: Pairs, priced: Pairs, places: Iterable[Place]) -> dict[str, dict[Place, float]]:
+    """Return the speed-ups at some prices of schedules that were made with others, for methods without variants."""
+    single = {where(case): (case, cell) for case, cell in priced if case.method.label == "single"}
+    found: dict[str, dict[Place, float]] = {}
+    for place in (place for place in places if place in single):
+        case, base = single[place]
+        own = [(other, cell.schedule) for other, cell in made if where(other) == place and not other.method.variants]
+        schedules = {other.method.label: schedule for other, schedule in own if schedule is not None}
+        if base.latency is None or not schedules:
+            continue
+        problem = make_problem(case.model, case.batch, case.tokens, case.server, costs=case.costs)
+        for label, schedule in schedules.items():
+            found.setdefault(label, {})[place] = base.latency / (evaluate(problem, schedule)[0] / 1e9)
+    return found
 
 
 def _direct_reads(pairs: Pairs, label: str, place: tuple[str, str, str]) -> str:

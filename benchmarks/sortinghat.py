@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +181,12 @@ def stage(case: Case) -> tuple[int, int, int]:
     return (1, *place)
 
 
+def by_cell(case: Case) -> tuple[int, int, int]:
+    """Order of whole cells, for `--squares`: each eight have each model and each shape equally often."""
+    m, s, _ = coordinates(case.model, case.shape, case.server)
+    return square_of(case.model, case.shape, case.server), (s - m) % 4, m
+
+
 def with_limits(method: Method, options: argparse.Namespace, long: bool) -> Method:
     """Return the method with its limits. Seconds of a submodel grow with its dominators, so the sum is equal."""
     each = options.submodel_time_limit if long else options.other_submodel_time_limit
@@ -241,10 +247,10 @@ def unfinished(cell: Cell | None, measured: bool) -> bool:
     return cell is None or (measured and cell.schedule is not None and cell.wall is None)
 
 
-def run(plan: list[Case], cells: Cells, measured: bool) -> None:
-    """Compute the unfinished cells in the order of `stage`."""
+def run(plan: list[Case], cells: Cells, measured: bool, order: Callable[[Case], tuple[int, int, int]]) -> None:
+    """Compute the unfinished cells in an order."""
     problem, made_for = None, None
-    for n, case in enumerate(sorted(plan, key=stage)):
+    for n, case in enumerate(sorted(plan, key=order)):
         cell = cells.get(case)
         if not unfinished(cell, measured):
             continue
@@ -268,7 +274,7 @@ def main() -> None:
         quick(options)
     cells, plan = Cells(options.resume), list(cases(options))
     if not options.only_page:
-        run(plan, cells, not options.no_measure)
+        run(plan, cells, not options.no_measure, by_cell if options.squares else stage)
     if len(options.costs) > 1:
         write_prices(plan, cells, options.markdown, options.shared)
     else:

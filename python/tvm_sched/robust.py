@@ -42,7 +42,7 @@ class RobustOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     statistic : "mean" or "p80"
         Statistic to minimise: the mean latency over the draws, or their 80th percentile.
     draws : int
-        Draws of latencies that judge the candidates.
+        Draws of latencies that judge the candidates. With 32 of wide intervals the choice is poor (docs/results/regret.md).
     time_limit, work : float, optional
         As of `anytime`, for all searches together. The time limit also holds for the judging.
     seed : int
@@ -50,7 +50,7 @@ class RobustOptions(TimedOptions, frozen=True, forbid_unknown_fields=True):
     """
 
     statistic: Literal["mean", "p80"] = "mean"
-    draws: int = 32
+    draws: int = 256
     time_limit: float | None = None
     work: float | None = None
     seed: int = 0

@@ -5,11 +5,12 @@ import sys
 import msgspec
 import pytest
 from _grid import Case, Cell, Cells, Method, emulate, make_problem, measure, predict
-from _sortinghat_page import write_prices
+from _sortinghat_page import repriced, write_prices
 
 from tvm_sched.cost_model.host_rereads import WIDTH
 from tvm_sched.problem import HOST, preset_names
 from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig
+from tvm_sched.schedule import evaluate
 from tvm_sched.schedulers import names, solve
 
 SINGLE, EXACT = Method("single", "single"), Method("anytime", "anytime", {"time_limit": 1.0})
@@ -46,8 +47,19 @@ def test_speed_ups_by_several_prices_stand_side_by_side(tmp_path):
             cells.add(plan[-1], Cell(latency=latency, critical_path=1.0))
     write_prices(plan, cells, tmp_path / "page.md")
     page = (tmp_path / "page.md").read_text()
-    assert "| DeepPlan | 1 | 4.00 | 1.50 |" in page
-    assert "| tiny 1x8 on p4d | DeepPlan | 4.00 | 1.50 | - | - |" in page
+    assert "Averages over the 1 cells" in page
+    assert "| DeepPlan | 4.00 | 1.50 | - | - | - |" in page
+    assert "| tiny 1x8 on p4d | DeepPlan | 4.00 | 1.50 | - | - | - |" in page
+
+
+def test_schedules_of_one_price_are_priced_by_the_other():
+    methods, place = (SINGLE, Method("DeepPlan", "deepplan")), ("a6000-server", "tiny", "1x512")
+    by = {costs: make_problem("tiny", 1, 512, place[0], costs=costs) for costs in ("roofline", "learned")}
+    cases = {costs: [Case(place[0], "tiny", 1, 512, method, costs) for method in methods] for costs in by}
+    made, priced = ([(case, predict(case, by[costs], False)) for case in cases[costs]] for costs in by)
+    wrong = evaluate(by["learned"], made[1][1].schedule)[0] / 1e9
+    assert wrong > priced[1][1].latency
+    assert repriced(made, priced, [place])["DeepPlan"] == {place: priced[0][1].latency / wrong}
 
 
 def test_cells_have_the_prices_that_they_name():
