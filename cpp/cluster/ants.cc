@@ -13,10 +13,11 @@ namespace tvm_sched::cluster {
 namespace {
 
 constexpr double kFar = std::numeric_limits<double>::infinity();
-constexpr size_t kLongestWalk = 6;  // links between switches, where the shortest way is no longer
-constexpr size_t kUnchanged = 5;    // generations after which sub-agents that find the same end
+constexpr std::size_t kLongestWalk =
+    6;  // links between switches, where the shortest way is no longer
+constexpr std::size_t kUnchanged = 5;  // generations after which sub-agents that find the same end
 
-/*! \brief A solution and its cost. */
+/// A solution and its cost.
 struct Ant {
   Embedding embedding;
   double cost = kFar;
@@ -34,20 +35,21 @@ class Colony {
         link_costs_(link_costs),
         gpu_cost_(GpuCostsOf(residual)) {
     SetLinkCosts(gpu_cost_);
-    const std::vector<int64_t> all(cluster.links.size(), 1);
+    const std::vector<std::int64_t> all(cluster.links.size(), 1);
     distance_.resize(cluster.switches());
     for (SwitchId s = 0; s < std::ssize(distance_); ++s) distance_[s] = Distances(cluster, all, s);
   }
 
   std::optional<Embedding> Search(const Interrupt& interrupt) {
     Ant best;
-    const size_t most = settings_.most_stages == 0 ? chain_.blocks() : settings_.most_stages;
-    for (size_t stages = std::max<size_t>(1, settings_.least_stages); stages <= most; ++stages) {
+    const std::size_t most = settings_.most_stages == 0 ? chain_.blocks() : settings_.most_stages;
+    for (std::size_t stages = std::max<std::size_t>(1, settings_.least_stages); stages <= most;
+         ++stages) {
       if (CheapestGpus(stages) >= best.cost) break;
       gpu_pheromone_.assign(cluster_.pools.size(), settings_.initial);
       link_pheromone_.assign(cluster_.links.size(), settings_.initial);
       Ant current;  // the best of this many stages
-      for (size_t g = 0; g < settings_.generations; ++g) {
+      for (std::size_t g = 0; g < settings_.generations; ++g) {
         interrupt();
         const double limit = std::min(best.cost, current.cost);
         Ant first = Generation(stages, limit, g == 1 && limit == kFar);
@@ -63,7 +65,7 @@ class Colony {
   }
 
  private:
-  /*! \brief Costs of GPUs with what is free; for PipeEdge strong ones attract, if little. */
+  /// Costs of GPUs with what is free; for PipeEdge strong ones attract, if little.
   std::vector<double> GpuCostsOf(const Residual& free) const {
     if (!settings_.fastest) return GpuCosts(cluster_, free);
     std::vector<double> costs;
@@ -86,20 +88,21 @@ class Colony {
     }
   }
 
-  /*! \brief No solution of this many stages costs less; infinity where there are too few GPUs. */
-  double CheapestGpus(size_t stages) const {
-    const auto count = static_cast<int64_t>(stages);
-    if (std::accumulate(residual_.gpus.begin(), residual_.gpus.end(), int64_t{0}) < count) {
+  /// No solution of this many stages costs less; infinity where there are too few GPUs.
+  double CheapestGpus(std::size_t stages) const {
+    const auto count = static_cast<std::int64_t>(stages);
+    if (std::accumulate(residual_.gpus.begin(), residual_.gpus.end(), std::int64_t{0}) < count) {
       return kFar;
     }
     if (settings_.fastest) return 0;
     if (settings_.falling_costs) {
       // The last of the stages is the cheapest if all before it were of its rack.
       Residual last = residual_;
-      for (int64_t& gpus : last.gpus) gpus = std::max<int64_t>(gpus - count + 1, gpus > 0);
+      for (std::int64_t& gpus : last.gpus)
+        gpus = std::max<std::int64_t>(gpus - count + 1, gpus > 0);
       double least = kFar;
       const std::vector<double> costs = GpuCosts(cluster_, last);
-      for (size_t p = 0; p < costs.size(); ++p) {
+      for (std::size_t p = 0; p < costs.size(); ++p) {
         if (residual_.gpus[p] > 0) least = std::min(least, costs[p]);
       }
       return static_cast<double>(count) * least;
@@ -109,33 +112,31 @@ class Colony {
     std::sort(order.begin(), order.end(),
               [&](PoolId a, PoolId b) { return gpu_cost_[a] < gpu_cost_[b]; });
     double cost = 0;
-    int64_t left = count;
+    std::int64_t left = count;
     for (PoolId p : order) {
-      const int64_t taken = std::min(left, residual_.gpus[p]);
+      const std::int64_t taken = std::min(left, residual_.gpus[p]);
       cost += static_cast<double>(taken) * gpu_cost_[p];
       left -= taken;
     }
     return cost;
   }
 
-  /*!
-   * \brief The best ant of a generation, if it is cheaper than the limit.
-   *
-   * \param together Each ant keeps to one rack, as in the authors' simulator where nothing has been
-   * found before; the paper does not tell of it.
-   */
-  Ant Generation(size_t stages, double limit, bool together) {
+  /// The best ant of a generation, if it is cheaper than the limit.
+  ///
+  /// \param together Each ant keeps to one rack, as in the authors' simulator where nothing has
+  /// been found before; the paper does not tell of it.
+  Ant Generation(std::size_t stages, double limit, bool together) {
     gpu_attraction_ = Attractions(gpu_pheromone_, gpu_cost_);
     link_attraction_ = Attractions(link_pheromone_, link_cost_);
     Ant best;
-    for (size_t a = 0; a < settings_.agents; ++a) {
+    for (std::size_t a = 0; a < settings_.agents; ++a) {
       Ant ant = Send(stages, std::min(limit, best.cost), together);
       if (ant.cost < best.cost) best = std::move(ant);
     }
     return best;
   }
 
-  Ant Send(size_t stages, double limit, bool together) {
+  Ant Send(std::size_t stages, double limit, bool together) {
     Ant ant{{}, 0};
     if (!ChooseGpus(stages, limit, together, &ant)) return {};
     std::vector<KindId> kinds;
@@ -149,21 +150,19 @@ class Colony {
     return Cut(kinds, limit, &ant) ? ant : Ant{};
   }
 
-  /*!
-   * \brief The cheapest walk between an ant's GPUs that a colony of its own finds.
-   *
-   * Its pheromones lie on links alone and end with it; it ends early where the same cost comes
-   * again and again.
-   */
+  /// The cheapest walk between an ant's GPUs that a colony of its own finds.
+  ///
+  /// Its pheromones lie on links alone and end with it; it ends early where the same cost comes
+  /// again and again.
   Ant SendSubAgents(const Ant& ant, const std::vector<KindId>& kinds, double limit) {
     std::vector<double> pheromone(cluster_.links.size(), settings_.initial);
     Ant best;
     if (!settings_.fastest && ant.cost + CheapestLinks(ant.embedding.pools) >= limit) return best;
-    size_t unchanged = 0;
-    for (size_t g = 0; g < settings_.generations && unchanged < kUnchanged; ++g) {
+    std::size_t unchanged = 0;
+    for (std::size_t g = 0; g < settings_.generations && unchanged < kUnchanged; ++g) {
       const double before = best.cost;
       const std::vector<double> attraction = Attractions(pheromone, link_cost_);
-      for (size_t a = 0; a < settings_.agents; ++a) {
+      for (std::size_t a = 0; a < settings_.agents; ++a) {
         const double most = std::min(limit, best.cost);
         Ant walker = ant;
         if (Walk(most, attraction, &walker) && Cut(kinds, most, &walker)) best = std::move(walker);
@@ -175,10 +174,10 @@ class Colony {
     return best;
   }
 
-  /*! \brief No walk between these pools costs less. */
+  /// No walk between these pools costs less.
   double CheapestLinks(const std::vector<PoolId>& pools) const {
     double cost = 0;
-    for (size_t s = 1; s < pools.size(); ++s) {
+    for (std::size_t s = 1; s < pools.size(); ++s) {
       if (pools[s - 1] == pools[s]) continue;
       cost += access_cost_[pools[s - 1]] + access_cost_[pools[s]] +
               CheapestWalk(cluster_.pools[pools[s - 1]].at, cluster_.pools[pools[s]].at);
@@ -186,7 +185,7 @@ class Colony {
     return cost;
   }
 
-  /*! \brief The least sum of link costs from a switch to another: Dijkstra. */
+  /// The least sum of link costs from a switch to another: Dijkstra.
   double CheapestWalk(SwitchId from, SwitchId to) const {
     std::vector<double> cost(cluster_.switches(), kFar);
     std::vector<bool> known(cluster_.switches());
@@ -206,9 +205,9 @@ class Colony {
     }
   }
 
-  /*! \brief Gives an ant the best cut for its GPUs and circuits, if one is within the limits. */
+  /// Gives an ant the best cut for its GPUs and circuits, if one is within the limits.
   bool Cut(const std::vector<KindId>& kinds, double limit, Ant* ant) {
-    std::vector<int64_t> key(kinds.begin(), kinds.end());
+    std::vector<std::int64_t> key(kinds.begin(), kinds.end());
     for (const Route& route : ant->embedding.routes) {
       key.insert(key.end(), {route.head.count, route.bandwidth.rate});
     }
@@ -220,26 +219,24 @@ class Colony {
     return ant->cost < limit;
   }
 
-  /*!
-   * \brief A pool for each stage.
-   *
-   * A pool is as likely as its free GPUs together, or as one of them where pools are chosen.
-   */
-  bool ChooseGpus(size_t stages, double limit, bool together, Ant* ant) {
+  /// A pool for each stage.
+  ///
+  /// A pool is as likely as its free GPUs together, or as one of them where pools are chosen.
+  bool ChooseGpus(std::size_t stages, double limit, bool together, Ant* ant) {
     Residual free = residual_;
     std::vector<double> costs = gpu_cost_;
     std::vector<double> attraction = gpu_attraction_;
     weights_.resize(cluster_.pools.size());
-    for (size_t s = 0; s < stages; ++s) {
-      for (size_t p = 0; p < weights_.size(); ++p) {
+    for (std::size_t s = 0; s < stages; ++s) {
+      for (std::size_t p = 0; p < weights_.size(); ++p) {
         const bool open =
             free.gpus[p] > 0 &&
-            (!together || (s == 0 ? free.gpus[p] >= static_cast<int64_t>(stages)
-                                  : p == static_cast<size_t>(ant->embedding.pools[0])));
+            (!together || (s == 0 ? free.gpus[p] >= static_cast<std::int64_t>(stages)
+                                  : p == static_cast<std::size_t>(ant->embedding.pools[0])));
         const double many = settings_.pool_choice ? 1 : static_cast<double>(free.gpus[p]);
         weights_[p] = open ? many * attraction[p] : 0;
       }
-      const std::optional<size_t> chosen = Draw();
+      const std::optional<std::size_t> chosen = Draw();
       if (!chosen) return false;
       if (!settings_.fastest) ant->cost += costs[*chosen];
       if (ant->cost >= limit) return false;
@@ -254,7 +251,7 @@ class Colony {
     return true;
   }
 
-  /*! \brief Whether some cut is within the limits over the fastest route; most ants fail here. */
+  /// Whether some cut is within the limits over the fastest route; most ants fail here.
   bool CanServe(const std::vector<KindId>& kinds) {
     auto [at, fresh] = can_serve_.try_emplace(kinds);
     if (fresh) {
@@ -264,10 +261,10 @@ class Colony {
     return at->second;
   }
 
-  /*! \brief Links between an ant's GPUs, if they cost no more than the limit. */
+  /// Links between an ant's GPUs, if they cost no more than the limit.
   bool Walk(double limit, const std::vector<double>& attraction, Ant* ant) {
-    std::vector<int64_t> fibres = residual_.fibres;
-    for (size_t s = 1; s < ant->embedding.pools.size(); ++s) {
+    std::vector<std::int64_t> fibres = residual_.fibres;
+    for (std::size_t s = 1; s < ant->embedding.pools.size(); ++s) {
       const PoolId from = ant->embedding.pools[s - 1], to = ant->embedding.pools[s];
       std::optional<std::vector<LinkId>> links =
           WalkTo(cluster_.pools[from].at, cluster_.pools[to].at, fibres, attraction);
@@ -284,25 +281,23 @@ class Colony {
     return true;
   }
 
-  /*!
-   * \brief A random walk that passes no switch twice.
-   *
-   * It steps to its aim when that is next, but not where sub-agents seek ways that cost less.
-   */
+  /// A random walk that passes no switch twice.
+  ///
+  /// It steps to its aim when that is next, but not where sub-agents seek ways that cost less.
   std::optional<std::vector<LinkId>> WalkTo(SwitchId at, SwitchId aim,
-                                            const std::vector<int64_t>& fibres,
+                                            const std::vector<std::int64_t>& fibres,
                                             const std::vector<double>& attraction) {
-    const std::vector<int32_t>& far = distance_[aim];
-    const size_t most = std::max<size_t>(kLongestWalk, static_cast<size_t>(far[at]));
+    const std::vector<std::int32_t>& far = distance_[aim];
+    const std::size_t most = std::max<std::size_t>(kLongestWalk, static_cast<std::size_t>(far[at]));
     std::vector<LinkId> links;
     std::vector<SwitchId> passed{at};
     while (at != aim) {
       const std::vector<Arc>& arcs = cluster_.arcs[at];
       weights_.assign(arcs.size(), 0);
-      for (size_t i = 0; i < arcs.size(); ++i) {
+      for (std::size_t i = 0; i < arcs.size(); ++i) {
         const Arc& arc = arcs[i];
         const bool open = fibres[arc.link] > 0 && far[arc.to] != kUnreachable &&
-                          links.size() + 1 + static_cast<size_t>(far[arc.to]) <= most &&
+                          links.size() + 1 + static_cast<std::size_t>(far[arc.to]) <= most &&
                           std::find(passed.begin(), passed.end(), arc.to) == passed.end();
         if (!open) continue;
         if (arc.to == aim && !settings_.sub_agents) {
@@ -312,7 +307,7 @@ class Colony {
         }
         weights_[i] = attraction[arc.link];
       }
-      const std::optional<size_t> chosen = Draw();
+      const std::optional<std::size_t> chosen = Draw();
       if (!chosen) return std::nullopt;
       links.push_back(arcs[*chosen].link);
       passed.push_back(at = arcs[*chosen].to);
@@ -325,20 +320,20 @@ class Colony {
     // A cost of 0 (a link between racks that are full) attracts as one far below all others does.
     constexpr double kLeastCost = 1e-6;
     std::vector<double> attractions;
-    for (size_t i = 0; i < costs.size(); ++i) {
+    for (std::size_t i = 0; i < costs.size(); ++i) {
       attractions.push_back(std::pow(pheromones[i], settings_.pheromone_weight) /
                             std::pow(std::max(costs[i], kLeastCost), settings_.cost_weight));
     }
     return attractions;
   }
 
-  /*! \brief A position with a probability in proportion to its weight. */
-  std::optional<size_t> Draw() {
+  /// A position with a probability in proportion to its weight.
+  std::optional<std::size_t> Draw() {
     const double sum = std::accumulate(weights_.begin(), weights_.end(), 0.0);
     if (!(sum > 0)) return std::nullopt;
     double left = random_.Unit() * sum;
-    size_t last = 0;
-    for (size_t i = 0; i < weights_.size(); ++i) {
+    std::size_t last = 0;
+    for (std::size_t i = 0; i < weights_.size(); ++i) {
       if (weights_[i] == 0) continue;
       last = i;
       left -= weights_[i];
@@ -347,9 +342,7 @@ class Colony {
     return last;
   }
 
-  /*!
-   * \brief Pheromones after a generation: rho tau, and phi / cost on the current best (Table II).
-   */
+  /// Pheromones after a generation: rho tau, and phi / cost on the current best (Table II).
   void Evaporate(const Ant& best, double cost, std::vector<double>* gpus,
                  std::vector<double>* links) const {
     for (std::vector<double>* all : {gpus, links}) {
@@ -376,11 +369,11 @@ class Colony {
   MersenneTwister random_;
   const LinkCosts& link_costs_;
   const std::vector<double> gpu_cost_;
-  std::vector<double> link_cost_, access_cost_;  // those of the last ant where its costs fall
-  std::vector<std::vector<int32_t>> distance_;   // over all links, free or not
+  std::vector<double> link_cost_, access_cost_;      // those of the last ant where its costs fall
+  std::vector<std::vector<std::int32_t>> distance_;  // over all links, free or not
   std::vector<double> gpu_pheromone_, link_pheromone_, gpu_attraction_, link_attraction_, weights_;
   std::map<std::vector<KindId>, bool> can_serve_;
-  std::map<std::vector<int64_t>, std::optional<Split>> cuts_;  // by kinds and circuits
+  std::map<std::vector<std::int64_t>, std::optional<Split>> cuts_;  // by kinds and circuits
 };
 
 }  // namespace

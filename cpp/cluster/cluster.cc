@@ -7,7 +7,7 @@ namespace tvm_sched::cluster {
 
 Nanoseconds TransferTime(Bytes bytes, Bandwidth bandwidth) {
   const __int128 scaled = static_cast<__int128>(bytes.count) * 1'000'000'000;
-  return {static_cast<int64_t>((scaled + bandwidth.rate - 1) / bandwidth.rate)};
+  return {static_cast<std::int64_t>((scaled + bandwidth.rate - 1) / bandwidth.rate)};
 }
 
 void Finish(Cluster& cluster) {
@@ -37,13 +37,13 @@ Route MakeRoute(const Cluster& cluster, PoolId from, PoolId to, std::vector<Link
 namespace {
 
 struct Sweep {
-  std::vector<int32_t> distance;
+  std::vector<std::int32_t> distance;
   std::vector<LinkId> came_by;
 };
 
-/*! \brief Breadth first over links with a free fibre. */
-Sweep SweepFrom(const Cluster& cluster, std::span<const int64_t> fibres, SwitchId from) {
-  Sweep sweep{std::vector<int32_t>(cluster.switches(), kUnreachable),
+/// Breadth first over links with a free fibre.
+Sweep SweepFrom(const Cluster& cluster, std::span<const std::int64_t> fibres, SwitchId from) {
+  Sweep sweep{std::vector<std::int32_t>(cluster.switches(), kUnreachable),
               std::vector<LinkId>(cluster.switches(), -1)};
   sweep.distance[from] = 0;
   std::deque<SwitchId> queue{from};
@@ -62,12 +62,12 @@ Sweep SweepFrom(const Cluster& cluster, std::span<const int64_t> fibres, SwitchI
 
 }  // namespace
 
-std::vector<int32_t> Distances(const Cluster& cluster, std::span<const int64_t> fibres,
-                               SwitchId from) {
+std::vector<std::int32_t> Distances(const Cluster& cluster, std::span<const std::int64_t> fibres,
+                                    SwitchId from) {
   return SweepFrom(cluster, fibres, from).distance;
 }
 
-std::optional<Route> ShortestRoute(const Cluster& cluster, std::span<const int64_t> fibres,
+std::optional<Route> ShortestRoute(const Cluster& cluster, std::span<const std::int64_t> fibres,
                                    PoolId from, PoolId to) {
   const SwitchId start = cluster.pools[from].at, end = cluster.pools[to].at;
   if (start == end) return MakeRoute(cluster, from, to, {});

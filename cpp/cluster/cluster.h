@@ -3,6 +3,7 @@
 #ifndef TVM_SCHED_CLUSTER_CLUSTER_H_
 #define TVM_SCHED_CLUSTER_CLUSTER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -14,24 +15,24 @@ namespace tvm_sched::cluster {
 
 using simulate::Bytes;
 using simulate::Nanoseconds;
-using KindId = int32_t;
-using LinkId = int32_t;
-using PoolId = int32_t;
-using SwitchId = int32_t;
+using KindId = std::int32_t;
+using LinkId = std::int32_t;
+using PoolId = std::int32_t;
+using SwitchId = std::int32_t;
 
-/*! \brief Bytes a second. */
+/// Bytes a second.
 struct Bandwidth {
-  int64_t rate = 1;
+  std::int64_t rate = 1;
 };
 
-/*! \brief What the transmission of this many bytes takes, rounded up. */
+/// What the transmission of this many bytes takes, rounded up.
 Nanoseconds TransferTime(Bytes bytes, Bandwidth bandwidth);
 
-/*! \brief The GPUs of one kind in one rack, which are all alike. */
+/// The GPUs of one kind in one rack, which are all alike.
 struct Pool {
   SwitchId at = 0;
   KindId kind = 0;
-  int32_t rack = 0;
+  std::int32_t rack = 0;
   Nanoseconds delay;  // from a GPU to its switch
   Bandwidth bandwidth;
 };
@@ -59,18 +60,18 @@ struct Cluster {
   std::vector<Link> links;
   std::vector<std::vector<Arc>> arcs;  // of each switch
 
-  size_t switches() const { return switch_delay.size(); }
+  std::size_t switches() const { return switch_delay.size(); }
 };
 
-/*! \brief Fills in `arcs`; call it once all else is there. */
+/// Fills in `arcs`; call it once all else is there.
 void Finish(Cluster& cluster);
 
-/*! \brief What is free: GPUs of each pool, fibres of each link. */
+/// What is free: GPUs of each pool, fibres of each link.
 struct Residual {
-  std::vector<int64_t> gpus, fibres;
+  std::vector<std::int64_t> gpus, fibres;
 };
 
-/*! \brief A circuit between two GPUs: links between switches, none where they share one. */
+/// A circuit between two GPUs: links between switches, none where they share one.
 struct Route {
   std::vector<LinkId> links;
   Nanoseconds head;  // until the first byte arrives
@@ -79,21 +80,21 @@ struct Route {
   Nanoseconds Time(Bytes bytes) const { return head + TransferTime(bytes, bandwidth); }
 };
 
-/*! \brief Delay and bandwidth of a circuit over the given links. */
+/// Delay and bandwidth of a circuit over the given links.
 Route MakeRoute(const Cluster& cluster, PoolId from, PoolId to, std::vector<LinkId> links);
 
-/*! \brief A circuit of fewest links with a free fibre each; the same for equal input. */
-std::optional<Route> ShortestRoute(const Cluster& cluster, std::span<const int64_t> fibres,
+/// A circuit of fewest links with a free fibre each; the same for equal input.
+std::optional<Route> ShortestRoute(const Cluster& cluster, std::span<const std::int64_t> fibres,
                                    PoolId from, PoolId to);
 
-/*! \brief No circuit of the cluster is shorter or wider: for bounds. */
+/// No circuit of the cluster is shorter or wider: for bounds.
 Route FastestRoute(const Cluster& cluster);
 
-inline constexpr int32_t kUnreachable = std::numeric_limits<int32_t>::max();
+inline constexpr std::int32_t kUnreachable = std::numeric_limits<std::int32_t>::max();
 
-/*! \brief Fewest links from a switch to each other one over links with free fibres. */
-std::vector<int32_t> Distances(const Cluster& cluster, std::span<const int64_t> fibres,
-                               SwitchId from);
+/// Fewest links from a switch to each other one over links with free fibres.
+std::vector<std::int32_t> Distances(const Cluster& cluster, std::span<const std::int64_t> fibres,
+                                    SwitchId from);
 
 }  // namespace tvm_sched::cluster
 

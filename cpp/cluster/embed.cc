@@ -9,25 +9,26 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-/*! \brief Of many, a number below one that is nearly as large as its share among both. */
-double Share(int64_t part, int64_t other) {
+/// Of many, a number below one that is nearly as large as its share among both.
+double Share(std::int64_t part, std::int64_t other) {
   return static_cast<double>(part) / (1.0 + static_cast<double>(part + other));
 }
 
-/*! \brief The cheapest way to have stage `s` as the `run`-th in a row of one pool. */
+/// The cheapest way to have stage `s` as the `run`-th in a row of one pool.
 struct State {
   double cost = kInfinite;
-  int32_t from_pool = -1, from_run = 0;
+  std::int32_t from_pool = -1, from_run = 0;
 };
 
 }  // namespace
 
-size_t Embedding::Hops() const {
-  return std::accumulate(routes.begin(), routes.end(), size_t{0},
-                         [](size_t sum, const Route& route) { return sum + route.links.size(); });
+std::size_t Embedding::Hops() const {
+  return std::accumulate(
+      routes.begin(), routes.end(), std::size_t{0},
+      [](std::size_t sum, const Route& route) { return sum + route.links.size(); });
 }
 
-const std::vector<int32_t>& Embedder::DistancesFrom(SwitchId at) {
+const std::vector<std::int32_t>& Embedder::DistancesFrom(SwitchId at) {
   if (distances_[at].empty()) distances_[at] = Distances(cluster_, residual_.fibres, at);
   return distances_[at];
 }
@@ -36,10 +37,10 @@ void Embedder::CountAtSwitches() {
   if (!gpus_at_.empty()) return;
   gpus_at_.resize(cluster_.switches());
   fibres_at_.resize(cluster_.switches());
-  for (size_t p = 0; p < cluster_.pools.size(); ++p) {
+  for (std::size_t p = 0; p < cluster_.pools.size(); ++p) {
     gpus_at_[cluster_.pools[p].at] += residual_.gpus[p];
   }
-  for (size_t l = 0; l < cluster_.links.size(); ++l) {
+  for (std::size_t l = 0; l < cluster_.links.size(); ++l) {
     for (SwitchId end : cluster_.links[l].ends) fibres_at_[end] += residual_.fibres[l];
   }
 }
@@ -55,7 +56,7 @@ double Embedder::EntryCost(PoolId p) const {
 }
 
 std::optional<PoolId> Embedder::OnePool(std::span<const KindId> kinds) const {
-  const auto stages = static_cast<int64_t>(kinds.size());
+  const auto stages = static_cast<std::int64_t>(kinds.size());
   if (!std::equal(kinds.begin() + 1, kinds.end(), kinds.begin())) return std::nullopt;
   std::optional<PoolId> best;
   const auto rank = [&](PoolId p) { return std::pair(-Scarcity(p), residual_.gpus[p]); };
@@ -71,55 +72,55 @@ std::optional<std::vector<PoolId>> Embedder::ChoosePools(std::span<const KindId>
   if (const std::optional<PoolId> one = OnePool(kinds)) {
     return std::vector<PoolId>(kinds.size(), *one);
   }
-  const size_t stages = kinds.size(), pools = cluster_.pools.size();
-  const auto usable = [&](PoolId p, size_t s) {
+  const std::size_t stages = kinds.size(), pools = cluster_.pools.size();
+  const auto usable = [&](PoolId p, std::size_t s) {
     return cluster_.pools[p].kind == kinds[s] && residual_.gpus[p] > 0;
   };
   // table[s][p * (stages + 1) + run]
   std::vector<std::vector<State>> table(stages, std::vector<State>(pools * (stages + 1)));
-  const auto at = [&](size_t s, PoolId p, size_t run) -> State& {
-    return table[s][static_cast<size_t>(p) * (stages + 1) + run];
+  const auto at = [&](std::size_t s, PoolId p, std::size_t run) -> State& {
+    return table[s][static_cast<std::size_t>(p) * (stages + 1) + run];
   };
   for (PoolId p = 0; p < std::ssize(cluster_.pools); ++p) {
     if (usable(p, 0)) at(0, p, 1).cost = EntryCost(p);
   }
-  for (size_t s = 1; s < stages; ++s) {
+  for (std::size_t s = 1; s < stages; ++s) {
     for (PoolId p = 0; p < std::ssize(cluster_.pools); ++p) {
-      size_t run = 0;
-      for (size_t r = 1; r <= s; ++r) {
+      std::size_t run = 0;
+      for (std::size_t r = 1; r <= s; ++r) {
         if (at(s - 1, p, r).cost < (run == 0 ? kInfinite : at(s - 1, p, run).cost)) run = r;
         if (at(s - 1, p, r).cost == kInfinite || !usable(p, s)) continue;
-        if (static_cast<int64_t>(r) < residual_.gpus[p]) {
-          at(s, p, r + 1) = {at(s - 1, p, r).cost, p, static_cast<int32_t>(r)};
+        if (static_cast<std::int64_t>(r) < residual_.gpus[p]) {
+          at(s, p, r + 1) = {at(s - 1, p, r).cost, p, static_cast<std::int32_t>(r)};
         }
       }
       if (run == 0) continue;
       const double so_far = at(s - 1, p, run).cost;
-      const std::vector<int32_t>& distance = DistancesFrom(cluster_.pools[p].at);
+      const std::vector<std::int32_t>& distance = DistancesFrom(cluster_.pools[p].at);
       for (PoolId q = 0; q < std::ssize(cluster_.pools); ++q) {
-        const int32_t hops = distance[cluster_.pools[q].at];
+        const std::int32_t hops = distance[cluster_.pools[q].at];
         if (q == p || !usable(q, s) || hops == kUnreachable) continue;
         const double cost = so_far + hops + EntryCost(q);
         State& state = at(s, q, 1);
-        if (cost < state.cost) state = {cost, p, static_cast<int32_t>(run)};
+        if (cost < state.cost) state = {cost, p, static_cast<std::int32_t>(run)};
       }
     }
   }
   PoolId pool = -1;
-  size_t run = 0;
+  std::size_t run = 0;
   double best = kInfinite;
   for (PoolId p = 0; p < std::ssize(cluster_.pools); ++p) {
-    for (size_t r = 1; r <= stages; ++r) {
+    for (std::size_t r = 1; r <= stages; ++r) {
       if (at(stages - 1, p, r).cost < best) best = at(stages - 1, pool = p, run = r).cost;
     }
   }
   if (pool < 0) return std::nullopt;
   std::vector<PoolId> chosen(stages);
-  for (size_t s = stages; s-- > 0;) {
+  for (std::size_t s = stages; s-- > 0;) {
     chosen[s] = pool;
     const State state = at(s, pool, run);
     pool = state.from_pool;
-    run = static_cast<size_t>(state.from_run);
+    run = static_cast<std::size_t>(state.from_run);
   }
   return chosen;
 }
@@ -127,12 +128,12 @@ std::optional<std::vector<PoolId>> Embedder::ChoosePools(std::span<const KindId>
 std::optional<Embedding> Embedder::Embed(const Chain& chain, std::span<const KindId> kinds) {
   std::optional<std::vector<PoolId>> pools = ChoosePools(kinds);
   if (!pools) return std::nullopt;
-  std::vector<int64_t> gpus = residual_.gpus, fibres = residual_.fibres;
+  std::vector<std::int64_t> gpus = residual_.gpus, fibres = residual_.fibres;
   for (PoolId p : *pools) {
     if (--gpus[p] < 0) return std::nullopt;
   }
   Embedding made{std::move(*pools), {}, {}};
-  for (size_t s = 1; s < made.pools.size(); ++s) {
+  for (std::size_t s = 1; s < made.pools.size(); ++s) {
     std::optional<Route> route = ShortestRoute(cluster_, fibres, made.pools[s - 1], made.pools[s]);
     if (!route) return std::nullopt;
     for (LinkId l : route->links) --fibres[l];

@@ -11,8 +11,8 @@ double GpuPower(const Kind& kind) {
 
 std::vector<double> GpuCosts(const Cluster& cluster, const Residual& residual) {
   std::vector<double> in_rack;
-  for (size_t p = 0; p < cluster.pools.size(); ++p) {
-    const auto rack = static_cast<size_t>(cluster.pools[p].rack);
+  for (std::size_t p = 0; p < cluster.pools.size(); ++p) {
+    const auto rack = static_cast<std::size_t>(cluster.pools[p].rack);
     in_rack.resize(std::max(in_rack.size(), rack + 1));
     in_rack[rack] += static_cast<double>(residual.gpus[p]);
   }
@@ -26,13 +26,13 @@ std::vector<double> GpuCosts(const Cluster& cluster, const Residual& residual) {
 namespace {
 
 struct Paths {
-  std::vector<int32_t> distance;
+  std::vector<std::int32_t> distance;
   std::vector<double> count;
 };
 
-/*! \brief How many shortest paths lead from a switch to each other one. */
+/// How many shortest paths lead from a switch to each other one.
 Paths CountPaths(const Cluster& cluster, SwitchId from) {
-  const std::vector<int64_t> all(cluster.links.size(), 1);
+  const std::vector<std::int64_t> all(cluster.links.size(), 1);
   Paths paths{Distances(cluster, all, from), std::vector<double>(cluster.switches())};
   std::vector<SwitchId> order(cluster.switches());
   std::iota(order.begin(), order.end(), 0);
@@ -56,8 +56,8 @@ LinkCosts::LinkCosts(const Cluster& cluster)
   for (SwitchId a = 0; a < std::ssize(cluster.switch_delay); ++a) {
     from.push_back(CountPaths(cluster, a));
   }
-  for (size_t a = 0; a < switches_; ++a) {
-    for (size_t b = a + 1; b < switches_; ++b) {
+  for (std::size_t a = 0; a < switches_; ++a) {
+    for (std::size_t b = a + 1; b < switches_; ++b) {
       Pair& pair = pairs_[a * switches_ + b];
       pair.hops = from[a].distance[b];
       if (pair.hops == kUnreachable) continue;
@@ -65,7 +65,7 @@ LinkCosts::LinkCosts(const Cluster& cluster)
         const auto [u, v] = cluster.links[l].ends;
         double through = 0;
         for (const auto& [near, far] : {std::pair(u, v), std::pair(v, u)}) {
-          const int32_t before = from[a].distance[near], after = from[b].distance[far];
+          const std::int32_t before = from[a].distance[near], after = from[b].distance[far];
           if (before == kUnreachable || after == kUnreachable) continue;
           if (before + 1 + after == pair.hops) {
             through += from[a].count[near] * from[b].count[far];
@@ -80,9 +80,9 @@ LinkCosts::LinkCosts(const Cluster& cluster)
 std::vector<double> LinkCosts::operator()(const Cluster& cluster, const Residual& residual,
                                           const std::vector<double>& gpu_costs) const {
   std::vector<double> costs(cluster.links.size());
-  for (size_t p = 0; p < cluster.pools.size(); ++p) {
+  for (std::size_t p = 0; p < cluster.pools.size(); ++p) {
     if (residual.gpus[p] == 0) continue;
-    for (size_t q = p + 1; q < cluster.pools.size(); ++q) {
+    for (std::size_t q = p + 1; q < cluster.pools.size(); ++q) {
       const Pair& pair = Between(cluster.pools[p].at, cluster.pools[q].at);
       if (residual.gpus[q] == 0 || pair.shares.empty()) continue;
       // Two links more lead from the switches to the GPUs.
@@ -98,8 +98,8 @@ LinkCosts::OfPools LinkCosts::OverPools(const Cluster& cluster, const Residual& 
                                         const std::vector<double>& gpu_costs) const {
   OfPools costs{std::vector<double>(cluster.links.size()),
                 std::vector<double>(cluster.pools.size())};
-  for (size_t p = 0; p < cluster.pools.size(); ++p) {
-    for (size_t q = p + 1; q < cluster.pools.size(); ++q) {
+  for (std::size_t p = 0; p < cluster.pools.size(); ++p) {
+    for (std::size_t q = p + 1; q < cluster.pools.size(); ++q) {
       const Pair& pair = Between(cluster.pools[p].at, cluster.pools[q].at);
       if (residual.gpus[p] == 0 || residual.gpus[q] == 0 || pair.hops == kUnreachable) continue;
       const double worth = (gpu_costs[p] + gpu_costs[q]) / (pair.hops + 2);

@@ -3,33 +3,35 @@
 #define TVM_SCHED_CLUSTER_LINK_COSTS_H_
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "cluster/cluster.h"
 
 namespace tvm_sched::cluster {
 
-/*! \brief Equation (4) without the free GPUs: TFLOPS x GB. */
+/// Equation (4) without the free GPUs: TFLOPS x GB.
 double GpuPower(const Kind& kind);
 
-/*! \brief Equation (4) for a GPU of each pool: TFLOPS x GB x free GPUs of its rack. */
+/// Equation (4) for a GPU of each pool: TFLOPS x GB x free GPUs of its rack.
 std::vector<double> GpuCosts(const Cluster& cluster, const Residual& residual);
 
-/*! \brief Equation (5): which links lie on shortest paths between GPUs that matter. */
+/// Equation (5): which links lie on shortest paths between GPUs that matter.
 class LinkCosts {
  public:
   explicit LinkCosts(const Cluster& cluster);
 
-  /*! \brief The cost of each link, for the GPUs that are free. */
+  /// The cost of each link, for the GPUs that are free.
   std::vector<double> operator()(const Cluster& cluster, const Residual& residual,
                                  const std::vector<double>& gpu_costs) const;
 
-  /*! \brief Costs where a pool of GPUs is one node that a link joins to its switch. */
+  /// Costs where a pool of GPUs is one node that a link joins to its switch.
   struct OfPools {
     std::vector<double> links, access;  // of each link, and of each pool's own
   };
 
-  /*! \brief As the authors' program: (5) over pairs of pools that have free GPUs. */
+  /// As the authors' program: (5) over pairs of pools that have free GPUs.
   OfPools OverPools(const Cluster& cluster, const Residual& residual,
                     const std::vector<double>& gpu_costs) const;
 
@@ -39,15 +41,15 @@ class LinkCosts {
     double part;  // of the shortest paths between two switches
   };
   struct Pair {
-    int32_t hops = 0;
+    std::int32_t hops = 0;
     std::vector<Share> shares;
   };
   const Pair& Between(SwitchId at, SwitchId to) const {
     const auto [a, b] = std::minmax(at, to);
-    return pairs_[static_cast<size_t>(a) * switches_ + static_cast<size_t>(b)];
+    return pairs_[static_cast<std::size_t>(a) * switches_ + static_cast<std::size_t>(b)];
   }
 
-  size_t switches_;
+  std::size_t switches_;
   std::vector<Pair> pairs_;
 };
 

@@ -1,4 +1,4 @@
-#include "arrays.h"
+#include "ffi/arrays.h"
 
 #include <cstdlib>
 
@@ -28,11 +28,11 @@ std::span<T> Elements(const char* name, const ffi::TensorView& tensor) {
       << name << " must be a contiguous " << ffi::DLDataTypeToString(kType<T>)
       << " array in host memory";
   auto* data = reinterpret_cast<T*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
-  return {data, static_cast<size_t>(tensor.numel())};
+  return {data, static_cast<std::size_t>(tensor.numel())};
 }
 
 template <typename T>
-std::span<T> Elements(const char* name, const ffi::TensorView& tensor, size_t size) {
+std::span<T> Elements(const char* name, const ffi::TensorView& tensor, std::size_t size) {
   std::span<T> elements = Elements<T>(name, tensor);
   TVM_SCHED_CHECK(elements.size() == size, ValueError)
       << name << " has " << elements.size() << " elements, " << size << " are needed";
@@ -40,15 +40,15 @@ std::span<T> Elements(const char* name, const ffi::TensorView& tensor, size_t si
 }
 
 template <typename T>
-ffi::Tensor NewTensor(std::initializer_list<int64_t> shape) {
+ffi::Tensor NewTensor(std::initializer_list<std::int64_t> shape) {
   return ffi::Tensor::FromNDAlloc(HostMemory(), ffi::Shape(shape), kType<T>, DLDevice{kDLCPU, 0});
 }
 
-template std::span<int64_t> Elements(const char*, const ffi::TensorView&);
+template std::span<std::int64_t> Elements(const char*, const ffi::TensorView&);
 template std::span<double> Elements(const char*, const ffi::TensorView&);
-template std::span<int64_t> Elements(const char*, const ffi::TensorView&, size_t);
-template std::span<double> Elements(const char*, const ffi::TensorView&, size_t);
-template ffi::Tensor NewTensor<int64_t>(std::initializer_list<int64_t>);
-template ffi::Tensor NewTensor<double>(std::initializer_list<int64_t>);
+template std::span<std::int64_t> Elements(const char*, const ffi::TensorView&, std::size_t);
+template std::span<double> Elements(const char*, const ffi::TensorView&, std::size_t);
+template ffi::Tensor NewTensor<std::int64_t>(std::initializer_list<std::int64_t>);
+template ffi::Tensor NewTensor<double>(std::initializer_list<std::int64_t>);
 
 }  // namespace tvm_sched

@@ -5,6 +5,7 @@
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -15,7 +16,7 @@
 
 namespace tvm_sched {
 
-/*! \brief An array that a Python caller passes and keeps: a parameter of a bound function. */
+/// An array that a Python caller passes and keeps: a parameter of a bound function.
 template <typename T>
 class ArrayView : public tvm::ffi::TensorView {
  public:
@@ -23,22 +24,22 @@ class ArrayView : public tvm::ffi::TensorView {
   explicit ArrayView(const TensorView& view) : TensorView(view) {}
 };
 
-using Integers = ArrayView<int64_t>;
+using Integers = ArrayView<std::int64_t>;
 using Floats = ArrayView<double>;
 
-/*! \brief The elements of a contiguous tensor on the host: int64_t or double. */
-template <typename T = int64_t>
+/// The elements of a contiguous tensor on the host: int64_t or double.
+template <typename T = std::int64_t>
 std::span<T> Elements(const char* name, const tvm::ffi::TensorView& tensor);
 
-/*! \brief The same, of which there must be `size`. */
-template <typename T = int64_t>
-std::span<T> Elements(const char* name, const tvm::ffi::TensorView& tensor, size_t size);
+/// The same, of which there must be `size`.
+template <typename T = std::int64_t>
+std::span<T> Elements(const char* name, const tvm::ffi::TensorView& tensor, std::size_t size);
 
-/*! \brief A new tensor of int64_t or double. */
-template <typename T = int64_t>
-tvm::ffi::Tensor NewTensor(std::initializer_list<int64_t> shape);
+/// A new tensor of int64_t or double.
+template <typename T = std::int64_t>
+tvm::ffi::Tensor NewTensor(std::initializer_list<std::int64_t> shape);
 
-/*! \brief A new row of int64_t or double with these values. */
+/// A new row of int64_t or double with these values.
 template <typename T, typename Values>
 tvm::ffi::Tensor NewRow(const Values& values) {
   tvm::ffi::Tensor row = NewTensor<T>({std::ssize(values)});
@@ -46,45 +47,45 @@ tvm::ffi::Tensor NewRow(const Values& values) {
   return row;
 }
 
-/*! \brief A new row of the counts of quantities such as nanoseconds. */
+/// A new row of the counts of quantities such as nanoseconds.
 template <typename Quantities>
 tvm::ffi::Tensor NewRowOfCounts(const Quantities& quantities) {
   tvm::ffi::Tensor row = NewTensor({std::ssize(quantities)});
-  auto* out = static_cast<int64_t*>(row.data_ptr());
+  auto* out = static_cast<std::int64_t*>(row.data_ptr());
   for (const auto& quantity : quantities) *out++ = quantity.count;
   return row;
 }
 
-/*! \brief A new table with a row of `columns` numbers for each element of a range. */
+/// A new table with a row of `columns` numbers for each element of a range.
 template <typename Range, typename Numbers>
-tvm::ffi::Tensor NewTable(const Range& range, int64_t columns, Numbers numbers_of) {
+tvm::ffi::Tensor NewTable(const Range& range, std::int64_t columns, Numbers numbers_of) {
   tvm::ffi::Tensor table = NewTensor({std::ssize(range), columns});
-  auto* out = static_cast<int64_t*>(table.data_ptr());
+  auto* out = static_cast<std::int64_t*>(table.data_ptr());
   for (const auto& element : range) {
-    for (int64_t number : numbers_of(element)) *out++ = number;
+    for (std::int64_t number : numbers_of(element)) *out++ = number;
   }
   return table;
 }
 
-/*! \brief Arrays and numbers by name, of which an object is made. */
+/// Arrays and numbers by name, of which an object is made.
 class NamedValues {
  public:
   using Values = tvm::ffi::Map<tvm::ffi::String, tvm::ffi::Any>;
 
-  /*! \param owner What is made of them, for messages. */
+  /// \param owner What is made of them, for messages.
   NamedValues(const char* owner, const Values& values) : owner_(owner), values_(values) {}
 
   double Number(const char* name) const { return At(name).cast<double>(); }
-  int64_t Integer(const char* name) const { return At(name).cast<int64_t>(); }
+  std::int64_t Integer(const char* name) const { return At(name).cast<std::int64_t>(); }
   tvm::ffi::Tensor Tensor(const char* name) const { return At(name).cast<tvm::ffi::Tensor>(); }
-  /*! \brief The elements of an array, which are there as long as the values are. */
-  template <typename T = int64_t>
+  /// The elements of an array, which are there as long as the values are.
+  template <typename T = std::int64_t>
   std::span<T> Elements(const char* name) const {
     const tvm::ffi::Tensor tensor = Tensor(name);
     return tvm_sched::Elements<T>(name, tensor);
   }
-  template <typename T = int64_t>
-  std::span<T> Elements(const char* name, size_t size) const {
+  template <typename T = std::int64_t>
+  std::span<T> Elements(const char* name, std::size_t size) const {
     const tvm::ffi::Tensor tensor = Tensor(name);
     return tvm_sched::Elements<T>(name, tensor, size);
   }
@@ -104,7 +105,7 @@ class NamedValues {
 
 namespace tvm::ffi {
 
-/*! \brief As a `TensorView`, under a name that generated stubs map to an array of NumPy. */
+/// As a `TensorView`, under a name that generated stubs map to an array of NumPy.
 template <typename T>
 struct TypeTraits<tvm_sched::ArrayView<T>> : public TypeTraitsBase {
   static constexpr bool storage_enabled = false;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ffi/arrays.h"
-#include "records.h"
+#include "ffi/records.h"
 #include "runtime/throw.h"
 
 namespace tvm_sched {
@@ -17,23 +17,23 @@ namespace ffi = tvm::ffi;
 using simulate::BlockKernel;
 using simulate::BlockRoom;
 
-/*! \brief "tvm_sched.BlockTimes": when each kernel runs. */
+/// "tvm_sched.BlockTimes": when each kernel runs.
 class BlockTimesObj : public ffi::Object {
  public:
   ffi::Tensor start_ns, end_ns;
-  int64_t busy_ns = 0;
+  std::int64_t busy_ns = 0;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.BlockTimes", BlockTimesObj, ffi::Object);
 };
 
-/*! \brief What a block takes, or a multiprocessor has: warps, registers, bytes of shared memory,
- * and blocks. */
-BlockRoom RoomOf(std::span<const int64_t> row) { return {row[0], row[1], row[2], row[3]}; }
+/// What a block takes, or a multiprocessor has: warps, registers, bytes of shared memory,
+/// and blocks.
+BlockRoom RoomOf(std::span<const std::int64_t> row) { return {row[0], row[1], row[2], row[3]}; }
 
 std::vector<BlockKernel> KernelsOf(const NamedValues& values) {
   const auto blocks = values.Elements("blocks");
-  const size_t count = blocks.size();
+  const std::size_t count = blocks.size();
   const auto room = values.Elements("room", 4 * count);
   const auto alone = values.Elements<double>("block_ns", count);
   const auto arithmetic = values.Elements<double>("arithmetic", count);
@@ -41,7 +41,7 @@ std::vector<BlockKernel> KernelsOf(const NamedValues& values) {
   const auto ready = values.Elements("ready_ns", count);
   const auto overhead = values.Elements("overhead_ns", count);
   std::vector<BlockKernel> kernels(count);
-  for (size_t k = 0; k < count; ++k) {
+  for (std::size_t k = 0; k < count; ++k) {
     kernels[k] = {blocks[k],     RoomOf(room.subspan(4 * k, 4)),
                   alone[k],      arithmetic[k],
                   bandwidth[k],  {ready[k]},
@@ -49,26 +49,24 @@ std::vector<BlockKernel> KernelsOf(const NamedValues& values) {
   }
   const auto before = values.Elements("edge_before");
   const auto after = values.Elements("edge_after", before.size());
-  for (size_t e = 0; e < before.size(); ++e) {
-    const auto n = static_cast<int64_t>(count);
+  for (std::size_t e = 0; e < before.size(); ++e) {
+    const auto n = static_cast<std::int64_t>(count);
     TVM_SCHED_CHECK(0 <= before[e] && before[e] < n && 0 <= after[e] && after[e] < n, ValueError)
         << "an edge leads from kernel " << before[e] << " to kernel " << after[e] << " of " << n;
-    kernels[after[e]].before.push_back(static_cast<int32_t>(before[e]));
+    kernels[after[e]].before.push_back(static_cast<std::int32_t>(before[e]));
   }
   return kernels;
 }
 
-/*!
- * \brief When each kernel runs on a GPU.
- *
- * \param kernels By name, an element for each kernel: `room` (rows, see `RoomOf`) of a block,
- * `blocks`, `block_ns` of a block alone, its parts `arithmetic` of a multiprocessor's arithmetic
- * and `bandwidth` of the bandwidth, `ready_ns`, `overhead_ns`; and the kernels that wait for each
- * other: `edge_after` for `edge_before`.
- * \param room What a multiprocessor has, see `RoomOf`.
- */
-ffi::Arc<BlockTimesObj> SimulateBlocks(const NamedValues::Values& kernels, int64_t multiprocessors,
-                                       Integers room) {
+/// When each kernel runs on a GPU.
+///
+/// \param kernels By name, an element for each kernel: `room` (rows, see `RoomOf`) of a block,
+/// `blocks`, `block_ns` of a block alone, its parts `arithmetic` of a multiprocessor's arithmetic
+/// and `bandwidth` of the bandwidth, `ready_ns`, `overhead_ns`; and the kernels that wait for each
+/// other: `edge_after` for `edge_before`.
+/// \param room What a multiprocessor has, see `RoomOf`.
+ffi::Arc<BlockTimesObj> SimulateBlocks(const NamedValues::Values& kernels,
+                                       std::int64_t multiprocessors, Integers room) {
   try {
     const auto found =
         simulate::SimulateBlocks(KernelsOf(NamedValues("a simulation of blocks", kernels)),

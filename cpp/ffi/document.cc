@@ -14,13 +14,11 @@ namespace {
 
 namespace ffi = tvm::ffi;
 
-/*!
- * \brief An object, and its JSON document where the module is saved, compared or hashed.
- *
- * The document is made when it is first asked for. What was loaded from a file has the document
- * alone, until somebody decodes it and says so (`SetObject`). Python's half is `Document` in
- * python/tvm_sched/relax/ir/json_document.py, with the same names.
- */
+/// An object, and its JSON document where the module is saved, compared or hashed.
+///
+/// The document is made when it is first asked for. What was loaded from a file has the document
+/// alone, until somebody decodes it and says so (`SetObject`). Python's half is `Document` in
+/// python/tvm_sched/relax/ir/json_document.py, with the same names.
 class DocumentObj : public ffi::Object {
  public:
   DocumentObj(ffi::Any object, ffi::Function encode)
@@ -32,7 +30,7 @@ class DocumentObj : public ffi::Object {
     if (!text_) text_ = (*encode_)(object_).cast<ffi::String>();
     return *text_;
   }
-  /*! \brief None where nobody has decoded the document yet. */
+  /// None where nobody has decoded the document yet.
   ffi::Any Object() const {
     std::lock_guard lock(mutex_);
     return object_;
@@ -54,7 +52,7 @@ class DocumentObj : public ffi::Object {
 };
 
 using Compare = ffi::TypedFunction<bool(ffi::AnyView, ffi::AnyView, int, ffi::AnyView)>;
-using Hash = ffi::TypedFunction<int64_t(ffi::AnyView, int64_t, int)>;
+using Hash = ffi::TypedFunction<std::int64_t(ffi::AnyView, std::int64_t, int)>;
 
 TVM_FFI_STATIC_INIT_BLOCK() {
   namespace refl = ffi::reflection;
@@ -82,8 +80,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
                          static_cast<const DocumentObj*>(b)->Text();
                 }))
       .attr(ffi::type_attr::kSHash,
-            ffi::TypedFunction<int64_t(const ffi::Object*, int64_t, const Hash&)>(
-                [](const ffi::Object* document, int64_t hash, const Hash& combine) {
+            ffi::TypedFunction<std::int64_t(const ffi::Object*, std::int64_t, const Hash&)>(
+                [](const ffi::Object* document, std::int64_t hash, const Hash& combine) {
                   return combine(static_cast<const DocumentObj*>(document)->Text(), hash, 0);
                 }));
 }

@@ -4,25 +4,30 @@
 
 #include <tvm/ffi/tvm_ffi.h>
 
-#include "arrays.h"
+#include <cstddef>
+#include <cstdint>
+
+#include "ffi/arrays.h"
 #include "search/partial_schedule.h"
 
 namespace tvm_sched {
 
-/*! \brief The index, which must be at least `least` and below `limit`. */
-int32_t IndexBelow(const char* what, int64_t index, int64_t least, size_t limit);
+/// The index, which must be at least `least` and below `limit`.
+std::int32_t IndexBelow(const char* what, std::int64_t index, std::int64_t least,
+                        std::size_t limit);
 
-/*! \brief An operator that runs; IndexError where the problem has no such operator or device. */
-search::Event RunOf(const search::Instance& instance, int64_t op, int64_t device, bool direct);
+/// An operator that runs; IndexError where the problem has no such operator or device.
+search::Event RunOf(const search::Instance& instance, std::int64_t op, std::int64_t device,
+                    bool direct);
 
-/*! \brief A tensor that moves; IndexError where the problem has no such tensor or device. */
-search::Event MoveOf(const search::Instance& instance, int64_t tensor, int64_t source,
-                     int64_t device);
+/// A tensor that moves; IndexError where the problem has no such tensor or device.
+search::Event MoveOf(const search::Instance& instance, std::int64_t tensor, std::int64_t source,
+                     std::int64_t device);
 
-/*! \brief The events of a table with columns kind (`search::Event::Kind`), item, source, device. */
+/// The events of a table with columns kind (`search::Event::Kind`), item, source, device.
 search::Sequence SequenceOf(const search::Instance& instance, const Integers& table);
 
-/*! \brief The table of a sequence. */
+/// The table of a sequence.
 tvm::ffi::Tensor TableOf(const search::Sequence& sequence);
 
 }  // namespace tvm_sched

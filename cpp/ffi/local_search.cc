@@ -1,9 +1,9 @@
-#include "local_search.h"
+#include "ffi/local_search.h"
 
 #include <vector>
 
-#include "events.h"
-#include "records.h"
+#include "ffi/events.h"
+#include "ffi/records.h"
 #include "runtime/throw.h"
 
 namespace tvm_sched {
@@ -35,7 +35,7 @@ LocalSearchObj::LocalSearchObj(const ProblemObj* problem, Integers sequence,
   }
   search_ = std::make_unique<search::LocalSearch>(
       runs, settings->memory_scale, SequenceOf(own, sequence),
-      static_cast<uint64_t>(settings->seed), simulate::Nanoseconds{settings->goal_ns});
+      static_cast<std::uint64_t>(settings->seed), simulate::Nanoseconds{settings->goal_ns});
 }
 
 ffi::Tensor LocalSearchObj::Best() const { return TableOf(search_->best()); }

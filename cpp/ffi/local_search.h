@@ -4,16 +4,17 @@
 
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <cstdint>
 #include <memory>
 
-#include "arrays.h"
-#include "problem.h"
+#include "ffi/arrays.h"
+#include "ffi/problem.h"
 #include "search/local_search.h"
 
 namespace tvm_sched {
 
-/*! \brief "tvm_sched.WeightedRun": a run by whose latency schedules are judged, and its share of
- * the judgement. */
+/// "tvm_sched.WeightedRun": a run by whose latency schedules are judged, and its share of
+/// the judgement.
 class WeightedRunObj : public tvm::ffi::Object {
  public:
   tvm::ffi::Arc<ProblemObj> problem{tvm::ffi::UnsafeInit{}};
@@ -23,13 +24,13 @@ class WeightedRunObj : public tvm::ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.WeightedRun", WeightedRunObj, tvm::ffi::Object);
 };
 
-/*! \brief "tvm_sched.LocalSearchSettings". */
+/// "tvm_sched.LocalSearchSettings".
 class LocalSearchSettingsObj : public tvm::ffi::Object {
  public:
   double memory_scale = 1;  // share of each device's memory that may be used
-  int64_t seed = 0;
-  int64_t goal_ns = 0;  // a latency at which the search ends
-  /*! \brief Runs beside that of the problem itself, whose share is what they leave of 1. */
+  std::int64_t seed = 0;
+  std::int64_t goal_ns = 0;  // a latency at which the search ends
+  /// Runs beside that of the problem itself, whose share is what they leave of 1.
   tvm::ffi::Array<tvm::ffi::Arc<WeightedRunObj>> other_runs;
 
   static constexpr bool _type_mutable = true;
@@ -42,10 +43,10 @@ class LocalSearchObj : public tvm::ffi::Object {
   LocalSearchObj(const ProblemObj* problem, Integers sequence,
                  const LocalSearchSettingsObj* settings);
 
-  /*! \brief Replays about that many events more; false when it is of no use to go on. */
-  bool Step(int64_t events) { return search_->Step(events); }
-  int64_t LatencyNs() const { return search_->latency().count; }
-  /*! \brief The sequence of the best schedule, see `TableOf` in events.h. */
+  /// Replays about that many events more; false when it is of no use to go on.
+  bool Step(std::int64_t events) { return search_->Step(events); }
+  std::int64_t LatencyNs() const { return search_->latency().count; }
+  /// The sequence of the best schedule, see `TableOf` in events.h.
   tvm::ffi::Tensor Best() const;
 
   static constexpr bool _type_mutable = true;

@@ -4,6 +4,7 @@
 
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <cstddef>
 #include <string_view>
 #include <utility>
 
@@ -11,11 +12,9 @@
 
 namespace tvm_sched {
 
-/*!
- * \brief The value that has this name; ValueError where none has.
- * \param what What is chosen, for the message.
- */
-template <typename Enum, size_t kCount>
+/// The value that has this name; ValueError where none has.
+/// \param what What is chosen, for the message.
+template <typename Enum, std::size_t kCount>
 Enum ValueOfName(const char* what, const tvm::ffi::String& name,
                  const std::pair<std::string_view, Enum> (&values)[kCount]) {
   for (const auto& [known, value] : values) {

@@ -1,11 +1,11 @@
-#include "partial_schedule.h"
+#include "ffi/partial_schedule.h"
 
 #include <array>
 #include <vector>
 
-#include "arrays.h"
-#include "events.h"
-#include "records.h"
+#include "ffi/arrays.h"
+#include "ffi/events.h"
+#include "ffi/records.h"
 #include "runtime/throw.h"
 
 namespace tvm_sched {
@@ -33,7 +33,7 @@ PartialScheduleObj::PartialScheduleObj(const ProblemObj* problem, double memory_
     : problem_(ffi::GetRef<ffi::ObjectRef>(problem)),
       state_(problem->EventInstance(), {memory_scale}) {}
 
-int64_t PartialScheduleObj::AppendRun(int64_t op, int64_t device, bool direct) {
+std::int64_t PartialScheduleObj::AppendRun(std::int64_t op, std::int64_t device, bool direct) {
   const search::Instance& instance = state_.instance();
   const Event run = RunOf(instance, op, device, direct);
   TVM_SCHED_CHECK(state_.placed(run.item) == kNone, ValueError)
@@ -47,7 +47,8 @@ int64_t PartialScheduleObj::AppendRun(int64_t op, int64_t device, bool direct) {
   return state_.Append(run).count;
 }
 
-int64_t PartialScheduleObj::AppendMove(int64_t tensor, int64_t source, int64_t device) {
+std::int64_t PartialScheduleObj::AppendMove(std::int64_t tensor, std::int64_t source,
+                                            std::int64_t device) {
   const search::Instance& instance = state_.instance();
   const Event move = MoveOf(instance, tensor, source, device);
   TVM_SCHED_CHECK(instance.problem.RouteOf(move.source, move.device) != kNone, ValueError)
@@ -59,23 +60,25 @@ int64_t PartialScheduleObj::AppendMove(int64_t tensor, int64_t source, int64_t d
   return state_.Append(move).count;
 }
 
-ffi::Optional<ffi::Arc<ExtensionObj>> PartialScheduleObj::FindExtension(int64_t op, int64_t device,
+ffi::Optional<ffi::Arc<ExtensionObj>> PartialScheduleObj::FindExtension(std::int64_t op,
+                                                                        std::int64_t device,
                                                                         bool direct) {
   const Event run = RunOf(state_.instance(), op, device, direct);
   if (!state_.FindExtension(run.item, run.device, direct, &extension_)) return std::nullopt;
   const auto found = ffi::make_arc<ExtensionObj>();
   found->end_ns = extension_.end.count;
   found->moves = NewTable(extension_.moves, 3, [](const Event& move) {
-    return std::array<int64_t, 3>{move.item, move.source, move.device};
+    return std::array<std::int64_t, 3>{move.item, move.source, move.device};
   });
   return found;
 }
 
-bool PartialScheduleObj::CanMove(int64_t tensor, int64_t source, int64_t device) const {
+bool PartialScheduleObj::CanMove(std::int64_t tensor, std::int64_t source,
+                                 std::int64_t device) const {
   return state_.CanMove(MoveOf(state_.instance(), tensor, source, device));
 }
 
-int64_t PartialScheduleObj::Shortfall(int64_t op, int64_t device, bool direct) {
+std::int64_t PartialScheduleObj::Shortfall(std::int64_t op, std::int64_t device, bool direct) {
   const Event run = RunOf(state_.instance(), op, device, direct);
   search::Extension extension{{}, {}, run};
   for (simulate::TensorId t : state_.instance().problem.inputs[run.item]) {
@@ -85,37 +88,37 @@ int64_t PartialScheduleObj::Shortfall(int64_t op, int64_t device, bool direct) {
   return state_.Shortfall(extension);
 }
 
-int64_t PartialScheduleObj::At(int64_t tensor, int64_t device) const {
+std::int64_t PartialScheduleObj::At(std::int64_t tensor, std::int64_t device) const {
   const search::Instance& instance = state_.instance();
   const auto at = state_.At(IndexBelow("tensor", tensor, 0, instance.tensors()),
                             IndexBelow("device", device, 0, instance.devices()));
   return at == kNever ? -1 : at.count;
 }
 
-ffi::Tensor PartialScheduleObj::Holders(int64_t tensor) const {
-  return NewRow<int64_t>(
+ffi::Tensor PartialScheduleObj::Holders(std::int64_t tensor) const {
+  return NewRow<std::int64_t>(
       state_.Holders(IndexBelow("tensor", tensor, 0, state_.instance().tensors())));
 }
 
 ffi::Tensor PartialScheduleObj::DeviceFree() const {
   std::vector<simulate::Nanoseconds> free;
-  for (size_t d = 0; d < state_.instance().devices(); ++d)
-    free.push_back(state_.device_free(static_cast<int32_t>(d)));
+  for (std::size_t d = 0; d < state_.instance().devices(); ++d)
+    free.push_back(state_.device_free(static_cast<std::int32_t>(d)));
   return NewRowOfCounts(free);
 }
 
 ffi::Tensor PartialScheduleObj::ChannelFree() const {
   std::vector<simulate::Nanoseconds> free;
-  for (int32_t c = 0; c < state_.instance().problem.channels; ++c)
+  for (std::int32_t c = 0; c < state_.instance().problem.channels; ++c)
     free.push_back(state_.channel_free(c));
   return NewRowOfCounts(free);
 }
 
 ffi::Tensor PartialScheduleObj::Placed() const {
-  std::vector<int64_t> placed;
-  for (size_t o = 0; o < state_.instance().operators(); ++o)
-    placed.push_back(state_.placed(static_cast<int32_t>(o)));
-  return NewRow<int64_t>(placed);
+  std::vector<std::int64_t> placed;
+  for (std::size_t o = 0; o < state_.instance().operators(); ++o)
+    placed.push_back(state_.placed(static_cast<std::int32_t>(o)));
+  return NewRow<std::int64_t>(placed);
 }
 
 ffi::Tensor PartialScheduleObj::Events() const { return TableOf(state_.events()); }
@@ -126,9 +129,10 @@ ffi::Arc<ScheduleObj> PartialScheduleObj::Schedule() const {
   return ffi::make_arc<ScheduleObj>(problem_.as<ProblemObj>(), state_.Schedule());
 }
 
-ffi::Tensor PartialScheduleObj::Transits(int64_t device) const {
+ffi::Tensor PartialScheduleObj::Transits(std::int64_t device) const {
   const search::Instance& instance = state_.instance();
-  return NewRow<int64_t>(instance.transits[IndexBelow("device", device, 0, instance.devices())]);
+  return NewRow<std::int64_t>(
+      instance.transits[IndexBelow("device", device, 0, instance.devices())]);
 }
 
 }  // namespace tvm_sched

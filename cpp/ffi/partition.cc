@@ -6,9 +6,9 @@
 #include <chrono>
 #include <limits>
 
-#include "arrays.h"
-#include "names.h"
-#include "records.h"
+#include "ffi/arrays.h"
+#include "ffi/names.h"
+#include "ffi/records.h"
 #include "runtime/throw.h"
 #include "search/partition/ideals.h"
 #include "search/partition/orders.h"
@@ -26,12 +26,12 @@ using partition::kNone;
 using partition::NodeId;
 
 template <typename T>
-std::vector<T> Copy(const char* name, const ArrayView<T>& array, size_t size) {
+std::vector<T> Copy(const char* name, const ArrayView<T>& array, std::size_t size) {
   const std::span<T> elements = Elements<T>(name, array, size);
   return {elements.begin(), elements.end()};
 }
 
-/*! \brief Says to stop when the time is over; throws Python's interrupt. */
+/// Says to stop when the time is over; throws Python's interrupt.
 class Deadline {
  public:
   explicit Deadline(double seconds)
@@ -48,10 +48,10 @@ class Deadline {
   std::chrono::steady_clock::time_point end_;
 };
 
-/*! \brief What an order is worth to the genetic algorithm. */
+/// What an order is worth to the genetic algorithm.
 enum class Objective { kSlice, kArrangement, kWeightedArrangement };
 
-/*! \brief "tvm_sched.Slicing": the best cut of an order. */
+/// "tvm_sched.Slicing": the best cut of an order.
 class SlicingObj : public ffi::Object {
  public:
   double bottleneck = 0;  // infinite where no cut is below the limit
@@ -61,49 +61,49 @@ class SlicingObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.Slicing", SlicingObj, ffi::Object);
 };
 
-/*! \brief "tvm_sched.GeneticSettings". */
+/// "tvm_sched.GeneticSettings".
 class GeneticSettingsObj : public ffi::Object {
  public:
   ffi::String objective = "slice";  // or "arrangement", "weighted-arrangement"
-  int64_t stages = 1;
-  int64_t population = 1;
-  int64_t generations = 1;
-  int64_t seed = 0;
-  int64_t threads = 1;
+  std::int64_t stages = 1;
+  std::int64_t population = 1;
+  std::int64_t generations = 1;
+  std::int64_t seed = 0;
+  std::int64_t threads = 1;
   double seconds = 0;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.GeneticSettings", GeneticSettingsObj, ffi::Object);
 };
 
-/*! \brief "tvm_sched.RefineSettings". */
+/// "tvm_sched.RefineSettings".
 class RefineSettingsObj : public ffi::Object {
  public:
-  int64_t stages = 1;
-  int64_t seed = 0;
-  int64_t moves = 0;  // tried
+  std::int64_t stages = 1;
+  std::int64_t seed = 0;
+  std::int64_t moves = 0;  // tried
   double seconds = 0;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.RefineSettings", RefineSettingsObj, ffi::Object);
 };
 
-/*! \brief "tvm_sched.IdealSettings". */
+/// "tvm_sched.IdealSettings".
 class IdealSettingsObj : public ffi::Object {
  public:
-  int64_t stages = 1;
-  int64_t most_ideals = 1;  // with more than these the search is given up
-  double limit = 0;         // only stages cheaper than this
+  std::int64_t stages = 1;
+  std::int64_t most_ideals = 1;  // with more than these the search is given up
+  double limit = 0;              // only stages cheaper than this
   double seconds = 0;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.IdealSettings", IdealSettingsObj, ffi::Object);
 };
 
-/*! \brief "tvm_sched.IdealPartition". */
+/// "tvm_sched.IdealPartition".
 class IdealPartitionObj : public ffi::Object {
  public:
-  int64_t ideals = 0;
+  std::int64_t ideals = 0;
   bool stopped = false;               // whether time was over
   ffi::Optional<ffi::Tensor> stages;  // of each node; none where no partition is below the limit
 
@@ -111,14 +111,14 @@ class IdealPartitionObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.IdealPartition", IdealPartitionObj, ffi::Object);
 };
 
-/*! \brief "tvm_sched.StageValueSettings": see `partition::StageValueSettings`. */
+/// "tvm_sched.StageValueSettings": see `partition::StageValueSettings`.
 class StageValueSettingsObj : public ffi::Object {
  public:
-  int64_t target = 0;
+  std::int64_t target = 0;
   double limit = 0;
-  int64_t first = 0;
-  int64_t steps = 1;
-  int64_t most_steps = 1;
+  std::int64_t first = 0;
+  std::int64_t steps = 1;
+  std::int64_t most_steps = 1;
   double seconds = 0;
 
   static constexpr bool _type_mutable = true;
@@ -126,11 +126,11 @@ class StageValueSettingsObj : public ffi::Object {
                                     ffi::Object);
 };
 
-/*! \brief "tvm_sched.ValuableStages". */
+/// "tvm_sched.ValuableStages".
 class ValuableStagesObj : public ffi::Object {
  public:
-  int64_t next = 0;                // nodes whose stages have been looked through
-  int64_t steps = 0;               // of the search tree
+  std::int64_t next = 0;           // nodes whose stages have been looked through
+  std::int64_t steps = 0;          // of the search tree
   ffi::Array<ffi::Tensor> stages;  // the nodes of each that is worth more than the target
 
   static constexpr bool _type_mutable = true;
@@ -143,24 +143,24 @@ class PartitionGraphObj : public ffi::Object {
 
   static ffi::Arc<PartitionGraphObj> Make(const NamedValues::Values& arrays);
 
-  ffi::Arc<SlicingObj> Slice(Integers order, int64_t stages, double limit) const {
+  ffi::Arc<SlicingObj> Slice(Integers order, std::int64_t stages, double limit) const {
     const partition::Slicing slicing =
         partition::Slice(graph_, Checked(order), Positive("stages", stages), limit);
     const auto result = ffi::make_arc<SlicingObj>();
     result->bottleneck = slicing.cost;
-    result->ends = NewRow<int64_t>(slicing.ends);
+    result->ends = NewRow<std::int64_t>(slicing.ends);
     return result;
   }
 
-  /*! \brief Cost of a stage that runs these nodes in this order. */
+  /// Cost of a stage that runs these nodes in this order.
   double StageCost(Integers nodes) const {
     partition::Order order;
-    for (int64_t v : Elements("nodes", nodes)) order.push_back(Node(v));
+    for (std::int64_t v : Elements("nodes", nodes)) order.push_back(Node(v));
     return partition::StageCost(graph_, order);
   }
 
   ffi::Tensor Kahn(Floats keys) const {
-    return NewRow<int64_t>(
+    return NewRow<std::int64_t>(
         partition::KahnOrder(graph_, Copy<double>("keys", keys, graph_.nodes())));
   }
 
@@ -168,15 +168,15 @@ class PartitionGraphObj : public ffi::Object {
     return partition::LinearArrangement(graph_, Checked(order), weighted);
   }
 
-  /*! \brief The best keys found by the genetic algorithm, from rows of keys to start with. */
+  /// The best keys found by the genetic algorithm, from rows of keys to start with.
   ffi::Tensor Evolve(Floats start, const GeneticSettingsObj* given) const {
-    const size_t n = graph_.nodes();
+    const std::size_t n = graph_.nodes();
     partition::GeneticSettings settings;
     settings.population = Positive("population", given->population);
     settings.generations = Positive("generations", given->generations);
     settings.threads = Positive("threads", given->threads);
-    settings.seed = static_cast<uint64_t>(given->seed);
-    const size_t count = Positive("stages", given->stages);
+    settings.seed = static_cast<std::uint64_t>(given->seed);
+    const std::size_t count = Positive("stages", given->stages);
     const auto objective =
         ValueOfName<Objective>("objective", given->objective,
                                {{"slice", Objective::kSlice},
@@ -192,7 +192,7 @@ class PartitionGraphObj : public ffi::Object {
     TVM_SCHED_CHECK(n == 0 || rows.size() % n == 0, ValueError)
         << "start has " << rows.size() << " keys, not rows of " << n;
     std::vector<partition::Keys> first;
-    for (size_t i = 0; n > 0 && i < rows.size(); i += n) {
+    for (std::size_t i = 0; n > 0 && i < rows.size(); i += n) {
       first.emplace_back(rows.begin() + static_cast<std::ptrdiff_t>(i),
                          rows.begin() + static_cast<std::ptrdiff_t>(i + n));
     }
@@ -200,34 +200,34 @@ class PartitionGraphObj : public ffi::Object {
         partition::Evolve(n, fitness, settings, std::move(first), Deadline(given->seconds)).keys);
   }
 
-  /*! \brief The stage of each node after annealing. */
+  /// The stage of each node after annealing.
   ffi::Tensor Refine(Integers stages, const RefineSettingsObj* given) const {
     partition::RefineSettings settings;
     settings.stages = Positive("stages", given->stages);
-    settings.seed = static_cast<uint64_t>(given->seed);
+    settings.seed = static_cast<std::uint64_t>(given->seed);
     settings.moves = given->moves;
     partition::Stages assignment;
-    for (int64_t s : Elements("stages", stages, graph_.nodes())) {
+    for (std::int64_t s : Elements("stages", stages, graph_.nodes())) {
       TVM_SCHED_CHECK(s >= 0 && s < given->stages, ValueError)
           << "stage " << s << " of " << given->stages;
-      assignment.push_back(static_cast<int32_t>(s));
+      assignment.push_back(static_cast<std::int32_t>(s));
     }
-    for (size_t v = 0; v < assignment.size(); ++v) {
+    for (std::size_t v = 0; v < assignment.size(); ++v) {
       for (NodeId u : graph_.predecessors[v]) {
         TVM_SCHED_CHECK(assignment[u] <= assignment[v], ValueError)
             << "node " << v << " is in an earlier stage than node " << u << ", which it reads";
       }
     }
-    return NewRow<int64_t>(
+    return NewRow<std::int64_t>(
         partition::Refine(graph_, std::move(assignment), settings, Deadline(given->seconds)));
   }
 
-  /*! \brief Costs of all segments [l, r] of an order, row after row; r from l on. */
+  /// Costs of all segments [l, r] of an order, row after row; r from l on.
   ffi::Tensor SegmentCosts(Integers order) const {
     const partition::Order nodes = Checked(order);
     partition::SegmentCosts costs(graph_, nodes);
     std::vector<double> rows;
-    for (size_t first = 0; first < nodes.size(); ++first) {
+    for (std::size_t first = 0; first < nodes.size(); ++first) {
       const std::span<const double> row = costs.Row(first, std::numeric_limits<double>::infinity());
       rows.insert(rows.end(), row.begin(), row.end());
     }
@@ -241,10 +241,10 @@ class PartitionGraphObj : public ffi::Object {
                                       Positive("most_ideals", given->most_ideals), given->limit},
                                      Deadline(given->seconds));
     const auto result = ffi::make_arc<IdealPartitionObj>();
-    result->ideals = static_cast<int64_t>(found.ideals);
+    result->ideals = static_cast<std::int64_t>(found.ideals);
     result->stopped = found.stopped;
     if (found.cost < std::numeric_limits<double>::infinity()) {
-      result->stages = NewRow<int64_t>(found.stages);
+      result->stages = NewRow<std::int64_t>(found.stages);
     }
     return result;
   }
@@ -252,9 +252,9 @@ class PartitionGraphObj : public ffi::Object {
   ffi::Arc<ValuableStagesObj> ValuableStages(Integers values,
                                              const StageValueSettingsObj* given) const {
     partition::StageValueSettings settings;
-    settings.value = Copy<int64_t>("values", values, graph_.nodes());
-    int64_t total = 0;
-    for (int64_t value : settings.value) {
+    settings.value = Copy<std::int64_t>("values", values, graph_.nodes());
+    std::int64_t total = 0;
+    for (std::int64_t value : settings.value) {
       TVM_SCHED_CHECK(value >= 0 && value <= partition::kMostValue - total, ValueError)
           << "values have to be 0 or more, and at most " << partition::kMostValue << " together";
       total += value;
@@ -264,16 +264,16 @@ class PartitionGraphObj : public ffi::Object {
         << given->first << "; 0 or more are allowed";
     settings.target = given->target;
     settings.limit = given->limit;
-    settings.first = static_cast<size_t>(given->first);
+    settings.first = static_cast<std::size_t>(given->first);
     settings.steps = Positive("steps", given->steps);
     settings.most = Positive("most_steps", given->most_steps);
     const partition::StageValue found =
         partition::MostValuableStages(graph_, settings, Deadline(given->seconds));
     const auto result = ffi::make_arc<ValuableStagesObj>();
-    result->next = static_cast<int64_t>(found.next);
-    result->steps = static_cast<int64_t>(found.steps);
+    result->next = static_cast<std::int64_t>(found.next);
+    result->steps = static_cast<std::int64_t>(found.steps);
     for (const std::vector<NodeId>& stage : found.better) {
-      result->stages.push_back(NewRow<int64_t>(stage));
+      result->stages.push_back(NewRow<std::int64_t>(stage));
     }
     return result;
   }
@@ -282,30 +282,30 @@ class PartitionGraphObj : public ffi::Object {
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.PartitionGraph", PartitionGraphObj, ffi::Object);
 
  private:
-  NodeId Node(int64_t v) const {
-    TVM_SCHED_CHECK(v >= 0 && v < static_cast<int64_t>(graph_.nodes()), IndexError)
+  NodeId Node(std::int64_t v) const {
+    TVM_SCHED_CHECK(v >= 0 && v < static_cast<std::int64_t>(graph_.nodes()), IndexError)
         << "node " << v << " of " << graph_.nodes();
     return static_cast<NodeId>(v);
   }
 
   partition::Order Checked(const Integers& order) const {
     partition::Order nodes;
-    for (int64_t v : Elements("order", order)) nodes.push_back(Node(v));
+    for (std::int64_t v : Elements("order", order)) nodes.push_back(Node(v));
     TVM_SCHED_CHECK(IsTopological(graph_, nodes), ValueError)
         << "order is not a topological order of the graph";
     return nodes;
   }
 
-  static size_t Positive(const char* name, int64_t value) {
+  static std::size_t Positive(const char* name, std::int64_t value) {
     TVM_SCHED_CHECK(value >= 1, ValueError) << name << " is " << value << "; 1 or more are allowed";
-    return static_cast<size_t>(value);
+    return static_cast<std::size_t>(value);
   }
 
   const Graph graph_;
 };
 
-/*! \brief From the arrays that `PartitionProblem` in Python makes, by name. `producers` has the
- * node that makes each tensor, or -1; `leaves` is 0 or 1. */
+/// From the arrays that `PartitionProblem` in Python makes, by name. `producers` has the
+/// node that makes each tensor, or -1; `leaves` is 0 or 1.
 ffi::Arc<PartitionGraphObj> PartitionGraphObj::Make(const NamedValues::Values& arrays) {
   const NamedValues values("a graph", arrays);
   const auto floats = [](std::span<double> elements) {
@@ -316,26 +316,27 @@ ffi::Arc<PartitionGraphObj> PartitionGraphObj::Make(const NamedValues::Values& a
   graph.parameters = floats(values.Elements<double>("parameters", graph.work.size()));
   graph.memory = values.Number("memory");
   graph.overflow_time = values.Number("overflow_time");
-  const auto n = static_cast<int64_t>(graph.work.size());
-  const std::span<int64_t> producer = values.Elements("producers");
-  const size_t tensors = producer.size();
+  const auto n = static_cast<std::int64_t>(graph.work.size());
+  const std::span<std::int64_t> producer = values.Elements("producers");
+  const std::size_t tensors = producer.size();
   const std::span<double> transfer = values.Elements<double>("transfers", tensors);
   const std::span<double> size = values.Elements<double>("sizes", tensors);
-  const std::span<int64_t> leaves = values.Elements("leaves", tensors);
-  const std::span<int64_t> offsets = values.Elements("reader_offsets", tensors + 1);
+  const std::span<std::int64_t> leaves = values.Elements("leaves", tensors);
+  const std::span<std::int64_t> offsets = values.Elements("reader_offsets", tensors + 1);
   graph.readers.offset.assign(offsets.begin(), offsets.end());
-  for (int64_t v : values.Elements("readers")) {
+  for (std::int64_t v : values.Elements("readers")) {
     TVM_SCHED_CHECK(v >= 0 && v < n, IndexError) << "reader " << v << " of " << n << " nodes";
     graph.readers.value.push_back(static_cast<NodeId>(v));
   }
-  int64_t before = 0;
-  for (int64_t offset : graph.readers.offset) {
-    TVM_SCHED_CHECK(offset >= before && offset <= static_cast<int64_t>(graph.readers.value.size()),
-                    ValueError)
+  std::int64_t before = 0;
+  for (std::int64_t offset : graph.readers.offset) {
+    TVM_SCHED_CHECK(
+        offset >= before && offset <= static_cast<std::int64_t>(graph.readers.value.size()),
+        ValueError)
         << "reader_offsets do not ascend";
     before = offset;
   }
-  for (size_t t = 0; t < tensors; ++t) {
+  for (std::size_t t = 0; t < tensors; ++t) {
     TVM_SCHED_CHECK(producer[t] >= kNone && producer[t] < n, IndexError)
         << "producer " << producer[t];
     graph.tensors.push_back(

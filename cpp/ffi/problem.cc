@@ -1,16 +1,16 @@
-#include "problem.h"
+#include "ffi/problem.h"
 
 #include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
 
-#include "events.h"
-#include "local_search.h"
-#include "names.h"
-#include "partial_schedule.h"
-#include "problem_arrays.h"
-#include "records.h"
+#include "ffi/events.h"
+#include "ffi/local_search.h"
+#include "ffi/names.h"
+#include "ffi/partial_schedule.h"
+#include "ffi/problem_arrays.h"
+#include "ffi/records.h"
 #include "runtime/throw.h"
 #include "search/annealing.h"
 #include "search/heft.h"
@@ -41,43 +41,45 @@ TVM_FFI_STATIC_INIT_BLOCK() {
       .def_static("make", &ProblemObj::Make);
 }
 
-/*! \brief Operators in launch order with their devices, each operator once; all on stream 0. */
+/// Operators in launch order with their devices, each operator once; all on stream 0.
 search::Launches LaunchesOf(const simulate::Problem& problem, const Integers& operators,
                             const Integers& devices) {
-  const size_t count = problem.operators();
-  const std::span<int64_t> order = Elements("operators", operators, count),
-                           where = Elements("devices", devices, count);
+  const std::size_t count = problem.operators();
+  const std::span<std::int64_t> order = Elements("operators", operators, count),
+                                where = Elements("devices", devices, count);
   search::Launches launches{std::vector<simulate::OperatorId>(count),
-                            std::vector<simulate::DeviceId>(count), std::vector<int32_t>(count)};
+                            std::vector<simulate::DeviceId>(count),
+                            std::vector<std::int32_t>(count)};
   std::vector<bool> seen(count);
-  for (size_t i = 0; i < count; ++i) {
-    const int64_t op = order[i], device = where[i];
-    TVM_SCHED_CHECK(op >= 0 && op < static_cast<int64_t>(count) && !seen[op] && device >= 0 &&
-                        device < static_cast<int64_t>(problem.devices.size()),
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::int64_t op = order[i], device = where[i];
+    TVM_SCHED_CHECK(op >= 0 && op < static_cast<std::int64_t>(count) && !seen[op] && device >= 0 &&
+                        device < static_cast<std::int64_t>(problem.devices.size()),
                     ValueError)
         << "launch " << i << " names operator " << op << " on device " << device
         << "; each operator stands once, on a device of the problem";
     seen[op] = true;
-    launches.order[i] = static_cast<int32_t>(op);
-    launches.device[op] = static_cast<int32_t>(device);
+    launches.order[i] = static_cast<std::int32_t>(op);
+    launches.device[op] = static_cast<std::int32_t>(device);
   }
   return launches;
 }
 
 search::Progress ProgressOf(const ffi::Function& progress) {
-  return [progress](int64_t done, int64_t total) { progress(done, total); };
+  return [progress](std::int64_t done, std::int64_t total) { progress(done, total); };
 }
 
-/*! \brief A choice of devices for each row of `allowed`. */
-std::vector<search::Choice> ChoicesOf(size_t devices, const Integers& allowed,
+/// A choice of devices for each row of `allowed`.
+std::vector<search::Choice> ChoicesOf(std::size_t devices, const Integers& allowed,
                                       const Integers& direct, const Integers& copy_percent) {
-  const std::span<int64_t> with_direct = Elements("direct", direct);
-  const std::span<int64_t> cells = Elements("allowed", allowed, with_direct.size() * devices);
-  const std::span<int64_t> percent = Elements("copy_percent", copy_percent, with_direct.size());
+  const std::span<std::int64_t> with_direct = Elements("direct", direct);
+  const std::span<std::int64_t> cells = Elements("allowed", allowed, with_direct.size() * devices);
+  const std::span<std::int64_t> percent =
+      Elements("copy_percent", copy_percent, with_direct.size());
   std::vector<search::Choice> choices;
-  for (size_t c = 0; c < with_direct.size(); ++c) {
+  for (std::size_t c = 0; c < with_direct.size(); ++c) {
     search::Choice choice{{}, with_direct[c] != 0, static_cast<double>(percent[c]) / 100};
-    for (size_t d = 0; d < devices; ++d) choice.device.push_back(cells[c * devices + d] != 0);
+    for (std::size_t d = 0; d < devices; ++d) choice.device.push_back(cells[c * devices + d] != 0);
     choices.push_back(std::move(choice));
   }
   return choices;
@@ -121,8 +123,8 @@ ffi::Optional<ffi::Arc<ScheduleObj>> ProblemObj::ListSchedule(const String& meth
   return Complete(search::ListSchedule(EventInstance(), Graph(), rule));
 }
 
-ffi::Optional<ffi::Arc<ScheduleObj>> ProblemObj::Hios(const String& mapping, int64_t window,
-                                                      int64_t streams,
+ffi::Optional<ffi::Arc<ScheduleObj>> ProblemObj::Hios(const String& mapping, std::int64_t window,
+                                                      std::int64_t streams,
                                                       const Function& progress) const {
   enum class Mapping { kPaths, kRecords, kRecordsAnywhere };
   const auto rule = ValueOfName<Mapping>("mapping", mapping,
@@ -134,24 +136,25 @@ ffi::Optional<ffi::Arc<ScheduleObj>> ProblemObj::Hios(const String& mapping, int
   const auto device = rule == Mapping::kPaths
                           ? MapLongestPaths(graph, report)
                           : MapByRecords(graph, rule == Mapping::kRecordsAnywhere, report);
-  const auto most = static_cast<int32_t>(IndexBelow("streams", streams, 1, size_t{1} << 30));
+  const auto most =
+      static_cast<std::int32_t>(IndexBelow("streams", streams, 1, std::size_t{1} << 30));
   const search::Stages stages =
       GroupNeighbours(graph, problem_.concurrency, device, static_cast<int>(window), most, report);
   search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
-  int32_t number = 0;
+  std::int32_t number = 0;
   for (const auto& [on, stage] : InOrder(graph, problem_.concurrency, stages, most)) {
-    std::vector<int32_t> stream(stage.size());
-    for (size_t i = 0; i < stream.size(); ++i) stream[i] = static_cast<int32_t>(i) % most;
+    std::vector<std::int32_t> stream(stage.size());
+    for (std::size_t i = 0; i < stream.size(); ++i) stream[i] = static_cast<std::int32_t>(i) % most;
     if (placed.PlaceStage(stage, stream, on, ++number) == simulate::kNever) return std::nullopt;
   }
   return Complete(placed.Schedule());
 }
 
-ffi::Arc<IosResultObj> ProblemObj::Ios(int64_t device, const IosLimitsObj* limits,
+ffi::Arc<IosResultObj> ProblemObj::Ios(std::int64_t device, const IosLimitsObj* limits,
                                        Integers block_of, const Function& progress) const {
   const auto on =
       static_cast<simulate::DeviceId>(IndexBelow("device", device, 0, problem_.devices.size()));
-  std::span<int64_t> blocks;
+  std::span<std::int64_t> blocks;
   if (!Elements("block_of", block_of).empty()) {
     blocks = Elements("block_of", block_of, problem_.operators());
   }
@@ -170,7 +173,7 @@ ffi::Arc<IosResultObj> ProblemObj::Ios(int64_t device, const IosLimitsObj* limit
   result->profiled_stages = answer.profiled;
   result->profiled_ns = answer.profile_time.count;
   search::PartialSchedule placed(EventInstance(), search::Growth::Plain());
-  int32_t number = 0;
+  std::int32_t number = 0;
   for (const search::GroupedStage& stage : answer.stages) {
     if (placed.PlaceStage(stage.ops, stage.group, on, ++number) == simulate::kNever) return result;
   }
@@ -182,16 +185,16 @@ ffi::Optional<ffi::Arc<ScheduleObj>> ProblemObj::Anneal(Integers operators, Inte
                                                         Integers joins,
                                                         const AnnealingEffortObj* effort,
                                                         const Function& progress) const {
-  const size_t count = problem_.operators();
-  const std::span<int64_t> together = Elements("joins", joins, count);
+  const std::size_t count = problem_.operators();
+  const std::span<std::int64_t> together = Elements("joins", joins, count);
   search::Launches launches = LaunchesOf(problem_, operators, devices);
   search::StageSequence start{std::move(launches.order), std::move(launches.device), {}};
-  for (int64_t joined : together) start.joins.push_back(joined != 0);
+  for (std::int64_t joined : together) start.joins.push_back(joined != 0);
   const search::StageSequence best = search::Anneal(
       EventInstance(), Graph(), start,
-      {effort->operators, static_cast<uint64_t>(effort->seed), effort->goal_ns,
+      {effort->operators, static_cast<std::uint64_t>(effort->seed), effort->goal_ns,
        static_cast<int>(effort->stage_operators)},
-      [&](int64_t done, int64_t total) { return progress(done, total).cast<double>(); });
+      [&](std::int64_t done, std::int64_t total) { return progress(done, total).cast<double>(); });
   return Complete(search::PlaceBest(EventInstance(), best).ScheduleByStart());
 }
 
@@ -205,17 +208,17 @@ ffi::Tensor ProblemObj::AllocateStreams(const String& method, Integers operators
                                                      {"fewest", search::Allocation::kFewest}});
   search::Launches launches = LaunchesOf(problem_, operators, devices);
   search::AllocateStreams(Graph(), rule, &launches);
-  std::vector<int64_t> streams;
+  std::vector<std::int64_t> streams;
   for (simulate::OperatorId op : launches.order) streams.push_back(launches.stream[op]);
-  return NewRow<int64_t>(streams);
+  return NewRow<std::int64_t>(streams);
 }
 
-int64_t ProblemObj::CountSynchronizations(Integers operators, Integers devices,
-                                          Integers streams) const {
+std::int64_t ProblemObj::CountSynchronizations(Integers operators, Integers devices,
+                                               Integers streams) const {
   search::Launches launches = LaunchesOf(problem_, operators, devices);
-  const std::span<int64_t> stream = Elements("streams", streams, launches.order.size());
-  for (size_t i = 0; i < stream.size(); ++i) {
-    launches.stream[launches.order[i]] = static_cast<int32_t>(stream[i]);
+  const std::span<std::int64_t> stream = Elements("streams", streams, launches.order.size());
+  for (std::size_t i = 0; i < stream.size(); ++i) {
+    launches.stream[launches.order[i]] = static_cast<std::int32_t>(stream[i]);
   }
   return search::CountSynchronizations(Graph(), launches);
 }
@@ -229,10 +232,10 @@ ffi::Tensor ProblemObj::OrderLaunches(const String& method, Integers demand,
                                         {"critical-path", search::LaunchOrder::kCriticalPath},
                                         {"opara", search::LaunchOrder::kOpara},
                                         {"opara-program", search::LaunchOrder::kOparaProgram}});
-  const size_t count = problem_.operators();
-  const std::span<int64_t> given = Elements("demand", demand, count);
+  const std::size_t count = problem_.operators();
+  const std::span<std::int64_t> given = Elements("demand", demand, count);
   const std::vector<double> demands(given.begin(), given.end());
-  return NewRow<int64_t>(
+  return NewRow<std::int64_t>(
       search::OrderLaunches(Graph(), rule, demands, Elements("memory_bound", memory_bound, count)));
 }
 
@@ -242,15 +245,15 @@ ffi::Optional<ffi::Arc<ConstructedSequenceObj>> ProblemObj::Construct(
   const search::Instance& instance = EventInstance();
   const std::vector<search::Choice> choices =
       ChoicesOf(instance.devices(), allowed, direct, copy_percent);
-  std::vector<int32_t> chosen;
-  for (int64_t c : Elements("choice", choice, instance.operators())) {
+  std::vector<std::int32_t> chosen;
+  for (std::int64_t c : Elements("choice", choice, instance.operators())) {
     chosen.push_back(IndexBelow("choice", c, 0, choices.size()));
   }
   std::vector<search::DeviceId> homes;
-  for (int64_t d : Elements("home", home, home.numel() > 0 ? instance.tensors() : 0)) {
+  for (std::int64_t d : Elements("home", home, home.numel() > 0 ? instance.tensors() : 0)) {
     homes.push_back(IndexBelow("home", d, search::kNone, instance.devices()));
   }
-  const std::span<int64_t> given =
+  const std::span<std::int64_t> given =
       Elements("turn", turn, turn.numel() > 0 ? instance.operators() : 0);
   const search::Constructed made = search::Construct(
       instance, choices, chosen, memory_scale, std::move(homes), {given.begin(), given.end()});

@@ -2,13 +2,13 @@
 #ifndef TVM_SCHED_FFI_PROBLEM_ARRAYS_H_
 #define TVM_SCHED_FFI_PROBLEM_ARRAYS_H_
 
-#include "arrays.h"
+#include "ffi/arrays.h"
 #include "simulate/problem.h"
 
 namespace tvm_sched {
 
-/*! \brief The problem of the arrays that `_arrays` in the Python module of `NativeProblem` makes,
- * by name. */
+/// The problem of the arrays that `_arrays` in the Python module of `NativeProblem` makes,
+/// by name.
 simulate::Problem ProblemOf(const NamedValues::Values& arrays);
 
 }  // namespace tvm_sched

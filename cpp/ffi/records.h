@@ -4,16 +4,16 @@
 
 #include <tvm/ffi/tvm_ffi.h>
 
-/*! \brief The class of a record that Python makes from keyword arguments, and its fields. */
+/// The class of a record that Python makes from keyword arguments, and its fields.
 #define TVM_SCHED_SETTINGS(Type, ...) \
   tvm::ffi::reflection::ObjectDef<Type>() TVM_SCHED_EACH(TVM_SCHED_KEYWORD, Type, __VA_ARGS__)
 
-/*! \brief The class of a record that only C++ makes, and its fields. */
+/// The class of a record that only C++ makes, and its fields.
 #define TVM_SCHED_RESULT(Type, ...)                                        \
   tvm::ffi::reflection::ObjectDef<Type>(tvm::ffi::reflection::init(false)) \
       TVM_SCHED_EACH(TVM_SCHED_FIELD, Type, __VA_ARGS__)
 
-/*! \brief A class that only C++ makes, and its methods: (name in Python, name in C++), ... */
+/// A class that only C++ makes, and its methods: (name in Python, name in C++), ...
 #define TVM_SCHED_METHODS(Type, ...)                                       \
   tvm::ffi::reflection::ObjectDef<Type>(tvm::ffi::reflection::init(false)) \
       TVM_SCHED_EACH(TVM_SCHED_METHOD, Type, __VA_ARGS__)

@@ -12,41 +12,40 @@
 namespace tvm_sched {
 namespace {
 
-/*!
- * \param time By operator and option; option `i` is one of the device `i % devices`.
- * \param price By operator and option, of no size if nothing costs anything.
- * \param weight Price of a nanosecond.
- * \param from, to Operators that each edge joins; -1 for what is before the region.
- * \param lag By edge, device of its first and device of its second operator.
- */
-double LeastCost(Floats time, Floats price, double weight, int64_t number, Integers from,
-                 Integers to, Floats lag, int64_t nodes) {
+/// \param time By operator and option; option `i` is one of the device `i % devices`.
+/// \param price By operator and option, of no size if nothing costs anything.
+/// \param weight Price of a nanosecond.
+/// \param from, to Operators that each edge joins; -1 for what is before the region.
+/// \param lag By edge, device of its first and device of its second operator.
+double LeastCost(Floats time, Floats price, double weight, std::int64_t number, Integers from,
+                 Integers to, Floats lag, std::int64_t nodes) {
   TVM_SCHED_CHECK(time.ndim() == 2, ValueError)
       << "time has " << time.ndim() << " dimensions, not operators x options";
   TVM_SCHED_CHECK(number > 0 && time.size(1) % number == 0, ValueError)
       << time.size(1) << " options of " << number << " devices";
   const auto operators = time.size(0);
-  const auto devices = static_cast<size_t>(number);
-  const auto options = static_cast<size_t>(time.size(1));
+  const auto devices = static_cast<std::size_t>(number);
+  const auto options = static_cast<std::size_t>(time.size(1));
   search::Region region;
   region.devices = devices;
   region.weight = weight;
   const auto times = Elements<double>("time", time);
-  region.time = {static_cast<size_t>(operators), options, 0.0};
+  region.time = {static_cast<std::size_t>(operators), options, 0.0};
   region.time.value.assign(times.begin(), times.end());
   if (price.numel() > 0) {
     const auto prices = Elements<double>("price", price, times.size());
-    region.price = {static_cast<size_t>(operators), options, 0.0};
+    region.price = {static_cast<std::size_t>(operators), options, 0.0};
     region.price.value.assign(prices.begin(), prices.end());
   }
   const auto first = Elements("from", from), second = Elements("to", to, first.size());
-  const size_t square = devices * devices;
+  const std::size_t square = devices * devices;
   const auto lags = Elements<double>("lag", lag, first.size() * square);
-  for (size_t e = 0; e < first.size(); ++e) {
+  for (std::size_t e = 0; e < first.size(); ++e) {
     TVM_SCHED_CHECK(-1 <= first[e] && first[e] < second[e] && second[e] < operators, IndexError)
         << "edge from " << first[e] << " to " << second[e] << " of " << operators << " operators";
-    search::Region::Edge edge{
-        static_cast<int32_t>(first[e]), static_cast<int32_t>(second[e]), {devices, devices, 0.0}};
+    search::Region::Edge edge{static_cast<std::int32_t>(first[e]),
+                              static_cast<std::int32_t>(second[e]),
+                              {devices, devices, 0.0}};
     const auto of_edge = lags.subspan(e * square, square);
     edge.lag.value.assign(of_edge.begin(), of_edge.end());
     region.edges.push_back(std::move(edge));
@@ -54,34 +53,32 @@ double LeastCost(Floats time, Floats price, double weight, int64_t number, Integ
   return search::LeastCost(region, nodes);
 }
 
-/*!
- * \param time By operator.
- * \param maker By tensor: the operator that makes it; -1 for what is before the region.
- * \param copy By tensor.
- * \param tensor, reader Pairs of a tensor and an operator that reads it, by tensor and operator.
- */
-int64_t LeastTimeWithPorts(Integers time, Integers maker, Integers copy, Integers tensor,
-                           Integers reader, int64_t devices, int64_t states) {
+/// \param time By operator.
+/// \param maker By tensor: the operator that makes it; -1 for what is before the region.
+/// \param copy By tensor.
+/// \param tensor, reader Pairs of a tensor and an operator that reads it, by tensor and operator.
+std::int64_t LeastTimeWithPorts(Integers time, Integers maker, Integers copy, Integers tensor,
+                                Integers reader, std::int64_t devices, std::int64_t states) {
   search::PortRegion region;
   const auto times = Elements("time", time);
   const auto makers = Elements("maker", maker), copies = Elements("copy", copy, makers.size());
   const auto read = Elements("tensor", tensor), readers = Elements("reader", reader, read.size());
   TVM_SCHED_CHECK(devices > 0 && !times.empty(), ValueError)
       << "a region without operators or devices";
-  const auto operators = static_cast<int64_t>(times.size());
-  region.devices = static_cast<int32_t>(devices);
+  const auto operators = static_cast<std::int64_t>(times.size());
+  region.devices = static_cast<std::int32_t>(devices);
   region.time.assign(times.begin(), times.end());
-  for (size_t t = 0; t < makers.size(); ++t) {
+  for (std::size_t t = 0; t < makers.size(); ++t) {
     TVM_SCHED_CHECK(-1 <= makers[t] && makers[t] < operators, IndexError)
         << "tensor " << t << " of operator " << makers[t] << " of " << operators;
-    region.tensors.push_back({static_cast<int32_t>(makers[t]), copies[t], {}});
+    region.tensors.push_back({static_cast<std::int32_t>(makers[t]), copies[t], {}});
   }
-  for (size_t i = 0; i < read.size(); ++i) {
-    TVM_SCHED_CHECK(0 <= read[i] && static_cast<size_t>(read[i]) < makers.size(), IndexError)
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    TVM_SCHED_CHECK(0 <= read[i] && static_cast<std::size_t>(read[i]) < makers.size(), IndexError)
         << "reader of tensor " << read[i] << " of " << makers.size();
     TVM_SCHED_CHECK(makers[read[i]] < readers[i] && readers[i] < operators, IndexError)
         << "operator " << readers[i] << " reads what " << makers[read[i]] << " makes";
-    region.tensors[read[i]].readers.push_back(static_cast<int32_t>(readers[i]));
+    region.tensors[read[i]].readers.push_back(static_cast<std::int32_t>(readers[i]));
   }
   return search::LeastTimeWithPorts(region, states);
 }

@@ -1,5 +1,5 @@
 // Makes and registers the object "tvm_sched.Schedule".
-#include "schedule.h"
+#include "ffi/schedule.h"
 
 #include <array>
 #include <limits>
@@ -8,8 +8,8 @@
 #include <tuple>
 #include <utility>
 
-#include "problem.h"
-#include "records.h"
+#include "ffi/problem.h"
+#include "ffi/records.h"
 #include "runtime/throw.h"
 
 namespace tvm_sched {
@@ -19,7 +19,7 @@ namespace ffi = tvm::ffi;
 using simulate::Nanoseconds;
 using simulate::TransferKind;
 
-/*! \brief Errors of the core become Python's own kinds. */
+/// Errors of the core become Python's own kinds.
 template <typename Work>
 auto Guard(Work work) -> decltype(work()) {
   try {
@@ -32,38 +32,38 @@ auto Guard(Work work) -> decltype(work()) {
 }
 
 simulate::Schedule ScheduleOf(const Integers& placements, const Integers& transfers) {
-  const std::span<int64_t> p = Elements("placements", placements),
-                           x = Elements("transfers", transfers);
+  const std::span<std::int64_t> p = Elements("placements", placements),
+                                x = Elements("transfers", transfers);
   TVM_SCHED_CHECK(p.size() % 5 == 0 && x.size() % 5 == 0, ValueError)
       << "placements has 5 rows (operator, device, direct, stream, stage), transfers has 5 (kind, "
          "item, source, device, evict)";
-  const size_t np = p.size() / 5, nx = x.size() / 5;
+  const std::size_t np = p.size() / 5, nx = x.size() / 5;
   simulate::Schedule schedule;
   schedule.placements.resize(np);
   schedule.transfers.resize(nx);
-  for (size_t i = 0; i < np; ++i) {
-    schedule.placements[i] = {static_cast<int32_t>(p[i]), static_cast<int32_t>(p[np + i]),
-                              p[2 * np + i] != 0, static_cast<int32_t>(p[3 * np + i]),
-                              static_cast<int32_t>(p[4 * np + i])};
+  for (std::size_t i = 0; i < np; ++i) {
+    schedule.placements[i] = {static_cast<std::int32_t>(p[i]), static_cast<std::int32_t>(p[np + i]),
+                              p[2 * np + i] != 0, static_cast<std::int32_t>(p[3 * np + i]),
+                              static_cast<std::int32_t>(p[4 * np + i])};
   }
-  for (size_t i = 0; i < nx; ++i) {
-    schedule.transfers[i] = {static_cast<TransferKind>(x[i]), static_cast<int32_t>(x[nx + i]),
-                             static_cast<int32_t>(x[2 * nx + i]),
-                             static_cast<int32_t>(x[3 * nx + i]), x[4 * nx + i] != 0};
+  for (std::size_t i = 0; i < nx; ++i) {
+    schedule.transfers[i] = {static_cast<TransferKind>(x[i]), static_cast<std::int32_t>(x[nx + i]),
+                             static_cast<std::int32_t>(x[2 * nx + i]),
+                             static_cast<std::int32_t>(x[3 * nx + i]), x[4 * nx + i] != 0};
   }
   return schedule;
 }
 
-/*! \brief A table with a column for each element of a range, and `rows` numbers of each. */
+/// A table with a column for each element of a range, and `rows` numbers of each.
 template <typename Range, typename Numbers>
-ffi::Tensor ColumnsOf(const Range& range, int64_t rows, Numbers numbers) {
+ffi::Tensor ColumnsOf(const Range& range, std::int64_t rows, Numbers numbers) {
   ffi::Tensor table = NewTensor({rows, std::ssize(range)});
-  auto* out = static_cast<int64_t*>(table.data_ptr());
-  const ptrdiff_t width = std::ssize(range);
-  ptrdiff_t column = 0;
+  auto* out = static_cast<std::int64_t*>(table.data_ptr());
+  const std::ptrdiff_t width = std::ssize(range);
+  std::ptrdiff_t column = 0;
   for (const auto& element : range) {
-    ptrdiff_t row = 0;
-    for (int64_t number : numbers(element)) out[width * row++ + column] = number;
+    std::ptrdiff_t row = 0;
+    for (std::int64_t number : numbers(element)) out[width * row++ + column] = number;
     ++column;
   }
   return table;
@@ -96,14 +96,14 @@ ScheduleObj::ScheduleObj(const ProblemObj* problem, Integers placements, Integer
 
 ffi::Tensor ScheduleObj::Placements() const {
   return ColumnsOf(schedule_.placements, 5, [](const simulate::Placement& p) {
-    return std::array<int64_t, 5>{p.op, p.device, p.direct, p.stream, p.stage};
+    return std::array<std::int64_t, 5>{p.op, p.device, p.direct, p.stream, p.stage};
   });
 }
 
 ffi::Tensor ScheduleObj::Transfers() const {
   return ColumnsOf(schedule_.transfers, 5, [](const simulate::Transfer& x) {
-    return std::array<int64_t, 5>{static_cast<int64_t>(x.kind), x.item, x.source, x.device,
-                                  x.evict};
+    return std::array<std::int64_t, 5>{static_cast<std::int64_t>(x.kind), x.item, x.source,
+                                       x.device, x.evict};
   });
 }
 
@@ -118,7 +118,7 @@ ffi::Arc<SimulationObj> ScheduleObj::Simulate() const {
   return simulation;
 }
 
-ffi::Array<ffi::Arc<BrokenRuleObj>> ScheduleObj::Violations(int64_t limit) const {
+ffi::Array<ffi::Arc<BrokenRuleObj>> ScheduleObj::Violations(std::int64_t limit) const {
   ffi::Array<ffi::Arc<BrokenRuleObj>> broken;
   for (const simulate::Violation& v : Simulated().violations) {
     if (std::ssize(broken) == limit) break;
@@ -136,14 +136,14 @@ ffi::Array<ffi::Arc<BrokenRuleObj>> ScheduleObj::Violations(int64_t limit) const
 
 ffi::Tensor ScheduleObj::Holdings() const {
   return NewTable(FindHoldings(), 4, [](const simulate::Holding& h) {
-    return std::array<int64_t, 4>{h.tensor, h.device, h.begin.count, h.end.count};
+    return std::array<std::int64_t, 4>{h.tensor, h.device, h.begin.count, h.end.count};
   });
 }
 
 ffi::Tensor ScheduleObj::MemoryProfile() const {
   const std::vector<simulate::Holding> holdings = FindHoldings();
-  std::vector<std::array<int64_t, 3>> rows;
-  int64_t device = 0;
+  std::vector<std::array<std::int64_t, 3>> rows;
+  std::int64_t device = 0;
   for (const auto& levels : Guard([&] { return simulate::MemoryProfile(problem_, holdings); })) {
     for (const simulate::Level& level : levels)
       rows.push_back({device, level.time.count, level.held.count});
@@ -155,30 +155,31 @@ ffi::Tensor ScheduleObj::MemoryProfile() const {
 ffi::Tensor ScheduleObj::Threads() const {
   simulate::CheckIndices(problem_, schedule_);
   const std::vector<simulate::Placement>& placements = schedule_.placements;
-  std::vector<int64_t> threads(placements.size());
-  std::map<std::pair<int64_t, int64_t>, std::vector<size_t>> together;
-  for (size_t p = 0; p < placements.size(); ++p) {
-    const int64_t stage = placements[p].stage;
-    together[{placements[p].device, stage > 0 ? stage : -1 - static_cast<int64_t>(p)}].push_back(p);
+  std::vector<std::int64_t> threads(placements.size());
+  std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::size_t>> together;
+  for (std::size_t p = 0; p < placements.size(); ++p) {
+    const std::int64_t stage = placements[p].stage;
+    together[{placements[p].device, stage > 0 ? stage : -1 - static_cast<std::int64_t>(p)}]
+        .push_back(p);
   }
   for (const auto& [place, members] : together) {
     const auto device = static_cast<simulate::DeviceId>(place.first);
     if (!problem_.concurrency.has_threads(device)) continue;
     std::vector<simulate::Member> stage;
-    for (size_t p : members) {
+    for (std::size_t p : members) {
       const simulate::OperatorId op = placements[p].op;
       stage.push_back({op, placements[p].stream, problem_.operator_time(op, device)});
     }
-    const std::vector<int32_t> found = problem_.concurrency.ThreadsOf(device, stage);
-    for (size_t i = 0; i < members.size(); ++i) threads[members[i]] = found[i];
+    const std::vector<std::int32_t> found = problem_.concurrency.ThreadsOf(device, stage);
+    for (std::size_t i = 0; i < members.size(); ++i) threads[members[i]] = found[i];
   }
-  return NewRow<int64_t>(threads);
+  return NewRow<std::int64_t>(threads);
 }
 
 const simulate::Simulation& ScheduleObj::Simulated() const {
   std::call_once(simulated_, [this] {
     simulation_ = std::make_unique<simulate::Simulation>(Guard([this] {
-      return simulate::Simulate(problem_, schedule_, std::numeric_limits<size_t>::max());
+      return simulate::Simulate(problem_, schedule_, std::numeric_limits<std::size_t>::max());
     }));
   });
   return *simulation_;

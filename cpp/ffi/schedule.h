@@ -4,11 +4,12 @@
 
 #include <tvm/ffi/tvm_ffi.h>
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
-#include "arrays.h"
+#include "ffi/arrays.h"
 #include "simulate/device_memory.h"
 #include "simulate/schedule.h"
 #include "simulate/simulate.h"
@@ -17,37 +18,37 @@ namespace tvm_sched {
 
 class ProblemObj;
 
-/*! \brief "tvm_sched.Simulation": when a schedule's events run. */
+/// "tvm_sched.Simulation": when a schedule's events run.
 class SimulationObj : public tvm::ffi::Object {
  public:
   tvm::ffi::Tensor start_ns, end_ns;  // of each event: placements, then transfers
   tvm::ffi::Tensor peak_memory;       // most bytes that each device holds at once
-  int64_t latency_ns = 0;
+  std::int64_t latency_ns = 0;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.Simulation", SimulationObj, tvm::ffi::Object);
 };
 
-/*! \brief "tvm_sched.BrokenRule": `simulate::Violation`; indices that say nothing are -1. */
+/// "tvm_sched.BrokenRule": `simulate::Violation`; indices that say nothing are -1.
 class BrokenRuleObj : public tvm::ffi::Object {
  public:
   tvm::ffi::String rule;  // its name
-  int64_t op = -1, tensor = -1, device = -1;
-  int64_t other = -1;  // see `simulate::Violation`
-  tvm::ffi::Array<int64_t> cycle;
+  std::int64_t op = -1, tensor = -1, device = -1;
+  std::int64_t other = -1;  // see `simulate::Violation`
+  tvm::ffi::Array<std::int64_t> cycle;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.BrokenRule", BrokenRuleObj, tvm::ffi::Object);
 };
 
-/*! \brief A schedule in the integers of its problem; it is simulated once, when first asked. */
+/// A schedule in the integers of its problem; it is simulated once, when first asked.
 class ScheduleObj : public tvm::ffi::Object {
  public:
   using Tensor = tvm::ffi::Tensor;
 
   ScheduleObj(const ProblemObj* problem, simulate::Schedule schedule);
-  /*! \brief From tables of rows operator, device, direct, stream, stage, and of rows kind, item,
-   * source, device, evict. */
+  /// From tables of rows operator, device, direct, stream, stage, and of rows kind, item,
+  /// source, device, evict.
   ScheduleObj(const ProblemObj* problem, Integers placements, Integers transfers);
 
   // ---- the schedule itself, in the tables of the constructor
@@ -57,24 +58,24 @@ class ScheduleObj : public tvm::ffi::Object {
 
   // ---- what the simulator says of it
 
-  /*! \brief ValueError where a rule is broken. */
+  /// ValueError where a rule is broken.
   tvm::ffi::Arc<SimulationObj> Simulate() const;
-  /*! \brief Broken rules, up to `limit`. */
-  tvm::ffi::Array<tvm::ffi::Arc<BrokenRuleObj>> Violations(int64_t limit) const;
-  /*! \brief Rows of tensor, device, begin, end: what lies where, from when to when. */
+  /// Broken rules, up to `limit`.
+  tvm::ffi::Array<tvm::ffi::Arc<BrokenRuleObj>> Violations(std::int64_t limit) const;
+  /// Rows of tensor, device, begin, end: what lies where, from when to when.
   Tensor Holdings() const;
-  /*! \brief Rows of device, time, bytes held from then on; by device, then by time. */
+  /// Rows of device, time, bytes held from then on; by device, then by time.
   Tensor MemoryProfile() const;
-  /*! \brief By placement: threads that compute it where its device has threads, else 0. */
+  /// By placement: threads that compute it where its device has threads, else 0.
   Tensor Threads() const;
 
   static constexpr bool _type_mutable = true;
   TVM_FFI_DECLARE_OBJECT_INFO_FINAL("tvm_sched.Schedule", ScheduleObj, tvm::ffi::Object);
 
  private:
-  /*! \brief The simulation, with all violations. */
+  /// The simulation, with all violations.
   const simulate::Simulation& Simulated() const;
-  /*! \brief The same; an error where a rule is broken. */
+  /// The same; an error where a rule is broken.
   const simulate::Simulation& Feasible() const;
   std::vector<simulate::Holding> FindHoldings() const;
 

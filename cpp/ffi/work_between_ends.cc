@@ -11,25 +11,23 @@
 namespace tvm_sched {
 namespace {
 
-/*!
- * \param heads, tails Two rows each: least times anywhere, and on devices that run no seed.
- * \param seeds Devices that may run a seed of the heads, and of the tails.
- * \return Bound in nanoseconds, position of its threshold, number of its operators.
- */
+/// \param heads, tails Two rows each: least times anywhere, and on devices that run no seed.
+/// \param seeds Devices that may run a seed of the heads, and of the tails.
+/// \return Bound in nanoseconds, position of its threshold, number of its operators.
 tvm::ffi::Tensor BetweenEnds(Floats work, Floats heads, Floats tails, Integers seeds,
                              Floats weights, Integers order, Floats thresholds, double rounding) {
   const auto each = Elements<double>("work", work);
-  const size_t operators = each.size();
+  const std::size_t operators = each.size();
   const auto counts = Elements("seeds", seeds, 2);
-  const auto side = [&](const char* name, const Floats& rows, int64_t number) {
+  const auto side = [&](const char* name, const Floats& rows, std::int64_t number) {
     const auto both = Elements<double>(name, rows, 2 * operators);
     TVM_SCHED_CHECK(number >= 0, ValueError) << number << " devices run a seed of " << name;
     return search::Side{both.first(operators), both.subspan(operators),
-                        static_cast<size_t>(number)};
+                        static_cast<std::size_t>(number)};
   };
   const auto listed = Elements("order", order);
-  for (int64_t op : listed) {
-    TVM_SCHED_CHECK(0 <= op && op < static_cast<int64_t>(operators), IndexError)
+  for (std::int64_t op : listed) {
+    TVM_SCHED_CHECK(0 <= op && op < static_cast<std::int64_t>(operators), IndexError)
         << "operator " << op << " of " << operators;
   }
   const search::WorkArgument best =

@@ -95,9 +95,9 @@ class ValueFindings {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> found;
     for (const auto& [unused, finding] : wrong_) {
-      const size_t at = finding.find(where);
+      const std::size_t at = finding.find(where);
       if (at == std::string::npos) continue;
-      const size_t end = at + where.size();  // version 901 is no part of 90100
+      const std::size_t end = at + where.size();  // version 901 is no part of 90100
       if (end == finding.size() || !std::isdigit(static_cast<unsigned char>(finding[end])))
         found.push_back(finding);
     }

@@ -1,4 +1,4 @@
-#include "annealing.h"
+#include "search/annealing.h"
 
 #include <algorithm>
 #include <array>
@@ -6,33 +6,33 @@
 #include <cmath>
 #include <numeric>
 
-#include "choose_move.h"
-#include "random.h"
-#include "sequence_timer.h"
+#include "search/choose_move.h"
+#include "search/random.h"
+#include "search/sequence_timer.h"
 
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief Temperature at the start and at the end of a round, as parts of the best latency. */
+/// Temperature at the start and at the end of a round, as parts of the best latency.
 constexpr double kHot = 0.002, kCold = 0.0001;
-/*! \brief Weight of the time of all copies beside the latency where parameters are loaded: a bus
- * that has less to carry has room for loads, which the latency alone shows late. */
+/// Weight of the time of all copies beside the latency where parameters are loaded: a bus
+/// that has less to carry has room for loads, which the latency alone shows late.
 constexpr double kCopyWeight = 0.2;
-/*! \brief Weight of the mean time for which stages occupy a device beside the latency where nothing
- * is loaded: a stage that saves time leaves room, which the latency alone shows late. */
+/// Weight of the mean time for which stages occupy a device beside the latency where nothing
+/// is loaded: a stage that saves time leaves room, which the latency alone shows late.
 constexpr double kOccupancyWeight = 4;
-/*! \brief Rounds from hot to cold, each from the best sequence. */
+/// Rounds from hot to cold, each from the best sequence.
 constexpr int kRounds = 2;
-/*! \brief Moves after which the operators that the latency waits for are looked up again. */
+/// Moves after which the operators that the latency waits for are looked up again.
 constexpr int kRefresh = 100;
-/*! \brief Part of the moves that such operators make. */
+/// Part of the moves that such operators make.
 constexpr double kCritical = 0.5;
-/*! \brief Part of the moves of several operators where parameters are loaded. */
+/// Part of the moves of several operators where parameters are loaded.
 constexpr double kGroup = 0.2;
-/*! \brief How far an operator goes in the order, or looks for a partner. */
-constexpr size_t kNear = 48;
+/// How far an operator goes in the order, or looks for a partner.
+constexpr std::size_t kNear = 48;
 
-/*! \brief What a move changes. */
+/// What a move changes.
 enum class OperatorMove {
   kSetDevice,
   kShift,
@@ -46,12 +46,12 @@ enum class OperatorMove {
   kSwap,
 };
 
-/*! \brief How often a move is tried, beside the others of its column. */
+/// How often a move is tried, beside the others of its column.
 struct MoveWeights {
   OperatorMove move;
-  int alone;   /*!< \brief Each operator is a stage of its own. */
-  int loading; /*!< \brief Stages of several operators, where parameters are loaded. */
-  int staged;  /*!< \brief Stages of several operators, where nothing is loaded. */
+  int alone;    ///< Each operator is a stage of its own.
+  int loading;  ///< Stages of several operators, where parameters are loaded.
+  int staged;   ///< Stages of several operators, where nothing is loaded.
 };
 
 constexpr std::array<MoveWeights, 10> kMoves = {{
@@ -67,7 +67,7 @@ constexpr std::array<MoveWeights, 10> kMoves = {{
     {OperatorMove::kSwap, 0, 0, 1},
 }};
 
-/*! \brief Whether anything is loaded into a device's memory. */
+/// Whether anything is loaded into a device's memory.
 bool Loads(const simulate::Problem& problem) {
   return std::ranges::any_of(problem.tensors,
                              [](const simulate::Tensor& tensor) {
@@ -76,7 +76,7 @@ bool Loads(const simulate::Problem& problem) {
          !std::ranges::all_of(problem.devices, &simulate::Device::shares_host_memory);
 }
 
-/*! \brief A sequence that moves change and that can be put back. */
+/// A sequence that moves change and that can be put back.
 class Movable {
  public:
   Movable(const simulate::Problem& problem, const TaskGraph& graph, const StageSequence& start,
@@ -87,29 +87,30 @@ class Movable {
         loads_(Loads(problem)),
         now_(start),
         place_(graph.size()) {
-    for (size_t i = 0; i < now_.order.size(); ++i) place_[now_.order[i]] = i;
+    for (std::size_t i = 0; i < now_.order.size(); ++i) place_[now_.order[i]] = i;
   }
 
   const StageSequence& sequence() const { return now_; }
-  size_t place(OperatorId op) const { return place_[op]; }
+  std::size_t place(OperatorId op) const { return place_[op]; }
 
   bool loads() const { return loads_; }
 
-  /*! \brief Positions between which the last move changed something, to the end of a stage. */
-  size_t first() const { return first_; }
-  size_t last() const {
-    size_t last = begin_ + old_order_.size() - 1;
+  /// Positions between which the last move changed something, to the end of a stage.
+  std::size_t first() const { return first_; }
+  std::size_t last() const {
+    std::size_t last = begin_ + old_order_.size() - 1;
     while (last + 1 < now_.order.size() && now_.SameStage(last + 1)) ++last;
     return last;
   }
 
-  /*! \brief Tries one change; false where it is none. */
+  /// Tries one change; false where it is none.
   bool Move(OperatorId op, MersenneTwister* random) {
     if (loads_ && random->Unit() < kGroup) return MoveGroup(op, random);
     const auto weights = stage_ == 1 ? &MoveWeights::alone
                          : loads_    ? &MoveWeights::loading
                                      : &MoveWeights::staged;
-    switch (ChooseMove(kMoves, weights, [&](size_t limit) { return random->ShareOf(limit); })) {
+    switch (
+        ChooseMove(kMoves, weights, [&](std::size_t limit) { return random->ShareOf(limit); })) {
       case OperatorMove::kSetDevice:
         return SetDevice(op, random);
       case OperatorMove::kShift:
@@ -139,8 +140,8 @@ class Movable {
   void Undo() {
     for (const auto& [op, device] : old_devices_) now_.device[op] = device;
     std::copy(old_order_.begin(), old_order_.end(), now_.order.begin() + begin_);
-    for (size_t i = 0; i < old_joins_.size(); ++i) now_.joins[begin_ + i] = old_joins_[i];
-    for (size_t i = begin_; i < begin_ + old_order_.size(); ++i) place_[now_.order[i]] = i;
+    for (std::size_t i = 0; i < old_joins_.size(); ++i) now_.joins[begin_ + i] = old_joins_[i];
+    for (std::size_t i = begin_; i < begin_ + old_order_.size(); ++i) place_[now_.order[i]] = i;
     Keep();
   }
 
@@ -150,33 +151,31 @@ class Movable {
     old_devices_.clear();
   }
 
-  /*!
-   * \brief Puts operators in the order of their starts, so that what is near in the sequence is
-   * near in time. On each device the order stays.
-   */
+  /// Puts operators in the order of their starts, so that what is near in the sequence is
+  /// near in time. On each device the order stays.
   void SortByStart(const SequenceTimer& timer) {
-    std::vector<size_t> stages;  // first position of each
-    for (size_t i = 0; i < now_.order.size(); ++i) {
+    std::vector<std::size_t> stages;  // first position of each
+    for (std::size_t i = 0; i < now_.order.size(); ++i) {
       if (!now_.SameStage(i)) stages.push_back(i);
     }
-    std::stable_sort(stages.begin(), stages.end(), [&](size_t a, size_t b) {
+    std::stable_sort(stages.begin(), stages.end(), [&](std::size_t a, std::size_t b) {
       return timer.Start(now_.order[a]) < timer.Start(now_.order[b]);
     });
     const StageSequence old = now_;
-    size_t at = 0;
-    for (size_t i : stages) {
+    std::size_t at = 0;
+    for (std::size_t i : stages) {
       do {
         now_.order[at] = old.order[i];
         now_.joins[at] = old.SameStage(i);
         ++at, ++i;
       } while (i < old.order.size() && old.SameStage(i));
     }
-    for (size_t i = 0; i < now_.order.size(); ++i) place_[now_.order[i]] = i;
+    for (std::size_t i = 0; i < now_.order.size(); ++i) place_[now_.order[i]] = i;
   }
 
  private:
-  /*! \brief Remembers positions `begin` to `end`, and one more whose join may have to go. */
-  void Remember(size_t begin, size_t end) {
+  /// Remembers positions `begin` to `end`, and one more whose join may have to go.
+  void Remember(std::size_t begin, std::size_t end) {
     begin_ = first_ = begin;
     while (now_.SameStage(first_)) --first_;
     end = std::min(end + 2, now_.order.size());
@@ -184,23 +183,23 @@ class Movable {
     old_joins_.assign(now_.joins.begin() + begin, now_.joins.begin() + end);
   }
 
-  /*! \brief An operator and some that are joined to it on its device go to another device. */
+  /// An operator and some that are joined to it on its device go to another device.
   bool MoveGroup(OperatorId op, MersenneTwister* random) {
     const auto device = static_cast<DeviceId>(random->ShareOf(graph_.devices()));
     const DeviceId from = now_.device[op];
     if (device == from) return false;
     group_.assign(1, op);
-    const size_t most = 1 + random->ShareOf(size_t{2} << random->ShareOf(4));
-    for (size_t tries = 2 * most; group_.size() < most && tries > 0; --tries) {
+    const std::size_t most = 1 + random->ShareOf(std::size_t{2} << random->ShareOf(4));
+    for (std::size_t tries = 2 * most; group_.size() < most && tries > 0; --tries) {
       const OperatorId member = group_[random->ShareOf(group_.size())];
       const auto before = graph_.Predecessors(member), after = graph_.Successors(member);
       if (before.empty() && after.empty()) break;
-      const size_t i = random->ShareOf(before.size() + after.size());
+      const std::size_t i = random->ShareOf(before.size() + after.size());
       const OperatorId other = i < before.size() ? before[i].op : after[i - before.size()].op;
       if (now_.device[other] == from && std::ranges::find(group_, other) == group_.end())
         group_.push_back(other);
     }
-    size_t low = place_[op], high = low;
+    std::size_t low = place_[op], high = low;
     for (const OperatorId member : group_) {
       if (graph_.Time(member, device) >= kFar) return false;
       low = std::min(low, place_[member]);
@@ -234,9 +233,9 @@ class Movable {
     now_.device[op] = device;
   }
 
-  /*! \brief An operator and one near it go to each other's device. */
+  /// An operator and one near it go to each other's device.
   bool Exchange(OperatorId op, MersenneTwister* random) {
-    const size_t at = place_[op], with = Near(at, random);
+    const std::size_t at = place_[op], with = Near(at, random);
     const OperatorId partner = now_.order[with];
     const DeviceId here = now_.device[op], there = now_.device[partner];
     if (here == there || graph_.Time(op, there) >= kFar || graph_.Time(partner, here) >= kFar)
@@ -244,30 +243,30 @@ class Movable {
     Remember(std::min(at, with), std::max(at, with));
     ChangeDevice(op, there);
     ChangeDevice(partner, here);
-    for (const size_t i : {at, at + 1, with, with + 1}) Separate(i);
+    for (const std::size_t i : {at, at + 1, with, with + 1}) Separate(i);
     return true;
   }
 
-  /*! \brief First position of the stage of position `i`, and the one after its last. */
-  std::pair<size_t, size_t> StageOf(size_t i) const {
-    size_t begin = i, end = i + 1;
+  /// First position of the stage of position `i`, and the one after its last.
+  std::pair<std::size_t, std::size_t> StageOf(std::size_t i) const {
+    std::size_t begin = i, end = i + 1;
     while (now_.SameStage(begin)) --begin;
     while (end < now_.order.size() && now_.SameStage(end)) ++end;
     return {begin, end};
   }
 
-  /*! \brief An operator and one near it take each other's place, in order, device and stage. */
+  /// An operator and one near it take each other's place, in order, device and stage.
   bool Swap(OperatorId op, MersenneTwister* random) {
     const auto [least, most] = Range(op);
-    const size_t at = place_[op];
-    const size_t low = std::max(least, at > kNear ? at - kNear : 0);
-    const size_t with = low + random->ShareOf(std::min(most, at + kNear) - low + 1);
+    const std::size_t at = place_[op];
+    const std::size_t low = std::max(least, at > kNear ? at - kNear : 0);
+    const std::size_t with = low + random->ShareOf(std::min(most, at + kNear) - low + 1);
     const auto [i, k] = std::minmax(at, with);
     const OperatorId early = now_.order[i], late = now_.order[k];
     const DeviceId first = now_.device[early], second = now_.device[late];
     const auto [begin, end] = StageOf(i);
     if (k < end) return false;  // of one stage
-    const size_t after = StageOf(k).second;
+    const std::size_t after = StageOf(k).second;
     if (Range(late).first > begin || Range(early).second + 1 < after) return false;
     if (graph_.Time(early, second) >= kFar || graph_.Time(late, first) >= kFar) return false;
     Remember(i, k);
@@ -281,33 +280,33 @@ class Movable {
     return true;
   }
 
-  /*! \brief All operators of a stage go to another device. */
+  /// All operators of a stage go to another device.
   bool MoveStage(OperatorId op, MersenneTwister* random) {
     const auto device = static_cast<DeviceId>(random->ShareOf(graph_.devices()));
     const auto [begin, end] = StageOf(place_[op]);
     if (device == now_.device[op]) return false;
-    for (size_t i = begin; i < end; ++i) {
+    for (std::size_t i = begin; i < end; ++i) {
       if (graph_.Time(now_.order[i], device) >= kFar) return false;
     }
     Remember(begin, end - 1);
-    for (size_t i = begin; i < end; ++i) ChangeDevice(now_.order[i], device);
+    for (std::size_t i = begin; i < end; ++i) ChangeDevice(now_.order[i], device);
     Separate(begin);
     Separate(end);
     return true;
   }
 
-  /*! \brief A stage goes to another place in the order, between other stages. */
+  /// A stage goes to another place in the order, between other stages.
   bool ShiftStage(OperatorId op, MersenneTwister* random) {
     const auto [begin, end] = StageOf(place_[op]);
-    size_t least = 0, most = now_.order.size() - 1;
-    for (size_t i = begin; i < end; ++i) {
+    std::size_t least = 0, most = now_.order.size() - 1;
+    for (std::size_t i = begin; i < end; ++i) {
       const auto [low, high] = Range(now_.order[i]);
       least = std::max(least, low);
       most = std::min(most, high);
     }
     least = std::max(least, begin > kNear ? begin - kNear : 0);
     most = std::min(most, begin + kNear);
-    const size_t target = least + random->ShareOf(most - least + 1);
+    const std::size_t target = least + random->ShareOf(most - least + 1);
     if (target >= begin && target < end) return false;
     const auto [from, to] = StageOf(target);
     if (target < begin && from >= least) {
@@ -320,36 +319,36 @@ class Movable {
     return true;
   }
 
-  /*! \brief Exchanges two neighbouring ranges of positions, each of whole stages. */
-  void Rotate(size_t begin, size_t middle, size_t end) {
+  /// Exchanges two neighbouring ranges of positions, each of whole stages.
+  void Rotate(std::size_t begin, std::size_t middle, std::size_t end) {
     Remember(begin, end - 1);
-    for (const size_t i : {begin, middle, end}) Separate(i);
+    for (const std::size_t i : {begin, middle, end}) Separate(i);
     auto order = now_.order.begin();
     auto joins = now_.joins.begin();
     std::rotate(order + begin, order + middle, order + end);
     std::rotate(joins + begin, joins + middle, joins + end);
-    for (size_t i = begin; i < end; ++i) place_[now_.order[i]] = i;
+    for (std::size_t i = begin; i < end; ++i) place_[now_.order[i]] = i;
   }
 
-  /*! \brief A position close to another one. */
-  size_t Near(size_t at, MersenneTwister* random) const {
-    const size_t low = at > kNear ? at - kNear : 0;
+  /// A position close to another one.
+  std::size_t Near(std::size_t at, MersenneTwister* random) const {
+    const std::size_t low = at > kNear ? at - kNear : 0;
     return low + random->ShareOf(std::min(2 * kNear, now_.order.size() - low));
   }
 
-  /*! \brief An operator goes to the device of one beside it in the graph. */
+  /// An operator goes to the device of one beside it in the graph.
   bool FollowNeighbour(OperatorId op, MersenneTwister* random) {
     const auto before = graph_.Predecessors(op), after = graph_.Successors(op);
     if (before.empty() && after.empty()) return false;
-    const size_t i = random->ShareOf(before.size() + after.size());
+    const std::size_t i = random->ShareOf(before.size() + after.size());
     const OperatorId other = i < before.size() ? before[i].op : after[i - before.size()].op;
     return PutOn(op, now_.device[other]);
   }
 
-  /*! \brief Positions between which an operator can stand: after its predecessors, before its
-   * successors. */
-  std::pair<size_t, size_t> Range(OperatorId op) const {
-    size_t low = 0, high = now_.order.size() - 1;
+  /// Positions between which an operator can stand: after its predecessors, before its
+  /// successors.
+  std::pair<std::size_t, std::size_t> Range(OperatorId op) const {
+    std::size_t low = 0, high = now_.order.size() - 1;
     for (const Neighbour& before : graph_.Predecessors(op))
       low = std::max(low, place_[before.op] + 1);
     for (const Neighbour& after : graph_.Successors(op))
@@ -359,26 +358,26 @@ class Movable {
 
   bool Shift(OperatorId op, MersenneTwister* random) {
     const auto [least, most] = Range(op);
-    const size_t low = std::max(least, place_[op] > kNear ? place_[op] - kNear : 0);
-    const size_t high = std::min(most, place_[op] + kNear);
-    const size_t target = low + random->ShareOf(high - low + 1);
+    const std::size_t low = std::max(least, place_[op] > kNear ? place_[op] - kNear : 0);
+    const std::size_t high = std::min(most, place_[op] + kNear);
+    const std::size_t target = low + random->ShareOf(high - low + 1);
     if (target == place_[op]) return false;
     ShiftTo(op, target);
     return true;
   }
 
-  void ShiftTo(OperatorId op, size_t target) {
-    const size_t from = place_[op];
+  void ShiftTo(OperatorId op, std::size_t target) {
+    const std::size_t from = place_[op];
     Remember(std::min(from, target), std::max(from, target));
     auto order = now_.order.begin();
     if (from < target) {
       std::rotate(order + from, order + from + 1, order + target + 1);
-      for (size_t i = from; i < target; ++i) now_.joins[i] = now_.joins[i + 1];
+      for (std::size_t i = from; i < target; ++i) now_.joins[i] = now_.joins[i + 1];
     } else {
       std::rotate(order + target, order + from, order + from + 1);
-      for (size_t i = from; i > target; --i) now_.joins[i] = now_.joins[i - 1];
+      for (std::size_t i = from; i > target; --i) now_.joins[i] = now_.joins[i - 1];
     }
-    for (size_t i = std::min(from, target); i <= std::max(from, target); ++i)
+    for (std::size_t i = std::min(from, target); i <= std::max(from, target); ++i)
       place_[now_.order[i]] = i;
     Separate(target);
     Separate(target + 1);
@@ -386,12 +385,12 @@ class Movable {
     Separate(from < target ? from : from + 1);
   }
 
-  void Separate(size_t i) {
+  void Separate(std::size_t i) {
     if (i < now_.joins.size()) now_.joins[i] = false;
   }
 
   bool Toggle(OperatorId op) {
-    const size_t i = place_[op];
+    const std::size_t i = place_[op];
     Remember(i, i);
     if (now_.joins[i]) {
       now_.joins[i] = false;
@@ -402,12 +401,12 @@ class Movable {
     return false;
   }
 
-  /*! \brief An operator goes beside another one and into one stage with it. */
+  /// An operator goes beside another one and into one stage with it.
   bool Pair(OperatorId op, MersenneTwister* random) {
-    const size_t at = place_[op], other = Near(at, random);
+    const std::size_t at = place_[op], other = Near(at, random);
     const OperatorId partner = now_.order[other];
     if (partner == op) return false;
-    const size_t target = other < at ? other + 1 : other;  // just after the partner
+    const std::size_t target = other < at ? other + 1 : other;  // just after the partner
     const auto [least, most] = Range(op);
     const DeviceId device = now_.device[partner];
     if (target < least || target > most || graph_.Time(op, device) >= kFar) return false;
@@ -424,16 +423,16 @@ class Movable {
     return false;
   }
 
-  /*! \brief Puts a position into one stage with the one before it, where the rules allow that. */
-  bool Join(size_t i) {
+  /// Puts a position into one stage with the one before it, where the rules allow that.
+  bool Join(std::size_t i) {
     const OperatorId op = now_.order[i];
     if (i == 0 || now_.device[op] != now_.device[now_.order[i - 1]]) return false;
     now_.joins[i] = true;
-    size_t begin = i, end = i + 1;
+    std::size_t begin = i, end = i + 1;
     while (now_.SameStage(begin)) --begin;
     while (end < now_.order.size() && now_.SameStage(end)) ++end;
-    bool allowed = end - begin <= static_cast<size_t>(stage_);
-    for (size_t k = begin; k < end && allowed; ++k) {
+    bool allowed = end - begin <= static_cast<std::size_t>(stage_);
+    for (std::size_t k = begin; k < end && allowed; ++k) {
       const OperatorId member = now_.order[k];
       if (problem_.operator_time(member, now_.device[op]) == simulate::kNever) allowed = false;
       for (const Neighbour& before : graph_.Predecessors(member)) {
@@ -449,27 +448,27 @@ class Movable {
   const int stage_;
   const bool loads_;
   StageSequence now_;
-  std::vector<size_t> place_;
+  std::vector<std::size_t> place_;
   std::vector<OperatorId> group_;
   // What the last move changed, as it was.
   std::vector<std::pair<OperatorId, DeviceId>> old_devices_;
-  size_t begin_ = 0, first_ = 0;
+  std::size_t begin_ = 0, first_ = 0;
   std::vector<OperatorId> old_order_;
   std::vector<bool> old_joins_;
 };
 
-/*! \brief Operators that the latency waits for: back from the last one, each by what ended last. */
+/// Operators that the latency waits for: back from the last one, each by what ended last.
 std::vector<OperatorId> CriticalOperators(const TaskGraph& graph, const StageSequence& sequence,
                                           const SequenceTimer& timer) {
   std::vector<OperatorId> last(graph.devices(), simulate::kNone), before(graph.size());
-  std::vector<size_t> positions(sequence.order.size());
-  std::iota(positions.begin(), positions.end(), size_t{0});
+  std::vector<std::size_t> positions(sequence.order.size());
+  std::iota(positions.begin(), positions.end(), std::size_t{0});
   if (timer.inserts()) {  // the order on a device is that of time, not of the sequence
     std::ranges::stable_sort(positions, {},
-                             [&](size_t i) { return timer.Start(sequence.order[i]); });
+                             [&](std::size_t i) { return timer.Start(sequence.order[i]); });
   }
   OperatorId at = sequence.order[0];
-  for (size_t i : positions) {
+  for (std::size_t i : positions) {
     const OperatorId o = sequence.order[i];
     OperatorId& on_device = last[sequence.device[o]];
     before[o] = sequence.SameStage(i) ? before[sequence.order[i - 1]] : on_device;
@@ -480,9 +479,9 @@ std::vector<OperatorId> CriticalOperators(const TaskGraph& graph, const StageSeq
   while (at != simulate::kNone) {
     critical.push_back(at);
     OperatorId next = before[at];
-    int64_t latest = next == simulate::kNone ? -1 : timer.End(next);
+    std::int64_t latest = next == simulate::kNone ? -1 : timer.End(next);
     for (const Neighbour& from : graph.Predecessors(at)) {
-      const int64_t there =
+      const std::int64_t there =
           Add(timer.End(from.op),
               graph.Communication(from.edge, sequence.device[from.op], sequence.device[at]));
       if (there <= latest) continue;
@@ -494,10 +493,10 @@ std::vector<OperatorId> CriticalOperators(const TaskGraph& graph, const StageSeq
   return critical;
 }
 
-/*! \brief Time of all copies between devices, those of one tensor counted for each reader. */
-int64_t CopyTime(const TaskGraph& graph, const StageSequence& sequence) {
-  int64_t total = 0;
-  for (size_t o = 0; o < graph.size(); ++o) {
+/// Time of all copies between devices, those of one tensor counted for each reader.
+std::int64_t CopyTime(const TaskGraph& graph, const StageSequence& sequence) {
+  std::int64_t total = 0;
+  for (std::size_t o = 0; o < graph.size(); ++o) {
     const auto op = static_cast<OperatorId>(o);
     for (const Neighbour& from : graph.Predecessors(op)) {
       // Several without a route would overflow.
@@ -508,7 +507,7 @@ int64_t CopyTime(const TaskGraph& graph, const StageSequence& sequence) {
   return total;
 }
 
-/*! \brief For how long the stages of a sequence occupy their devices. */
+/// For how long the stages of a sequence occupy their devices.
 class Occupancy {
  public:
   Occupancy(const simulate::Problem& problem, const TaskGraph& graph)
@@ -518,38 +517,38 @@ class Occupancy {
         now_(graph.size()),
         pairs_(graph.size()) {}
 
-  /*! \brief By how much the stages between two positions take longer than in the sequence kept
-   * last, which has the same operators there. */
-  int64_t Change(const StageSequence& sequence, size_t first, size_t last) {
-    int64_t change = 0;
-    looked_at_ += static_cast<int64_t>(last - first + 1);
-    for (size_t begin = first, after; begin <= last; begin = after) {
+  /// By how much the stages between two positions take longer than in the sequence kept
+  /// last, which has the same operators there.
+  std::int64_t Change(const StageSequence& sequence, std::size_t first, std::size_t last) {
+    std::int64_t change = 0;
+    looked_at_ += static_cast<std::int64_t>(last - first + 1);
+    for (std::size_t begin = first, after; begin <= last; begin = after) {
       after = begin + 1;
       while (after < sequence.order.size() && sequence.SameStage(after)) ++after;
       now_[sequence.order[begin]] = Duration(sequence, begin, after);
-      for (size_t i = begin + 1; i < after; ++i) now_[sequence.order[i]] = 0;
-      for (size_t i = begin; i < after; ++i)
+      for (std::size_t i = begin + 1; i < after; ++i) now_[sequence.order[i]] = 0;
+      for (std::size_t i = begin; i < after; ++i)
         change += now_[sequence.order[i]] - kept_[sequence.order[i]];
     }
     return change;
   }
 
-  void Keep(const StageSequence& sequence, size_t first, size_t last) {
-    for (size_t i = first; i <= last; ++i) kept_[sequence.order[i]] = now_[sequence.order[i]];
+  void Keep(const StageSequence& sequence, std::size_t first, std::size_t last) {
+    for (std::size_t i = first; i <= last; ++i) kept_[sequence.order[i]] = now_[sequence.order[i]];
   }
 
-  /*! \brief Operators that could have been timed meanwhile. */
-  int64_t work() const { return looked_at_ / 2; }
+  /// Operators that could have been timed meanwhile.
+  std::int64_t work() const { return looked_at_ / 2; }
 
  private:
-  /*! \brief The partner with which an operator was priced last, the device, and the time. */
+  /// The partner with which an operator was priced last, the device, and the time.
   struct Pair {
     OperatorId partner = simulate::kNone;
     DeviceId device = simulate::kNone;
-    int64_t time = 0;
+    std::int64_t time = 0;
   };
 
-  int64_t Duration(const StageSequence& sequence, size_t begin, size_t after) {
+  std::int64_t Duration(const StageSequence& sequence, std::size_t begin, std::size_t after) {
     const OperatorId leader = sequence.order[begin];
     const DeviceId device = sequence.device[leader];
     if (after == begin + 1) return graph_.Time(leader, device);
@@ -557,27 +556,28 @@ class Occupancy {
     const bool two = after == begin + 2;
     if (two && pair.partner == sequence.order[begin + 1] && pair.device == device) return pair.time;
     members_.clear();
-    for (size_t i = begin; i < after; ++i) {
+    for (std::size_t i = begin; i < after; ++i) {
       const OperatorId o = sequence.order[i];
       members_.push_back(
-          {o, static_cast<int32_t>(i - begin), simulate::Nanoseconds{graph_.Time(o, device)}});
+          {o, static_cast<std::int32_t>(i - begin), simulate::Nanoseconds{graph_.Time(o, device)}});
     }
-    const int64_t time = problem_.concurrency.StageTime(device, members_).count;
+    const std::int64_t time = problem_.concurrency.StageTime(device, members_).count;
     if (two) pair = {sequence.order[begin + 1], device, time};
     return time;
   }
 
   const simulate::Problem& problem_;
   const TaskGraph& graph_;
-  std::vector<int64_t> kept_, now_;  // by operator: of its stage if it is the first, else 0
+  std::vector<std::int64_t> kept_, now_;  // by operator: of its stage if it is the first, else 0
   std::vector<Pair> pairs_;
-  int64_t looked_at_ = 0;
+  std::int64_t looked_at_ = 0;
   std::vector<simulate::Member> members_;
 };
 
 }  // namespace
 
-int64_t LatencyOf(const Instance& instance, const TaskGraph& graph, const StageSequence& sequence) {
+std::int64_t LatencyOf(const Instance& instance, const TaskGraph& graph,
+                       const StageSequence& sequence) {
   return MakeTimer(instance, graph)->TimeAll(sequence);
 }
 
@@ -588,11 +588,11 @@ StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const Sta
   MersenneTwister random(effort.seed);
   Occupancy occupancy(instance.problem, graph);
   StageSequence best = start;
-  int64_t least = kFar, moves = 0;
+  std::int64_t least = kFar, moves = 0;
   double over = 0;  // part of the effort or of the time that is spent
   for (int round = 0; round < kRounds && least > effort.goal && over < 1; ++round) {
     Movable now(instance.problem, graph, best, effort.stage);
-    int64_t latency = timer->TimeAll(now.sequence());
+    std::int64_t latency = timer->TimeAll(now.sequence());
     least = std::min(least, latency);
     const double hot = kHot * static_cast<double>(least);
     const double begin = over, end = static_cast<double>(round + 1) / kRounds;
@@ -602,14 +602,14 @@ StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const Sta
       occupancy.Change(now.sequence(), 0, graph.size() - 1);
       occupancy.Keep(now.sequence(), 0, graph.size() - 1);
     }
-    int64_t copying = weight > 0 ? CopyTime(graph, now.sequence()) : 0;
+    std::int64_t copying = weight > 0 ? CopyTime(graph, now.sequence()) : 0;
     std::vector<OperatorId> critical;
     double temperature = hot;
     for (; least > effort.goal; ++moves) {
       if (critical.empty() || moves % kRefresh == 0) {
         // A move that changes nothing counts, too.
         over = std::max(over, static_cast<double>(timer->work() + occupancy.work() + moves) /
-                                  static_cast<double>(std::max<int64_t>(effort.operators, 1)));
+                                  static_cast<double>(std::max<std::int64_t>(effort.operators, 1)));
         if (moves % (20 * kRefresh) == 0)
           over = std::max(over, clock(timer->work(), effort.operators));
         if (over >= end) break;
@@ -625,16 +625,16 @@ StageSequence Anneal(const Instance& instance, const TaskGraph& graph, const Sta
                                 : static_cast<OperatorId>(random.ShareOf(graph.size()));
       const double threshold = -temperature * std::log(1 - random.Unit());
       if (!now.Move(op, &random)) continue;
-      const int64_t copies = weight > 0 ? CopyTime(graph, now.sequence()) : 0;
-      const size_t first = now.first(), last = now.last();
+      const std::int64_t copies = weight > 0 ? CopyTime(graph, now.sequence()) : 0;
+      const std::size_t first = now.first(), last = now.last();
       const double longer =
           weighs ? kOccupancyWeight / static_cast<double>(graph.devices()) *
                        static_cast<double>(occupancy.Change(now.sequence(), first, last))
                  : 0;
-      const int64_t limit =
-          latency +
-          static_cast<int64_t>(threshold - longer + weight * static_cast<double>(copying - copies));
-      const int64_t found = timer->Time(now.sequence(), first, last, limit);
+      const std::int64_t limit =
+          latency + static_cast<std::int64_t>(threshold - longer +
+                                              weight * static_cast<double>(copying - copies));
+      const std::int64_t found = timer->Time(now.sequence(), first, last, limit);
       if (found > limit) {
         now.Undo();
         continue;

@@ -7,10 +7,8 @@
 
 namespace tvm_sched::search {
 
-/*!
- * \brief Draws a row's `move` from a table, as often as `weight`, one of the row's members, says.
- * \param below Draws a number below its argument: the sum of the weights, which is positive.
- */
+/// Draws a row's `move` from a table, as often as `weight`, one of the row's members, says.
+/// \param below Draws a number below its argument: the sum of the weights, which is positive.
 template <class Row, std::size_t rows, class Draw>
 auto ChooseMove(const std::array<Row, rows>& table, int Row::* weight, const Draw& below) {
   int total = 0;

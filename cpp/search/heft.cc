@@ -1,4 +1,4 @@
-#include "heft.h"
+#include "search/heft.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,13 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "partial_schedule.h"
+#include "search/partial_schedule.h"
 
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief The extension in either mode that ends first; false where the operator cannot run there.
- */
+/// The extension in either mode that ends first; false where the operator cannot run there.
 bool BestExtension(PartialSchedule* state, OperatorId op, DeviceId device, Extension* best) {
   Extension direct;
   const bool loaded = state->FindExtension(op, device, false, best);
@@ -21,18 +20,18 @@ bool BestExtension(PartialSchedule* state, OperatorId op, DeviceId device, Exten
   return true;
 }
 
-/*! \brief PEFT's optimistic cost table, by operator and device: the least time from the end of an
- * operator on the device to the end of the run. */
+/// PEFT's optimistic cost table, by operator and device: the least time from the end of an
+/// operator on the device to the end of the run.
 simulate::Matrix<double> OptimisticCosts(const TaskGraph& graph) {
   simulate::Matrix<double> table(graph.size(), graph.devices(), 0);
   const auto& order = graph.TopologicalOrder();
   for (auto o = order.rbegin(); o != order.rend(); ++o) {
-    for (size_t d = 0; d < graph.devices(); ++d) {
+    for (std::size_t d = 0; d < graph.devices(); ++d) {
       table(*o, d) = static_cast<double>(graph.Lag(*o));
       for (const Neighbour& next : graph.Successors(*o)) {
         double least = std::numeric_limits<double>::infinity();
-        for (size_t other = 0; other < graph.devices(); ++other) {
-          const int64_t time = graph.Time(next.op, static_cast<DeviceId>(other));
+        for (std::size_t other = 0; other < graph.devices(); ++other) {
+          const std::int64_t time = graph.Time(next.op, static_cast<DeviceId>(other));
           const double copy = other == d ? 0 : graph.MeanCommunication(next.edge);
           least = std::min(least, table(next.op, other) + static_cast<double>(time) + copy);
         }
@@ -50,14 +49,14 @@ simulate::Schedule ListSchedule(const Instance& instance, const TaskGraph& graph
   const bool peft = method == ListMethod::kPeft;
   const auto table = peft ? OptimisticCosts(graph) : simulate::Matrix<double>{};
   std::vector<double> rank = peft ? std::vector<double>(graph.size()) : graph.UpwardRank();
-  for (size_t o = 0; peft && o < graph.size(); ++o) {
-    for (size_t d = 0; d < graph.devices(); ++d)
+  for (std::size_t o = 0; peft && o < graph.size(); ++o) {
+    for (std::size_t d = 0; d < graph.devices(); ++d)
       rank[o] += table(o, d) / static_cast<double>(graph.devices());
   }
   PartialSchedule state(instance, Growth::Plain(Growth::Insertion::kAll));
-  std::vector<size_t> waits(graph.size());
+  std::vector<std::size_t> waits(graph.size());
   std::priority_queue<std::pair<double, OperatorId>> free;  // the higher rank, then the later one
-  for (size_t o = 0; o < graph.size(); ++o) {
+  for (std::size_t o = 0; o < graph.size(); ++o) {
     waits[o] = graph.Predecessors(static_cast<OperatorId>(o)).size();
     if (waits[o] == 0) free.push({rank[o], -static_cast<OperatorId>(o)});
   }
@@ -66,7 +65,7 @@ simulate::Schedule ListSchedule(const Instance& instance, const TaskGraph& graph
     free.pop();
     Extension extension, best;
     double least = std::numeric_limits<double>::infinity();
-    for (size_t d = 0; d < graph.devices(); ++d) {
+    for (std::size_t d = 0; d < graph.devices(); ++d) {
       if (!BestExtension(&state, op, static_cast<DeviceId>(d), &extension)) continue;
       const double value = static_cast<double>(extension.end.count) + (peft ? table(op, d) : 0);
       if (value >= least) continue;

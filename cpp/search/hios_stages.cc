@@ -1,14 +1,13 @@
 // HIOS's grouping of neighbours on a device into stages (Kundu and Shu, "HIOS", Algorithm 2).
 #include <algorithm>
 
-#include "hios.h"
+#include "search/hios.h"
 #include "simulate/problem.h"
 
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief Times of stages that follow each other on their devices, without contention on the way.
- */
+/// Times of stages that follow each other on their devices, without contention on the way.
 class StageTimes {
  public:
   StageTimes(const TaskGraph& graph, const simulate::Concurrency& concurrency,
@@ -22,11 +21,9 @@ class StageTimes {
         waits_(graph.size()),
         start_(graph.size()) {}
 
-  /*!
-   * \brief Starts of stages by longest paths; the latency, kFar where stages wait for each other in
-   * a circle. O(operators + edges).
-   */
-  int64_t Evaluate(const Stages& stages) {
+  /// Starts of stages by longest paths; the latency, kFar where stages wait for each other in
+  /// a circle. O(operators + edges).
+  std::int64_t Evaluate(const Stages& stages) {
     std::ranges::fill(waits_, 0);
     std::ranges::fill(start_, 0);
     members_.assign(graph_.size(), nullptr);
@@ -46,24 +43,24 @@ class StageTimes {
     return Sweep();
   }
 
-  int64_t start(OperatorId leader) const { return start_[leader]; }
+  std::int64_t start(OperatorId leader) const { return start_[leader]; }
   const std::vector<OperatorId>& order() const { return order_; }
 
  private:
-  int64_t Sweep() {
-    size_t stages = 0;
+  std::int64_t Sweep() {
+    std::size_t stages = 0;
     order_.clear();
-    for (size_t o = 0; o < graph_.size(); ++o)
+    for (std::size_t o = 0; o < graph_.size(); ++o)
       waits_[leader_[o]] += graph_.Predecessors(static_cast<OperatorId>(o)).size();
-    for (size_t o = 0; o < graph_.size(); ++o) {
+    for (std::size_t o = 0; o < graph_.size(); ++o) {
       if (members_[o] == nullptr) continue;
       ++stages;
       if (waits_[o] == 0) order_.push_back(static_cast<OperatorId>(o));
     }
-    int64_t latency = 0;
-    for (size_t i = 0; i < order_.size(); ++i) {
+    std::int64_t latency = 0;
+    for (std::size_t i = 0; i < order_.size(); ++i) {
       const OperatorId leader = order_[i];
-      const int64_t end = Add(start_[leader], Duration(*members_[leader]));
+      const std::int64_t end = Add(start_[leader], Duration(*members_[leader]));
       latency = std::max(latency, end);
       if (next_[leader] != simulate::kNone) Ready(next_[leader], end);
       for (OperatorId o : *members_[leader]) {
@@ -76,17 +73,17 @@ class StageTimes {
     return order_.size() == stages ? latency : kFar;
   }
 
-  void Ready(OperatorId leader, int64_t when) {
+  void Ready(OperatorId leader, std::int64_t when) {
     start_[leader] = std::max(start_[leader], when);
     if (--waits_[leader] == 0) order_.push_back(leader);
   }
 
-  int64_t Duration(const Stage& stage) {
+  std::int64_t Duration(const Stage& stage) {
     const DeviceId device = device_[stage[0]];
     if (stage.size() == 1) return graph_.Time(stage[0], device);
     together_.clear();
     for (OperatorId o : stage) {
-      together_.push_back({o, static_cast<int32_t>(together_.size() % streams_),
+      together_.push_back({o, static_cast<std::int32_t>(together_.size() % streams_),
                            simulate::Nanoseconds{graph_.Time(o, device)}});
     }
     return concurrency_.StageTime(device, together_).count;
@@ -95,12 +92,12 @@ class StageTimes {
   const TaskGraph& graph_;
   const simulate::Concurrency& concurrency_;
   const std::vector<DeviceId>& device_;
-  size_t streams_;
-  /*! \brief By operator: the first of its stage; by first operator: the next stage, those that it
-   * waits for, its start and its members. */
+  std::size_t streams_;
+  /// By operator: the first of its stage; by first operator: the next stage, those that it
+  /// waits for, its start and its members.
   std::vector<OperatorId> leader_, next_;
-  std::vector<size_t> waits_;
-  std::vector<int64_t> start_;
+  std::vector<std::size_t> waits_;
+  std::vector<std::int64_t> start_;
   std::vector<const Stage*> members_;
   std::vector<OperatorId> order_;
   std::vector<simulate::Member> together_;
@@ -122,9 +119,10 @@ Stages GroupNeighbours(const TaskGraph& graph, const simulate::Concurrency& conc
   Stages stages = OneByOne(graph, order, device);
   if (window < 2 || !concurrency.known()) return stages;
   StageTimes times(graph, concurrency, device, streams);
-  int64_t latency = times.Evaluate(stages);
-  for (size_t i = 0; i < order.size(); ++i) {
-    if (i % 64 == 0) progress(static_cast<int64_t>(i), static_cast<int64_t>(order.size()));
+  std::int64_t latency = times.Evaluate(stages);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    if (i % 64 == 0)
+      progress(static_cast<std::int64_t>(i), static_cast<std::int64_t>(order.size()));
     auto& row = stages[device[order[i]]];
     const auto at = std::ranges::find(row, Stage{order[i]});
     if (at == row.end()) continue;  // in a stage already
@@ -139,7 +137,7 @@ Stages GroupNeighbours(const TaskGraph& graph, const simulate::Concurrency& conc
       auto& changed = candidate[device[order[i]]];
       changed.erase(changed.begin() + position, changed.begin() + last);
       changed[position] = together;
-      const int64_t found = times.Evaluate(candidate);  // kFar where they depend on each other
+      const std::int64_t found = times.Evaluate(candidate);  // kFar where they depend on each other
       if (found >= latency) continue;
       latency = found;
       best = std::move(candidate);
@@ -154,7 +152,7 @@ std::vector<std::pair<DeviceId, Stage>> InOrder(const TaskGraph& graph,
                                                 const Stages& stages, int streams) {
   std::vector<DeviceId> device(graph.size(), simulate::kNone);
   std::vector<const Stage*> members(graph.size());
-  for (size_t d = 0; d < stages.size(); ++d) {
+  for (std::size_t d = 0; d < stages.size(); ++d) {
     for (const Stage& stage : stages[d]) {
       members[stage[0]] = &stage;
       for (OperatorId o : stage) device[o] = static_cast<DeviceId>(d);

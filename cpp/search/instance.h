@@ -2,6 +2,8 @@
 #ifndef TVM_SCHED_SEARCH_INSTANCE_H_
 #define TVM_SCHED_SEARCH_INSTANCE_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "simulate/problem.h"
@@ -19,31 +21,31 @@ using simulate::OperatorId;
 using simulate::TensorId;
 
 struct Instance {
-  /*! \param problem Outlives the instance. */
+  /// \param problem Outlives the instance.
   explicit Instance(const simulate::Problem& problem);
   explicit Instance(simulate::Problem&&) = delete;
 
   const simulate::Problem& problem;
-  /*! \brief Operators next to each operator, ascending, distinct. */
+  /// Operators next to each operator, ascending, distinct.
   simulate::Rows<OperatorId> predecessors, successors;
-  /*! \brief Operators that read each tensor. */
+  /// Operators that read each tensor.
   simulate::Rows<OperatorId> readers;
-  /*! \brief Longest path from the start of each operator to the end of the run, each on its best
-   * device, with the lag of the last; `tail` is the same from its end. */
+  /// Longest path from the start of each operator to the end of the run, each on its best
+  /// device, with the lag of the last; `tail` is the same from its end.
   std::vector<Nanoseconds> rank, tail;
-  /*! \brief Neighbours through which a parameter may be loaded into each device: on other buses,
-   * the two nearest on each, joined without a bus. */
+  /// Neighbours through which a parameter may be loaded into each device: on other buses,
+  /// the two nearest on each, joined without a bus.
   simulate::Rows<DeviceId> transits;
-  /*! \brief Whether each channel leads from host memory to a device. */
+  /// Whether each channel leads from host memory to a device.
   std::vector<bool> is_bus;
-  /*! \brief Devices that share host memory. */
+  /// Devices that share host memory.
   std::vector<DeviceId> sharing;
 
-  size_t operators() const { return problem.operators(); }
-  size_t tensors() const { return problem.tensors.size(); }
-  size_t devices() const { return problem.devices.size(); }
-  /*! \brief Whether a route takes a bus, and so may delay loads. */
-  bool UsesBus(int32_t route) const;
+  std::size_t operators() const { return problem.operators(); }
+  std::size_t tensors() const { return problem.tensors.size(); }
+  std::size_t devices() const { return problem.devices.size(); }
+  /// Whether a route takes a bus, and so may delay loads.
+  bool UsesBus(std::int32_t route) const;
   bool OnHost(TensorId tensor) const { return problem.tensors[tensor].in_host_memory(); }
   Nanoseconds Duration(OperatorId op, DeviceId device, bool direct) const {
     return (direct ? problem.direct_time : problem.operator_time)(op, device);

@@ -1,4 +1,4 @@
-#include "ios.h"
+#include "search/ios.h"
 
 #include <algorithm>
 #include <bit>
@@ -8,31 +8,31 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "bitset.h"
-#include "random.h"
+#include "search/bitset.h"
+#include "search/random.h"
 
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief A set of a block's operators. */
+/// A set of a block's operators.
 using Set = BitSet64;
-constexpr size_t kLargest = 64;
+constexpr std::size_t kLargest = 64;
 
-/*! \brief Operators in topological order, cut where one operator is before or after all others. */
+/// Operators in topological order, cut where one operator is before or after all others.
 std::vector<std::vector<OperatorId>> Blocks(const TaskGraph& graph, int most) {
   const std::vector<OperatorId> order = graph.PriorityOrder();
-  std::vector<size_t> position(order.size());
-  for (size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
+  std::vector<std::size_t> position(order.size());
+  for (std::size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
   // No edge may pass over a separator: it must be the only source of what follows, and the only end
   // of what is before.
   std::vector<std::vector<OperatorId>> blocks;
-  size_t reach = 0;  // furthest successor of the operators so far
+  std::size_t reach = 0;  // furthest successor of the operators so far
   bool open_end = false;
-  size_t sources = 0;
+  std::size_t sources = 0;
   for (OperatorId o : order) sources += graph.Predecessors(o).empty();
-  size_t sources_seen = 0;
+  std::size_t sources_seen = 0;
   bool cut = true;
-  for (size_t i = 0; i < order.size(); ++i) {
+  for (std::size_t i = 0; i < order.size(); ++i) {
     const OperatorId o = order[i];
     sources_seen += graph.Predecessors(o).empty();
     const bool separates = reach <= i && !open_end && sources_seen == sources;
@@ -45,13 +45,13 @@ std::vector<std::vector<OperatorId>> Blocks(const TaskGraph& graph, int most) {
   return blocks;
 }
 
-/*! \brief Operators of each given block in topological order, cut after `most` operators. */
+/// Operators of each given block in topological order, cut after `most` operators.
 std::vector<std::vector<OperatorId>> GivenBlocks(const TaskGraph& graph,
-                                                 std::span<const int64_t> block_of, int most) {
+                                                 std::span<const std::int64_t> block_of, int most) {
   std::vector<OperatorId> order = graph.PriorityOrder();
   std::ranges::stable_sort(order, {}, [&](OperatorId o) { return block_of[o]; });
   std::vector<std::vector<OperatorId>> blocks;
-  for (size_t i = 0; i < order.size(); ++i) {
+  for (std::size_t i = 0; i < order.size(); ++i) {
     const bool first = i == 0 || block_of[order[i]] != block_of[order[i - 1]];
     if (first || (most > 0 && std::ssize(blocks.back()) >= most)) blocks.emplace_back();
     blocks.back().push_back(order[i]);
@@ -59,25 +59,23 @@ std::vector<std::vector<OperatorId>> GivenBlocks(const TaskGraph& graph,
   return blocks;
 }
 
-/*! \brief Random walks by which the states of a block are estimated. */
+/// Random walks by which the states of a block are estimated.
 constexpr int kWalks = 4096;
 
-/*!
- * \brief About how many sets of a block's operators contain the predecessors of their own, as log2.
- *
- * Knuth, "Estimating the efficiency of backtrack programs" (Mathematics of Computation 29, 1975):
- * operators are taken or left one after another, and what follows one that is left is left, too. A
- * walk that had a choice k times stands for 2^k sets; the mean over random walks is the number on
- * average, and mostly below it where walks differ much.
- */
+/// About how many sets of a block's operators contain the predecessors of their own, as log2.
+///
+/// Knuth, "Estimating the efficiency of backtrack programs" (Mathematics of Computation 29, 1975):
+/// operators are taken or left one after another, and what follows one that is left is left, too. A
+/// walk that had a choice k times stands for 2^k sets; the mean over random walks is the number on
+/// average, and mostly below it where walks differ much.
 double EstimateLog2States(const TaskGraph& graph, const std::vector<OperatorId>& ops) {
-  std::unordered_map<OperatorId, size_t> place;
-  for (size_t i = 0; i < ops.size(); ++i) place[ops[i]] = i;
+  std::unordered_map<OperatorId, std::size_t> place;
+  for (std::size_t i = 0; i < ops.size(); ++i) place[ops[i]] = i;
   MersenneTwister random(1);
   std::vector<bool> taken(ops.size());
   std::vector<int> choices(kWalks);
   for (int walk = 0; walk < kWalks; ++walk) {
-    for (size_t i = 0; i < ops.size(); ++i) {
+    for (std::size_t i = 0; i < ops.size(); ++i) {
       taken[i] = std::ranges::all_of(graph.Predecessors(ops[i]), [&](const Neighbour& before) {
         const auto found = place.find(before.op);
         return found == place.end() || taken[found->second];
@@ -93,7 +91,7 @@ double EstimateLog2States(const TaskGraph& graph, const std::vector<OperatorId>&
   return most + std::log2(sum / kWalks);
 }
 
-/*! \brief The dynamic program of one block. */
+/// The dynamic program of one block.
 class Block {
  public:
   Block(const TaskGraph& graph, const simulate::Concurrency& concurrency, DeviceId device,
@@ -106,9 +104,9 @@ class Block {
         before_(ops_.size()),
         after_(ops_.size()) {
     if (ops_.size() > kLargest) return;
-    std::unordered_map<OperatorId, size_t> place;
-    for (size_t i = 0; i < ops_.size(); ++i) place[ops_[i]] = i;
-    for (size_t i = 0; i < ops_.size(); ++i) {
+    std::unordered_map<OperatorId, std::size_t> place;
+    for (std::size_t i = 0; i < ops_.size(); ++i) place[ops_[i]] = i;
+    for (std::size_t i = 0; i < ops_.size(); ++i) {
       for (const Neighbour& next : graph.Successors(ops_[i])) {
         const auto found = place.find(next.op);
         if (found == place.end()) continue;
@@ -118,15 +116,15 @@ class Block {
     }
   }
 
-  /*! \brief How many sets contain the predecessors of their operators; kTooMany above the limit. */
-  int64_t CountStates() const {
+  /// How many sets contain the predecessors of their operators; kTooMany above the limit.
+  std::int64_t CountStates() const {
     if (ops_.size() > kLargest) return kTooMany;
     std::unordered_set<Set> seen = {0};
     std::vector<Set> stack = {0};
     while (!stack.empty()) {
       const Set set = stack.back();
       stack.pop_back();
-      for (size_t i = 0; i < ops_.size(); ++i) {
+      for (std::size_t i = 0; i < ops_.size(); ++i) {
         if ((set & Bit(i)) || (before_[i] & ~set)) continue;
         if (seen.insert(set | Bit(i)).second) stack.push_back(set | Bit(i));
         if (std::ssize(seen) > limits_.states) return kTooMany;
@@ -135,7 +133,7 @@ class Block {
     return std::ssize(seen);
   }
 
-  /*! \brief Counts the stages whose time was requested. */
+  /// Counts the stages whose time was requested.
   void AddProfiled(IosAnswer* answer) const {
     for (const auto& [stage, time] : time_) {
       if (time < 0) continue;
@@ -144,7 +142,7 @@ class Block {
     }
   }
 
-  std::vector<GroupedStage> Solve(const Progress& progress, int64_t states) {
+  std::vector<GroupedStage> Solve(const Progress& progress, std::int64_t states) {
     total_ = states;
     progress_ = &progress;
     const Set all = FirstBits(ops_.size());
@@ -158,26 +156,26 @@ class Block {
 
  private:
   struct Answer {
-    int64_t time = 0;
+    std::int64_t time = 0;
     Set last = 0;
   };
 
-  int64_t Best(Set set) {
+  std::int64_t Best(Set set) {
     if (set == 0) return 0;
     if (const auto known = best_.find(set); known != best_.end()) return known->second.time;
     Answer answer{kFar, 0};
     TryEndings(set, 0, ops_.size(), &answer);
     best_[set] = answer;
-    if (best_.size() % 1024 == 0) (*progress_)(static_cast<int64_t>(best_.size()), total_);
+    if (best_.size() % 1024 == 0) (*progress_)(static_cast<std::int64_t>(best_.size()), total_);
     return answer.time;
   }
 
-  /*! \brief All last stages of `set` that add to `last` operators below `limit`, later ones having
-   * been decided. */
-  void TryEndings(Set set, Set last, size_t limit, Answer* best) {
+  /// All last stages of `set` that add to `last` operators below `limit`, later ones having
+  /// been decided.
+  void TryEndings(Set set, Set last, std::size_t limit, Answer* best) {
     if (last != 0) Consider(set, last, best);
     if (std::popcount(last) >= limits_.groups * limits_.group_size) return;
-    for (size_t i = limit; i-- > 0;) {
+    for (std::size_t i = limit; i-- > 0;) {
       if (!(set & Bit(i)) || (after_[i] & set & ~last)) continue;
       if (LargestGroup(last | Bit(i), i) > limits_.group_size) continue;
       TryEndings(set, last | Bit(i), i, best);
@@ -185,19 +183,19 @@ class Block {
   }
 
   void Consider(Set set, Set last, Answer* best) {
-    const std::optional<int64_t> time = TimeOf(last);
+    const std::optional<std::int64_t> time = TimeOf(last);
     if (!time || *time >= best->time) return;
-    const int64_t total = Add(Best(set & ~last), *time);
+    const std::int64_t total = Add(Best(set & ~last), *time);
     if (total < best->time) *best = {total, last};
   }
 
-  /*! \brief Size of the group of operator `i`: all that are connected with it within the stage. */
-  int LargestGroup(Set stage, size_t i) const { return std::popcount(GroupOf(stage, i)); }
+  /// Size of the group of operator `i`: all that are connected with it within the stage.
+  int LargestGroup(Set stage, std::size_t i) const { return std::popcount(GroupOf(stage, i)); }
 
-  Set GroupOf(Set stage, size_t i) const {
+  Set GroupOf(Set stage, std::size_t i) const {
     Set group = Bit(i);
     for (Set open = group; open != 0;) {
-      const size_t k = Least(open);
+      const std::size_t k = Least(open);
       open = WithoutLeast(open);
       const Set more = (before_[k] | after_[k]) & stage & ~group;
       group |= more;
@@ -208,7 +206,7 @@ class Block {
 
   GroupedStage Grouped(Set stage) const {
     GroupedStage result;
-    int32_t number = 0;
+    std::int32_t number = 0;
     for (Set left = stage; left != 0; ++number) {
       const Set group = GroupOf(stage, Least(left));
       left &= ~group;
@@ -220,14 +218,14 @@ class Block {
     return result;
   }
 
-  /*! \brief Time of a stage; nothing where it has too many groups. */
-  std::optional<int64_t> TimeOf(Set stage) {
+  /// Time of a stage; nothing where it has too many groups.
+  std::optional<std::int64_t> TimeOf(Set stage) {
     const auto [found, added] = time_.try_emplace(stage, -1);
     if (added) {
       const GroupedStage grouped = Grouped(stage);
       if (grouped.group.back() < limits_.groups) {
         std::vector<simulate::Member> members;
-        for (size_t i = 0; i < grouped.ops.size(); ++i) {
+        for (std::size_t i = 0; i < grouped.ops.size(); ++i) {
           members.push_back({grouped.ops[i], grouped.group[i],
                              simulate::Nanoseconds{graph_.Time(grouped.ops[i], device_)}});
         }
@@ -244,19 +242,19 @@ class Block {
   const std::vector<OperatorId> ops_;
   std::vector<Set> before_, after_;
   std::unordered_map<Set, Answer> best_;
-  std::unordered_map<Set, int64_t> time_;
+  std::unordered_map<Set, std::int64_t> time_;
   const Progress* progress_ = nullptr;
-  int64_t total_ = 0;
+  std::int64_t total_ = 0;
 };
 
 }  // namespace
 
 IosAnswer SolveStages(const TaskGraph& graph, const simulate::Concurrency& concurrency,
-                      DeviceId device, const IosLimits& limits, std::span<const int64_t> block_of,
-                      const Progress& progress) {
+                      DeviceId device, const IosLimits& limits,
+                      std::span<const std::int64_t> block_of, const Progress& progress) {
   IosAnswer answer;
   std::vector<Block> blocks;
-  std::vector<int64_t> states;
+  std::vector<std::int64_t> states;
   for (const std::vector<OperatorId>& ops : block_of.empty()
                                                 ? Blocks(graph, limits.block)
                                                 : GivenBlocks(graph, block_of, limits.block)) {
@@ -271,7 +269,7 @@ IosAnswer SolveStages(const TaskGraph& graph, const simulate::Concurrency& concu
     }
     answer.states = std::max(answer.states, states.back());
   }
-  for (size_t b = 0; b < blocks.size(); ++b) {
+  for (std::size_t b = 0; b < blocks.size(); ++b) {
     for (GroupedStage& stage : blocks[b].Solve(progress, states[b]))
       answer.stages.push_back(std::move(stage));
     blocks[b].AddProfiled(&answer);

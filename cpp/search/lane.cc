@@ -1,4 +1,4 @@
-#include "lane.h"
+#include "search/lane.h"
 
 #include <algorithm>
 

@@ -10,42 +10,39 @@
 
 namespace tvm_sched::search {
 
-/*! \brief Busy intervals, kept as the gaps between them and the moment from which all is free. */
+/// Busy intervals, kept as the gaps between them and the moment from which all is free.
 class Lane {
  public:
   using Nanoseconds = simulate::Nanoseconds;
-  static constexpr size_t kAllGaps = std::numeric_limits<size_t>::max();
+  static constexpr std::size_t kAllGaps = std::numeric_limits<std::size_t>::max();
 
-  /*! \param most_gaps Gaps to remember, the longest ones; 0: nothing is put before what is there.
-   */
-  explicit Lane(size_t most_gaps = 0) : most_gaps_(most_gaps) {}
+  /// \param most_gaps Gaps to remember, the longest ones; 0: nothing is put before what is there.
+  explicit Lane(std::size_t most_gaps = 0) : most_gaps_(most_gaps) {}
 
   void Clear() {
     free_ = {};
     gaps_.clear();
   }
 
-  /*! \brief From when on it has nothing to do. */
+  /// From when on it has nothing to do.
   Nanoseconds free() const { return free_; }
 
-  /*! \brief Least start, `ready` or later, of `duration` without work. */
+  /// Least start, `ready` or later, of `duration` without work.
   Nanoseconds Earliest(Nanoseconds ready, Nanoseconds duration) const {
     if (ready >= free_) return ready;
     return gaps_.empty() ? free_ : EarliestInGap(ready, duration);
   }
 
-  /*!
-   * \brief Takes an interval that is free, as `Earliest` finds it.
-   *
-   * What takes no time occupies nothing where all gaps are remembered; elsewhere it holds its place
-   * in the order.
-   */
+  /// Takes an interval that is free, as `Earliest` finds it.
+  ///
+  /// What takes no time occupies nothing where all gaps are remembered; elsewhere it holds its
+  /// place in the order.
   void Occupy(Nanoseconds start, Nanoseconds end) {
     if (most_gaps_ > 0) return OccupyGap(start, end);
     free_ = end;
   }
 
-  /*! \brief Takes back an interval; only where all gaps are remembered. */
+  /// Takes back an interval; only where all gaps are remembered.
   void Release(Nanoseconds start, Nanoseconds end);
 
  private:
@@ -57,10 +54,10 @@ class Lane {
   void OccupyGap(Nanoseconds start, Nanoseconds end);
   void Remember(Gap gap);
 
-  size_t most_gaps_;
+  std::size_t most_gaps_;
   Nanoseconds free_;
-  /*! \brief In order of time. Where all are remembered there is one before each interval, at times
-   * empty. */
+  /// In order of time. Where all are remembered there is one before each interval, at times
+  /// empty.
   std::vector<Gap> gaps_;
 };
 

@@ -1,25 +1,25 @@
-#include "launches.h"
+#include "search/launches.h"
 
 #include <algorithm>
 #include <deque>
 #include <queue>
 #include <utility>
 
-#include "bitset.h"
+#include "search/bitset.h"
 
 namespace tvm_sched::search {
 namespace {
 
 using simulate::kNone;
 
-/*! \brief Streams of each device are numbered from 0. */
+/// Streams of each device are numbered from 0.
 class Counter {
  public:
-  explicit Counter(size_t devices) : next_(devices) {}
-  int32_t New(DeviceId device) { return next_[device]++; }
+  explicit Counter(std::size_t devices) : next_(devices) {}
+  std::int32_t New(DeviceId device) { return next_[device]++; }
 
  private:
-  std::vector<int32_t> next_;
+  std::vector<std::int32_t> next_;
 };
 
 void AllocateOpara(const TaskGraph& graph, Launches* launches) {
@@ -39,34 +39,34 @@ void AllocateOpara(const TaskGraph& graph, Launches* launches) {
 }
 
 void AllocateWaves(const TaskGraph& graph, Launches* launches) {
-  std::vector<int32_t> depth(graph.size());
-  std::vector<std::vector<int32_t>> in_wave(graph.devices());
+  std::vector<std::int32_t> depth(graph.size());
+  std::vector<std::vector<std::int32_t>> in_wave(graph.devices());
   for (OperatorId o : launches->order) {
     for (const Neighbour& before : graph.Predecessors(o))
       depth[o] = std::max(depth[o], depth[before.op] + 1);
     auto& waves = in_wave[launches->device[o]];
-    if (static_cast<size_t>(depth[o]) >= waves.size()) waves.resize(depth[o] + 1);
+    if (static_cast<std::size_t>(depth[o]) >= waves.size()) waves.resize(depth[o] + 1);
     launches->stream[o] = waves[depth[o]]++;
   }
 }
 
-/*! \brief Of each operator the later ones of its device that follow it: those that no longer path
- * leads to, or `all` that any path does. */
-std::vector<std::vector<int32_t>> Followers(const TaskGraph& graph, const Launches& launches,
-                                            bool all) {
-  const size_t count = graph.size();
-  std::vector<int32_t> place(count);
-  for (size_t i = 0; i < count; ++i) place[launches.order[i]] = static_cast<int32_t>(i);
+/// Of each operator the later ones of its device that follow it: those that no longer path
+/// leads to, or `all` that any path does.
+std::vector<std::vector<std::int32_t>> Followers(const TaskGraph& graph, const Launches& launches,
+                                                 bool all) {
+  const std::size_t count = graph.size();
+  std::vector<std::int32_t> place(count);
+  for (std::size_t i = 0; i < count; ++i) place[launches.order[i]] = static_cast<std::int32_t>(i);
   std::vector<BitSet> ancestors(count, BitSet(count));  // by place
-  std::vector<std::vector<int32_t>> successors(count);
-  std::vector<int32_t> before;
-  for (size_t i = 0; i < count; ++i) {
+  std::vector<std::vector<std::int32_t>> successors(count);
+  std::vector<std::int32_t> before;
+  for (std::size_t i = 0; i < count; ++i) {
     const OperatorId o = launches.order[i];
     before.clear();
     for (const Neighbour& from : graph.Predecessors(o)) before.push_back(place[from.op]);
     std::ranges::sort(before, std::greater<>());
     BitSet& mine = ancestors[i];
-    for (int32_t from : before) {  // what is an ancestor of a later one is no edge of its own
+    for (std::int32_t from : before) {  // what is an ancestor of a later one is no edge of its own
       if (mine.Has(from)) continue;
       const OperatorId p = launches.order[from];
       if (!all && launches.device[p] == launches.device[o]) successors[p].push_back(o);
@@ -74,7 +74,7 @@ std::vector<std::vector<int32_t>> Followers(const TaskGraph& graph, const Launch
       mine.AddUpTo(from, ancestors[from]);
     }
     if (!all) continue;
-    for (size_t from = 0; from < i; ++from) {
+    for (std::size_t from = 0; from < i; ++from) {
       const OperatorId p = launches.order[from];
       if (mine.Has(from) && launches.device[p] == launches.device[o]) successors[p].push_back(o);
     }
@@ -82,43 +82,43 @@ std::vector<std::vector<int32_t>> Followers(const TaskGraph& graph, const Launch
   return successors;
 }
 
-/*! \brief A largest matching of operators with one of their successors each (Hopcroft and Karp). */
+/// A largest matching of operators with one of their successors each (Hopcroft and Karp).
 class Matching {
  public:
-  explicit Matching(const std::vector<std::vector<int32_t>>& successors)
+  explicit Matching(const std::vector<std::vector<std::int32_t>>& successors)
       : successors_(successors),
         next_(successors.size(), kNone),
         previous_(successors.size(), kNone),
         layer_(successors.size()) {
-    for (size_t u = 0; u < successors.size(); ++u) {  // greedily, which leaves little to do
-      for (int32_t v : successors[u]) {
+    for (std::size_t u = 0; u < successors.size(); ++u) {  // greedily, which leaves little to do
+      for (std::int32_t v : successors[u]) {
         if (previous_[v] != kNone) continue;
         next_[u] = v;
-        previous_[v] = static_cast<int32_t>(u);
+        previous_[v] = static_cast<std::int32_t>(u);
         break;
       }
     }
     while (FindLayers()) {
-      for (size_t u = 0; u < next_.size(); ++u) {
-        if (next_[u] == kNone) Augment(static_cast<int32_t>(u));
+      for (std::size_t u = 0; u < next_.size(); ++u) {
+        if (next_[u] == kNone) Augment(static_cast<std::int32_t>(u));
       }
     }
   }
 
-  /*! \brief The operator before each one in its chain, or kNone. */
-  const std::vector<int32_t>& previous() const { return previous_; }
+  /// The operator before each one in its chain, or kNone.
+  const std::vector<std::int32_t>& previous() const { return previous_; }
 
  private:
   bool FindLayers() {
-    std::vector<int32_t> queue;
-    for (size_t u = 0; u < next_.size(); ++u) {
+    std::vector<std::int32_t> queue;
+    for (std::size_t u = 0; u < next_.size(); ++u) {
       layer_[u] = next_[u] == kNone && !successors_[u].empty() ? 0 : kNone;
-      if (layer_[u] == 0) queue.push_back(static_cast<int32_t>(u));
+      if (layer_[u] == 0) queue.push_back(static_cast<std::int32_t>(u));
     }
     bool found = false;
-    for (size_t i = 0; i < queue.size(); ++i) {
-      for (int32_t v : successors_[queue[i]]) {
-        const int32_t other = previous_[v];
+    for (std::size_t i = 0; i < queue.size(); ++i) {
+      for (std::int32_t v : successors_[queue[i]]) {
+        const std::int32_t other = previous_[v];
         if (other == kNone) {
           found = true;
         } else if (layer_[other] == kNone) {
@@ -130,9 +130,9 @@ class Matching {
     return found;
   }
 
-  bool Augment(int32_t u) {
-    for (int32_t v : successors_[u]) {
-      const int32_t other = previous_[v];
+  bool Augment(std::int32_t u) {
+    for (std::int32_t v : successors_[u]) {
+      const std::int32_t other = previous_[v];
       if (other != kNone && (layer_[other] != layer_[u] + 1 || !Augment(other))) continue;
       next_[u] = v;
       previous_[v] = u;
@@ -142,38 +142,38 @@ class Matching {
     return false;
   }
 
-  const std::vector<std::vector<int32_t>>& successors_;
-  std::vector<int32_t> next_, previous_, layer_;
+  const std::vector<std::vector<std::int32_t>>& successors_;
+  std::vector<std::int32_t> next_, previous_, layer_;
 };
 
-/*! \brief Gives each chain of a matching a stream, numbered in launch order; `joined`, if given,
- * says behind which chain another one goes on, both named by their first operators. */
+/// Gives each chain of a matching a stream, numbered in launch order; `joined`, if given,
+/// says behind which chain another one goes on, both named by their first operators.
 void StreamOfChains(const Matching& chains, const Matching* joined, Launches* launches,
                     Counter streams) {
   for (OperatorId o : launches->order) {
-    int32_t before = chains.previous()[o];
+    std::int32_t before = chains.previous()[o];
     if (before == kNone && joined != nullptr) before = joined->previous()[o];
     launches->stream[o] =
         before == kNone ? streams.New(launches->device[o]) : launches->stream[before];
   }
 }
 
-/*! \brief Chains of direct followers, as few as there can be; then these are matched with all the
- * chains that begin behind their ends, and such chains join. */
+/// Chains of direct followers, as few as there can be; then these are matched with all the
+/// chains that begin behind their ends, and such chains join.
 void AllocateNimble(const TaskGraph& graph, Launches* launches) {
   const auto successors = Followers(graph, *launches, /*all=*/false);
   const auto every = Followers(graph, *launches, /*all=*/true);
   const Matching chains(successors);
   std::vector<OperatorId> begin(graph.size()), end(graph.size());  // end by the first operator
   for (OperatorId o : launches->order) {
-    const int32_t before = chains.previous()[o];
+    const std::int32_t before = chains.previous()[o];
     begin[o] = before == kNone ? o : begin[before];
     end[begin[o]] = o;
   }
-  std::vector<std::vector<int32_t>> chains_behind(graph.size());
+  std::vector<std::vector<std::int32_t>> chains_behind(graph.size());
   for (OperatorId o : launches->order) {
     if (begin[o] != o) continue;
-    for (int32_t next : every[end[o]]) {
+    for (std::int32_t next : every[end[o]]) {
       if (begin[next] == next) chains_behind[o].push_back(next);
     }
   }
@@ -181,22 +181,22 @@ void AllocateNimble(const TaskGraph& graph, Launches* launches) {
   StreamOfChains(chains, &joined, launches, Counter(graph.devices()));
 }
 
-/*! \brief Chains of operators, as few as there can be, each of which follows the one before by any
- * path. */
+/// Chains of operators, as few as there can be, each of which follows the one before by any
+/// path.
 void AllocateFewest(const TaskGraph& graph, Launches* launches) {
   auto successors = Followers(graph, *launches, /*all=*/false);
   // behind the direct ones, whose chains need fewer waits
   const auto every = Followers(graph, *launches, /*all=*/true);
-  for (size_t o = 0; o < every.size(); ++o)
+  for (std::size_t o = 0; o < every.size(); ++o)
     successors[o].insert(successors[o].end(), every[o].begin(), every[o].end());
   StreamOfChains(Matching(successors), nullptr, launches, Counter(graph.devices()));
 }
 
-/*! \brief Topological order whose next operator `pick` takes out of those that are free. */
+/// Topological order whose next operator `pick` takes out of those that are free.
 template <typename Free>
 std::vector<OperatorId> Order(const TaskGraph& graph, Free free) {
-  std::vector<size_t> waits(graph.size());
-  for (size_t o = 0; o < graph.size(); ++o) {
+  std::vector<std::size_t> waits(graph.size());
+  for (std::size_t o = 0; o < graph.size(); ++o) {
     waits[o] = graph.Predecessors(static_cast<OperatorId>(o)).size();
     if (waits[o] == 0) free.Add(static_cast<OperatorId>(o));
   }
@@ -211,7 +211,7 @@ std::vector<OperatorId> Order(const TaskGraph& graph, Free free) {
   return order;
 }
 
-/*! \brief A queue, or (`last`) a stack. */
+/// A queue, or (`last`) a stack.
 struct ByArrival {
   bool last;
   std::deque<OperatorId> waiting = {};
@@ -224,12 +224,12 @@ struct ByArrival {
   }
 };
 
-/*! \brief The least value first; among equal ones the one that came first. */
+/// The least value first; among equal ones the one that came first.
 struct LeastFirst {
   std::span<const double> value;
-  using Entry = std::pair<std::pair<double, size_t>, OperatorId>;
+  using Entry = std::pair<std::pair<double, std::size_t>, OperatorId>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue = {};
-  size_t added = 0;
+  std::size_t added = 0;
   void Add(OperatorId o) { queue.push({{value[o], added++}, o}); }
   bool Empty() const { return queue.empty(); }
   OperatorId Take() {
@@ -239,10 +239,10 @@ struct LeastFirst {
   }
 };
 
-/*! \brief Two kinds in turn, as long as both have operators; a kind without operators has its turn
- * next time, or loses it where `turns_lapse`. */
+/// Two kinds in turn, as long as both have operators; a kind without operators has its turn
+/// next time, or loses it where `turns_lapse`.
 struct InTurn {
-  std::span<const int64_t> memory_bound;
+  std::span<const std::int64_t> memory_bound;
   LeastFirst memory, compute;
   bool memory_next = true;
   bool turns_lapse = false;
@@ -273,34 +273,35 @@ void AllocateStreams(const TaskGraph& graph, Allocation method, Launches* launch
   }
 }
 
-int64_t CountSynchronizations(const TaskGraph& graph, const Launches& launches) {
+std::int64_t CountSynchronizations(const TaskGraph& graph, const Launches& launches) {
   // The streams of all devices as one row, and for each operator how many of each stream have ended
   // before it starts, it itself included.
-  std::vector<int32_t> first(graph.devices() + 1), streams(graph.devices());
+  std::vector<std::int32_t> first(graph.devices() + 1), streams(graph.devices());
   for (OperatorId o : launches.order)
     streams[launches.device[o]] = std::max(streams[launches.device[o]], launches.stream[o] + 1);
-  for (size_t d = 0; d < graph.devices(); ++d) first[d + 1] = first[d] + streams[d];
-  const auto width = static_cast<size_t>(first.back());
-  std::vector<int32_t> known(graph.size() * width), position(graph.size()), place(graph.size());
+  for (std::size_t d = 0; d < graph.devices(); ++d) first[d + 1] = first[d] + streams[d];
+  const auto width = static_cast<std::size_t>(first.back());
+  std::vector<std::int32_t> known(graph.size() * width), position(graph.size()),
+      place(graph.size());
   std::vector<OperatorId> last(width, kNone);
-  std::vector<int32_t> length(width);
+  std::vector<std::int32_t> length(width);
   std::vector<OperatorId> before;
-  int64_t count = 0;
-  for (size_t i = 0; i < launches.order.size(); ++i) {
+  std::int64_t count = 0;
+  for (std::size_t i = 0; i < launches.order.size(); ++i) {
     const OperatorId o = launches.order[i];
-    const int32_t stream = first[launches.device[o]] + launches.stream[o];
-    int32_t* mine = known.data() + o * width;
-    place[o] = static_cast<int32_t>(i);
+    const std::int32_t stream = first[launches.device[o]] + launches.stream[o];
+    std::int32_t* mine = known.data() + o * width;
+    place[o] = static_cast<std::int32_t>(i);
     auto wait_for = [&](OperatorId p) {
-      const int32_t* theirs = known.data() + p * width;
-      for (size_t s = 0; s < width; ++s) mine[s] = std::max(mine[s], theirs[s]);
+      const std::int32_t* theirs = known.data() + p * width;
+      for (std::size_t s = 0; s < width; ++s) mine[s] = std::max(mine[s], theirs[s]);
     };
     before.clear();
     for (const Neighbour& from : graph.Predecessors(o)) before.push_back(from.op);
     if (last[stream] != kNone) before.push_back(last[stream]);
     std::ranges::sort(before, std::greater<>(), [&](OperatorId p) { return place[p]; });
     for (OperatorId p : before) {
-      const int32_t theirs = first[launches.device[p]] + launches.stream[p];
+      const std::int32_t theirs = first[launches.device[p]] + launches.stream[p];
       if (mine[theirs] > position[p]) continue;
       if (theirs != stream && launches.device[p] == launches.device[o]) ++count;
       wait_for(p);
@@ -314,7 +315,7 @@ int64_t CountSynchronizations(const TaskGraph& graph, const Launches& launches) 
 
 std::vector<OperatorId> OrderLaunches(const TaskGraph& graph, LaunchOrder method,
                                       std::span<const double> demand,
-                                      std::span<const int64_t> memory_bound) {
+                                      std::span<const std::int64_t> memory_bound) {
   switch (method) {
     case LaunchOrder::kDepthFirst:
       return Order(graph, ByArrival{true});

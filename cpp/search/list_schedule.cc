@@ -1,4 +1,4 @@
-#include "list_schedule.h"
+#include "search/list_schedule.h"
 
 #include <algorithm>
 #include <functional>
@@ -7,22 +7,21 @@
 #include <tuple>
 #include <utility>
 
-#include "replay.h"
+#include "search/replay.h"
 
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief The extension that ends first, its copies weighed, with the fewest moves among those;
- * false where there is none.
- */
+/// The extension that ends first, its copies weighed, with the fewest moves among those;
+/// false where there is none.
 bool BestExtension(PartialSchedule* state, OperatorId op, const Choice& choice, Extension* best) {
   Extension extension;
   bool found = false;
   const auto price = [&](const Extension& e) {
     const double copying = choice.copy_weight * static_cast<double>(e.copying.count);
-    return std::tuple(e.end.count + static_cast<int64_t>(copying), e.moves.size());
+    return std::tuple(e.end.count + static_cast<std::int64_t>(copying), e.moves.size());
   };
-  for (size_t d = 0; d < state->instance().devices(); ++d) {
+  for (std::size_t d = 0; d < state->instance().devices(); ++d) {
     if (!choice.device[d]) continue;
     for (bool direct : {false, true}) {
       if (direct && !choice.direct) continue;
@@ -36,17 +35,17 @@ bool BestExtension(PartialSchedule* state, OperatorId op, const Choice& choice, 
   return found;
 }
 
-/*! \brief Events as nodes of a graph, ordered by the earliest time at which each can start. */
+/// Events as nodes of a graph, ordered by the earliest time at which each can start.
 class Dispatcher {
  public:
-  Dispatcher(const PartialSchedule& given, const std::vector<int64_t>& turn)
+  Dispatcher(const PartialSchedule& given, const std::vector<std::int64_t>& turn)
       : given_(given), instance_(given.instance()), turn_(turn), events_(given.events()) {
     Prioritise();
     Connect();
   }
 
   Sequence Run() {
-    for (size_t e = 0; e < events_.size(); ++e) {
+    for (std::size_t e = 0; e < events_.size(); ++e) {
       if (waiting_[e] == 0) Offer(e);
     }
     Sequence order;
@@ -69,37 +68,37 @@ class Dispatcher {
   }
 
  private:
-  using Entry = std::tuple<Nanoseconds, int, Nanoseconds, size_t>;
+  using Entry = std::tuple<Nanoseconds, int, Nanoseconds, std::size_t>;
 
-  bool is_load(size_t event) const {
+  bool is_load(std::size_t event) const {
     return !events_[event].is_run() && events_[event].source == kHost;
   }
 
   Nanoseconds TurnOf(OperatorId op) const { return Nanoseconds{turn_[op]}; }
 
-  int32_t RouteOf(size_t event) const {
+  std::int32_t RouteOf(std::size_t event) const {
     const Event& e = events_[event];
     if (!e.is_run()) return instance_.problem.RouteFor(e.item, e.source, e.device);
     return e.is_direct() ? instance_.problem.RouteOf(kHost, e.device) : kNone;
   }
 
-  /*! \brief `position`: for a move the start or turn of the first run that needs it, for a run its
-   * turn or the negative of its rank. */
+  /// `position`: for a move the start or turn of the first run that needs it, for a run its
+  /// turn or the negative of its rank.
   void Prioritise() {
     position_.assign(events_.size(), kNever);
     maker_ = {instance_.tensors(), instance_.devices(), kNone};
-    for (size_t e = 0; e < events_.size(); ++e) {
+    for (std::size_t e = 0; e < events_.size(); ++e) {
       const Event& event = events_[e];
       if (!event.is_run()) {
-        maker_(event.item, event.device) = static_cast<int32_t>(e);
+        maker_(event.item, event.device) = static_cast<std::int32_t>(e);
         continue;
       }
       position_[e] = turn_.empty() ? -instance_.rank[event.item] : TurnOf(event.item);
       for (TensorId t : instance_.problem.outputs[event.item]) {
-        maker_(t, event.device) = static_cast<int32_t>(e);
+        maker_(t, event.device) = static_cast<std::int32_t>(e);
       }
     }
-    for (size_t e = events_.size(); e-- > 0;) {
+    for (std::size_t e = events_.size(); e-- > 0;) {
       const Event& event = events_[e];
       if (event.is_run()) {
         const Nanoseconds when = turn_.empty() ? given_.starts()[e] : TurnOf(event.item);
@@ -112,7 +111,7 @@ class Dispatcher {
     }
   }
 
-  void Urge(int32_t maker, Nanoseconds when) {
+  void Urge(std::int32_t maker, Nanoseconds when) {
     if (maker != kNone && !events_[maker].is_run())
       position_[maker] = std::min(position_[maker], when);
   }
@@ -121,8 +120,8 @@ class Dispatcher {
     waiting_.assign(events_.size(), 0);
     after_.resize(events_.size());
     ready_at_.assign(events_.size(), {});
-    std::map<int32_t, std::vector<size_t>> loads;
-    for (size_t e = 0; e < events_.size(); ++e) {
+    std::map<std::int32_t, std::vector<std::size_t>> loads;
+    for (std::size_t e = 0; e < events_.size(); ++e) {
       const Event& event = events_[e];
       if (event.is_run()) {
         for (TensorId t : instance_.problem.inputs[event.item]) {
@@ -139,33 +138,33 @@ class Dispatcher {
     next_load_.assign(events_.size(), events_.size());
     for (auto& [route, queue] : loads) {
       std::stable_sort(queue.begin(), queue.end(),
-                       [&](size_t a, size_t b) { return position_[a] < position_[b]; });
-      for (size_t i = 1; i < queue.size(); ++i) {
+                       [&](std::size_t a, std::size_t b) { return position_[a] < position_[b]; });
+      for (std::size_t i = 1; i < queue.size(); ++i) {
         next_load_[queue[i - 1]] = queue[i];
         waiting_[queue[i]] = 1;
       }
     }
   }
 
-  void Wait(size_t event, int32_t maker) {
+  void Wait(std::size_t event, std::int32_t maker) {
     if (maker == kNone) return;
     after_[maker].push_back(event);
     ++waiting_[event];
   }
 
-  void Offer(size_t event) {
+  void Offer(std::size_t event) {
     const int urgency = is_load(event) ? 1 : 0;
     ready_.emplace(ready_at_[event], urgency, position_[event], event);
   }
 
-  void OfferNextLoad(size_t event) {
+  void OfferNextLoad(std::size_t event) {
     if (next_load_[event] < events_.size()) Offer(next_load_[event]);
   }
 
-  Nanoseconds EarliestStart(size_t event) const {
+  Nanoseconds EarliestStart(std::size_t event) const {
     Nanoseconds start = ready_at_[event];
     if (events_[event].is_run()) start = std::max(start, device_free_[events_[event].device]);
-    const int32_t route = RouteOf(event);
+    const std::int32_t route = RouteOf(event);
     if (route == kNone) return start;
     for (ChannelId c : instance_.problem.route_channels[route]) {
       start = std::max(start, channel_free_[c]);
@@ -173,10 +172,10 @@ class Dispatcher {
     return start;
   }
 
-  void Take(size_t event, Nanoseconds start) {
+  void Take(std::size_t event, Nanoseconds start) {
     const Event& e = events_[event];
     const simulate::Problem& problem = instance_.problem;
-    const int32_t route = RouteOf(event);
+    const std::int32_t route = RouteOf(event);
     Nanoseconds end = start, released = start;
     if (e.is_run()) {
       end = start + instance_.Duration(e.item, e.device, e.is_direct());
@@ -188,7 +187,7 @@ class Dispatcher {
     if (route != kNone) {
       for (ChannelId c : problem.route_channels[route]) channel_free_[c] = released;
     }
-    for (size_t next : after_[event]) {
+    for (std::size_t next : after_[event]) {
       ready_at_[next] = std::max(ready_at_[next], end);
       if (--waiting_[next] == 0) Offer(next);
     }
@@ -196,28 +195,28 @@ class Dispatcher {
 
   const PartialSchedule& given_;
   const Instance& instance_;
-  const std::vector<int64_t>& turn_;
+  const std::vector<std::int64_t>& turn_;
   const Sequence& events_;
-  simulate::Matrix<int32_t> maker_;
+  simulate::Matrix<std::int32_t> maker_;
   std::vector<Nanoseconds> position_, ready_at_, device_free_, channel_free_;
-  std::vector<int32_t> waiting_;
-  std::vector<std::vector<size_t>> after_;
-  std::vector<size_t> next_load_;
+  std::vector<std::int32_t> waiting_;
+  std::vector<std::vector<std::size_t>> after_;
+  std::vector<std::size_t> next_load_;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready_;
 };
 
 }  // namespace
 
 bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
-                  const std::vector<int32_t>& choice, const std::vector<int64_t>& turn) {
+                  const std::vector<std::int32_t>& choice, const std::vector<std::int64_t>& turn) {
   const Instance& instance = state->instance();
   const Choice anywhere{std::vector<bool>(instance.devices(), true)};
-  std::vector<size_t> waiting(instance.operators());
+  std::vector<std::size_t> waiting(instance.operators());
   const auto urgency = [&](OperatorId o) {
     return turn.empty() ? instance.rank[o] : Nanoseconds{-turn[o]};
   };
   std::priority_queue<std::pair<Nanoseconds, OperatorId>> free;  // of equals the first operator
-  for (size_t o = 0; o < waiting.size(); ++o) {
+  for (std::size_t o = 0; o < waiting.size(); ++o) {
     waiting[o] = instance.predecessors[o].size();
     const auto op = static_cast<OperatorId>(o);
     if (waiting[o] == 0) free.emplace(urgency(op), -op);
@@ -238,13 +237,13 @@ bool ListSchedule(PartialSchedule* state, const std::vector<Choice>& choices,
   return true;
 }
 
-Sequence Dispatch(const PartialSchedule& given, const std::vector<int64_t>& turn) {
+Sequence Dispatch(const PartialSchedule& given, const std::vector<std::int64_t>& turn) {
   return Dispatcher(given, turn).Run();
 }
 
 Constructed Construct(const Instance& instance, const std::vector<Choice>& choices,
-                      const std::vector<int32_t>& choice, double memory_scale,
-                      std::vector<DeviceId> home, const std::vector<int64_t>& turn) {
+                      const std::vector<std::int32_t>& choice, double memory_scale,
+                      std::vector<DeviceId> home, const std::vector<std::int64_t>& turn) {
   PartialSchedule listed(instance,
                          {memory_scale, Growth::Insertion::kLoads, false, std::move(home)});
   if (!ListSchedule(&listed, choices, choice, turn)) return {};

@@ -1,32 +1,32 @@
-#include "local_search.h"
+#include "search/local_search.h"
 
 #include <algorithm>
 #include <array>
 
-#include "choose_move.h"
-#include "list_schedule.h"
+#include "search/choose_move.h"
+#include "search/list_schedule.h"
 
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief A change is taken when it is no worse than what held this many tries ago. */
-constexpr size_t kHistory = 100;
-/*! \brief Tries for each event without a better schedule, after which the search goes back to the
- * best one and is less choosy. */
-constexpr int64_t kPatience = 15;
-/*! \brief How often it goes back without having found a better one before it stops. */
+/// A change is taken when it is no worse than what held this many tries ago.
+constexpr std::size_t kHistory = 100;
+/// Tries for each event without a better schedule, after which the search goes back to the
+/// best one and is less choosy.
+constexpr std::int64_t kPatience = 15;
+/// How often it goes back without having found a better one before it stops.
 constexpr int kGiveUp = 5;
-/*! \brief How much worse schedules may be then, as a share of the best latency. */
+/// How much worse schedules may be then, as a share of the best latency.
 constexpr double kHeat = 0.02;
-/*! \brief Tries after which the critical events of the present schedule are looked up again. */
-constexpr int64_t kRefreshSearch = 20;
-/*! \brief Share of tries that change something that the latency waits for. */
+/// Tries after which the critical events of the present schedule are looked up again.
+constexpr std::int64_t kRefreshSearch = 20;
+/// Share of tries that change something that the latency waits for.
 constexpr double kCriticalMove = 0.8;
 
-/*! \brief What a try changes. */
+/// What a try changes.
 enum class EventMove { kPlaceElsewhere, kPlaceTogether, kPlaceBlock, kShift, kChangePath };
 
-/*! \brief How often a move is tried, beside the others. */
+/// How often a move is tried, beside the others.
 struct MoveWeight {
   EventMove move;
   int weight;
@@ -43,7 +43,7 @@ constexpr std::array<MoveWeight, 5> kEventMoves = {{
 }  // namespace
 
 LocalSearch::LocalSearch(const std::vector<WeightedRun>& runs, double memory_scale,
-                         const Sequence& start, uint64_t seed, Nanoseconds goal)
+                         const Sequence& start, std::uint64_t seed, Nanoseconds goal)
     : instance_(*runs.front().instance),
       random_(seed),
       goal_(goal),
@@ -64,10 +64,11 @@ LocalSearch::LocalSearch(const std::vector<WeightedRun>& runs, double memory_sca
   best_latency_ = now_latency_ = next_latency_;
   history_.assign(kHistory, now_latency_);
   lowest_ = now_latency_;
-  patience_ = all_patience_ = kPatience * static_cast<int64_t>(std::max<size_t>(1, start.size()));
+  patience_ = all_patience_ =
+      kPatience * static_cast<std::int64_t>(std::max<std::size_t>(1, start.size()));
 }
 
-bool LocalSearch::Step(int64_t events) {
+bool LocalSearch::Step(std::int64_t events) {
   for (played_ -= events; played_ < 0; ++tries_) {
     if (now_.events().empty() || best_latency_ <= goal_ || vain_ >= kGiveUp) return false;
     Try();
@@ -75,8 +76,8 @@ bool LocalSearch::Step(int64_t events) {
   return true;
 }
 
-/*! \brief Fills `next_` with the schedule of a sequence; false where it cannot be played in all
- * runs or the latency is above `limit`. */
+/// Fills `next_` with the schedule of a sequence; false where it cannot be played in all
+/// runs or the latency is above `limit`.
 bool LocalSearch::Play(const Sequence& sequence, Nanoseconds limit) {
   if (!replay_.Play(sequence, others_.empty() ? limit : kNever, &next_)) return false;
   next_latency_ = next_.latency();
@@ -85,9 +86,9 @@ bool LocalSearch::Play(const Sequence& sequence, Nanoseconds limit) {
   for (OtherRun& other : others_) {
     if (!other.replay.Play(next_.events(), kNever, &other.state)) return false;
     mean += other.share * static_cast<double>(other.state.latency().count);
-    played_ += static_cast<int64_t>(next_.events().size());
+    played_ += static_cast<std::int64_t>(next_.events().size());
   }
-  next_latency_.count = static_cast<int64_t>(mean);
+  next_latency_.count = static_cast<std::int64_t>(mean);
   return next_latency_ <= limit;
 }
 
@@ -99,11 +100,11 @@ void LocalSearch::Try() {
   if (Change(&sequence_)) {
     const Nanoseconds limit = std::max(now_latency_, late);
     bool better = Play(sequence_, dispatch_ ? kNever : limit);
-    played_ += static_cast<int64_t>(next_.events().size());
+    played_ += static_cast<std::int64_t>(next_.events().size());
     if (better && dispatch_) {
       sequence_ = Dispatch(next_);
       better = Play(sequence_, limit);
-      played_ += 4 * static_cast<int64_t>(next_.events().size());
+      played_ += 4 * static_cast<std::int64_t>(next_.events().size());
     }
     if (better) Accept();
   } else {
@@ -133,24 +134,24 @@ void LocalSearch::Reheat() {
   now_ = best_;
   now_latency_ = best_latency_;
   critical_ = CriticalEvents(now_);
-  lowest_.count = static_cast<int64_t>(static_cast<double>(best_latency_.count) * (1 + kHeat));
+  lowest_.count = static_cast<std::int64_t>(static_cast<double>(best_latency_.count) * (1 + kHeat));
   history_.assign(kHistory, lowest_);
   patience_ = all_patience_;
   ++vain_;
 }
 
-size_t LocalSearch::Position() {
-  const size_t events = now_.events().size();
+std::size_t LocalSearch::Position() {
+  const std::size_t events = now_.events().size();
   if (!critical_.empty() && random_.Chance(kCriticalMove)) {
-    const size_t position = critical_[random_.Below(critical_.size())];
+    const std::size_t position = critical_[random_.Below(critical_.size())];
     if (position < events) return position;
   }
   return random_.Below(events);
 }
 
 bool LocalSearch::Change(Sequence* sequence) {
-  const size_t position = Position();
-  const auto below = [&](size_t limit) { return random_.Below(limit); };
+  const std::size_t position = Position();
+  const auto below = [&](std::size_t limit) { return random_.Below(limit); };
   switch (ChooseMove(kEventMoves, &MoveWeight::weight, below)) {
     case EventMove::kPlaceElsewhere:
       return PlaceElsewhere(position, sequence);
@@ -166,14 +167,14 @@ bool LocalSearch::Change(Sequence* sequence) {
   return false;
 }
 
-/*! \brief The event itself where it is a run, else the first run after it that reads its tensor. */
-bool LocalSearch::RunNear(size_t position, size_t* run) const {
+/// The event itself where it is a run, else the first run after it that reads its tensor.
+bool LocalSearch::RunNear(std::size_t position, std::size_t* run) const {
   const Sequence& events = now_.events();
   if (events[position].is_run()) {
     *run = position;
     return true;
   }
-  for (size_t i = position + 1; i < events.size(); ++i) {
+  for (std::size_t i = position + 1; i < events.size(); ++i) {
     if (!events[i].is_run()) continue;
     const auto read = instance_.problem.inputs[events[i].item];
     if (std::find(read.begin(), read.end(), events[position].item) != read.end()) {
@@ -184,7 +185,7 @@ bool LocalSearch::RunNear(size_t position, size_t* run) const {
   return false;
 }
 
-/*! \brief Moves a run to a device in the mode that it has, or in the other one where it must. */
+/// Moves a run to a device in the mode that it has, or in the other one where it must.
 bool LocalSearch::SetPlace(Event* run, DeviceId device) {
   for (bool direct : {run->is_direct(), !run->is_direct()}) {
     if (instance_.Duration(run->item, device, direct) == kNever) continue;
@@ -194,9 +195,9 @@ bool LocalSearch::SetPlace(Event* run, DeviceId device) {
   return false;
 }
 
-/*! \brief One operator on another device or in another mode. */
-bool LocalSearch::PlaceElsewhere(size_t position, Sequence* sequence) {
-  size_t i;
+/// One operator on another device or in another mode.
+bool LocalSearch::PlaceElsewhere(std::size_t position, Sequence* sequence) {
+  std::size_t i;
   if (!RunNear(position, &i)) return false;
   Event& run = (*sequence)[i];
   const auto device = static_cast<DeviceId>(random_.Below(instance_.devices()));
@@ -207,14 +208,14 @@ bool LocalSearch::PlaceElsewhere(size_t position, Sequence* sequence) {
   return true;
 }
 
-/*! \brief An operator and some that follow it, as far as they run on the same device, go to another
- * one. */
-bool LocalSearch::PlaceTogether(size_t position, Sequence* sequence) {
-  size_t i;
+/// An operator and some that follow it, as far as they run on the same device, go to another
+/// one.
+bool LocalSearch::PlaceTogether(std::size_t position, Sequence* sequence) {
+  std::size_t i;
   if (!RunNear(position, &i)) return false;
   const DeviceId from = (*sequence)[i].device;
   std::vector<OperatorId> group = {(*sequence)[i].item}, ahead;
-  for (size_t steps = 1 + random_.Below(5); steps > 0; --steps) {
+  for (std::size_t steps = 1 + random_.Below(5); steps > 0; --steps) {
     ahead.clear();
     for (OperatorId s : instance_.successors[group.back()]) {
       if (now_.placed(s) == from) ahead.push_back(s);
@@ -224,7 +225,7 @@ bool LocalSearch::PlaceTogether(size_t position, Sequence* sequence) {
   }
   const auto device = static_cast<DeviceId>(random_.Below(instance_.devices()));
   if (device == from) return false;
-  for (size_t k = i; k < sequence->size() && !group.empty(); ++k) {
+  for (std::size_t k = i; k < sequence->size() && !group.empty(); ++k) {
     Event& event = (*sequence)[k];
     const auto found =
         event.is_run() ? std::find(group.begin(), group.end(), event.item) : group.end();
@@ -235,20 +236,20 @@ bool LocalSearch::PlaceTogether(size_t position, Sequence* sequence) {
   return true;
 }
 
-/*! \brief Operators that follow each other in the sequence, all or those of one device, go to
- * another device: boundaries between parts of the model move. */
-bool LocalSearch::PlaceBlock(size_t position, Sequence* sequence) {
-  size_t i;
+/// Operators that follow each other in the sequence, all or those of one device, go to
+/// another device: boundaries between parts of the model move.
+bool LocalSearch::PlaceBlock(std::size_t position, Sequence* sequence) {
+  std::size_t i;
   if (!RunNear(position, &i)) return false;
   const DeviceId from = (*sequence)[i].device;
   const auto device = static_cast<DeviceId>(random_.Below(instance_.devices()));
   const bool all = random_.Chance(0.3);
   // Short blocks more often than long ones.
-  const size_t most = size_t{4} << random_.Below(7);
-  size_t left = 2 + random_.Below(most);
+  const std::size_t most = std::size_t{4} << random_.Below(7);
+  std::size_t left = 2 + random_.Below(most);
   const bool backwards = random_.Chance(0.5);
   bool changed = false;
-  for (size_t k = i; left > 0; backwards ? --k : ++k) {
+  for (std::size_t k = i; left > 0; backwards ? --k : ++k) {
     Event& event = (*sequence)[k];
     if (event.is_run()) {
       --left;
@@ -263,27 +264,27 @@ bool LocalSearch::PlaceBlock(size_t position, Sequence* sequence) {
   return changed;
 }
 
-/*! \brief An event goes to another place in the sequence; a run stays between its predecessors and
- * successors. */
-bool LocalSearch::Shift(size_t position, Sequence* sequence) {
+/// An event goes to another place in the sequence; a run stays between its predecessors and
+/// successors.
+bool LocalSearch::Shift(std::size_t position, Sequence* sequence) {
   const Event event = (*sequence)[position];
-  const size_t reaches[] = {3, 10, 60, sequence->size()};
-  const size_t reach = reaches[random_.Below(4)];
-  size_t low = position > reach ? position - reach : 0;
-  size_t high = std::min(sequence->size() - 1, position + reach);
+  const std::size_t reaches[] = {3, 10, 60, sequence->size()};
+  const std::size_t reach = reaches[random_.Below(4)];
+  std::size_t low = position > reach ? position - reach : 0;
+  std::size_t high = std::min(sequence->size() - 1, position + reach);
   if (event.is_run()) {
-    const auto next_to = [&](size_t i, std::span<const OperatorId> row) {
+    const auto next_to = [&](std::size_t i, std::span<const OperatorId> row) {
       const Event& other = (*sequence)[i];
       return other.is_run() && std::binary_search(row.begin(), row.end(), other.item);
     };
-    for (size_t i = position; i-- > low;) {
+    for (std::size_t i = position; i-- > low;) {
       if (next_to(i, instance_.predecessors[event.item])) low = i + 1;
     }
-    for (size_t i = position + 1; i <= high; ++i) {
+    for (std::size_t i = position + 1; i <= high; ++i) {
       if (next_to(i, instance_.successors[event.item])) high = i - 1;
     }
   }
-  const size_t target = low + random_.Below(high - low + 1);
+  const std::size_t target = low + random_.Below(high - low + 1);
   if (target == position) return false;
   const auto at = sequence->begin();
   if (target < position) {
@@ -294,8 +295,8 @@ bool LocalSearch::Shift(size_t position, Sequence* sequence) {
   return true;
 }
 
-/*! \brief A tensor comes to a device from elsewhere: another holder, host memory, a neighbour. */
-bool LocalSearch::ChangePath(size_t position, Sequence* sequence) {
+/// A tensor comes to a device from elsewhere: another holder, host memory, a neighbour.
+bool LocalSearch::ChangePath(std::size_t position, Sequence* sequence) {
   const Event move = (*sequence)[position];
   if (move.is_run()) return false;
   const TensorId t = move.item;
@@ -305,7 +306,7 @@ bool LocalSearch::ChangePath(size_t position, Sequence* sequence) {
   if (instance_.OnHost(t) && problem.RouteOf(kHost, d) != kNone) {
     paths.push_back({Event::Move(t, kHost, d)});
   }
-  for (size_t s = 0; s < instance_.devices(); ++s) {
+  for (std::size_t s = 0; s < instance_.devices(); ++s) {
     const auto source = static_cast<DeviceId>(s);
     if (source != d && now_.IsSource(t, source) && problem.RouteOf(source, d) != kNone) {
       paths.push_back({Event::Move(t, source, d)});
@@ -318,7 +319,7 @@ bool LocalSearch::ChangePath(size_t position, Sequence* sequence) {
   }
   const Sequence& path = paths[random_.Below(paths.size())];
   if (path == Sequence{move}) return false;
-  const auto at = sequence->erase(sequence->begin() + static_cast<ptrdiff_t>(position));
+  const auto at = sequence->erase(sequence->begin() + static_cast<std::ptrdiff_t>(position));
   sequence->insert(at, path.begin(), path.end());
   return true;
 }

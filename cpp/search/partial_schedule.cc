@@ -1,4 +1,4 @@
-#include "partial_schedule.h"
+#include "search/partial_schedule.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,15 +9,16 @@ namespace tvm_sched::search {
 
 namespace {
 
-constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
-/*! \brief That share of a device's memory. */
+/// That share of a device's memory.
 Bytes Scaled(Bytes memory, double scale) {
   const double scaled = static_cast<double>(memory.count) * scale;
-  return Bytes{scaled < static_cast<double>(kNoLimit) ? static_cast<int64_t>(scaled) : kNoLimit};
+  return Bytes{scaled < static_cast<double>(kNoLimit) ? static_cast<std::int64_t>(scaled)
+                                                      : kNoLimit};
 }
 
-size_t GapsOf(Growth::Insertion insertion, size_t for_loads) {
+std::size_t GapsOf(Growth::Insertion insertion, std::size_t for_loads) {
   if (insertion == Growth::Insertion::kAll) return Lane::kAllGaps;
   return insertion == Growth::Insertion::kLoads ? for_loads : 0;
 }
@@ -47,16 +48,17 @@ void PartialSchedule::Clear() {
   latency_ = {};
   for (Lane& lane : device_) lane.Clear();
   for (Lane& lane : channel_) lane.Clear();
-  for (size_t t = 0; t < held_.size(); ++t) {  // not all of `at_`: most devices hold few tensors
+  for (std::size_t t = 0; t < held_.size();
+       ++t) {  // not all of `at_`: most devices hold few tensors
     for (DeviceId d : Holders(static_cast<TensorId>(t))) at_(static_cast<TensorId>(t), d) = kNever;
   }
   std::ranges::fill(held_, 0);
   placed_.assign(instance_->operators(), kNone);
   if (growth_.plain) return;
   readers_left_.resize(instance_->tensors());
-  for (size_t t = 0; t < readers_left_.size(); ++t) {
-    readers_left_[t] =
-        static_cast<int32_t>(instance_->readers[t].size()) + (problem_->tensors[t].stays ? 1 : 0);
+  for (std::size_t t = 0; t < readers_left_.size(); ++t) {
+    readers_left_[t] = static_cast<std::int32_t>(instance_->readers[t].size()) +
+                       (problem_->tensors[t].stays ? 1 : 0);
   }
   parameters_.assign(instance_->devices(), 0);
   live_.assign(instance_->devices(), 0);
@@ -89,7 +91,7 @@ Nanoseconds PartialSchedule::RunOperator(Event run, Nanoseconds ready) {
   const simulate::Problem& problem = *problem_;
   const Nanoseconds duration = instance_->Duration(run.item, run.device, run.is_direct());
   const Nanoseconds start = FirstRun(run, ready, duration), end = start + duration;
-  const int32_t bus = run.is_direct() ? problem.RouteOf(kHost, run.device) : kNone;
+  const std::int32_t bus = run.is_direct() ? problem.RouteOf(kHost, run.device) : kNone;
   if (bus != kNone) Occupy(bus, start, start + problem.host_read_time(run.item, run.device));
   device_[run.device].Occupy(start, end);
   RecordRun(run, end);
@@ -105,7 +107,7 @@ void PartialSchedule::RecordRun(Event run, Nanoseconds end) {
 }
 
 Nanoseconds PartialSchedule::MoveTensor(Event move) {
-  const int32_t route = problem_->RouteFor(move.item, move.source, move.device);
+  const std::int32_t route = problem_->RouteFor(move.item, move.source, move.device);
   const Nanoseconds duration = problem_->TransferTime(move.item, route);
   Nanoseconds ready{};
   if (move.source != kHost && at_(move.item, move.source) != kNever)
@@ -114,7 +116,7 @@ Nanoseconds PartialSchedule::MoveTensor(Event move) {
   return MoveTensor(move, route, start, start + duration);
 }
 
-Nanoseconds PartialSchedule::MoveTensor(Event move, int32_t route, Nanoseconds start,
+Nanoseconds PartialSchedule::MoveTensor(Event move, std::int32_t route, Nanoseconds start,
                                         Nanoseconds end) {
   Occupy(route, start, end);
   Arrive(move.item, move.device, end);
@@ -125,7 +127,7 @@ Nanoseconds PartialSchedule::MoveTensor(Event move, int32_t route, Nanoseconds s
 Nanoseconds PartialSchedule::FirstRun(Event run, Nanoseconds ready, Nanoseconds duration) const {
   const Lane& device = device_[run.device];
   Nanoseconds start = device.Earliest(ready, duration);
-  const int32_t bus = run.is_direct() ? problem_->RouteOf(kHost, run.device) : kNone;
+  const std::int32_t bus = run.is_direct() ? problem_->RouteOf(kHost, run.device) : kNone;
   if (bus == kNone) return start;
   const Nanoseconds reading = problem_->host_read_time(run.item, run.device);
   for (;;) {  // until device and bus are both free for long enough
@@ -135,7 +137,7 @@ Nanoseconds PartialSchedule::FirstRun(Event run, Nanoseconds ready, Nanoseconds 
   }
 }
 
-Nanoseconds PartialSchedule::FirstGap(int32_t route, Nanoseconds ready,
+Nanoseconds PartialSchedule::FirstGap(std::int32_t route, Nanoseconds ready,
                                       Nanoseconds duration) const {
   const auto channels = problem_->route_channels[route];
   if (growth_.insertion == Growth::Insertion::kAll) {
@@ -160,7 +162,7 @@ Nanoseconds PartialSchedule::ReservedUntil(ChannelId channel) const {
 }
 
 void PartialSchedule::Hold(TensorId tensor, DeviceId device) {
-  const int64_t size = problem_->tensors[tensor].size.count;
+  const std::int64_t size = problem_->tensors[tensor].size.count;
   if (instance_->OnHost(tensor)) {
     parameters_[device] += size;
   } else {
@@ -186,7 +188,7 @@ PartialSchedule::Path PartialSchedule::FindPlainPath(TensorId t, DeviceId device
   const simulate::Problem& problem = *problem_;
   Path best;
   const auto consider = [&](DeviceId s, Nanoseconds ready) {
-    const int32_t route = problem.RouteFor(t, s, device);
+    const std::int32_t route = problem.RouteFor(t, s, device);
     if (route == kNone) return;
     const Nanoseconds duration = problem.TransferTime(t, route);
     const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
@@ -208,7 +210,7 @@ DeviceId PartialSchedule::HomeFor(TensorId tensor, DeviceId device) const {
   if (growth_.home.empty() || !instance_->OnHost(tensor)) return kNone;
   const DeviceId home = growth_.home[tensor];
   if (home == kNone || home == device) return home;
-  const int32_t on = problem_->RouteFor(tensor, home, device);
+  const std::int32_t on = problem_->RouteFor(tensor, home, device);
   return on != kNone && !instance_->UsesBus(on) ? home : kNone;
 }
 
@@ -217,14 +219,14 @@ PartialSchedule::Path PartialSchedule::FindPathFromHolders(TensorId t, DeviceId 
   const simulate::Problem& problem = *problem_;
   Path best;
   const auto consider = [&](DeviceId s, Nanoseconds ready) {
-    const int32_t route = problem.RouteFor(t, s, device);
+    const std::int32_t route = problem.RouteFor(t, s, device);
     if (route == kNone || s == device) return;
     const Nanoseconds duration = problem.TransferTime(t, route);
     const Nanoseconds start = FirstStart(route, ready, duration), arrival = start + duration;
     best.Offer({arrival, start, route, s, 1});
   };
   const auto consider_through = [&](DeviceId s) {
-    const int32_t first = problem.RouteFor(t, kHost, s), on = problem.RouteFor(t, s, device);
+    const std::int32_t first = problem.RouteFor(t, kHost, s), on = problem.RouteFor(t, s, device);
     if (at_(t, s) != kNever || first == kNone) return;
     const Nanoseconds loading = problem.TransferTime(t, first);
     const Nanoseconds duration = problem.TransferTime(t, on);
@@ -247,7 +249,7 @@ PartialSchedule::Path PartialSchedule::FindPathFromHolders(TensorId t, DeviceId 
 
 // ---- extensions: the moves for an operator on a device, tried and undone
 
-void PartialSchedule::Reserve(int32_t route, Nanoseconds start, Nanoseconds end) {
+void PartialSchedule::Reserve(std::int32_t route, Nanoseconds start, Nanoseconds end) {
   if (growth_.insertion == Growth::Insertion::kAll) {
     Occupy(route, start, end);
     reserved_.emplace_back(route, start, end);
@@ -300,7 +302,7 @@ bool PartialSchedule::TryExtension(const Event& run, bool transits, Extension* e
     }
     if (path.hops == 2) {
       extension->moves.push_back(Event::Move(t, kHost, path.source));
-      const int32_t first = problem.RouteFor(t, kHost, path.source);
+      const std::int32_t first = problem.RouteFor(t, kHost, path.source);
       const Nanoseconds loading = problem.TransferTime(t, first);
       const Nanoseconds start = FirstStart(first, {}, loading);
       Reserve(first, start, start + loading);  // of other channels than the move on from there
@@ -329,11 +331,11 @@ bool PartialSchedule::FindExtension(OperatorId op, DeviceId device, bool direct,
          Shortfall(*extension) <= 0;  // a neighbour may lack the memory
 }
 
-int64_t PartialSchedule::Shortfall(const Extension& extension) {
+std::int64_t PartialSchedule::Shortfall(const Extension& extension) {
   if (growth_.plain) return -1;
   const simulate::Problem& problem = *problem_;
   brought_.clear();
-  const auto bring = [&](DeviceId device, int64_t parameters, int64_t activations) {
+  const auto bring = [&](DeviceId device, std::int64_t parameters, std::int64_t activations) {
     for (auto& [known, bytes] : brought_) {
       if (known == device) {
         bytes.first += parameters;
@@ -344,16 +346,16 @@ int64_t PartialSchedule::Shortfall(const Extension& extension) {
     brought_.push_back({device, {parameters, activations}});
   };
   for (const Event& move : extension.moves) {
-    const int64_t size = problem.tensors[move.item].size.count;
+    const std::int64_t size = problem.tensors[move.item].size.count;
     const bool host = instance_->OnHost(move.item);
     bring(move.device, host ? size : 0, host ? 0 : size);
   }
   for (TensorId t : problem.outputs[extension.run.item]) {
     bring(extension.run.device, 0, problem.tensors[t].size.count);
   }
-  int64_t most = -1;
+  std::int64_t most = -1;
   for (const auto& [d, bytes] : brought_) {
-    const int64_t peak = std::max(peak_[d], live_[d] + bytes.second);
+    const std::int64_t peak = std::max(peak_[d], live_[d] + bytes.second);
     most = std::max(most, parameters_[d] + bytes.first + peak - memory_[d].count);
   }
   return most;
@@ -386,17 +388,17 @@ Nanoseconds PartialSchedule::Place(OperatorId op, DeviceId device) {
 }
 
 Nanoseconds PartialSchedule::PlaceStage(std::span<const OperatorId> ops,
-                                        std::span<const int32_t> streams, DeviceId device,
-                                        int32_t stage) {
+                                        std::span<const std::int32_t> streams, DeviceId device,
+                                        std::int32_t stage) {
   const simulate::Problem& problem = *problem_;
   if (ops.size() == 1 || !problem.concurrency.known()) {
     Nanoseconds end{};
-    for (size_t i = 0; i < ops.size() && end != kNever; ++i) end = Place(ops[i], device);
+    for (std::size_t i = 0; i < ops.size() && end != kNever; ++i) end = Place(ops[i], device);
     return end;
   }
   Nanoseconds start = device_[device].free();
   std::vector<simulate::Member> members;
-  for (size_t i = 0; i < ops.size(); ++i) {
+  for (std::size_t i = 0; i < ops.size(); ++i) {
     const Nanoseconds time = problem.operator_time(ops[i], device);
     if (time == kNever) return kNever;
     const Event run = Event::Run(ops[i], device, false);
@@ -413,7 +415,7 @@ Nanoseconds PartialSchedule::PlaceStage(std::span<const OperatorId> ops,
   }
   const Nanoseconds end = start + problem.concurrency.StageTime(device, members);
   device_[device].Occupy(start, end);
-  for (size_t i = 0; i < ops.size(); ++i) {
+  for (std::size_t i = 0; i < ops.size(); ++i) {
     const Event run = Event::Run(ops[i], device, false);
     RecordRun(run, end);
     in_stage_.push_back({events_.size(), streams[i], stage});
@@ -423,21 +425,21 @@ Nanoseconds PartialSchedule::PlaceStage(std::span<const OperatorId> ops,
 }
 
 bool PartialSchedule::Fits() const {
-  for (size_t d = 0; !growth_.plain && d < memory_.size(); ++d) {
+  for (std::size_t d = 0; !growth_.plain && d < memory_.size(); ++d) {
     if (parameters_[d] + peak_[d] > memory_[d].count) return false;
   }
   return true;
 }
 
 Sequence PartialSchedule::SortedByStart() const {
-  std::vector<size_t> order(events_.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+  std::vector<std::size_t> order(events_.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return std::tuple(starts_[a], ends_[a], a) < std::tuple(starts_[b], ends_[b], b);
   });
   Sequence sorted;
   sorted.reserve(order.size());
-  for (size_t i : order) sorted.push_back(events_[i]);
+  for (std::size_t i : order) sorted.push_back(events_[i]);
   return sorted;
 }
 
@@ -461,8 +463,8 @@ simulate::Schedule ScheduleOf(const Sequence& sequence) {
 simulate::Schedule PartialSchedule::Schedule() const {
   simulate::Schedule schedule = ScheduleOf(events_);
   auto staged = in_stage_.begin();
-  size_t position = 0;
-  for (size_t i = 0; i < events_.size() && staged != in_stage_.end(); ++i) {
+  std::size_t position = 0;
+  for (std::size_t i = 0; i < events_.size() && staged != in_stage_.end(); ++i) {
     if (!events_[i].is_run()) continue;
     if (staged->event == i) {
       schedule.placements[position].stream = staged->stream;
@@ -476,9 +478,9 @@ simulate::Schedule PartialSchedule::Schedule() const {
 
 simulate::Schedule PartialSchedule::ScheduleByStart() const {
   const simulate::Schedule unsorted = Schedule();
-  std::vector<std::pair<Nanoseconds, size_t>> runs;
-  std::vector<std::tuple<Nanoseconds, Nanoseconds, size_t>> transfers;
-  for (size_t i = 0; i < events_.size(); ++i) {
+  std::vector<std::pair<Nanoseconds, std::size_t>> runs;
+  std::vector<std::tuple<Nanoseconds, Nanoseconds, std::size_t>> transfers;
+  for (std::size_t i = 0; i < events_.size(); ++i) {
     const Event& event = events_[i];
     if (event.is_run()) runs.emplace_back(starts_[i], runs.size());
     if (event.is_run() && !event.is_direct()) continue;

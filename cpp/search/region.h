@@ -3,6 +3,7 @@
 #ifndef TVM_SCHED_SEARCH_REGION_H_
 #define TVM_SCHED_SEARCH_REGION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -10,42 +11,42 @@
 
 namespace tvm_sched::search {
 
-/*! \brief Operators of a region in topological order, without the one before it; the last is the
- * one that is dominated. Times are nanoseconds in floating point, infinite where impossible. */
+/// Operators of a region in topological order, without the one before it; the last is the
+/// one that is dominated. Times are nanoseconds in floating point, infinite where impossible.
 struct Region {
-  size_t devices = 0;
-  /*! \brief By operator and option; option `i` is one of the device `i % devices`. Without prices
-   * there is one option for each device. */
+  std::size_t devices = 0;
+  /// By operator and option; option `i` is one of the device `i % devices`. Without prices
+  /// there is one option for each device.
   simulate::Matrix<double> time;
-  /*! \brief By operator and option; empty: nothing costs anything. */
+  /// By operator and option; empty: nothing costs anything.
   simulate::Matrix<double> price;
-  /*! \brief Price of a nanosecond of the region's time. */
+  /// Price of a nanosecond of the region's time.
   double weight = 1;
-  /*! \brief `from` is -1 for the operator before the region; `lag` by device of `from` and of `to`:
-   * least time between the end of one and the start of the other. */
+  /// `from` is -1 for the operator before the region; `lag` by device of `from` and of `to`:
+  /// least time between the end of one and the start of the other.
   struct Edge {
-    int32_t from, to;
+    std::int32_t from, to;
     simulate::Matrix<double> lag;
   };
   std::vector<Edge> edges;
 
-  size_t options() const { return time.columns; }
-  size_t operators() const { return options() == 0 ? 0 : time.value.size() / options(); }
-  double Price(size_t o, size_t option) const { return price.value.empty() ? 0 : price(o, option); }
+  std::size_t options() const { return time.columns; }
+  std::size_t operators() const { return options() == 0 ? 0 : time.value.size() / options(); }
+  double Price(std::size_t o, std::size_t option) const {
+    return price.value.empty() ? 0 : price(o, option);
+  }
 };
 
-/*!
- * \brief What no schedule gets below: the least, over an option for each operator, of the prices of
- * these options and of the weighted time between the end of the operator before the region and
- * the end of its last, as a bound for these options says.
- *
- * For given options each operator starts no earlier than its predecessors and the lags allow, and
- * those of one device follow one another (Carlier's bound, EJOR 11, 1982, over sets by earliest
- * start).
- * \param nodes Options to look at; where they do not suffice, the longest path and the least prices
- * are the answer.
- */
-double LeastCost(const Region& region, int64_t nodes);
+/// What no schedule gets below: the least, over an option for each operator, of the prices of
+/// these options and of the weighted time between the end of the operator before the region and
+/// the end of its last, as a bound for these options says.
+///
+/// For given options each operator starts no earlier than its predecessors and the lags allow, and
+/// those of one device follow one another (Carlier's bound, EJOR 11, 1982, over sets by earliest
+/// start).
+/// \param nodes Options to look at; where they do not suffice, the longest path and the least
+/// prices are the answer.
+double LeastCost(const Region& region, std::int64_t nodes);
 
 }  // namespace tvm_sched::search
 

@@ -8,31 +8,29 @@
 
 namespace tvm_sched::search {
 
-/*! \brief Operators of a region in topological order, without the one before it; the last is the
- * one that is dominated. */
+/// Operators of a region in topological order, without the one before it; the last is the
+/// one that is dominated.
 struct PortRegion {
-  /*! \brief A tensor that operators of the region read. */
+  /// A tensor that operators of the region read.
   struct Tensor {
-    /*! \brief The operator that makes it; -1 for the one before the region. */
-    int32_t maker;
-    /*! \brief Nanoseconds of a copy. */
-    int64_t copy;
-    /*! \brief In topological order, at least one. */
-    std::vector<int32_t> readers;
+    /// The operator that makes it; -1 for the one before the region.
+    std::int32_t maker;
+    /// Nanoseconds of a copy.
+    std::int64_t copy;
+    /// In topological order, at least one.
+    std::vector<std::int32_t> readers;
   };
 
-  /*! \brief Nanoseconds of each operator, on any device. */
-  std::vector<int64_t> time;
+  /// Nanoseconds of each operator, on any device.
+  std::vector<std::int64_t> time;
   std::vector<Tensor> tensors;
-  int32_t devices = 0;
+  std::int32_t devices = 0;
 };
 
-/*!
- * \brief The least time between the end of the operator before the region and the end of its last
- * one, as Lemma 5 of docs/proofs/regions.md bounds it for given devices and orders of arrival.
- * \param states Placements and orders to look at, complete or not; -1 if they do not suffice.
- */
-int64_t LeastTimeWithPorts(const PortRegion& region, int64_t states);
+/// The least time between the end of the operator before the region and the end of its last
+/// one, as Lemma 5 of docs/proofs/regions.md bounds it for given devices and orders of arrival.
+/// \param states Placements and orders to look at, complete or not; -1 if they do not suffice.
+std::int64_t LeastTimeWithPorts(const PortRegion& region, std::int64_t states);
 
 }  // namespace tvm_sched::search
 

@@ -1,4 +1,4 @@
-#include "replay.h"
+#include "search/replay.h"
 
 #include <algorithm>
 
@@ -74,14 +74,14 @@ bool Replay::Play(const Sequence& sequence, Nanoseconds limit, PartialSchedule* 
   return state->Fits();
 }
 
-std::vector<size_t> CriticalEvents(const PartialSchedule& state) {
+std::vector<std::size_t> CriticalEvents(const PartialSchedule& state) {
   const Sequence& events = state.events();
   const simulate::Problem& problem = state.instance().problem;
-  std::vector<std::pair<Nanoseconds, size_t>> ending;
+  std::vector<std::pair<Nanoseconds, std::size_t>> ending;
   ending.reserve(events.size());
-  size_t at = events.size();
-  const auto counts = [&](size_t i) { return state.ends()[i] + problem.Lag(events[i].item); };
-  for (size_t i = 0; i < events.size(); ++i) {
+  std::size_t at = events.size();
+  const auto counts = [&](std::size_t i) { return state.ends()[i] + problem.Lag(events[i].item); };
+  for (std::size_t i = 0; i < events.size(); ++i) {
     ending.emplace_back(state.ends()[i], i);
     if (events[i].is_direct()) {
       ending.emplace_back(
@@ -90,7 +90,7 @@ std::vector<size_t> CriticalEvents(const PartialSchedule& state) {
     if (events[i].is_run() && (at == events.size() || counts(i) > counts(at))) at = i;
   }
   std::sort(ending.begin(), ending.end());
-  std::vector<size_t> found;
+  std::vector<std::size_t> found;
   while (at < events.size()) {
     found.push_back(at);
     // The last event before this one in the sequence that ends when it begins.

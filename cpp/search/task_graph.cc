@@ -1,4 +1,4 @@
-#include "task_graph.h"
+#include "search/task_graph.h"
 
 #include <functional>
 #include <map>
@@ -13,9 +13,9 @@ TaskGraph::TaskGraph(const simulate::Problem& problem)
       speed_(devices_, devices_, simulate::kNone),
       mean_time_(problem.operators()),
       lag_(problem.operators()) {
-  for (size_t o = 0; o < problem.operators(); ++o) {
+  for (std::size_t o = 0; o < problem.operators(); ++o) {
     int able = 0;
-    for (size_t d = 0; d < devices_; ++d) {
+    for (std::size_t d = 0; d < devices_; ++d) {
       const auto best = std::min(problem.operator_time(o, d), problem.direct_time(o, d));
       if (best == simulate::kNever) continue;
       time_(o, d) = best.count;
@@ -25,9 +25,10 @@ TaskGraph::TaskGraph(const simulate::Problem& problem)
     if (able > 0) mean_time_[o] /= able;
     lag_[o] = problem.Lag(static_cast<OperatorId>(o)).count;
   }
-  for (size_t a = 0; a < devices_; ++a) {
-    for (size_t b = 0; b < devices_; ++b) {
-      const int32_t route = problem.RouteOf(static_cast<DeviceId>(a), static_cast<DeviceId>(b));
+  for (std::size_t a = 0; a < devices_; ++a) {
+    for (std::size_t b = 0; b < devices_; ++b) {
+      const std::int32_t route =
+          problem.RouteOf(static_cast<DeviceId>(a), static_cast<DeviceId>(b));
       if (a != b && route != simulate::kNone) speed_(a, b) = problem.route_speed[route];
     }
   }
@@ -36,26 +37,27 @@ TaskGraph::TaskGraph(const simulate::Problem& problem)
 }
 
 void TaskGraph::FindEdges(const simulate::Problem& problem) {
-  const size_t speeds = problem.transfer_time.columns == 0
-                            ? 0
-                            : problem.transfer_time.value.size() / problem.transfer_time.columns;
+  const std::size_t speeds =
+      problem.transfer_time.columns == 0
+          ? 0
+          : problem.transfer_time.value.size() / problem.transfer_time.columns;
   const bool concurrent = problem.route_channels.value.empty();
   std::vector<std::vector<Neighbour>> successors(problem.operators());
-  for (size_t o = 0; o < problem.operators(); ++o) {
-    std::map<OperatorId, int32_t> edge;
+  for (std::size_t o = 0; o < problem.operators(); ++o) {
+    std::map<OperatorId, std::int32_t> edge;
     for (simulate::TensorId t : problem.inputs[o]) {
       const OperatorId from = problem.tensors[t].producer;
       if (from == simulate::kNone) continue;
-      const auto number = static_cast<int32_t>(mean_communication_.size());
+      const auto number = static_cast<std::int32_t>(mean_communication_.size());
       const auto [found, added] = edge.try_emplace(from, number);
       if (added) {
         mean_communication_.push_back(0);
         communication_.value.resize(communication_.value.size() + speeds);
         successors[from].push_back({static_cast<OperatorId>(o), number});
       }
-      for (size_t s = 0; s < speeds; ++s) {
-        int64_t& sum = communication_.value[found->second * speeds + s];
-        const int64_t time = problem.transfer_time(s, t).count;
+      for (std::size_t s = 0; s < speeds; ++s) {
+        std::int64_t& sum = communication_.value[found->second * speeds + s];
+        const std::int64_t time = problem.transfer_time(s, t).count;
         sum = concurrent ? std::max(sum, time) : Add(sum, time);
       }
     }
@@ -68,19 +70,19 @@ void TaskGraph::FindEdges(const simulate::Problem& problem) {
     successors_.EndRow();
   }
   int pairs = 0;
-  for (int32_t speed : speed_.value) {
+  for (std::int32_t speed : speed_.value) {
     if (speed < 0) continue;
     ++pairs;
-    for (size_t e = 0; e < mean_communication_.size(); ++e)
+    for (std::size_t e = 0; e < mean_communication_.size(); ++e)
       mean_communication_[e] += static_cast<double>(communication_(e, speed));
   }
   for (double& mean : mean_communication_) mean /= std::max(pairs, 1);
 }
 
 void TaskGraph::FindOrder() {
-  std::vector<size_t> waits(size());
+  std::vector<std::size_t> waits(size());
   std::priority_queue<OperatorId, std::vector<OperatorId>, std::greater<>> free;
-  for (size_t o = 0; o < size(); ++o) {
+  for (std::size_t o = 0; o < size(); ++o) {
     waits[o] = predecessors_[o].size();
     if (waits[o] == 0) free.push(static_cast<OperatorId>(o));
   }

@@ -1,4 +1,4 @@
-#include "work_between_ends.h"
+#include "search/work_between_ends.h"
 
 #include <algorithm>
 #include <limits>
@@ -7,8 +7,8 @@
 namespace tvm_sched::search {
 namespace {
 
-/*! \brief Least weighted sum of one time for each device, of different operators, as operators are
- * added. The heaviest devices count as those that run seeds. */
+/// Least weighted sum of one time for each device, of different operators, as operators are
+/// added. The heaviest devices count as those that run seeds.
 class LeastSum {
  public:
   LeastSum(const Side& side, std::span<const double> weights)
@@ -23,7 +23,7 @@ class LeastSum {
     smallest_.clear();
   }
 
-  void Add(size_t op) {
+  void Add(std::size_t op) {
     bool changed = side_.anywhere[op] < anywhere_;
     anywhere_ = std::min(anywhere_, side_.anywhere[op]);
     const double time = side_.elsewhere[op];
@@ -36,14 +36,14 @@ class LeastSum {
   }
 
   double total() const { return total_; }
-  /*! \brief The largest time in the sum. */
+  /// The largest time in the sum.
   double largest() const { return largest_; }
 
  private:
   void Recompute() {
     largest_ = anywhere_;
     total_ = seeds_ == 0 ? 0 : seed_weight_ * anywhere_;
-    for (size_t d = 0; d < others_.size(); ++d) {
+    for (std::size_t d = 0; d < others_.size(); ++d) {
       if (d < smallest_.size() && smallest_[d] < std::numeric_limits<double>::infinity())
         largest_ = smallest_[d];
       total_ += others_[d] * largest_;
@@ -51,27 +51,26 @@ class LeastSum {
   }
 
   const Side& side_;
-  size_t seeds_;
+  std::size_t seeds_;
   std::span<const double> others_;
   double seed_weight_ = 0, anywhere_ = 0, total_ = 0, largest_ = 0;
-  /*! \brief The smallest times elsewhere, in ascending order, no more than there are other devices.
-   */
+  /// The smallest times elsewhere, in ascending order, no more than there are other devices.
   std::vector<double> smallest_;
 };
 
 }  // namespace
 
 WorkArgument WorkBetweenEnds(std::span<const double> work, const Side& start, const Side& after,
-                             std::span<const double> weights, std::span<const int64_t> order,
+                             std::span<const double> weights, std::span<const std::int64_t> order,
                              std::span<const double> thresholds, double rounding) {
   WorkArgument best;
   LeastSum before(start, weights), behind(after, weights);
-  for (size_t s = 0; s < thresholds.size(); ++s) {
+  for (std::size_t s = 0; s < thresholds.size(); ++s) {
     before.Clear();
     behind.Clear();
     double between = 0;
-    size_t count = 0;
-    for (int64_t op : order) {
+    std::size_t count = 0;
+    for (std::int64_t op : order) {
       if (!(start.elsewhere[op] >= thresholds[s])) continue;
       before.Add(op);
       behind.Add(op);

@@ -1,4 +1,4 @@
-#include "blocks.h"
+#include "simulate/blocks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,13 +12,13 @@
 namespace tvm_sched::simulate {
 namespace {
 
-/*! \brief Part of a block's work that counts as done: what floating-point sums can leave. */
+/// Part of a block's work that counts as done: what floating-point sums can leave.
 constexpr double kBlockRest = 1e-9;
 
-/*! \brief Blocks of one kernel that started together on one multiprocessor. */
+/// Blocks of one kernel that started together on one multiprocessor.
 struct Cohort {
-  int32_t kernel;
-  int64_t count;
+  std::int32_t kernel;
+  std::int64_t count;
   double rest = 1;
   double speed = 1;
 };
@@ -33,21 +33,21 @@ bool Fits(const BlockRoom& block, const BlockRoom& room) {
          block.shared_bytes <= room.shared_bytes && room.blocks > 0;
 }
 
-void Take(const BlockRoom& block, int64_t count, BlockRoom* room) {
+void Take(const BlockRoom& block, std::int64_t count, BlockRoom* room) {
   room->warps -= count * block.warps;
   room->registers -= count * block.registers;
   room->shared_bytes -= count * block.shared_bytes;
   room->blocks -= count;
 }
 
-/*! \brief What cohorts ask of a resource, each with the weight of its warps. */
+/// What cohorts ask of a resource, each with the weight of its warps.
 struct Request {
   Cohort* cohort;
   double amount, weight;
 };
 
-/*! \brief Slows cohorts so that together they ask for no more than all of a resource: those that
- * ask for more than their share, by weight, get that. */
+/// Slows cohorts so that together they ask for no more than all of a resource: those that
+/// ask for more than their share, by weight, get that.
 void Share(std::vector<Request>* requests) {
   double asked = 0, weight = 0;
   for (const Request& each : *requests) {
@@ -68,7 +68,7 @@ void Share(std::vector<Request>* requests) {
 
 class Gpu {
  public:
-  Gpu(std::span<const BlockKernel> kernels, int64_t multiprocessors, const BlockRoom& room)
+  Gpu(std::span<const BlockKernel> kernels, std::int64_t multiprocessors, const BlockRoom& room)
       : kernels_(kernels),
         processors_(multiprocessors, {room, {}}),
         waits_(kernels.size()),
@@ -78,18 +78,18 @@ class Gpu {
         began_(kernels.size()) {
     times_.start.resize(kernels.size());
     times_.end.resize(kernels.size());
-    for (size_t k = 0; k < kernels.size(); ++k) {
+    for (std::size_t k = 0; k < kernels.size(); ++k) {
       if (!Fits(kernels[k].room, room))
         throw std::invalid_argument("a block fits on no multiprocessor");
       blocks_left_[k] = kernels[k].blocks;
       waits_[k] = kernels[k].before.size();
-      for (int32_t p : kernels[k].before) after_[p].push_back(static_cast<int32_t>(k));
-      if (waits_[k] == 0) Arrive(static_cast<int32_t>(k), 0);
+      for (std::int32_t p : kernels[k].before) after_[p].push_back(static_cast<std::int32_t>(k));
+      if (waits_[k] == 0) Arrive(static_cast<std::int32_t>(k), 0);
     }
   }
 
   BlockTimes Run() {
-    size_t ended = 0;
+    std::size_t ended = 0;
     while (ended < kernels_.size()) {
       while (!arriving_.empty() && arriving_.top().first <= now_) {
         queue_.push_back(arriving_.top().second);
@@ -108,7 +108,7 @@ class Gpu {
  private:
   static constexpr double kLater = std::numeric_limits<double>::infinity();
 
-  void Arrive(int32_t kernel, double now) {
+  void Arrive(std::int32_t kernel, double now) {
     const BlockKernel& k = kernels_[kernel];
     const double ready = std::max(now, static_cast<double>(k.ready.count));
     arriving_.push({ready + static_cast<double>(k.overhead.count), kernel});
@@ -116,25 +116,25 @@ class Gpu {
 
   void Dispatch() {
     while (!queue_.empty()) {
-      const int32_t kernel = queue_.front();
+      const std::int32_t kernel = queue_.front();
       Place(kernel);
       if (blocks_left_[kernel] > 0) return;
       queue_.pop_front();
     }
   }
 
-  /*! \brief Blocks go one by one to the multiprocessor with most room for warps. */
-  void Place(int32_t kernel) {
+  /// Blocks go one by one to the multiprocessor with most room for warps.
+  void Place(std::int32_t kernel) {
     const BlockRoom& block = kernels_[kernel].room;
-    using Entry = std::pair<int64_t, int32_t>;  // most room first, then the lowest number
+    using Entry = std::pair<std::int64_t, std::int32_t>;  // most room first, then the lowest number
     std::priority_queue<Entry> free;
-    for (size_t p = 0; p < processors_.size(); ++p) {
+    for (std::size_t p = 0; p < processors_.size(); ++p) {
       if (Fits(block, processors_[p].room))
-        free.push({processors_[p].room.warps, -static_cast<int32_t>(p)});
+        free.push({processors_[p].room.warps, -static_cast<std::int32_t>(p)});
     }
-    std::vector<int64_t> placed(processors_.size());
+    std::vector<std::int64_t> placed(processors_.size());
     while (!free.empty() && blocks_left_[kernel] > 0) {
-      const int32_t p = -free.top().second;
+      const std::int32_t p = -free.top().second;
       free.pop();
       BlockRoom& room = processors_[p].room;
       Take(block, 1, &room);
@@ -142,13 +142,13 @@ class Gpu {
       --blocks_left_[kernel];
       if (Fits(block, room)) free.push({room.warps, -p});
     }
-    for (size_t p = 0; p < processors_.size(); ++p) {
-      if (placed[p] > 0) Begin(kernel, static_cast<int32_t>(p), placed[p]);
+    for (std::size_t p = 0; p < processors_.size(); ++p) {
+      if (placed[p] > 0) Begin(kernel, static_cast<std::int32_t>(p), placed[p]);
     }
   }
 
-  /*! \brief Blocks that have taken their room. */
-  void Begin(int32_t kernel, int32_t p, int64_t count) {
+  /// Blocks that have taken their room.
+  void Begin(std::int32_t kernel, std::int32_t p, std::int64_t count) {
     if (!began_[kernel]) {
       began_[kernel] = true;
       times_.start[kernel] = Nanoseconds{std::llround(now_)};
@@ -193,12 +193,12 @@ class Gpu {
     return next;
   }
 
-  /*! \brief What waits takes the room of one multiprocessor. */
-  void Refill(int32_t p) {
+  /// What waits takes the room of one multiprocessor.
+  void Refill(std::int32_t p) {
     while (!queue_.empty()) {
-      const int32_t kernel = queue_.front();
+      const std::int32_t kernel = queue_.front();
       const BlockRoom& block = kernels_[kernel].room;
-      int64_t placed = 0;
+      std::int64_t placed = 0;
       for (; blocks_left_[kernel] > 0 && Fits(block, processors_[p].room); ++placed) {
         Take(block, 1, &processors_[p].room);
         --blocks_left_[kernel];
@@ -209,12 +209,12 @@ class Gpu {
     }
   }
 
-  /*! \brief Goes on to a moment; returns how many kernels end there. */
-  size_t Advance(double next) {
+  /// Goes on to a moment; returns how many kernels end there.
+  std::size_t Advance(double next) {
     const double passed = next - now_;
     now_ = next;
-    size_t ended = 0;
-    for (size_t p = 0; p < processors_.size(); ++p) {
+    std::size_t ended = 0;
+    for (std::size_t p = 0; p < processors_.size(); ++p) {
       if (!processors_[p].cohorts.empty()) busy_ += passed;
       const auto erased = std::erase_if(processors_[p].cohorts, [&](Cohort& cohort) {
         const BlockKernel& kernel = kernels_[cohort.kernel];
@@ -228,34 +228,34 @@ class Gpu {
         }
         return true;
       });
-      if (erased > 0) Refill(static_cast<int32_t>(p));
+      if (erased > 0) Refill(static_cast<std::int32_t>(p));
     }
     return ended;
   }
 
-  void End(int32_t kernel) {
-    times_.end[kernel] = Nanoseconds{static_cast<int64_t>(std::ceil(now_ - 1e-3))};
-    for (int32_t next : after_[kernel]) {
+  void End(std::int32_t kernel) {
+    times_.end[kernel] = Nanoseconds{static_cast<std::int64_t>(std::ceil(now_ - 1e-3))};
+    for (std::int32_t next : after_[kernel]) {
       if (--waits_[next] == 0) Arrive(next, now_);
     }
   }
 
   std::span<const BlockKernel> kernels_;
   std::vector<Multiprocessor> processors_;
-  std::vector<size_t> waits_;
-  std::vector<std::vector<int32_t>> after_;
-  std::vector<int64_t> blocks_left_, running_;
+  std::vector<std::size_t> waits_;
+  std::vector<std::vector<std::int32_t>> after_;
+  std::vector<std::int64_t> blocks_left_, running_;
   std::vector<bool> began_;
-  using Arrival = std::pair<double, int32_t>;
+  using Arrival = std::pair<double, std::int32_t>;
   std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arriving_;
-  std::deque<int32_t> queue_;
+  std::deque<std::int32_t> queue_;
   double now_ = 0, busy_ = 0;
   BlockTimes times_;
 };
 
 }  // namespace
 
-BlockTimes SimulateBlocks(std::span<const BlockKernel> kernels, int64_t multiprocessors,
+BlockTimes SimulateBlocks(std::span<const BlockKernel> kernels, std::int64_t multiprocessors,
                           const BlockRoom& multiprocessor) {
   return Gpu(kernels, multiprocessors, multiprocessor).Run();
 }

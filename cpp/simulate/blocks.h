@@ -6,23 +6,23 @@
 #include <span>
 #include <vector>
 
-#include "units.h"
+#include "simulate/units.h"
 
 namespace tvm_sched::simulate {
 
-/*! \brief What a block takes of a multiprocessor, or what a multiprocessor has. */
+/// What a block takes of a multiprocessor, or what a multiprocessor has.
 struct BlockRoom {
-  int64_t warps = 0, registers = 0, shared_bytes = 0, blocks = 0;
+  std::int64_t warps = 0, registers = 0, shared_bytes = 0, blocks = 0;
 };
 
 struct BlockKernel {
-  int64_t blocks = 1;
+  std::int64_t blocks = 1;
   BlockRoom room;               // of a block
   double block_ns = 0;          // of a block when its kernel runs alone
   double arithmetic = 0;        // of a multiprocessor's, used by a block that runs as when alone
   double bandwidth = 0;         // of the GPU's, likewise
   Nanoseconds ready, overhead;  // not before the first; from its predecessors' end to its blocks
-  std::vector<int32_t> before;  // kernels that it waits for
+  std::vector<std::int32_t> before;  // kernels that it waits for
 };
 
 struct BlockTimes {
@@ -30,21 +30,19 @@ struct BlockTimes {
   Nanoseconds busy;  // in which a multiprocessor has a block, summed over multiprocessors
 };
 
-/*!
- * \brief When kernels run, which are given in launch order.
- *
- * Kernels that are ready queue up in the order in which they get ready, of equal ones in launch
- * order. Blocks of the first in the queue go to the multiprocessors that have room, most room
- * first; while it has blocks left, no later one starts any. Multiprocessors get free one after
- * another, and what waits takes all room of the first at once: so small blocks that waited for
- * large ones crowd on a few multiprocessors, as measured on an H100. Blocks of a multiprocessor
- * share its arithmetic, and all the GPU's bandwidth, by warps: one that needs less than its share
- * is not slowed. A block never runs faster than when its kernel is alone.
- *
- * Throws std::invalid_argument where a block fits on no multiprocessor, or kernels wait in a
- * circle.
- */
-BlockTimes SimulateBlocks(std::span<const BlockKernel> kernels, int64_t multiprocessors,
+/// When kernels run, which are given in launch order.
+///
+/// Kernels that are ready queue up in the order in which they get ready, of equal ones in launch
+/// order. Blocks of the first in the queue go to the multiprocessors that have room, most room
+/// first; while it has blocks left, no later one starts any. Multiprocessors get free one after
+/// another, and what waits takes all room of the first at once: so small blocks that waited for
+/// large ones crowd on a few multiprocessors, as measured on an H100. Blocks of a multiprocessor
+/// share its arithmetic, and all the GPU's bandwidth, by warps: one that needs less than its share
+/// is not slowed. A block never runs faster than when its kernel is alone.
+///
+/// Throws std::invalid_argument where a block fits on no multiprocessor, or kernels wait in a
+/// circle.
+BlockTimes SimulateBlocks(std::span<const BlockKernel> kernels, std::int64_t multiprocessors,
                           const BlockRoom& multiprocessor);
 
 }  // namespace tvm_sched::simulate

@@ -5,37 +5,37 @@
 #include <utility>
 #include <vector>
 
-#include "problem.h"
-#include "schedule.h"
-#include "simulate.h"
-#include "units.h"
+#include "simulate/problem.h"
+#include "simulate/schedule.h"
+#include "simulate/simulate.h"
+#include "simulate/units.h"
 
 namespace tvm_sched::simulate {
 
-/*! \brief A tensor takes its size on a device from `begin` until `end`; kNever where it stays to
- * the end of the run. */
+/// A tensor takes its size on a device from `begin` until `end`; kNever where it stays to
+/// the end of the run.
 struct Holding {
   TensorId tensor;
   DeviceId device;
   Nanoseconds begin, end;
 };
 
-/*! \brief Every tensor on every device that takes room for some time. */
+/// Every tensor on every device that takes room for some time.
 std::vector<Holding> FindHoldings(const Problem& problem, const Schedule& schedule,
                                   const Simulation& simulation);
 
-/*! \brief Bytes held from a moment until the next one of the list. */
+/// Bytes held from a moment until the next one of the list.
 struct Level {
   Nanoseconds time;
   Bytes held;
 };
 
-/*! \brief By device: the levels in order of time; what ends at a moment is freed before what begins
- * then is taken. */
+/// By device: the levels in order of time; what ends at a moment is freed before what begins
+/// then is taken.
 std::vector<std::vector<Level>> MemoryProfile(const Problem& problem,
                                               const std::vector<Holding>& holdings);
 
-/*! \brief By device: most bytes held at once. */
+/// By device: most bytes held at once.
 std::vector<Bytes> PeakMemory(const Problem& problem, const std::vector<Holding>& holdings);
 
 }  // namespace tvm_sched::simulate

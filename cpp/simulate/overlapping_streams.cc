@@ -1,4 +1,4 @@
-#include "overlapping_streams.h"
+#include "simulate/overlapping_streams.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,15 +8,15 @@
 #include <utility>
 #include <vector>
 
-#include "precedence.h"
+#include "simulate/precedence.h"
 
 namespace tvm_sched::simulate {
 namespace {
 
-/*! \brief Nanoseconds of work that count as done: what rounding of rates can leave. */
+/// Nanoseconds of work that count as done: what rounding of rates can leave.
 constexpr double kRest = 1e-6;
 
-/*! \brief The operators that run on a device at a moment, and what is left of them. */
+/// The operators that run on a device at a moment, and what is left of them.
 class SharedDevice {
  public:
   SharedDevice(const Problem& problem, DeviceId device) : problem_(problem), device_(device) {}
@@ -29,26 +29,26 @@ class SharedDevice {
     start_.push_back(now);
     rest_.push_back(0);
     // What starts now shares the device with all that runs now; what started earlier has its place.
-    for (size_t i = 0; i < rest_.size(); ++i) {
+    for (std::size_t i = 0; i < rest_.size(); ++i) {
       if (start_[i] == now)
         rest_[i] = work_[i] * problem_.concurrency.Crowding(device_, operators_[i], operators_);
     }
     slowdown_ = problem_.concurrency.Slowdown(device_, operators_);
   }
 
-  /*! \brief When the next operator ends if nothing else starts; kNever where none runs. */
+  /// When the next operator ends if nothing else starts; kNever where none runs.
   Nanoseconds NextEnd() const {
     if (rest_.empty()) return kNever;
     const double left = *std::ranges::min_element(rest_) * slowdown_;
-    return now_ + Nanoseconds{std::max<int64_t>(1, std::llround(std::ceil(left - kRest)))};
+    return now_ + Nanoseconds{std::max<std::int64_t>(1, std::llround(std::ceil(left - kRest)))};
   }
 
-  /*! \brief Ends what has no work left at `now`; returns the events. */
+  /// Ends what has no work left at `now`; returns the events.
   std::vector<EventId> End(Nanoseconds now) {
     Advance(now);
     std::vector<EventId> ended;
-    size_t kept = 0;
-    for (size_t i = 0; i < rest_.size(); ++i) {
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < rest_.size(); ++i) {
       if (rest_[i] <= kRest) {
         ended.push_back(events_[i]);
         continue;
@@ -95,7 +95,7 @@ class Walk {
         waits_(schedule.events()) {
     times_.start.resize(schedule.events());
     times_.end.resize(schedule.events());
-    for (size_t d = 0; d < problem.devices.size(); ++d)
+    for (std::size_t d = 0; d < problem.devices.size(); ++d)
       devices_.emplace_back(problem, static_cast<DeviceId>(d));
     FindSuccessors();
     CountStreams();
@@ -104,7 +104,7 @@ class Walk {
   Times Run() {
     Nanoseconds now;
     std::vector<EventId> free;
-    for (size_t event = 0; event < schedule_.events(); ++event) {
+    for (std::size_t event = 0; event < schedule_.events(); ++event) {
       if (IsNode(static_cast<EventId>(event)) && waits_[event] == 0)
         free.push_back(static_cast<EventId>(event));
     }
@@ -127,7 +127,7 @@ class Walk {
         Start(event, now);
       }
     }
-    for (size_t p = 0; p < schedule_.placements.size(); ++p)
+    for (std::size_t p = 0; p < schedule_.placements.size(); ++p)
       times_.latency = std::max(times_.latency, times_.end[p]);
     return std::move(times_);
   }
@@ -137,7 +137,7 @@ class Walk {
 
   void FindSuccessors() {
     successors_.resize(schedule_.events());
-    for (size_t event = 0; event < schedule_.events(); ++event) {
+    for (std::size_t event = 0; event < schedule_.events(); ++event) {
       if (!IsNode(static_cast<EventId>(event))) continue;
       for (EventId before : precedence_.Before(static_cast<EventId>(event))) {
         successors_[before].push_back(static_cast<EventId>(event));
@@ -146,15 +146,15 @@ class Walk {
     }
   }
 
-  /*! \brief Until when a device makes its streams ready, and whose operators wait for another
-   * stream. */
+  /// Until when a device makes its streams ready, and whose operators wait for another
+  /// stream.
   void CountStreams() {
     const auto placements = static_cast<EventId>(schedule_.placements.size());
-    std::vector<std::set<int32_t>> streams(problem_.devices.size());
+    std::vector<std::set<std::int32_t>> streams(problem_.devices.size());
     for (const Placement& placement : schedule_.placements)
       streams[placement.device].insert(placement.stream);
-    for (size_t d = 0; d < streams.size(); ++d) {
-      const auto further = static_cast<int64_t>(streams[d].size()) - 1;
+    for (std::size_t d = 0; d < streams.size(); ++d) {
+      const auto further = static_cast<std::int64_t>(streams[d].size()) - 1;
       ready_.push_back(
           Nanoseconds{arrivals_.overlaps[d] ? further * problem_.devices[d].stream_time.count : 0});
     }
@@ -183,7 +183,7 @@ class Walk {
     }
   }
 
-  /*! \brief Starts what waits for nothing any more, after what its stream takes. */
+  /// Starts what waits for nothing any more, after what its stream takes.
   void Begin(EventId event, Nanoseconds now) {
     const auto placements = static_cast<EventId>(crosses_.size());
     const bool operates = event < placements;
@@ -219,7 +219,7 @@ class Walk {
 
   void StartStage(EventId leader, Nanoseconds now) {
     const Nanoseconds end = now + precedence_.StageTime(leader);
-    for (int32_t p : precedence_.Members(leader)) {
+    for (std::int32_t p : precedence_.Members(leader)) {
       times_.start[p] = now;
       ends_.push({end, p});
     }
@@ -249,7 +249,7 @@ class Walk {
   const Precedence precedence_;
   Times times_;
   std::vector<std::vector<EventId>> successors_;
-  std::vector<int32_t> waits_;
+  std::vector<std::int32_t> waits_;
   std::vector<SharedDevice> devices_;
   std::vector<Nanoseconds> ready_;
   std::vector<bool> crosses_;

@@ -1,4 +1,4 @@
-#include "rules.h"
+#include "simulate/rules.h"
 
 #include <set>
 #include <sstream>
@@ -8,17 +8,17 @@
 namespace tvm_sched::simulate {
 namespace {
 
-void CheckIndex(const char* what, int64_t index, size_t size) {
-  if (index < 0 || index >= static_cast<int64_t>(size)) {
+void CheckIndex(const char* what, std::int64_t index, std::size_t size) {
+  if (index < 0 || index >= static_cast<std::int64_t>(size)) {
     throw std::out_of_range(std::string(what) + " " + std::to_string(index) +
                             " is not one of the " + std::to_string(size) + " of the problem");
   }
 }
 
-/*! \brief One pass over a schedule; each method is one family of rules. */
+/// One pass over a schedule; each method is one family of rules.
 class Checker {
  public:
-  Checker(const Problem& problem, const Schedule& schedule, size_t limit,
+  Checker(const Problem& problem, const Schedule& schedule, std::size_t limit,
           std::vector<Violation>* violations)
       : problem_(problem), schedule_(schedule), limit_(limit), violations_(*violations) {
     arrivals_.event = {problem.tensors.size(), problem.devices.size(), Arrivals::kMissing};
@@ -29,14 +29,14 @@ class Checker {
   Arrivals Run() {
     TensorsInPlace();
     FindResident();
-    for (size_t p = 0; p < schedule_.placements.size(); ++p) Place(p);
-    for (size_t o = 0; o < problem_.operators(); ++o) {
+    for (std::size_t p = 0; p < schedule_.placements.size(); ++p) Place(p);
+    for (std::size_t o = 0; o < problem_.operators(); ++o) {
       if (arrivals_.placement[o] == kNone)
         Report({Rule::kOperatorMissing, static_cast<OperatorId>(o)});
     }
-    for (size_t x = 0; x < schedule_.transfers.size(); ++x) Move(x);
+    for (std::size_t x = 0; x < schedule_.transfers.size(); ++x) Move(x);
     for (const Transfer& transfer : schedule_.transfers) CheckSource(transfer);
-    for (size_t p = 0; p < schedule_.placements.size(); ++p) CheckReader(p);
+    for (std::size_t p = 0; p < schedule_.placements.size(); ++p) CheckReader(p);
     CheckStages();
     return std::move(arrivals_);
   }
@@ -47,18 +47,18 @@ class Checker {
   }
 
   void TensorsInPlace() {
-    for (size_t d = 0; d < problem_.devices.size(); ++d) {
+    for (std::size_t d = 0; d < problem_.devices.size(); ++d) {
       if (!problem_.devices[d].shares_host_memory) continue;
-      for (size_t t = 0; t < problem_.tensors.size(); ++t) {
+      for (std::size_t t = 0; t < problem_.tensors.size(); ++t) {
         if (problem_.tensors[t].in_host_memory()) arrivals_.event(t, d) = Arrivals::kInPlace;
       }
     }
   }
 
-  /*! \brief What is evicted from some device is brought in every run. */
+  /// What is evicted from some device is brought in every run.
   void FindResident() {
     std::vector<bool> remains(problem_.tensors.size());
-    for (size_t t = 0; t < remains.size(); ++t) remains[t] = problem_.tensors[t].resident;
+    for (std::size_t t = 0; t < remains.size(); ++t) remains[t] = problem_.tensors[t].resident;
     const auto moves = [](const Transfer& transfer) {
       return transfer.kind != TransferKind::kHostRead;
     };
@@ -79,7 +79,7 @@ class Checker {
     }
   }
 
-  void Place(size_t p) {
+  void Place(std::size_t p) {
     const Placement& placement = schedule_.placements[p];
     const OperatorId op = placement.op;
     const DeviceId device = placement.device;
@@ -88,11 +88,11 @@ class Checker {
       Report({Rule::kOperatorForbidden, op, kNone, device, direct ? 1 : 0});
     }
     if (arrivals_.placement[op] != kNone) return Report({Rule::kOperatorTwice, op, kNone, device});
-    arrivals_.placement[op] = static_cast<int32_t>(p);
+    arrivals_.placement[op] = static_cast<std::int32_t>(p);
     for (TensorId t : problem_.outputs[op]) Bring(t, device, static_cast<EventId>(p));
   }
 
-  void Move(size_t x) {
+  void Move(std::size_t x) {
     const auto& [kind, item, source, device, evict] = schedule_.transfers[x];
     const auto event = static_cast<EventId>(schedule_.placements.size() + x);
     if (kind == TransferKind::kHostRead) return HostRead(x);
@@ -109,9 +109,9 @@ class Checker {
     Bring(item, device, event);
   }
 
-  void HostRead(size_t x) {
+  void HostRead(std::size_t x) {
     const Transfer& read = schedule_.transfers[x];
-    const int32_t p = arrivals_.placement[read.item];
+    const std::int32_t p = arrivals_.placement[read.item];
     if (p == kNone) return;  // the operator is missing; that has been said
     const Placement& placement = schedule_.placements[p];
     if (!placement.direct) return Report({Rule::kHostReadSpurious, read.item, kNone, read.device});
@@ -120,7 +120,7 @@ class Checker {
     }
     if (arrivals_.host_read[p] != kNone)
       return Report({Rule::kHostReadTwice, read.item, kNone, read.device});
-    arrivals_.host_read[p] = static_cast<int32_t>(x);
+    arrivals_.host_read[p] = static_cast<std::int32_t>(x);
   }
 
   void CheckSource(const Transfer& transfer) {
@@ -130,7 +130,7 @@ class Checker {
     }
   }
 
-  void CheckReader(size_t p) {
+  void CheckReader(std::size_t p) {
     const Placement& placement = schedule_.placements[p];
     for (TensorId t : problem_.inputs[placement.op]) {
       if (ReadsFromDevice(problem_, placement, t) &&
@@ -138,26 +138,26 @@ class Checker {
         Report({Rule::kTensorMissing, placement.op, t, placement.device});
       }
     }
-    const bool first = arrivals_.placement[placement.op] == static_cast<int32_t>(p);
+    const bool first = arrivals_.placement[placement.op] == static_cast<std::int32_t>(p);
     if (first && placement.direct && arrivals_.host_read[p] == kNone) {
       Report({Rule::kHostReadMissing, placement.op, kNone, placement.device});
     }
   }
 
-  /*! \brief Stages are whole in the launch order of their device, and on no device with streams
-   * besides. */
+  /// Stages are whole in the launch order of their device, and on no device with streams
+  /// besides.
   void CheckStages() {
-    const size_t devices = problem_.devices.size();
-    std::vector<int32_t> last(devices, kNone), stream(devices, kNone);
+    const std::size_t devices = problem_.devices.size();
+    std::vector<std::int32_t> last(devices, kNone), stream(devices, kNone);
     std::vector<bool> staged(devices);
-    std::set<std::pair<DeviceId, int32_t>> known;
+    std::set<std::pair<DeviceId, std::int32_t>> known;
     arrivals_.leader.resize(schedule_.placements.size());
     arrivals_.overlaps.assign(devices, false);
-    for (size_t p = 0; p < schedule_.placements.size(); ++p) {
+    for (std::size_t p = 0; p < schedule_.placements.size(); ++p) {
       const Placement& placement = schedule_.placements[p];
       const DeviceId d = placement.device;
-      int32_t& leader = arrivals_.leader[p] = static_cast<int32_t>(p);
-      const int32_t before = std::exchange(last[d], leader);
+      std::int32_t& leader = arrivals_.leader[p] = static_cast<std::int32_t>(p);
+      const std::int32_t before = std::exchange(last[d], leader);
       if (placement.stage > 0) {
         staged[d] = true;
         CheckStage(placement);
@@ -171,7 +171,7 @@ class Checker {
         stream[d] = placement.stream;
       }
     }
-    for (size_t d = 0; d < devices; ++d) {
+    for (std::size_t d = 0; d < devices; ++d) {
       if (staged[d] && arrivals_.overlaps[d])
         Report({Rule::kStageStreams, kNone, kNone, static_cast<DeviceId>(d)});
     }
@@ -186,7 +186,7 @@ class Checker {
 
   const Problem& problem_;
   const Schedule& schedule_;
-  const size_t limit_;
+  const std::size_t limit_;
   std::vector<Violation>& violations_;
   Arrivals arrivals_;
 };
@@ -201,7 +201,7 @@ const char* RuleName(Rule rule) {
       "host-read-device", "host-read-spurious", "stage-unknown",      "stage-split",
       "stage-direct",     "stage-streams",      "deadlock",
   };
-  return kNames[static_cast<int32_t>(rule)];
+  return kNames[static_cast<std::int32_t>(rule)];
 }
 
 std::string Violation::ToString() const {
@@ -221,7 +221,7 @@ void CheckIndices(const Problem& problem, const Schedule& schedule) {
     CheckIndex("device", placement.device, problem.devices.size());
   }
   for (const Transfer& transfer : schedule.transfers) {
-    CheckIndex("kind of transfer", static_cast<int32_t>(transfer.kind), 3);
+    CheckIndex("kind of transfer", static_cast<std::int32_t>(transfer.kind), 3);
     if (transfer.kind == TransferKind::kHostRead) {
       CheckIndex("operator", transfer.item, problem.operators());
     } else {
@@ -233,7 +233,7 @@ void CheckIndices(const Problem& problem, const Schedule& schedule) {
   }
 }
 
-Arrivals FindArrivals(const Problem& problem, const Schedule& schedule, size_t limit,
+Arrivals FindArrivals(const Problem& problem, const Schedule& schedule, std::size_t limit,
                       std::vector<Violation>* violations) {
   return Checker(problem, schedule, limit, violations).Run();
 }

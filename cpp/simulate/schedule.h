@@ -2,10 +2,11 @@
 #ifndef TVM_SCHED_SIMULATE_SCHEDULE_H_
 #define TVM_SCHED_SIMULATE_SCHEDULE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
-#include "problem.h"
+#include "simulate/problem.h"
 
 namespace tvm_sched::simulate {
 
@@ -13,25 +14,25 @@ struct Placement {
   OperatorId op = kNone;
   DeviceId device = kNone;
   bool direct = false;
-  int32_t stream = 0;
-  /*! \brief Placements of one device with the same stage above 0 start and end together. */
-  int32_t stage = 0;
+  std::int32_t stream = 0;
+  /// Placements of one device with the same stage above 0 start and end together.
+  std::int32_t stage = 0;
 };
 
-/*! \brief Whether two placements start and end together. */
+/// Whether two placements start and end together.
 inline bool SameStage(const Placement& a, const Placement& b) {
   return a.stage > 0 && a.stage == b.stage && a.device == b.device;
 }
 
-enum class TransferKind : int32_t { kLoad = 0, kCopy = 1, kHostRead = 2 };
+enum class TransferKind : std::int32_t { kLoad = 0, kCopy = 1, kHostRead = 2 };
 
 struct Transfer {
   TransferKind kind = TransferKind::kLoad;
-  /*! \brief The tensor of a load or copy, the operator of a host read. */
-  int32_t item = kNone;
+  /// The tensor of a load or copy, the operator of a host read.
+  std::int32_t item = kNone;
   DeviceId source = kHost;
   DeviceId device = kNone;
-  /*! \brief Whether a parameter leaves the device after its last reader there. */
+  /// Whether a parameter leaves the device after its last reader there.
   bool evict = false;
 };
 
@@ -39,14 +40,14 @@ struct Schedule {
   std::vector<Placement> placements;
   std::vector<Transfer> transfers;
 
-  size_t events() const { return placements.size() + transfers.size(); }
+  std::size_t events() const { return placements.size() + transfers.size(); }
 };
 
-/*! \brief Position of a placement, or the number of placements plus the position of a transfer. */
-using EventId = int32_t;
+/// Position of a placement, or the number of placements plus the position of a transfer.
+using EventId = std::int32_t;
 
-/*! \brief Throws std::out_of_range where the schedule names an operator, tensor or device that the
- * problem lacks. */
+/// Throws std::out_of_range where the schedule names an operator, tensor or device that the
+/// problem lacks.
 void CheckIndices(const Problem& problem, const Schedule& schedule);
 
 }  // namespace tvm_sched::simulate

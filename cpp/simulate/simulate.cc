@@ -1,15 +1,15 @@
-#include "simulate.h"
+#include "simulate/simulate.h"
 
 #include <algorithm>
 
-#include "overlapping_streams.h"
-#include "precedence.h"
+#include "simulate/overlapping_streams.h"
+#include "simulate/precedence.h"
 
 namespace tvm_sched::simulate {
 namespace {
 
-/*! \brief Longest paths by depth-first search over predecessors; an event met again while open
- * closes a cycle. */
+/// Longest paths by depth-first search over predecessors; an event met again while open
+/// closes a cycle.
 class Sweep {
  public:
   Sweep(const Problem& problem, const Schedule& schedule, const Arrivals& arrivals)
@@ -22,13 +22,13 @@ class Sweep {
     state_.assign(schedule.events(), State::kNew);
   }
 
-  /*! \brief Fills `times`; returns the events of a cycle, or nothing. */
+  /// Fills `times`; returns the events of a cycle, or nothing.
   std::vector<EventId> Run(Times* times) {
-    for (size_t event = 0; event < schedule_.events(); ++event) {
+    for (std::size_t event = 0; event < schedule_.events(); ++event) {
       std::vector<EventId> cycle = Visit(precedence_.Node(static_cast<EventId>(event)));
       if (!cycle.empty()) return cycle;
     }
-    for (size_t p = 0; p < schedule_.placements.size(); ++p) {
+    for (std::size_t p = 0; p < schedule_.placements.size(); ++p) {
       times_.latency = std::max(times_.latency, times_.end[p]);
     }
     *times = std::move(times_);
@@ -36,10 +36,10 @@ class Sweep {
   }
 
  private:
-  enum class State : uint8_t { kNew, kOpen, kDone };
+  enum class State : std::uint8_t { kNew, kOpen, kDone };
   struct Frame {
     EventId node;
-    size_t next;
+    std::size_t next;
   };
 
   std::vector<EventId> Visit(EventId root) {
@@ -90,7 +90,7 @@ class Sweep {
 
   void TimeStage(EventId leader, Nanoseconds start) {
     const Nanoseconds end = start + precedence_.StageTime(leader);
-    for (int32_t p : precedence_.Members(leader)) {
+    for (std::int32_t p : precedence_.Members(leader)) {
       times_.start[p] = start;
       times_.end[p] = end;
     }
@@ -103,8 +103,8 @@ class Sweep {
     stack_.pop_back();
   }
 
-  /*! \brief The open nodes from `node` up, each waiting for the next; turned round, for the one
-   * before. */
+  /// The open nodes from `node` up, each waiting for the next; turned round, for the one
+  /// before.
   std::vector<EventId> Cycle(EventId node) const {
     std::vector<EventId> cycle;
     for (auto frame = stack_.rbegin(); frame != stack_.rend(); ++frame) {
@@ -125,7 +125,7 @@ class Sweep {
 
 }  // namespace
 
-Simulation Simulate(const Problem& problem, const Schedule& schedule, size_t limit) {
+Simulation Simulate(const Problem& problem, const Schedule& schedule, std::size_t limit) {
   CheckIndices(problem, schedule);
   Simulation result;
   result.arrivals = FindArrivals(problem, schedule, limit, &result.violations);

@@ -2,17 +2,18 @@
 #ifndef TVM_SCHED_SIMULATE_SIMULATE_H_
 #define TVM_SCHED_SIMULATE_SIMULATE_H_
 
+#include <cstddef>
 #include <stdexcept>
 #include <vector>
 
-#include "problem.h"
-#include "rules.h"
-#include "schedule.h"
-#include "units.h"
+#include "simulate/problem.h"
+#include "simulate/rules.h"
+#include "simulate/schedule.h"
+#include "simulate/units.h"
 
 namespace tvm_sched::simulate {
 
-/*! \brief A schedule that cannot be run. */
+/// A schedule that cannot be run.
 class BrokenRule : public std::runtime_error {
  public:
   explicit BrokenRule(Violation violation)
@@ -23,30 +24,28 @@ class BrokenRule : public std::runtime_error {
   Violation violation_;
 };
 
-/*! \brief Start and end of each event; a host read begins with its operator and ends with its bus
- * time. */
+/// Start and end of each event; a host read begins with its operator and ends with its bus
+/// time.
 struct Times {
   std::vector<Nanoseconds> start, end;
-  /*! \brief End of the last kernel. */
+  /// End of the last kernel.
   Nanoseconds latency;
 };
 
-/*! \brief A schedule with what the rules found and, where it can be run, its times. */
+/// A schedule with what the rules found and, where it can be run, its times.
 struct Simulation {
   Arrivals arrivals;
   Times times;
   std::vector<Violation> violations;
 };
 
-/*!
- * \brief Checks rules 1 to 4 and computes the times.
- *
- * Linear in events and tensors read. Times are set only where no rule is broken.
- * \param limit Most violations to list.
- */
-Simulation Simulate(const Problem& problem, const Schedule& schedule, size_t limit);
+/// Checks rules 1 to 4 and computes the times.
+///
+/// Linear in events and tensors read. Times are set only where no rule is broken.
+/// \param limit Most violations to list.
+Simulation Simulate(const Problem& problem, const Schedule& schedule, std::size_t limit);
 
-/*! \brief The same; throws BrokenRule at the first violation. */
+/// The same; throws BrokenRule at the first violation.
 Simulation SimulateOrThrow(const Problem& problem, const Schedule& schedule);
 
 }  // namespace tvm_sched::simulate

@@ -9,10 +9,10 @@
 
 namespace tvm_sched::simulate {
 
-/*! \brief A whole number of one unit; sums that leave 64 bits throw instead of wrapping round. */
+/// A whole number of one unit; sums that leave 64 bits throw instead of wrapping round.
 template <typename Unit>
 struct Quantity {
-  int64_t count = 0;
+  std::int64_t count = 0;
 
   auto operator<=>(const Quantity&) const = default;
 
@@ -29,14 +29,13 @@ struct Quantity {
   friend Quantity operator-(Quantity a) { return Quantity{-a.count}; }
 };
 
-/*! \brief Integer nanoseconds from the start of the run, or of a duration. */
+/// Integer nanoseconds from the start of the run, or of a duration.
 using Nanoseconds = Quantity<struct NanosecondsUnit>;
-/*! \brief Bytes. */
+/// Bytes.
 using Bytes = Quantity<struct BytesUnit>;
 
-/*! \brief A latency that stands for "cannot run there", and an end that stands for "after the run".
- */
-inline constexpr Nanoseconds kNever{std::numeric_limits<int64_t>::max()};
+/// A latency that stands for "cannot run there", and an end that stands for "after the run".
+inline constexpr Nanoseconds kNever{std::numeric_limits<std::int64_t>::max()};
 
 }  // namespace tvm_sched::simulate
 

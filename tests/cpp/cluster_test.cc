@@ -6,8 +6,8 @@
 namespace tvm_sched::cluster {
 namespace {
 
-/*! \brief Four switches in a ring with one fibre a link; two GPUs of kinds 0, 1, 0, 1 at them. Each
- * delay is 1 ns. */
+/// Four switches in a ring with one fibre a link; two GPUs of kinds 0, 1, 0, 1 at them. Each
+/// delay is 1 ns.
 Cluster Ring() {
   Cluster made;
   made.kinds = {{1e12, {10'000'000'000}}, {2e12, {10'000'000'000}}};
@@ -21,19 +21,18 @@ Cluster Ring() {
 }
 
 Residual AllOf(const Cluster& cluster) {
-  return {std::vector<int64_t>(cluster.pools.size(), 2),
-          std::vector<int64_t>(cluster.links.size(), 1)};
+  return {std::vector<std::int64_t>(cluster.pools.size(), 2),
+          std::vector<std::int64_t>(cluster.links.size(), 1)};
 }
 
-/*! \brief Blocks that take this many ns on kind 0 and half of it on kind 1, and hand on one byte.
- */
-Chain MakeChain(const std::vector<int64_t>& times, int64_t cycle, int64_t latency) {
+/// Blocks that take this many ns on kind 0 and half of it on kind 1, and hand on one byte.
+Chain MakeChain(const std::vector<std::int64_t>& times, std::int64_t cycle, std::int64_t latency) {
   Chain chain;
   chain.time_before = {{{0}}, {{0}}};
   chain.memory_before = {{0}};
-  for (size_t b = 0; b < times.size(); ++b) {
-    for (int64_t k : {0, 1}) {
-      std::vector<Nanoseconds>& sums = chain.time_before[static_cast<size_t>(k)];
+  for (std::size_t b = 0; b < times.size(); ++b) {
+    for (std::int64_t k : {0, 1}) {
+      std::vector<Nanoseconds>& sums = chain.time_before[static_cast<std::size_t>(k)];
       sums.push_back(sums.back() + Nanoseconds{times[b] / (k + 1)});
     }
     chain.memory_before.push_back(chain.memory_before.back() + Bytes{1});
@@ -52,7 +51,7 @@ TEST(Cluster, TransferTimesAreRoundedUp) {
 
 TEST(Cluster, RoutesTakeFreeFibresOnly) {
   const Cluster ring = Ring();
-  std::vector<int64_t> fibres(4, 1);
+  std::vector<std::int64_t> fibres(4, 1);
   EXPECT_EQ(ShortestRoute(ring, fibres, 0, 1)->links, std::vector<LinkId>{0});
   EXPECT_EQ(ShortestRoute(ring, fibres, 0, 1)->head.count, 1 + 1 + 1 + 1 + 1);
   fibres[0] = 0;
@@ -69,7 +68,7 @@ TEST(Chain, TheBestSplitBalancesUnequalGpus) {
   const std::vector<Route> routes{FastestRoute(ring)};
   const std::optional<Split> split = BestSplit(ring, chain, kinds, routes);
   ASSERT_TRUE(split);
-  EXPECT_EQ(split->ends, (std::vector<size_t>{1, 3}));
+  EXPECT_EQ(split->ends, (std::vector<std::size_t>{1, 3}));
   EXPECT_EQ(split->cycle.count, 20);
   EXPECT_EQ(split->latency.count, 2 * 20 + 4);
 }
@@ -83,7 +82,7 @@ TEST(Chain, LatencyMayAskForAnotherCutThanTheCycle) {
   const std::vector<Route> routes{FastestRoute(ring)};
   EXPECT_EQ(BestSplit(ring, chain, kinds, routes)->cycle.count, 353);
   chain.latency_limit = {2 * 353 + 352};
-  EXPECT_EQ(BestSplit(ring, chain, kinds, routes)->ends, (std::vector<size_t>{1, 3}));
+  EXPECT_EQ(BestSplit(ring, chain, kinds, routes)->ends, (std::vector<std::size_t>{1, 3}));
   EXPECT_EQ(BestSplit(ring, chain, kinds, routes)->latency.count, 2 * 400 + 4);
   chain.latency_limit = {2 * 400 + 3};
   EXPECT_FALSE(BestSplit(ring, chain, kinds, routes));
@@ -91,12 +90,12 @@ TEST(Chain, LatencyMayAskForAnotherCutThanTheCycle) {
 
 TEST(Chain, MixesAreTheSmallestOnes) {
   const Cluster ring = Ring();
-  const std::vector<int64_t> gpus{4, 4};
-  std::vector<std::vector<int32_t>> found;
+  const std::vector<std::int64_t> gpus{4, 4};
+  std::vector<std::vector<std::int32_t>> found;
   for (const Mix& mix : Mixes(ring, MakeChain({40, 40}, 45, 1000), gpus, 0, 9, [] {})) {
     found.push_back(mix.gpus);
   }
-  EXPECT_EQ(found, (std::vector<std::vector<int32_t>>{{0, 1}, {2, 0}}));
+  EXPECT_EQ(found, (std::vector<std::vector<std::int32_t>>{{0, 1}, {2, 0}}));
   EXPECT_EQ(Mixes(ring, MakeChain({40, 40}, 45, 1000), gpus, 2, 9, [] {}).size(), 3u);
 }
 

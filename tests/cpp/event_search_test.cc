@@ -15,13 +15,13 @@ using simulate::Matrix;
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-/*! \brief Two branches of 100 and a join of 100 after an operator; a copy takes `copy`. */
-Region Fan(double copy, size_t devices) {
+/// Two branches of 100 and a join of 100 after an operator; a copy takes `copy`.
+Region Fan(double copy, std::size_t devices) {
   Region region;
   region.devices = devices;
   region.time = Matrix<double>(3, devices, 100.0);
   Matrix<double> lag(devices, devices, copy);
-  for (size_t d = 0; d < devices; ++d) lag(d, d) = 0.0;
+  for (std::size_t d = 0; d < devices; ++d) lag(d, d) = 0.0;
   for (auto [from, to] : {std::pair{-1, 0}, {-1, 1}, {0, 2}, {1, 2}}) {
     region.edges.push_back({from, to, lag});
   }
@@ -39,8 +39,8 @@ TEST(Region, OptionsHaveTimesAndPrices) {
   Region region = Fan(10.0, 2);
   region.time = Matrix<double>(3, 4, 100.0);  // two options on each device
   region.price = Matrix<double>(3, 4, 50.0);
-  for (size_t o = 0; o < 3; ++o) {
-    for (size_t i : {2, 3}) region.time(o, i) = 130.0, region.price(o, i) = 30.0;
+  for (std::size_t o = 0; o < 3; ++o) {
+    for (std::size_t i : {2, 3}) region.time(o, i) = 130.0, region.price(o, i) = 30.0;
   }
   // Dear and fast: 210 and 150. The branch beside the other one has 10 to spare; 30 more of time
   // save 20.
@@ -60,7 +60,7 @@ TEST(Region, OperatorsThatRunNowhereTakeForEver) {
   EXPECT_EQ(LeastCost(region, 1000), kInfinite);
 }
 
-/*! \brief Two operators in a chain with a parameter of 1000 ns each, on one device with a bus. */
+/// Two operators in a chain with a parameter of 1000 ns each, on one device with a bus.
 simulate::Problem Chain() {
   simulate::Problem problem;
   for (auto read : {std::vector<TensorId>{0}, {1, 2}}) {

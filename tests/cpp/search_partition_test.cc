@@ -21,15 +21,15 @@ namespace {
 
 const auto kNever = [] { return false; };
 
-Graph RandomGraph(uint64_t seed, size_t nodes) {
+Graph RandomGraph(std::uint64_t seed, std::size_t nodes) {
   std::mt19937_64 random(seed);
   Graph graph;
-  for (size_t v = 0; v < nodes; ++v) {
+  for (std::size_t v = 0; v < nodes; ++v) {
     graph.work.push_back(static_cast<double>(random() % 30));
     graph.parameters.push_back(static_cast<double>(random() % 30));
     graph.tensors.push_back({static_cast<NodeId>(v), static_cast<double>(random() % 20),
                              static_cast<double>(random() % 20), random() % 5 == 0});
-    for (size_t w = v + 1; w < nodes; ++w) {
+    for (std::size_t w = v + 1; w < nodes; ++w) {
       if (random() % 3 == 0) graph.readers.value.push_back(static_cast<NodeId>(w));
     }
     graph.readers.EndRow();
@@ -38,13 +38,13 @@ Graph RandomGraph(uint64_t seed, size_t nodes) {
   return graph;
 }
 
-double Bottleneck(const Graph& graph, const Stages& stages, size_t count) {
+double Bottleneck(const Graph& graph, const Stages& stages, std::size_t count) {
   const Order order = OrderOf(graph, stages);
   double worst = 0;
-  for (size_t s = 0; s < count; ++s) {
+  for (std::size_t s = 0; s < count; ++s) {
     Order nodes;
     std::copy_if(order.begin(), order.end(), std::back_inserter(nodes),
-                 [&](NodeId v) { return stages[v] == static_cast<int32_t>(s); });
+                 [&](NodeId v) { return stages[v] == static_cast<std::int32_t>(s); });
     if (!nodes.empty()) worst = std::max(worst, StageCost(graph, nodes));
   }
   return worst;
@@ -62,15 +62,15 @@ TEST(PeakMemory, IsTheLargestSumOfWhatIsHeldAtAPosition) {
 }
 
 TEST(SegmentCosts, AgreeWithTheCostOfEachStage) {
-  for (uint64_t seed = 0; seed < 20; ++seed) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
     Graph graph = RandomGraph(seed, 12);
     if (seed % 2) graph.memory = 60, graph.overflow_time = 2;
     const Order order = KahnOrder(graph, Keys(12, 0));
     SegmentCosts costs(graph, order);
-    for (size_t first = 0; first < 12; ++first) {
+    for (std::size_t first = 0; first < 12; ++first) {
       const auto row = costs.Row(first, std::numeric_limits<double>::infinity());
       ASSERT_EQ(row.size(), 12 - first);
-      for (size_t i = 0; i < row.size(); ++i) {
+      for (std::size_t i = 0; i < row.size(); ++i) {
         EXPECT_NEAR(row[i], StageCost(graph, std::span(order).subspan(first, i + 1)), 1e-9);
       }
     }
@@ -115,7 +115,7 @@ TEST(Evolve, DoesNotDependOnThreads) {
 TEST(Evolve, StopsInTheMidstOfAGeneration) {
   const Fitness first_key = [](std::span<const double> keys, double) { return keys[0]; };
   const GeneticSettings settings{.population = 20, .generations = 10};
-  size_t looks = 0;
+  std::size_t looks = 0;
   const GeneticResult found = Evolve(5, first_key, settings, {}, [&] { return ++looks >= 3; });
   EXPECT_EQ(found.evaluations, 3U);
   EXPECT_EQ(found.value, found.keys[0]);
@@ -131,7 +131,7 @@ TEST(Evolve, HandsOnWhatStopThrows) {
 }
 
 TEST(Ideals, AreAsGoodAsAnyOrderAndAnyAnnealing) {
-  for (uint64_t seed = 0; seed < 10; ++seed) {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
     const Graph graph = RandomGraph(seed, 11);
     const IdealPartition best = PartitionByIdeals(graph, {.stages = 3}, kNever);
     ASSERT_EQ(best.stages.size(), 11U);
@@ -167,42 +167,43 @@ TEST(Ideals, StopWhileTheyAreListed) {
 }
 
 TEST(MaxFlow, IsTheLeastCutOfAllSides) {
-  for (uint64_t seed = 0; seed < 50; ++seed) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
     std::mt19937_64 random(seed);
-    constexpr int32_t kNodes = 7;
-    std::vector<std::vector<int64_t>> capacity(kNodes, std::vector<int64_t>(kNodes, 0));
+    constexpr std::int32_t kNodes = 7;
+    std::vector<std::vector<std::int64_t>> capacity(kNodes, std::vector<std::int64_t>(kNodes, 0));
     MaxFlow flow(kNodes);
-    for (int32_t a = 0; a < kNodes; ++a) {
-      for (int32_t b = 0; b < kNodes; ++b) {
+    for (std::int32_t a = 0; a < kNodes; ++a) {
+      for (std::int32_t b = 0; b < kNodes; ++b) {
         if (a == b || random() % 2 == 0) continue;
-        capacity[a][b] = static_cast<int64_t>(random() % 20);
+        capacity[a][b] = static_cast<std::int64_t>(random() % 20);
         flow.Add(a, b, capacity[a][b]);
       }
     }
     const auto cut = [&](const auto& on_source_side) {
-      int64_t sum = 0;
-      for (int32_t a = 0; a < kNodes; ++a) {
-        for (int32_t b = 0; b < kNodes; ++b) {
+      std::int64_t sum = 0;
+      for (std::int32_t a = 0; a < kNodes; ++a) {
+        for (std::int32_t b = 0; b < kNodes; ++b) {
           if (on_source_side(a) && !on_source_side(b)) sum += capacity[a][b];
         }
       }
       return sum;
     };
-    int64_t least = MaxFlow::kInfinite;
-    for (uint32_t side = 0; side < 1U << kNodes; ++side) {
+    std::int64_t least = MaxFlow::kInfinite;
+    for (std::uint32_t side = 0; side < 1U << kNodes; ++side) {
       if ((side & 1U) == 0 || (side >> (kNodes - 1)) != 0) continue;  // from node 0 to the last
-      least = std::min(least, cut([&](int32_t v) { return ((side >> v) & 1U) != 0; }));
+      least = std::min(least, cut([&](std::int32_t v) { return ((side >> v) & 1U) != 0; }));
     }
     EXPECT_EQ(flow.Solve(0, kNodes - 1), least);
-    EXPECT_EQ(cut([&](int32_t v) { return flow.OnSourceSide(v); }), least);
+    EXPECT_EQ(cut([&](std::int32_t v) { return flow.OnSourceSide(v); }), least);
   }
 }
 
 TEST(MostValuableStages, AreFoundOrProvedNotToBe) {
-  for (uint64_t seed = 0; seed < 30; ++seed) {
+  for (std::uint64_t seed = 0; seed < 30; ++seed) {
     const Graph graph = RandomGraph(seed, 9);
     StageValueSettings settings;
-    for (size_t v = 0; v < 9; ++v) settings.value.push_back(static_cast<int64_t>(graph.work[v]));
+    for (std::size_t v = 0; v < 9; ++v)
+      settings.value.push_back(static_cast<std::int64_t>(graph.work[v]));
     settings.limit = 120;
     for (settings.target = 0; settings.target < 400; ++settings.target) {
       const StageValue found = MostValuableStages(graph, settings, kNever);
@@ -228,7 +229,7 @@ TEST(MostValuableStages, AreFoundForTimesOfAnySizeWithAFiniteSum) {
   const double most = std::numeric_limits<double>::max() / 64;
   for (double& work : graph.work) work = most;
   for (Tensor& tensor : graph.tensors) tensor.transfer = 0;
-  StageValueSettings settings{.value = std::vector<int64_t>(9, 1), .target = 1, .limit = most};
+  StageValueSettings settings{.value = std::vector<std::int64_t>(9, 1), .target = 1, .limit = most};
   EXPECT_TRUE(MostValuableStages(graph, settings, kNever).better.empty());
   settings.limit = 9 * most;
   EXPECT_FALSE(MostValuableStages(graph, settings, kNever).better.empty());

@@ -37,16 +37,16 @@ TEST(Random, NumbersAreBelowTheirLimits) {
   EXPECT_TRUE(other.Chance(1));
 }
 
-std::vector<size_t> ElementsOf(const BitSet& set) {
-  std::vector<size_t> elements;
-  set.ForEach([&](size_t i) { elements.push_back(i); });
+std::vector<std::size_t> ElementsOf(const BitSet& set) {
+  std::vector<std::size_t> elements;
+  set.ForEach([&](std::size_t i) { elements.push_back(i); });
   return elements;
 }
 
 TEST(BitSet, HoldsWhatIsAddedInAscendingOrder) {
   BitSet set(130);
-  for (size_t i : {129, 0, 64, 63}) set.Add(i);
-  EXPECT_EQ(ElementsOf(set), (std::vector<size_t>{0, 63, 64, 129}));
+  for (std::size_t i : {129, 0, 64, 63}) set.Add(i);
+  EXPECT_EQ(ElementsOf(set), (std::vector<std::size_t>{0, 63, 64, 129}));
   EXPECT_TRUE(set.Has(64));
   EXPECT_FALSE(set.Has(65));
 }
@@ -56,11 +56,11 @@ TEST(BitSet, UnitesAndIntersects) {
   a.Add(3), a.Add(100);
   b.Add(100), b.Add(129);
   c.Add(4);
-  EXPECT_EQ(ElementsOf(a & b), (std::vector<size_t>{100}));
+  EXPECT_EQ(ElementsOf(a & b), (std::vector<std::size_t>{100}));
   EXPECT_TRUE(a.Intersects(b));
   EXPECT_FALSE(a.Intersects(c));
   c.AddUpTo(100, a);
-  EXPECT_EQ(ElementsOf(c), (std::vector<size_t>{3, 4, 100}));
+  EXPECT_EQ(ElementsOf(c), (std::vector<std::size_t>{3, 4, 100}));
   EXPECT_EQ(BitSet::Hash()(a & b), BitSet::Hash()(b & a));
 }
 

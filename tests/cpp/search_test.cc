@@ -24,16 +24,14 @@ using simulate::Nanoseconds;
 
 constexpr Nanoseconds kCopy{10};
 
-/*!
- * \brief Operators that take `times` on each of the devices; each edge is a tensor of its own,
- * whose copies take 10 ns, in parallel or, with `queue`, one at a time.
- */
-simulate::Problem MakeProblem(const std::vector<int64_t>& times,
-                              const std::vector<std::pair<int, int>>& edges, size_t devices,
+/// Operators that take `times` on each of the devices; each edge is a tensor of its own,
+/// whose copies take 10 ns, in parallel or, with `queue`, one at a time.
+simulate::Problem MakeProblem(const std::vector<std::int64_t>& times,
+                              const std::vector<std::pair<int, int>>& edges, std::size_t devices,
                               bool queue = false) {
   simulate::Problem problem;
-  for (size_t o = 0; o < times.size(); ++o) {
-    for (size_t e = 0; e < edges.size(); ++e) {
+  for (std::size_t o = 0; o < times.size(); ++o) {
+    for (std::size_t e = 0; e < edges.size(); ++e) {
       const auto t = static_cast<simulate::TensorId>(e);
       if (edges[e].second == static_cast<int>(o)) problem.inputs.value.push_back(t);
       if (edges[e].first == static_cast<int>(o)) problem.outputs.value.push_back(t);
@@ -46,12 +44,12 @@ simulate::Problem MakeProblem(const std::vector<int64_t>& times,
   problem.operator_time = {times.size(), devices, Nanoseconds{}};
   problem.direct_time = {times.size(), devices, simulate::kNever};
   problem.host_read_time = {times.size(), devices, Nanoseconds{}};
-  for (size_t o = 0; o < times.size(); ++o) {
-    for (size_t d = 0; d < devices; ++d) problem.operator_time(o, d) = Nanoseconds{times[o]};
+  for (std::size_t o = 0; o < times.size(); ++o) {
+    for (std::size_t d = 0; d < devices; ++d) problem.operator_time(o, d) = Nanoseconds{times[o]};
   }
   problem.route = {devices + 1, devices + 1, kNone};
-  for (size_t a = 1; a <= devices; ++a) {
-    for (size_t b = 1; b <= devices; ++b) problem.route(a, b) = a == b ? kNone : 0;
+  for (std::size_t a = 1; a <= devices; ++a) {
+    for (std::size_t b = 1; b <= devices; ++b) problem.route(a, b) = a == b ? kNone : 0;
   }
   if (queue) problem.route_channels.value = {0};
   problem.route_channels.EndRow();
@@ -61,23 +59,23 @@ simulate::Problem MakeProblem(const std::vector<int64_t>& times,
   return problem;
 }
 
-/*! \brief 0 leads to 1, 2 and 3, these to 4. */
+/// 0 leads to 1, 2 and 3, these to 4.
 const std::vector<std::pair<int, int>> kFan = {{0, 1}, {0, 2}, {0, 3}, {1, 4}, {2, 4}, {3, 4}};
 
-int64_t Latency(const simulate::Problem& problem, const simulate::Schedule& schedule) {
+std::int64_t Latency(const simulate::Problem& problem, const simulate::Schedule& schedule) {
   return simulate::SimulateOrThrow(problem, schedule).times.latency.count;
 }
 
-int64_t Earliest(const Lane& lane, int64_t ready, int64_t duration) {
+std::int64_t Earliest(const Lane& lane, std::int64_t ready, std::int64_t duration) {
   return lane.Earliest(Nanoseconds{ready}, Nanoseconds{duration}).count;
 }
 
 TEST(Lane, TakesTheFirstGapThatIsLongEnough) {
   Lane lane(Lane::kAllGaps);
-  const auto occupy = [&](int64_t begin, int64_t end) {
+  const auto occupy = [&](std::int64_t begin, std::int64_t end) {
     lane.Occupy(Nanoseconds{begin}, Nanoseconds{end});
   };
-  const auto release = [&](int64_t begin, int64_t end) {
+  const auto release = [&](std::int64_t begin, std::int64_t end) {
     lane.Release(Nanoseconds{begin}, Nanoseconds{end});
   };
   occupy(10, 20);
@@ -123,7 +121,7 @@ TEST(ListSchedule, PutsCopiesIntoQueues) {
 TEST(LongestPaths, SpreadsBranches) {
   const simulate::Problem problem = MakeProblem({10, 40, 40, 40, 10}, kFan, 3);
   const TaskGraph graph(problem);
-  const auto device = MapLongestPaths(graph, [](int64_t, int64_t) {});
+  const auto device = MapLongestPaths(graph, [](std::int64_t, std::int64_t) {});
   // Three branches on three devices: 10 + 10 + 40 + 10 + 10.
   EXPECT_EQ(LatencyOf(graph, graph.PriorityOrder(), device), 80);
 }
@@ -135,8 +133,8 @@ TEST(Anneal, FindsTheBestOfASmallGraphWhateverTheTimer) {
     const TaskGraph graph(problem);
     StageSequence start{{0, 1, 2, 3, 4}, {0, 0, 0, 0, 0}, std::vector<bool>(5)};
     EXPECT_EQ(LatencyOf(instance, graph, start), 140);
-    const StageSequence best =
-        Anneal(instance, graph, start, {20'000, 1, 0, 1}, [](int64_t, int64_t) { return 0.0; });
+    const StageSequence best = Anneal(instance, graph, start, {20'000, 1, 0, 1},
+                                      [](std::int64_t, std::int64_t) { return 0.0; });
     PartialSchedule placed(instance, Growth::Plain());
     ASSERT_TRUE(Append(best, &placed));
     // In a queue the copies go out at 10 and 20. The last branch ends at 70 where the join runs,
@@ -163,23 +161,24 @@ TEST(Anneal, TimesWhatFollowsAMoveLikeTheWhole) {
   EXPECT_EQ(timer->Time(sequence, 4, 4, kFar), 125);
 }
 
-/*!
- * \brief Operators with a parameter each, one of them read twice, on two devices behind one bus and
- * a third behind a faster one; copies go up one bus and down the other.
- */
-simulate::Problem WithLoads(size_t operators, std::mt19937_64* random) {
-  constexpr size_t kDevices = 3;
-  const auto below = [&](size_t limit) { return static_cast<int32_t>((*random)() % limit); };
+/// Operators with a parameter each, one of them read twice, on two devices behind one bus and
+/// a third behind a faster one; copies go up one bus and down the other.
+simulate::Problem WithLoads(std::size_t operators, std::mt19937_64* random) {
+  constexpr std::size_t kDevices = 3;
+  const auto below = [&](std::size_t limit) {
+    return static_cast<std::int32_t>((*random)() % limit);
+  };
   simulate::Problem problem;
-  for (size_t o = 0; o < operators; ++o) {  // tensor o is its output, operators + o its parameter
-    const auto op = static_cast<int32_t>(o), count = static_cast<int32_t>(operators);
+  for (std::size_t o = 0; o < operators;
+       ++o) {  // tensor o is its output, operators + o its parameter
+    const auto op = static_cast<std::int32_t>(o), count = static_cast<std::int32_t>(operators);
     problem.inputs.value.push_back(count + (o % 4 == 3 ? op - 1 : op));
     if (o > 0) problem.inputs.value.push_back(below(o));
     problem.inputs.EndRow();
     problem.outputs.value.push_back(op);
     problem.outputs.EndRow();
   }
-  for (size_t t = 0; t < 2 * operators; ++t) {
+  for (std::size_t t = 0; t < 2 * operators; ++t) {
     const auto producer = t < operators ? static_cast<OperatorId>(t) : kNone;
     problem.tensors.push_back({Bytes{1}, producer, t >= operators});
   }
@@ -196,14 +195,14 @@ simulate::Problem WithLoads(size_t operators, std::mt19937_64* random) {
   }
   problem.channels = 4;
   problem.route = {kDevices + 1, kDevices + 1, kNone};
-  const int32_t routes[4][4] = {
+  const std::int32_t routes[4][4] = {
       {kNone, 0, 0, 1}, {kNone, kNone, 2, 3}, {kNone, 2, kNone, 3}, {kNone, 4, 4, kNone}};
-  for (size_t a = 0; a < 4; ++a) {
-    for (size_t b = 0; b < 4; ++b) problem.route(a, b) = routes[a][b];
+  for (std::size_t a = 0; a < 4; ++a) {
+    for (std::size_t b = 0; b < 4; ++b) problem.route(a, b) = routes[a][b];
   }
   problem.route_speed = {0, 1, 0, 0, 0};
   problem.transfer_time = {2, 2 * operators, Nanoseconds{}};
-  for (size_t t = 0; t < 2 * operators; ++t) {
+  for (std::size_t t = 0; t < 2 * operators; ++t) {
     problem.transfer_time(0, t) = Nanoseconds{20 + below(40)};
     problem.transfer_time(1, t) = Nanoseconds{10 + below(20)};
   }
@@ -211,7 +210,7 @@ simulate::Problem WithLoads(size_t operators, std::mt19937_64* random) {
 }
 
 TEST(Anneal, KnowsFromTheLoadsThatAreLeftWhetherItEndsInTime) {
-  constexpr size_t kOperators = 14;
+  constexpr std::size_t kOperators = 14;
   std::mt19937_64 random(3);
   int refused_at_once = 0;
   for (int graph_number = 0; graph_number < 20; ++graph_number) {
@@ -223,9 +222,10 @@ TEST(Anneal, KnowsFromTheLoadsThatAreLeftWhetherItEndsInTime) {
                            std::vector<bool>(kOperators)};
     for (int i = 0; i < 30; ++i) {
       sequence.device[random() % kOperators] = static_cast<DeviceId>(random() % 3);
-      const int64_t latency = timer->TimeAll(sequence);
-      for (const int64_t limit : {latency / 2, latency - 20, latency - 1, latency, 2 * latency}) {
-        const int64_t before = timer->work();
+      const std::int64_t latency = timer->TimeAll(sequence);
+      for (const std::int64_t limit :
+           {latency / 2, latency - 20, latency - 1, latency, 2 * latency}) {
+        const std::int64_t before = timer->work();
         EXPECT_EQ(timer->Time(sequence, 0, kOperators - 1, limit),
                   latency <= limit ? latency : kFar);
         if (timer->work() - before == kOperators / 8) ++refused_at_once;  // none was placed
@@ -243,15 +243,15 @@ TEST(Anneal, KnowsFromWhatFollowsAMoveWhetherItEndsInTime) {
   const TaskGraph graph(problem);
   const std::unique_ptr<SequenceTimer> timer = MakeTimer(instance, graph);
   StageSequence sequence{{0, 1, 2, 3, 4, 5, 6, 7}, std::vector<DeviceId>(8), std::vector<bool>(8)};
-  int64_t kept = timer->TimeAll(sequence);
-  for (size_t i = 0; i < 300; ++i) {
+  std::int64_t kept = timer->TimeAll(sequence);
+  for (std::size_t i = 0; i < 300; ++i) {
     const OperatorId op = static_cast<OperatorId>(i * 5 % 8);
     const DeviceId old = sequence.device[op];
     sequence.device[op] = static_cast<DeviceId>(i * 7 % 11 % 3);
-    const int64_t whole = LatencyOf(instance, graph, sequence);
-    const auto limit = kept + static_cast<int64_t>(i % 30);
-    const int64_t found =
-        timer->Time(sequence, static_cast<size_t>(op), static_cast<size_t>(op), limit);
+    const std::int64_t whole = LatencyOf(instance, graph, sequence);
+    const auto limit = kept + static_cast<std::int64_t>(i % 30);
+    const std::int64_t found =
+        timer->Time(sequence, static_cast<std::size_t>(op), static_cast<std::size_t>(op), limit);
     EXPECT_EQ(found, whole <= limit ? whole : kFar);
     if (found == kFar) {
       sequence.device[op] = old;
@@ -279,9 +279,9 @@ TEST(Anneal, PutsAllOfARefusedMoveBack) {
                          std::vector<bool>(20)};
   for (int i = 0; i < 20; ++i) sequence.order[i] = i;
   std::mt19937 random(1);
-  int64_t kept = timer->TimeAll(sequence);
+  std::int64_t kept = timer->TimeAll(sequence);
   for (int i = 0; i < 5000; ++i) {
-    const size_t from = 4 + random() % 12, to = 4 + random() % 12;
+    const std::size_t from = 4 + random() % 12, to = 4 + random() % 12;
     const StageSequence old = sequence;
     const auto order = sequence.order.begin();
     if (from < to) {
@@ -290,10 +290,10 @@ TEST(Anneal, PutsAllOfARefusedMoveBack) {
       std::rotate(order + to, order + from, order + from + 1);
     }
     sequence.device[sequence.order[to]] = static_cast<DeviceId>(random() % 3);
-    const int64_t whole = LatencyOf(instance, graph, sequence);
+    const std::int64_t whole = LatencyOf(instance, graph, sequence);
     // Far below what is kept, timing ends before the last of the positions that the move permuted.
-    const int64_t limit = random() % 2 ? kept + random() % 10 : random() % kept;
-    const int64_t found = timer->Time(sequence, std::min(from, to), std::max(from, to), limit);
+    const std::int64_t limit = random() % 2 ? kept + random() % 10 : random() % kept;
+    const std::int64_t found = timer->Time(sequence, std::min(from, to), std::max(from, to), limit);
     ASSERT_EQ(found, whole <= limit ? whole : kFar) << i;
     if (found == kFar) {
       sequence = old;
@@ -309,9 +309,9 @@ TEST(AllocateStreams, GivesEachBranchItsOwn) {
   const TaskGraph graph(problem);
   for (auto method :
        {Allocation::kOpara, Allocation::kNimble, Allocation::kWavefront, Allocation::kFewest}) {
-    Launches launches{{0, 1, 2, 3, 4}, std::vector<DeviceId>(5), std::vector<int32_t>(5)};
+    Launches launches{{0, 1, 2, 3, 4}, std::vector<DeviceId>(5), std::vector<std::int32_t>(5)};
     AllocateStreams(graph, method, &launches);
-    EXPECT_EQ(launches.stream, (std::vector<int32_t>{0, 0, 1, 2, 0}));
+    EXPECT_EQ(launches.stream, (std::vector<std::int32_t>{0, 0, 1, 2, 0}));
     EXPECT_EQ(CountSynchronizations(graph, launches), 4);
   }
 }
@@ -324,7 +324,8 @@ TEST(AllocateStreams, NimbleAndFewestGoOnWithAnyThatFollows) {
       {1, 1, 1, 1, 1, 1, 1}, {{0, 1}, {0, 2}, {1, 3}, {2, 3}, {3, 4}, {3, 5}, {4, 6}, {5, 6}}, 1);
   const TaskGraph graph(problem);
   const auto count = [&](Allocation method) {
-    Launches launches{{0, 1, 2, 3, 4, 5, 6}, std::vector<DeviceId>(7), std::vector<int32_t>(7)};
+    Launches launches{
+        {0, 1, 2, 3, 4, 5, 6}, std::vector<DeviceId>(7), std::vector<std::int32_t>(7)};
     AllocateStreams(graph, method, &launches);
     return std::ranges::max(launches.stream) + 1;
   };

@@ -12,12 +12,10 @@ namespace {
 
 constexpr int kLoadRoute = 0, kPeerRoute = 1;  // also their channels: the bus downwards, the link
 
-/*!
- * \brief Operator 0 reads parameter 0 (100 bytes) and makes tensor 1 (50 bytes); operator 1 reads
- * that and makes tensor 2 (10 bytes), the output. Devices 0 and 1 are on one bus, a link leads from
- * 0 to 1; both at a byte a nanosecond. Kernels take 50 ns, operator 0 with direct host access 130
- * ns.
- */
+/// Operator 0 reads parameter 0 (100 bytes) and makes tensor 1 (50 bytes); operator 1 reads
+/// that and makes tensor 2 (10 bytes), the output. Devices 0 and 1 are on one bus, a link leads
+/// from 0 to 1; both at a byte a nanosecond. Kernels take 50 ns, operator 0 with direct host access
+/// 130 ns.
 Problem SmallProblem() {
   Problem problem;
   problem.inputs.value = {0, 1};
@@ -53,8 +51,8 @@ Transfer HostRead(OperatorId op, DeviceId device) {
   return {TransferKind::kHostRead, op, kHost, device};
 }
 
-std::vector<int64_t> Counts(const std::vector<Nanoseconds>& times) {
-  std::vector<int64_t> counts;
+std::vector<std::int64_t> Counts(const std::vector<Nanoseconds>& times) {
+  std::vector<std::int64_t> counts;
   for (Nanoseconds time : times) counts.push_back(time.count);
   return counts;
 }
@@ -85,16 +83,16 @@ TEST(Simulate, ADirectReadOfAResidentParameterUsesTheBus) {
 TEST(Simulate, LoadsRunsAndCopies) {
   const Schedule schedule{{{0, 0}, {1, 1}}, {Load(0, 0), Copy(1, 0, 1)}};
   const Times times = SimulateOrThrow(SmallProblem(), schedule).times;
-  EXPECT_EQ(Counts(times.start), (std::vector<int64_t>{100, 200, 0, 150}));
-  EXPECT_EQ(Counts(times.end), (std::vector<int64_t>{150, 250, 100, 200}));
+  EXPECT_EQ(Counts(times.start), (std::vector<std::int64_t>{100, 200, 0, 150}));
+  EXPECT_EQ(Counts(times.end), (std::vector<std::int64_t>{150, 250, 100, 200}));
   EXPECT_EQ(times.latency, Nanoseconds{250});
 }
 
 TEST(Simulate, DirectReadKeepsTheBusForItsBytesOnly) {
   const Schedule schedule{{{0, 0, true}, {1, 0}}, {HostRead(0, 0), Load(0, 1)}};
   const Times times = SimulateOrThrow(SmallProblem(), schedule).times;
-  EXPECT_EQ(Counts(times.start), (std::vector<int64_t>{0, 130, 0, 100}));
-  EXPECT_EQ(Counts(times.end), (std::vector<int64_t>{130, 180, 100, 200}));
+  EXPECT_EQ(Counts(times.start), (std::vector<std::int64_t>{0, 130, 0, 100}));
+  EXPECT_EQ(Counts(times.end), (std::vector<std::int64_t>{130, 180, 100, 200}));
 }
 
 TEST(Simulate, DirectReadWaitsForTheBus) {

@@ -6,11 +6,11 @@ namespace tvm_sched::partition {
 
 namespace {
 
-using Lists = std::vector<std::vector<int32_t>>;
+using Lists = std::vector<std::vector<std::int32_t>>;
 
-Rows<int32_t> RowsOf(Lists lists, bool distinct) {
-  Rows<int32_t> rows;
-  for (std::vector<int32_t>& list : lists) {
+Rows<std::int32_t> RowsOf(Lists lists, bool distinct) {
+  Rows<std::int32_t> rows;
+  for (std::vector<std::int32_t>& list : lists) {
     if (distinct) {
       std::sort(list.begin(), list.end());
       list.erase(std::unique(list.begin(), list.end()), list.end());
@@ -25,11 +25,11 @@ Rows<int32_t> RowsOf(Lists lists, bool distinct) {
 
 void Finish(Graph& graph) {
   Lists made(graph.nodes()), read(graph.nodes()), before(graph.nodes()), after(graph.nodes());
-  for (size_t t = 0; t < graph.tensors.size(); ++t) {
+  for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
     const NodeId producer = graph.tensors[t].producer;
-    if (producer != kNone) made[producer].push_back(static_cast<int32_t>(t));
+    if (producer != kNone) made[producer].push_back(static_cast<std::int32_t>(t));
     for (NodeId reader : graph.readers[t]) {
-      read[reader].push_back(static_cast<int32_t>(t));
+      read[reader].push_back(static_cast<std::int32_t>(t));
       if (producer == kNone) continue;
       before[reader].push_back(producer);
       after[producer].push_back(reader);

@@ -3,6 +3,7 @@
 #ifndef TVM_SCHED_SEARCH_PARTITION_GRAPH_H_
 #define TVM_SCHED_SEARCH_PARTITION_GRAPH_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
@@ -12,11 +13,11 @@
 
 namespace tvm_sched::partition {
 
-using NodeId = int32_t;
+using NodeId = std::int32_t;
 using simulate::kNone;
 using simulate::Rows;
 
-/*! \brief What one tensor costs a stage that gets it or sends it. */
+/// What one tensor costs a stage that gets it or sends it.
 struct Tensor {
   NodeId producer = kNone;  // kNone: it comes from outside, to each stage that reads it
   double transfer = 0;      // time to bring it into a stage, or out of it
@@ -29,25 +30,25 @@ struct Graph {
   std::vector<double> parameters;  // bytes of each node's parameters
   std::vector<Tensor> tensors;
   Rows<NodeId> readers;                                     // of each tensor, distinct
-  Rows<int32_t> made, read;                                 // tensors of each node
+  Rows<std::int32_t> made, read;                            // tensors of each node
   Rows<NodeId> predecessors;                                // distinct
   Rows<NodeId> successors;                                  // distinct
   double memory = std::numeric_limits<double>::infinity();  // bytes of a stage's fast memory
   double overflow_time = 0;  // time to stream a byte of parameters that does not fit
 
-  size_t nodes() const { return work.size(); }
-  /*! \brief Whether parameters can overflow, so that a stage's peak memory matters. */
+  std::size_t nodes() const { return work.size(); }
+  /// Whether parameters can overflow, so that a stage's peak memory matters.
   bool limited() const {
     return overflow_time > 0 && memory < std::numeric_limits<double>::infinity();
   }
 };
 
-/*! \brief Builds `made`, `read`, `predecessors` and `successors` from tensors and readers. */
+/// Builds `made`, `read`, `predecessors` and `successors` from tensors and readers.
 void Finish(Graph& graph);
 
 using Order = std::vector<NodeId>;
 
-/*! \brief Whether `order` holds each node once, after its predecessors. */
+/// Whether `order` holds each node once, after its predecessors.
 bool IsTopological(const Graph& graph, std::span<const NodeId> order);
 
 }  // namespace tvm_sched::partition

@@ -10,15 +10,15 @@ namespace tvm_sched::partition {
 
 namespace {
 
-constexpr size_t kLookAtClock = 64;  // sets between looks
+constexpr std::size_t kLookAtClock = 64;  // sets between looks
 
-/*! \brief All ideals, smaller ones first, and for each those with one node more. */
+/// All ideals, smaller ones first, and for each those with one node more.
 struct Lattice {
-  std::vector<std::vector<std::pair<NodeId, uint32_t>>> larger;
+  std::vector<std::vector<std::pair<NodeId, std::uint32_t>>> larger;
   bool complete = true, stopped = false;
 
-  Lattice(const Graph& graph, size_t most, const std::function<bool()>& stop) {
-    std::unordered_map<BitSet, uint32_t, BitSet::Hash> number;
+  Lattice(const Graph& graph, std::size_t most, const std::function<bool()>& stop) {
+    std::unordered_map<BitSet, std::uint32_t, BitSet::Hash> number;
     std::vector<const BitSet*> sets;  // keys of the map, which stay where they are
     const auto add = [&](BitSet set) {
       const auto [place, isnew] = number.emplace(std::move(set), sets.size());
@@ -29,7 +29,7 @@ struct Lattice {
       return place->second;
     };
     add(BitSet(graph.nodes()));
-    for (size_t i = 0; i < sets.size(); ++i) {
+    for (std::size_t i = 0; i < sets.size(); ++i) {
       if (i % kLookAtClock == kLookAtClock - 1 && stop()) {
         stopped = true;
         return;
@@ -41,7 +41,7 @@ struct Lattice {
         if (inside(v) || !std::all_of(before.begin(), before.end(), inside)) continue;
         BitSet next = set;
         next.Add(v);
-        const uint32_t id = add(std::move(next));
+        const std::uint32_t id = add(std::move(next));
         larger[i].emplace_back(v, id);
       }
       if (sets.size() > most) {
@@ -52,7 +52,7 @@ struct Lattice {
   }
 };
 
-/*! \brief The cost of a growing and shrinking stage. */
+/// The cost of a growing and shrinking stage.
 class Stage {
  public:
   explicit Stage(const Graph& graph)
@@ -69,13 +69,13 @@ class Stage {
   void Remove(NodeId v) { Change(v, -1); }
 
  private:
-  void Change(NodeId v, int32_t sign) {
-    for (int32_t t : graph_.read[v]) {
+  void Change(NodeId v, std::int32_t sign) {
+    for (std::int32_t t : graph_.read[v]) {
       transfers_ -= Transfer(t);
       readers_[t] += sign;
       transfers_ += Transfer(t);
     }
-    for (int32_t t : graph_.made[v]) {
+    for (std::int32_t t : graph_.made[v]) {
       transfers_ -= Transfer(t);
       made_[t] += sign;
       transfers_ += Transfer(t);
@@ -84,20 +84,20 @@ class Stage {
     parameters_ += sign * graph_.parameters[v];
   }
 
-  /*! \brief What the stage pays for a tensor that it gets or sends. */
-  double Transfer(int32_t t) const {
+  /// What the stage pays for a tensor that it gets or sends.
+  double Transfer(std::int32_t t) const {
     const Tensor& tensor = graph_.tensors[t];
     const bool elsewhere =
-        tensor.leaves || readers_[t] < static_cast<int32_t>(graph_.readers[t].size());
+        tensor.leaves || readers_[t] < static_cast<std::int32_t>(graph_.readers[t].size());
     return (made_[t] ? elsewhere : readers_[t] > 0) ? tensor.transfer : 0;
   }
 
   const Graph& graph_;
-  std::vector<int32_t> readers_, made_;  // of each tensor, inside the stage
+  std::vector<std::int32_t> readers_, made_;  // of each tensor, inside the stage
   double work_ = 0, transfers_ = 0, parameters_ = 0;
 };
 
-/*! \brief Least bottleneck up to each ideal in each number of stages. */
+/// Least bottleneck up to each ideal in each number of stages.
 class Table {
  public:
   Table(const Graph& graph, const Lattice& lattice, const IdealSettings& settings)
@@ -112,19 +112,19 @@ class Table {
     best_[0] = 0;
   }
 
-  /*! \brief Tries every stage that begins after an ideal. */
-  void Extend(uint32_t first) {
+  /// Tries every stage that begins after an ideal.
+  void Extend(std::uint32_t first) {
     bool reached = false;
-    for (size_t j = 0; j < settings_.stages; ++j) reached |= Best(j, first) < settings_.limit;
+    for (std::size_t j = 0; j < settings_.stages; ++j) reached |= Best(j, first) < settings_.limit;
     if (reached) Grow(first);
   }
 
   IdealPartition Result() const {
     IdealPartition result;
     result.ideals = ideals_;
-    const auto all = static_cast<uint32_t>(ideals_ - 1);
-    size_t used = 0;
-    for (size_t j = 0; j <= settings_.stages; ++j) {
+    const auto all = static_cast<std::uint32_t>(ideals_ - 1);
+    std::size_t used = 0;
+    for (std::size_t j = 0; j <= settings_.stages; ++j) {
       if (Best(j, all) < result.cost) result.cost = Best(j, all), used = j;
     }
     if (result.cost < std::numeric_limits<double>::infinity()) Trace(used, all, result.stages);
@@ -132,16 +132,18 @@ class Table {
   }
 
  private:
-  static constexpr uint32_t kUnseen = static_cast<uint32_t>(-1);
+  static constexpr std::uint32_t kUnseen = static_cast<std::uint32_t>(-1);
 
-  double Best(size_t stages, uint32_t ideal) const { return best_[stages * ideals_ + ideal]; }
+  double Best(std::size_t stages, std::uint32_t ideal) const {
+    return best_[stages * ideals_ + ideal];
+  }
 
-  /*! \brief Depth first through the ideals above `first`, each once, with an explicit stack. */
-  void Grow(uint32_t first) {
+  /// Depth first through the ideals above `first`, each once, with an explicit stack.
+  void Grow(std::uint32_t first) {
     struct Frame {
-      uint32_t ideal;
+      std::uint32_t ideal;
       NodeId added;
-      size_t next;
+      std::size_t next;
     };
     std::vector<Frame> path{{first, kNone, 0}};
     seen_[first] = first;
@@ -162,9 +164,9 @@ class Table {
     }
   }
 
-  void Offer(uint32_t first, uint32_t ideal, double cost) {
+  void Offer(std::uint32_t first, std::uint32_t ideal, double cost) {
     if (cost >= settings_.limit) return;
-    for (size_t j = 0; j < settings_.stages; ++j) {
+    for (std::size_t j = 0; j < settings_.stages; ++j) {
       const double bottleneck = std::max(Best(j, first), cost);
       double& best = best_[(j + 1) * ideals_ + ideal];
       if (bottleneck < best) {
@@ -174,22 +176,21 @@ class Table {
     }
   }
 
-  /*! \brief The nodes of each stage lie on any path through the lattice from its ideal to the next.
-   */
-  void Trace(size_t stages, uint32_t ideal, Stages& assignment) const {
+  /// The nodes of each stage lie on any path through the lattice from its ideal to the next.
+  void Trace(std::size_t stages, std::uint32_t ideal, Stages& assignment) const {
     assignment.assign(graph_.nodes(), 0);
-    std::vector<std::pair<uint32_t, NodeId>> smaller(ideals_, {0, kNone});
-    for (uint32_t i = 0; i < ideals_; ++i) {
+    std::vector<std::pair<std::uint32_t, NodeId>> smaller(ideals_, {0, kNone});
+    for (std::uint32_t i = 0; i < ideals_; ++i) {
       for (const auto& [v, id] : lattice_.larger[i]) smaller[id] = {i, v};
     }
-    std::vector<int32_t> last(graph_.nodes(), 0);
+    std::vector<std::int32_t> last(graph_.nodes(), 0);
     for (; stages > 0; --stages) {
-      const uint32_t before = from_[stages * ideals_ + ideal];
+      const std::uint32_t before = from_[stages * ideals_ + ideal];
       // Nodes of the ideal that are not in `before`: strip both to the empty set.
-      for (uint32_t i = ideal; i != 0; i = smaller[i].first) ++last[smaller[i].second];
-      for (uint32_t i = before; i != 0; i = smaller[i].first) --last[smaller[i].second];
-      for (size_t v = 0; v < last.size(); ++v) {
-        if (last[v] > 0) assignment[v] = static_cast<int32_t>(stages) - 1;
+      for (std::uint32_t i = ideal; i != 0; i = smaller[i].first) ++last[smaller[i].second];
+      for (std::uint32_t i = before; i != 0; i = smaller[i].first) --last[smaller[i].second];
+      for (std::size_t v = 0; v < last.size(); ++v) {
+        if (last[v] > 0) assignment[v] = static_cast<std::int32_t>(stages) - 1;
         last[v] = 0;
       }
       ideal = before;
@@ -199,9 +200,9 @@ class Table {
   const Graph& graph_;
   const Lattice& lattice_;
   const IdealSettings& settings_;
-  const size_t ideals_;
+  const std::size_t ideals_;
   std::vector<double> best_;
-  std::vector<uint32_t> from_, seen_;
+  std::vector<std::uint32_t> from_, seen_;
   Stage stage_;
 };
 
@@ -215,7 +216,7 @@ IdealPartition PartitionByIdeals(const Graph& graph, const IdealSettings& settin
   result.stopped = lattice.stopped;
   if (!lattice.complete || lattice.stopped) return result;
   Table table(graph, lattice, settings);
-  for (uint32_t i = 0; i < lattice.larger.size(); ++i) {
+  for (std::uint32_t i = 0; i < lattice.larger.size(); ++i) {
     if (stop()) {
       result.stopped = true;
       return result;

@@ -3,6 +3,7 @@
 #define TVM_SCHED_SEARCH_PARTITION_MAX_FLOW_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -10,47 +11,47 @@ namespace tvm_sched::partition {
 
 class MaxFlow {
  public:
-  static constexpr int64_t kInfinite = int64_t{1} << 60;
+  static constexpr std::int64_t kInfinite = std::int64_t{1} << 60;
 
-  explicit MaxFlow(size_t nodes) : first_(nodes, kEnd) {}
+  explicit MaxFlow(std::size_t nodes) : first_(nodes, kEnd) {}
 
-  void Add(int32_t from, int32_t to, int64_t capacity) {
+  void Add(std::int32_t from, std::int32_t to, std::int64_t capacity) {
     Half(from, to, capacity);
     Half(to, from, 0);
   }
 
-  /*! \brief The value of the flow; capacities from the source must not add up to `kInfinite`. */
-  int64_t Solve(int32_t source, int32_t sink) {
-    int64_t value = 0;
+  /// The value of the flow; capacities from the source must not add up to `kInfinite`.
+  std::int64_t Solve(std::int32_t source, std::int32_t sink) {
+    std::int64_t value = 0;
     while (Level(source, sink)) {
       next_ = first_;
-      while (const int64_t sent = Send(source, sink, kInfinite)) value += sent;
+      while (const std::int64_t sent = Send(source, sink, kInfinite)) value += sent;
     }
     return value;
   }
 
-  /*! \brief Whether the minimum cut with the smallest source side has a node there. */
-  bool OnSourceSide(int32_t node) const { return level_[node] >= 0; }
+  /// Whether the minimum cut with the smallest source side has a node there.
+  bool OnSourceSide(std::int32_t node) const { return level_[node] >= 0; }
 
  private:
-  static constexpr int32_t kEnd = -1;
+  static constexpr std::int32_t kEnd = -1;
 
   struct Arc {
-    int32_t to, next;
-    int64_t left;
+    std::int32_t to, next;
+    std::int64_t left;
   };
 
-  void Half(int32_t from, int32_t to, int64_t capacity) {
+  void Half(std::int32_t from, std::int32_t to, std::int64_t capacity) {
     arcs_.push_back({to, first_[from], capacity});
-    first_[from] = static_cast<int32_t>(arcs_.size()) - 1;
+    first_[from] = static_cast<std::int32_t>(arcs_.size()) - 1;
   }
 
-  bool Level(int32_t source, int32_t sink) {
+  bool Level(std::int32_t source, std::int32_t sink) {
     level_.assign(first_.size(), -1);
     level_[source] = 0;
     queue_.assign(1, source);
-    for (size_t i = 0; i < queue_.size(); ++i) {
-      for (int32_t a = first_[queue_[i]]; a != kEnd; a = arcs_[a].next) {
+    for (std::size_t i = 0; i < queue_.size(); ++i) {
+      for (std::int32_t a = first_[queue_[i]]; a != kEnd; a = arcs_[a].next) {
         if (arcs_[a].left == 0 || level_[arcs_[a].to] >= 0) continue;
         level_[arcs_[a].to] = level_[queue_[i]] + 1;
         queue_.push_back(arcs_[a].to);
@@ -59,13 +60,13 @@ class MaxFlow {
     return level_[sink] >= 0;
   }
 
-  int64_t Send(int32_t node, int32_t sink, int64_t most) {
+  std::int64_t Send(std::int32_t node, std::int32_t sink, std::int64_t most) {
     if (node == sink) return most;
-    int64_t sent = 0;
-    for (int32_t& a = next_[node]; a != kEnd; a = arcs_[a].next) {
+    std::int64_t sent = 0;
+    for (std::int32_t& a = next_[node]; a != kEnd; a = arcs_[a].next) {
       Arc& arc = arcs_[a];
       if (arc.left == 0 || level_[arc.to] != level_[node] + 1) continue;
-      const int64_t more = Send(arc.to, sink, std::min(most - sent, arc.left));
+      const std::int64_t more = Send(arc.to, sink, std::min(most - sent, arc.left));
       arcs_[a].left -= more;
       arcs_[a ^ 1].left += more;
       sent += more;
@@ -74,7 +75,7 @@ class MaxFlow {
     return sent;
   }
 
-  std::vector<int32_t> first_, next_, level_, queue_;
+  std::vector<std::int32_t> first_, next_, level_, queue_;
   std::vector<Arc> arcs_;
 };
 

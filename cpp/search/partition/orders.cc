@@ -20,28 +20,26 @@ struct Chromosome {
   double value = std::numeric_limits<double>::infinity();
 };
 
-Keys RandomKeys(size_t nodes, MersenneTwister& random) {
+Keys RandomKeys(std::size_t nodes, MersenneTwister& random) {
   Keys keys(nodes);
   for (double& key : keys) key = random.Unit();
   return keys;
 }
 
-/*!
- * \brief Values the chromosomes from `begin` on, on several threads; one at least. Those that are
- * left when it is to stop are worth nothing.
- *
- * \return The number of those valued.
- */
-size_t Evaluate(std::vector<Chromosome>& population, size_t begin, const Fitness& fitness,
-                double limit, size_t threads, const std::function<bool()>& stop) {
-  std::atomic<size_t> next{begin};
-  std::atomic<size_t> valued{0};
+/// Values the chromosomes from `begin` on, on several threads; one at least. Those that are
+/// left when it is to stop are worth nothing.
+///
+/// \return The number of those valued.
+std::size_t Evaluate(std::vector<Chromosome>& population, std::size_t begin, const Fitness& fitness,
+                     double limit, std::size_t threads, const std::function<bool()>& stop) {
+  std::atomic<std::size_t> next{begin};
+  std::atomic<std::size_t> valued{0};
   std::atomic<bool> stopped{false};
   std::mutex mutex;
   std::exception_ptr failure;
   const auto work = [&](bool looks) {
     try {
-      for (size_t i = next++; i < population.size(); i = next++) {
+      for (std::size_t i = next++; i < population.size(); i = next++) {
         population[i].value = fitness(population[i].keys, limit);
         ++valued;
         if (looks && stop()) stopped = true;
@@ -54,7 +52,7 @@ size_t Evaluate(std::vector<Chromosome>& population, size_t begin, const Fitness
     }
   };
   std::vector<std::jthread> helpers;
-  for (size_t t = 1; t < std::min(threads, population.size() - begin); ++t) {
+  for (std::size_t t = 1; t < std::min(threads, population.size() - begin); ++t) {
     try {
       helpers.emplace_back(work, false);
     } catch (const std::system_error&) {
@@ -75,14 +73,14 @@ void SortByValue(std::vector<Chromosome>& population) {
 }  // namespace
 
 Order KahnOrder(const Graph& graph, std::span<const double> keys) {
-  const size_t n = graph.nodes();
-  std::vector<size_t> waiting(n);
+  const std::size_t n = graph.nodes();
+  std::vector<std::size_t> waiting(n);
   using Free = std::pair<double, NodeId>;
   const auto later = [](const Free& a, const Free& b) {
     return a.first < b.first || (a.first == b.first && a.second > b.second);
   };
   std::priority_queue<Free, std::vector<Free>, decltype(later)> free(later);
-  for (size_t v = 0; v < n; ++v) {
+  for (std::size_t v = 0; v < n; ++v) {
     waiting[v] = graph.predecessors[v].size();
     if (waiting[v] == 0) free.emplace(keys[v], static_cast<NodeId>(v));
   }
@@ -101,17 +99,17 @@ Order KahnOrder(const Graph& graph, std::span<const double> keys) {
 
 Keys KeysOf(std::span<const NodeId> order) {
   Keys keys(order.size());
-  for (size_t i = 0; i < order.size(); ++i) {
+  for (std::size_t i = 0; i < order.size(); ++i) {
     keys[order[i]] = 1 - (static_cast<double>(i) + 0.5) / static_cast<double>(order.size());
   }
   return keys;
 }
 
 double LinearArrangement(const Graph& graph, std::span<const NodeId> order, bool weighted) {
-  std::vector<size_t> position(graph.nodes());
-  for (size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
+  std::vector<std::size_t> position(graph.nodes());
+  for (std::size_t i = 0; i < order.size(); ++i) position[order[i]] = i;
   double sum = 0;
-  for (size_t t = 0; t < graph.tensors.size(); ++t) {
+  for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
     const Tensor& tensor = graph.tensors[t];
     if (tensor.producer == kNone) continue;
     for (NodeId reader : graph.readers[t]) {
@@ -123,28 +121,28 @@ double LinearArrangement(const Graph& graph, std::span<const NodeId> order, bool
   return sum;
 }
 
-GeneticResult Evolve(size_t nodes, const Fitness& fitness, const GeneticSettings& settings,
+GeneticResult Evolve(std::size_t nodes, const Fitness& fitness, const GeneticSettings& settings,
                      std::vector<Keys> start, const std::function<bool()>& stop) {
   MersenneTwister random(settings.seed);
-  const size_t size = std::max<size_t>(settings.population, 2);
+  const std::size_t size = std::max<std::size_t>(settings.population, 2);
   const auto part = [size](double fraction) {
-    return std::clamp<size_t>(static_cast<size_t>(fraction * static_cast<double>(size)), 1,
-                              size - 1);
+    return std::clamp<std::size_t>(static_cast<std::size_t>(fraction * static_cast<double>(size)),
+                                   1, size - 1);
   };
-  const size_t elite = part(settings.elite),
-               mutants = std::min(part(settings.mutants), size - elite);
+  const std::size_t elite = part(settings.elite),
+                    mutants = std::min(part(settings.mutants), size - elite);
   std::vector<Chromosome> population(size);
-  for (size_t i = 0; i < size; ++i) {
+  for (std::size_t i = 0; i < size; ++i) {
     population[i].keys = i < start.size() ? std::move(start[i]) : RandomKeys(nodes, random);
   }
   constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-  size_t evaluations = Evaluate(population, 0, fitness, kNoLimit, settings.threads, stop);
+  std::size_t evaluations = Evaluate(population, 0, fitness, kNoLimit, settings.threads, stop);
   SortByValue(population);
-  for (size_t generation = 1; generation < settings.generations && !stop(); ++generation) {
+  for (std::size_t generation = 1; generation < settings.generations && !stop(); ++generation) {
     std::vector<Chromosome> next(population.begin(),
                                  population.begin() + static_cast<std::ptrdiff_t>(elite));
     next.resize(size);
-    for (size_t i = elite; i < size; ++i) {
+    for (std::size_t i = elite; i < size; ++i) {
       if (i >= size - mutants) {
         next[i].keys = RandomKeys(nodes, random);
         continue;
@@ -152,7 +150,7 @@ GeneticResult Evolve(size_t nodes, const Fitness& fitness, const GeneticSettings
       const Keys& first = population[random.Below(elite)].keys;
       const Keys& second = population[elite + random.Below(size - elite)].keys;
       next[i].keys.resize(nodes);
-      for (size_t v = 0; v < nodes; ++v) {
+      for (std::size_t v = 0; v < nodes; ++v) {
         next[i].keys[v] = random.Unit() < settings.inherit ? first[v] : second[v];
       }
     }

@@ -11,28 +11,28 @@ namespace tvm_sched::partition {
 
 namespace {
 
-constexpr int64_t kMovesBetweenLooks = 4096;
-constexpr int64_t kCool = 64;      // moves at the same temperature
-constexpr double kColdest = 5e-3;  // last temperature relative to the first one
-constexpr double kExchange = 0.5;  // part of the refused moves that get a second one in exchange
+constexpr std::int64_t kMovesBetweenLooks = 4096;
+constexpr std::int64_t kCool = 64;  // moves at the same temperature
+constexpr double kColdest = 5e-3;   // last temperature relative to the first one
+constexpr double kExchange = 0.5;   // part of the refused moves that get a second one in exchange
 constexpr double kNeverAccepted = 40;  // rise over temperature of which no random number is left
 
-/*! \brief What a stage has to do, and its energy. */
+/// What a stage has to do, and its energy.
 struct Load {
   double time = 0, parameters = 0, energy = 0;
 };
 
-/*! \brief A node's move to another stage, with both stages' loads after it. */
+/// A node's move to another stage, with both stages' loads after it.
 struct Move {
   NodeId node;
-  int32_t from, to;
+  std::int32_t from, to;
   Load left, reached;
 };
 
-/*! \brief An assignment with the loads of its stages, kept up to date from move to move. */
+/// An assignment with the loads of its stages, kept up to date from move to move.
 class State {
  public:
-  State(const Graph& graph, Stages stages, size_t count)
+  State(const Graph& graph, Stages stages, std::size_t count)
       : graph_(graph),
         count_(count),
         stage_(std::move(stages)),
@@ -40,28 +40,28 @@ class State {
         readers_(graph.tensors.size() * count, 0),
         members_(count),
         place_(graph.nodes()) {
-    for (size_t v = 0; v < graph.nodes(); ++v) {
+    for (std::size_t v = 0; v < graph.nodes(); ++v) {
       loads_[stage_[v]].time += graph.work[v];
       loads_[stage_[v]].parameters += graph.parameters[v];
       Enter(static_cast<NodeId>(v));
     }
-    for (size_t t = 0; t < graph.tensors.size(); ++t) {
+    for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
       for (NodeId reader : graph.readers[t]) ++readers_[t * count + stage_[reader]];
-      for (size_t s = 0; s < count; ++s) {
-        if (Pays(t, static_cast<int32_t>(s))) loads_[s].time += graph.tensors[t].transfer;
+      for (std::size_t s = 0; s < count; ++s) {
+        if (Pays(t, static_cast<std::int32_t>(s))) loads_[s].time += graph.tensors[t].transfer;
       }
     }
     Scale(Bottleneck());
   }
 
-  /*! \brief Makes 1 the energy of a stage of this cost, which is above 0. */
+  /// Makes 1 the energy of a stage of this cost, which is above 0.
   void Scale(double cost) {
     scale_ = cost;
     for (Load& load : loads_) load.energy = Energy(load);
   }
 
   const Stages& stages() const { return stage_; }
-  const std::vector<NodeId>& members(int32_t stage) const { return members_[stage]; }
+  const std::vector<NodeId>& members(std::int32_t stage) const { return members_[stage]; }
 
   double Cost(const Load& load) const {
     if (!graph_.limited()) return load.time;
@@ -74,26 +74,26 @@ class State {
     return worst;
   }
 
-  /*! \brief Stages to which a node may go: not before what it reads, not behind its readers. */
-  std::pair<int32_t, int32_t> Range(NodeId v) const {
-    int32_t low = 0, high = static_cast<int32_t>(count_) - 1;
+  /// Stages to which a node may go: not before what it reads, not behind its readers.
+  std::pair<std::int32_t, std::int32_t> Range(NodeId v) const {
+    std::int32_t low = 0, high = static_cast<std::int32_t>(count_) - 1;
     for (NodeId u : graph_.predecessors[v]) low = std::max(low, stage_[u]);
     for (NodeId w : graph_.successors[v]) high = std::min(high, stage_[w]);
     return {low, high};
   }
 
-  /*! \brief Prices a move to another stage. A tensor's other stages pay as before. */
-  Move Price(NodeId v, int32_t to) const {
-    const int32_t from = stage_[v];
+  /// Prices a move to another stage. A tensor's other stages pay as before.
+  Move Price(NodeId v, std::int32_t to) const {
+    const std::int32_t from = stage_[v];
     Load left = loads_[from], reached = loads_[to];
     left.time -= graph_.work[v];
     reached.time += graph_.work[v];
     left.parameters -= graph_.parameters[v];
     reached.parameters += graph_.parameters[v];
-    for (const int32_t t : graph_.read[v]) {
+    for (const std::int32_t t : graph_.read[v]) {
       const Tensor& tensor = graph_.tensors[t];
-      const int32_t home = tensor.producer == kNone ? kNone : stage_[tensor.producer];
-      const int32_t here = Readers(t, from), there = Readers(t, to), all = AllReaders(t);
+      const std::int32_t home = tensor.producer == kNone ? kNone : stage_[tensor.producer];
+      const std::int32_t here = Readers(t, from), there = Readers(t, to), all = AllReaders(t);
       if (home == from) {
         if (here == all && !tensor.leaves) left.time += tensor.transfer;
       } else if (here == 1) {
@@ -105,9 +105,9 @@ class State {
         reached.time += tensor.transfer;
       }
     }
-    for (const int32_t t : graph_.made[v]) {
+    for (const std::int32_t t : graph_.made[v]) {
       const Tensor& tensor = graph_.tensors[t];
-      const int32_t here = Readers(t, from), there = Readers(t, to), all = AllReaders(t);
+      const std::int32_t here = Readers(t, from), there = Readers(t, to), all = AllReaders(t);
       left.time += tensor.transfer * ((here > 0) - (tensor.leaves || here < all));
       reached.time += tensor.transfer * ((tensor.leaves || there < all) - (there > 0));
     }
@@ -116,18 +116,18 @@ class State {
     return {v, from, to, left, reached};
   }
 
-  /*! \brief By how much a move raises the energy. */
+  /// By how much a move raises the energy.
   double Rise(const Move& move) const {
     return move.left.energy + move.reached.energy - loads_[move.from].energy -
            loads_[move.to].energy;
   }
 
-  /*! \brief Moves a node; returns the move that undoes it. */
+  /// Moves a node; returns the move that undoes it.
   Move Make(const Move& move) {
     const Move back{move.node, move.to, move.from, loads_[move.to], loads_[move.from]};
-    for (const int32_t t : graph_.read[move.node]) {
-      --readers_[static_cast<size_t>(t) * count_ + move.from];
-      ++readers_[static_cast<size_t>(t) * count_ + move.to];
+    for (const std::int32_t t : graph_.read[move.node]) {
+      --readers_[static_cast<std::size_t>(t) * count_ + move.from];
+      ++readers_[static_cast<std::size_t>(t) * count_ + move.to];
     }
     std::vector<NodeId>& old = members_[move.from];
     place_[old.back()] = place_[move.node];
@@ -146,36 +146,36 @@ class State {
     members_[stage_[v]].push_back(v);
   }
 
-  int32_t Readers(size_t tensor, int32_t stage) const {
-    return readers_[tensor * count_ + static_cast<size_t>(stage)];
+  std::int32_t Readers(std::size_t tensor, std::int32_t stage) const {
+    return readers_[tensor * count_ + static_cast<std::size_t>(stage)];
   }
 
-  int32_t AllReaders(size_t tensor) const {
-    return static_cast<int32_t>(graph_.readers[tensor].size());
+  std::int32_t AllReaders(std::size_t tensor) const {
+    return static_cast<std::int32_t>(graph_.readers[tensor].size());
   }
 
-  /*! \brief Whether a stage gets or sends a tensor. */
-  bool Pays(size_t t, int32_t stage) const {
+  /// Whether a stage gets or sends a tensor.
+  bool Pays(std::size_t t, std::int32_t stage) const {
     const Tensor& tensor = graph_.tensors[t];
-    const int32_t here = Readers(t, stage);
+    const std::int32_t here = Readers(t, stage);
     if (tensor.producer == kNone || stage_[tensor.producer] != stage) return here > 0;
     return tensor.leaves || here < AllReaders(t);
   }
 
-  /*! \brief The eighth power of a stage's cost relative to the scale. */
+  /// The eighth power of a stage's cost relative to the scale.
   double Energy(const Load& load) const {
     const double ratio = Cost(load) / scale_, square = ratio * ratio, fourth = square * square;
     return fourth * fourth;
   }
 
   const Graph& graph_;
-  const size_t count_;
+  const std::size_t count_;
   double scale_ = 1;
   Stages stage_;
   std::vector<Load> loads_;
-  std::vector<int32_t> readers_;              // of each tensor in each stage
+  std::vector<std::int32_t> readers_;         // of each tensor in each stage
   std::vector<std::vector<NodeId>> members_;  // of each stage
-  std::vector<size_t> place_;                 // of each node among them
+  std::vector<std::size_t> place_;            // of each node among them
 };
 
 }  // namespace
@@ -196,7 +196,7 @@ Stages Refine(const Graph& graph, Stages start, const RefineSettings& settings,
     if (rise <= 0) return true;
     return rise < kNeverAccepted * temperature && random.Unit() < std::exp(-rise / temperature);
   };
-  for (int64_t count = 0; count < settings.moves; ++count) {
+  for (std::int64_t count = 0; count < settings.moves; ++count) {
     if (count % kMovesBetweenLooks == 0) {
       if (stop()) break;
       state.Scale(best_cost);  // so that energies stay near 1 for the bottleneck
@@ -208,8 +208,8 @@ Stages Refine(const Graph& graph, Stages start, const RefineSettings& settings,
     const auto v = static_cast<NodeId>(random.ShareOf(graph.nodes()));
     const auto [low, high] = state.Range(v);
     if (low == high) continue;
-    const int32_t from = state.stages()[v];
-    auto to = low + static_cast<int32_t>(random.ShareOf(static_cast<size_t>(high - low)));
+    const std::int32_t from = state.stages()[v];
+    auto to = low + static_cast<std::int32_t>(random.ShareOf(static_cast<std::size_t>(high - low)));
     if (to >= from) ++to;
     const Move move = state.Price(v, to);
     const double rise = state.Rise(move);
@@ -244,7 +244,7 @@ Stages Refine(const Graph& graph, Stages start, const RefineSettings& settings,
 
 Order OrderOf(const Graph& graph, const Stages& stages) {
   Keys keys(graph.nodes());
-  for (size_t v = 0; v < keys.size(); ++v) keys[v] = -static_cast<double>(stages[v]);
+  for (std::size_t v = 0; v < keys.size(); ++v) keys[v] = -static_cast<double>(stages[v]);
   return KahnOrder(graph, keys);
 }
 

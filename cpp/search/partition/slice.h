@@ -2,6 +2,7 @@
 #ifndef TVM_SCHED_SEARCH_PARTITION_SLICE_H_
 #define TVM_SCHED_SEARCH_PARTITION_SLICE_H_
 
+#include <cstddef>
 #include <limits>
 #include <span>
 #include <vector>
@@ -10,19 +11,18 @@
 
 namespace tvm_sched::partition {
 
-/*! \brief An order cut into stages: the bottleneck's cost, and where each stage ends. */
+/// An order cut into stages: the bottleneck's cost, and where each stage ends.
 struct Slicing {
   double cost = std::numeric_limits<double>::infinity();
-  std::vector<size_t> ends;  // ascending, the last is the number of nodes; empty: none below limit
+  std::vector<std::size_t>
+      ends;  // ascending, the last is the number of nodes; empty: none below limit
 };
 
-/*!
- * \brief Cuts `order` into at most `stages` segments so that the dearest is as cheap as possible.
- *
- * Algorithm 1 of Archer et al. (ICML 2024). Only slicings below `limit` are looked at: the better
- * the limit, the faster. O(n^2 k) without one, and about O(n^2) with a good one.
- */
-Slicing Slice(const Graph& graph, std::span<const NodeId> order, size_t stages,
+/// Cuts `order` into at most `stages` segments so that the dearest is as cheap as possible.
+///
+/// Algorithm 1 of Archer et al. (ICML 2024). Only slicings below `limit` are looked at: the better
+/// the limit, the faster. O(n^2 k) without one, and about O(n^2) with a good one.
+Slicing Slice(const Graph& graph, std::span<const NodeId> order, std::size_t stages,
               double limit = std::numeric_limits<double>::infinity());
 
 }  // namespace tvm_sched::partition

@@ -12,21 +12,22 @@ namespace tvm_sched::partition {
 
 namespace {
 
-constexpr int64_t kScale = int64_t{1} << 20;      // prices of cost are multiples of one over it
-constexpr int64_t kMostPrice = int64_t{1} << 24;  // costs times prices stay below 2^60
-constexpr int kCostBits = 32;                     // of all costs together
-constexpr size_t kStepsBetweenLooks = 64;         // steps between looks
-constexpr int kMostPrices = 8;                    // tried at a step
+constexpr std::int64_t kScale = std::int64_t{1}
+                                << 20;  // prices of cost are multiples of one over it
+constexpr std::int64_t kMostPrice = std::int64_t{1} << 24;  // costs times prices stay below 2^60
+constexpr int kCostBits = 32;                               // of all costs together
+constexpr std::size_t kStepsBetweenLooks = 64;              // steps between looks
+constexpr int kMostPrices = 8;                              // tried at a step
 
-/*! \brief The graph in whole numbers, with who reaches whom. */
+/// The graph in whole numbers, with who reaches whom.
 struct Instance {
-  size_t nodes;
-  std::vector<int64_t> value, work, transfer;
+  std::size_t nodes;
+  std::vector<std::int64_t> value, work, transfer;
   std::vector<std::vector<NodeId>> members;  // of each tensor
   std::vector<char> always;                  // whether any stage with a member pays
   std::vector<BitSet> before, after;
   std::vector<std::pair<NodeId, NodeId>> edges;
-  int64_t limit;
+  std::int64_t limit;
 
   Instance(const Graph& graph, const StageValueSettings& settings)
       : nodes(graph.nodes()), value(settings.value) {
@@ -36,10 +37,12 @@ struct Instance {
     if (!std::isfinite(total))
       throw std::overflow_error("the graph's times add up to no finite number");
     const double unit = std::ldexp(1.0, std::ilogb(std::max(total, 1e-300)) + 1 - kCostBits);
-    const auto units = [&](double cost) { return static_cast<int64_t>(std::floor(cost / unit)); };
+    const auto units = [&](double cost) {
+      return static_cast<std::int64_t>(std::floor(cost / unit));
+    };
     limit = settings.limit >= total ? units(total) * 4 : units(settings.limit);
     for (double cost : graph.work) work.push_back(units(cost));
-    for (size_t t = 0; t < graph.tensors.size(); ++t) {
+    for (std::size_t t = 0; t < graph.tensors.size(); ++t) {
       const Tensor& tensor = graph.tensors[t];
       transfer.push_back(units(tensor.transfer));
       members.emplace_back(graph.readers[t].begin(), graph.readers[t].end());
@@ -54,13 +57,13 @@ struct Instance {
     before.assign(nodes, BitSet(nodes));
     after = before;
     std::vector<NodeId> order;
-    std::vector<size_t> missing(nodes);
+    std::vector<std::size_t> missing(nodes);
     for (NodeId v = 0; v < static_cast<NodeId>(nodes); ++v) {
       missing[v] = graph.predecessors[v].size();
       if (missing[v] == 0) order.push_back(v);
       for (NodeId u : graph.predecessors[v]) edges.emplace_back(u, v);
     }
-    for (size_t i = 0; i < order.size(); ++i) {
+    for (std::size_t i = 0; i < order.size(); ++i) {
       for (NodeId w : graph.successors[order[i]]) {
         before[w].Add(order[i]);
         before[w] |= before[order[i]];
@@ -71,15 +74,15 @@ struct Instance {
   }
 };
 
-/*! \brief A step of the search: nodes that the stage holds, and nodes that it does not. */
+/// A step of the search: nodes that the stage holds, and nodes that it does not.
 struct Choice {
   BitSet in, out, before, after;  // `before` and `after` of any node that it holds
-  int64_t price;                  // of cost, the best at the step above
+  std::int64_t price;             // of cost, the best at the step above
 
-  explicit Choice(size_t nodes)
+  explicit Choice(std::size_t nodes)
       : in(nodes), out(nodes), before(nodes), after(nodes), price(kScale) {}
 
-  /*! \brief Nodes between the stage and a node: they are in any stage that holds both. */
+  /// Nodes between the stage and a node: they are in any stage that holds both.
   BitSet Between(const Instance& instance, NodeId v) const {
     BitSet between = after & instance.before[v];
     between |= before & instance.after[v];
@@ -97,10 +100,10 @@ struct Choice {
   }
 };
 
-/*! \brief What a set of nodes costs and is worth. */
+/// What a set of nodes costs and is worth.
 struct Candidate {
   BitSet nodes;
-  int64_t value = 0, cost = 0;
+  std::int64_t value = 0, cost = 0;
 };
 
 Candidate Priced(const Instance& instance, BitSet nodes) {
@@ -109,10 +112,10 @@ Candidate Priced(const Instance& instance, BitSet nodes) {
     found.value += instance.value[v];
     found.cost += instance.work[v];
   });
-  for (size_t t = 0; t < instance.members.size(); ++t) {
-    const auto inside =
-        static_cast<size_t>(std::count_if(instance.members[t].begin(), instance.members[t].end(),
-                                          [&](NodeId v) { return found.nodes.Has(v); }));
+  for (std::size_t t = 0; t < instance.members.size(); ++t) {
+    const auto inside = static_cast<std::size_t>(
+        std::count_if(instance.members[t].begin(), instance.members[t].end(),
+                      [&](NodeId v) { return found.nodes.Has(v); }));
     if (inside > 0 && (instance.always[t] || inside < instance.members[t].size())) {
       found.cost += instance.transfer[t];
     }
@@ -120,7 +123,7 @@ Candidate Priced(const Instance& instance, BitSet nodes) {
   return found;
 }
 
-/*! \brief The minimum cut whose source side is the best set at a price of cost. */
+/// The minimum cut whose source side is the best set at a price of cost.
 class Relaxation {
  public:
   Relaxation(const Instance& instance, const Choice& choice)
@@ -131,7 +134,7 @@ class Relaxation {
         value_ += instance.value[v];
         paid_ += instance.work[v];
       } else if (!choice.out.Has(v)) {
-        number_[v] = static_cast<int32_t>(free_.size()) + 2;
+        number_[v] = static_cast<std::int32_t>(free_.size()) + 2;
         free_.push_back(v);
         value_ += instance.value[v];
       }
@@ -139,7 +142,7 @@ class Relaxation {
     size_ = free_.size() + 2;
     for (NodeId v : free_) Arc(kSource, number_[v], instance.value[v], false);
     for (NodeId v : free_) Arc(number_[v], kSink, instance.work[v], true);
-    for (size_t t = 0; t < instance.members.size(); ++t) Transfer(t);
+    for (std::size_t t = 0; t < instance.members.size(); ++t) Transfer(t);
     for (const auto& [u, v] : instance.edges) {
       if (number_[u] < 0 || number_[v] < 0) continue;
       if (choice.before.Has(u) && choice.before.Has(v)) Tie(number_[u], number_[v]);
@@ -149,17 +152,17 @@ class Relaxation {
 
   bool decided() const { return free_.empty(); }
   const std::vector<NodeId>& open() const { return free_; }
-  /*! \brief Costs that any set has. */
-  int64_t paid() const { return paid_; }
+  /// Costs that any set has.
+  std::int64_t paid() const { return paid_; }
 
-  /*! \brief No set is worth more than this over `kScale`; `found` is one that is worth it, but for
-   * the limit. */
-  int64_t Bound(int64_t price, Candidate& found) const {
+  /// No set is worth more than this over `kScale`; `found` is one that is worth it, but for
+  /// the limit.
+  std::int64_t Bound(std::int64_t price, Candidate& found) const {
     MaxFlow flow(size_);
     for (const Arcs& arc : arcs_) {
       flow.Add(arc.from, arc.to, arc.priced ? arc.capacity * price : arc.capacity);
     }
-    const int64_t cut = flow.Solve(kSource, kSink);
+    const std::int64_t cut = flow.Solve(kSource, kSink);
     BitSet nodes = choice_.in;
     for (NodeId v : free_) {
       if (flow.OnSourceSide(number_[v])) nodes.Add(v);
@@ -169,23 +172,25 @@ class Relaxation {
   }
 
  private:
-  static constexpr int32_t kSource = 0, kSink = 1;
+  static constexpr std::int32_t kSource = 0, kSink = 1;
 
   struct Arcs {
-    int32_t from, to;
-    int64_t capacity;
+    std::int32_t from, to;
+    std::int64_t capacity;
     bool priced;  // the capacity is a cost
   };
 
-  void Arc(int32_t from, int32_t to, int64_t capacity, bool cost) {
+  void Arc(std::int32_t from, std::int32_t to, std::int64_t capacity, bool cost) {
     if (capacity > 0) arcs_.push_back({from, to, cost ? capacity : capacity * kScale, cost});
   }
-  void Tie(int32_t from, int32_t to) { arcs_.push_back({from, to, MaxFlow::kInfinite, false}); }
+  void Tie(std::int32_t from, std::int32_t to) {
+    arcs_.push_back({from, to, MaxFlow::kInfinite, false});
+  }
 
-  void Transfer(size_t t) {
-    const int64_t cost = instance_.transfer[t];
+  void Transfer(std::size_t t) {
+    const std::int64_t cost = instance_.transfer[t];
     if (cost == 0) return;
-    std::vector<int32_t> open;
+    std::vector<std::int32_t> open;
     bool in = false, out = instance_.always[t];
     for (NodeId v : instance_.members[t]) {
       in |= choice_.in.Has(v);
@@ -204,26 +209,26 @@ class Relaxation {
       Arc(open[0], open[1], cost, true);
       Arc(open[1], open[0], cost, true);
     } else {
-      const int32_t into = Side(open, true);
+      const std::int32_t into = Side(open, true);
       Arc(into, Side(open, false), cost, true);
     }
   }
 
-  /*! \brief A node that is on the source's side if any of some nodes is, or, where not `any`, only
-   * if all are. */
-  int32_t Side(const std::vector<int32_t>& nodes, bool any) {
-    const auto side = static_cast<int32_t>(size_++);
-    for (int32_t v : nodes) any ? Tie(v, side) : Tie(side, v);
+  /// A node that is on the source's side if any of some nodes is, or, where not `any`, only
+  /// if all are.
+  std::int32_t Side(const std::vector<std::int32_t>& nodes, bool any) {
+    const auto side = static_cast<std::int32_t>(size_++);
+    for (std::int32_t v : nodes) any ? Tie(v, side) : Tie(side, v);
     return side;
   }
 
   const Instance& instance_;
   const Choice& choice_;
-  std::vector<int32_t> number_;  // in the network; -1: decided
+  std::vector<std::int32_t> number_;  // in the network; -1: decided
   std::vector<NodeId> free_;
   std::vector<Arcs> arcs_;
-  size_t size_;
-  int64_t value_ = 0, paid_ = 0;
+  std::size_t size_;
+  std::int64_t value_ = 0, paid_ = 0;
 };
 
 class Search {
@@ -236,14 +241,14 @@ class Search {
   StageValue Run() {
     std::vector<NodeId> order(instance_.nodes);
     std::iota(order.begin(), order.end(), 0);
-    std::vector<int64_t> alone = instance_.work;
-    for (size_t t = 0; t < instance_.members.size(); ++t) {
+    std::vector<std::int64_t> alone = instance_.work;
+    for (std::size_t t = 0; t < instance_.members.size(); ++t) {
       for (NodeId v : instance_.members[t]) alone[v] += instance_.transfer[t];
     }
     std::stable_sort(order.begin(), order.end(),
                      [&](NodeId a, NodeId b) { return alone[a] > alone[b]; });
     Choice choice(instance_.nodes);
-    for (size_t i = 0; i < order.size(); ++i) {
+    for (std::size_t i = 0; i < order.size(); ++i) {
       if (i >= settings_.first) {
         if (result_.steps >= settings_.steps) break;
         Choice dearest = choice;
@@ -259,15 +264,15 @@ class Search {
   }
 
  private:
-  /*! \brief Leaves out what cannot be in the stage any more. */
+  /// Leaves out what cannot be in the stage any more.
   bool Tighten(Choice& choice) const {
     if (choice.in.Intersects(choice.out)) return false;
-    const int64_t cost = Relaxation(instance_, choice).paid();
+    const std::int64_t cost = Relaxation(instance_, choice).paid();
     if (cost > instance_.limit) return false;
     for (NodeId v = 0; v < static_cast<NodeId>(instance_.nodes); ++v) {
       if (choice.in.Has(v) || choice.out.Has(v)) continue;
       const BitSet between = choice.Between(instance_, v);
-      int64_t work = instance_.work[v];
+      std::int64_t work = instance_.work[v];
       between.ForEach([&](NodeId u) { work += choice.in.Has(u) ? 0 : instance_.work[u]; });
       if (between.Intersects(choice.out) || cost + work > instance_.limit) choice.out.Add(v);
     }
@@ -290,20 +295,20 @@ class Search {
     if (high.value <= settings_.target) return;
     Offer(high);
     if (found_ || relaxation.decided()) return;
-    int64_t best = 0, best_price = choice.price;
-    int64_t price = choice.price;
+    std::int64_t best = 0, best_price = choice.price;
+    std::int64_t price = choice.price;
     for (int i = 0; i < kMostPrices; ++i) {
       Candidate next{BitSet(instance_.nodes)};
-      const int64_t bound = relaxation.Bound(price, next);
+      const std::int64_t bound = relaxation.Bound(price, next);
       if (bound / kScale <= settings_.target) return;
       Offer(next);
       if (found_) return;
       if (i == 0 || bound < best) best = bound, best_price = price;
       (next.cost > instance_.limit ? high : low) = std::move(next);
-      const int64_t dearer = high.cost - low.cost;
+      const std::int64_t dearer = high.cost - low.cost;
       if (dearer <= 0) break;
-      const int64_t crossing =
-          std::clamp<int64_t>((high.value - low.value) * kScale / dearer, 1, kMostPrice);
+      const std::int64_t crossing =
+          std::clamp<std::int64_t>((high.value - low.value) * kScale / dearer, 1, kMostPrice);
       if (crossing == price) break;
       price = crossing;
     }
@@ -316,7 +321,7 @@ class Search {
     Branch(std::move(choice));
   }
 
-  /*! \brief The node of most work in which the two sets differ, or of all. */
+  /// The node of most work in which the two sets differ, or of all.
   NodeId Branched(const Relaxation& relaxation, const Candidate& low, const Candidate& high) const {
     NodeId chosen = kNone;
     bool chosen_differs = false;
