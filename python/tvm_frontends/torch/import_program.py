@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -88,7 +89,15 @@ def _wrong_with(path: Path) -> str:
             if (damaged := archive.testzip()) is not None:
                 return f"its part {damaged} is damaged"
             lists = [archive.read(name) for name in names if name.endswith("weights_config.json")]
-    except (OSError, zipfile.BadZipFile):
+    except OSError:
+        return ""
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+    ):  # the last two: how it is packed
         return "it is not a zip file, or is cut off"
     if any("/code/" in name for name in names):
         return "it holds TorchScript"
