@@ -54,8 +54,8 @@ What changes and why: the roofline reads each weight once over the bus, however 
 learned prices a kernel with direct host access reads it once for each tile of rows, in 1.75 times a copy's time
 (`tvm_sched.cost_model.host_rereads`), and occupies the bus for all readings. So schedules that were made by the roofline,
 DeepPlan's most, read directly what should be loaded. Given the learned prices, DeepPlan reads less. Kernels take longer
-by these prices. The speed-up of fused kernels is smaller at 1x1024 and 32x64, and larger in most cells with fewer rows;
-with variants, which split kernels, it is larger in most cells."""
+by these prices. In the cells below the speed-up of fused kernels is smaller at 1x1024 and 32x64, and larger in most cells
+with fewer rows; with variants, which split kernels, it is larger in most cells."""
 
 
 def write_page(
@@ -92,7 +92,8 @@ def write_prices(plan: list[Case], cells: Cells, markdown: Path | None, shared: 
     missing = {where(case) for case in plan if cells.get(case) is None}
     places = [place for place in dict.fromkeys(where(case) for case in plan) if place not in missing]
     page.text(
-        "Speed-up over `single` under the same prices. Direct reads: operators with direct host access in the schedule."
+        "Speed-up over `single` under the same prices. Direct reads: operators with direct host access in the schedule.",
+        "Schedules with variants (`anytime`) were not priced again.",
     )
     if missing:
         page.text(
@@ -187,8 +188,8 @@ def limits(page: Page, pairs: Pairs, planned: int, shared: bool) -> None:
         page.text(f"All rows were computed at {next(iter(made))}.")
     if shared:
         page.text(
-            "Other work ran on the machine during the search. Limits are by the clock, so a method had less of the",
-            "processors than its seconds say, and not all methods equally less. With more time answers can be better.",
+            "Other work ran on the machine during the search. A method whose limit is in seconds had less of the",
+            "processors than they say; with more time its answers can be better. A limit of work does not depend on that.",
         )
 
 

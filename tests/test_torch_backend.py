@@ -278,6 +278,16 @@ def test_options_of_targets_and_time():
         torch.compile(nn.Linear(3, 2), backend=backend, mode="max-autotune")(torch.ones(1, 3))
 
 
+@pytest.mark.slow
+def test_the_page_runs(monkeypatch):
+    page = Path(__file__).parents[1] / "docs" / "tasks" / "torch_compile.md"
+    code = page.read_text().split("```python\n")[1].split("```")[0].replace('backend="tvm_sched"', "backend=backend")
+    monkeypatch.setenv("TVM_SCHED_COSTS", "roofline")
+    names = {"backend": backend}
+    exec(code, names)
+    assert names["compiled"](torch.ones(8, 64)).shape == (8, 10)
+
+
 def test_found_by_its_name_and_imported_when_used():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     module, _, name = project["entry-points"]["torch_dynamo_backends"]["tvm_sched"].partition(":")

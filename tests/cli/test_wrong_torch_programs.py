@@ -148,6 +148,14 @@ def test_a_wrong_archive(case: str, right: Path, tmp_path: Path) -> None:
     assert "wrong.pt2" in problem(tmp_path / "wrong.pt2", tmp_path, "--shape", "input:4,4")
 
 
+def test_a_damaged_program_without_parameters_lacks_none(tmp_path: Path) -> None:
+    save(tmp_path / "right.pt2", lambda x: x + 1)
+    changed(tmp_path / "right.pt2", tmp_path / "wrong.pt2", MEMBERS["half a program"])
+    message = problem(tmp_path / "wrong.pt2", tmp_path)
+    assert "wrong.pt2: not a readable torch.export program" in message
+    assert "parameters" not in message
+
+
 def other_file(case: str, right: Path, file: Path) -> None:
     match case:
         case "an empty file":

@@ -13,6 +13,7 @@ RUN_ELSEWHERE = {
     "deployment.md": "docs/test_deployment.py",
     "serve.md": "inference_server/test_task.py",
     "serve_models.md": "inference_server/test_task.py",
+    "torch_compile.md": "test_torch_backend.py",
 }
 """Pages whose blocks another module runs, and looks at what comes out."""
 

@@ -48,6 +48,9 @@ def test_files_that_are_refused(tmp_path):
     path.write_text("[improvers]\nannealing = 1\n")
     with pytest.raises(FormatError, match=r"mine\.toml: field `\$\.format` is None, expected 'tvm_sched.improvers'"):
         AnytimeOptions(improvers=str(path))
+    path.write_text('format = "tvm_sched.improvers"\nversion = 1\n[improvers]\n')
+    with pytest.raises(InputError, match=r"mine\.toml names none; name one or more"):
+        AnytimeOptions(improvers=str(path))
 
 
 @pytest.mark.parametrize("name", sorted(IMPROVERS.own))

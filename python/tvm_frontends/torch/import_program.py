@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -87,7 +88,16 @@ def _wrong_with(path: Path) -> str:
             names = archive.namelist()
             if (damaged := archive.testzip()) is not None:
                 return f"its part {damaged} is damaged"
-    except (OSError, zipfile.BadZipFile):
+            lists = [archive.read(name) for name in names if name.endswith("weights_config.json")]
+    except OSError:
+        return ""
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        NotImplementedError,
+        RuntimeError,
+    ):  # the last two: how it is packed
         return "it is not a zip file, or is cut off"
     if any("/code/" in name for name in names):
         return "it holds TorchScript"
@@ -95,7 +105,8 @@ def _wrong_with(path: Path) -> str:
         return "it holds objects of torch.save, such as a state_dict"
     if not any(name.endswith("models/model.json") for name in names):
         return "it holds no program, models/model.json"
-    if not any(name.endswith("weights/weight_0") for name in names):
+    has_some = not lists or b"path_name" in lists[0]  # a program without parameters has an empty list
+    if has_some and not any(name.endswith("weights/weight_0") for name in names):
         return "its parameters are missing, or it holds another version of the format"
     return ""
 

@@ -434,7 +434,7 @@ def _lower_any_shape(
     limits = dict(source.source.ranges)
     for name, (least, most) in ranges.items():
         lower, upper = limits.get(name, (0, None))
-        limits[name] = max(least, lower), most if upper is None else min(upper, most or upper)
+        limits[name] = max(least, lower), min((size for size in (upper, most) if size is not None), default=None)
     inputs = tuple(item for item in source.inputs if item.name not in frozen)
     warnings.warn(
         f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan run unscheduled on one thread, "

@@ -24,6 +24,7 @@ from ..lower.lower_to_kernels import LowerToKernels
 from ..lower.operators_without_kernel import simplify
 from ..lower.split_tail import UNBOUNDED, own_results
 from ..toolchain.compile_target import CompileTarget
+from .operand_sizes import PROVED, operand_sizes
 
 ENTRY = "tvm_sched_any_shape"
 """Name of the function."""
@@ -217,6 +218,8 @@ def _conditions(function: relax.Function) -> list[tuple[str, Any, Any]]:
                 _slice(_text(binding), value, analyzer, found)
             elif operation == "relax.split":
                 _split(_text(binding), value)
+            elif operation not in PROVED:
+                operand_sizes(_text(binding), value, equal)
     return found
 
 

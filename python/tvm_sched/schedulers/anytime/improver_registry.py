@@ -74,7 +74,7 @@ def read_shares(text: str) -> dict[str, float]:
     Raises
     ------
     InputError
-        A name is unknown or comes twice, or a share is not above 0.
+        There is no name, or a name is unknown or comes twice, or a share is not above 0.
     """
     shares: dict[str, float] = {}
     if text.endswith(".toml"):
@@ -90,6 +90,8 @@ def read_shares(text: str) -> dict[str, float]:
                 raise InputError(
                     f"improvers {text!r}: the share {number!r} is no number; NAME:SHARE,NAME:SHARE or a TOML file is allowed"
                 ) from None
+    if not shares:
+        raise InputError(f"improvers: {text} names none; name one or more, with a share of each")
     for name, share in shares.items():
         IMPROVERS.get(name)  # raises for an unknown one
         if not 0 < share < math.inf:
