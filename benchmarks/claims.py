@@ -133,10 +133,13 @@ def sortinghat_learned() -> str:
     cells = re.search(r"Averages over the (\d+) cells", (ROOT / RESULTS / "sortinghat_prices.md").read_text())
     assert cells
     rows = table("sortinghat_prices", "direct reads, learned")
-    mean = {name: number(row["learned"]) for name, row in rows.items()}
+    learned, roofline = (
+        [f"{number(rows[name][price]):.2f}" for name in ("anytime, fused kernels", "anytime", "SortingHat")]
+        for price in ("learned", "roofline")
+    )
     return (
-        f"With learned latencies, on {cells.group(1)} of the cells: ours {mean['anytime, fused kernels']:.2f} and "
-        f"{mean['anytime']:.2f}, SortingHat's {mean['SortingHat']:.2f}"
+        f"On {cells.group(1)} cells, 2 of them on a fourth server (p4d), with 3 s a submodel: by learned latencies ours "
+        f"{learned[0]} and {learned[1]}, SortingHat's {learned[2]}; by the roofline {roofline[0]}, {roofline[1]} and {roofline[2]}"
     )
 
 
