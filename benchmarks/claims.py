@@ -139,7 +139,8 @@ def sortinghat_learned() -> str:
     )
     return (
         f"On {cells.group(1)} cells, 2 of them on a fourth server (p4d), with 3 s a submodel: by learned latencies ours "
-        f"{learned[0]} and {learned[1]}, SortingHat's {learned[2]}; by the roofline {roofline[0]}, {roofline[1]} and {roofline[2]}"
+        f"{learned[0]} and {learned[1]}, SortingHat's {learned[2]}; by the roofline {roofline[0]}, {roofline[1]} and "
+        f"{roofline[2]}"
     )
 
 
