@@ -36,10 +36,10 @@ def values_of(node: Any, inputs: Sequence[Values | None], shape: Sequence[Any] |
         return first
     if node.op_type == "Gather" and not _is_symbolic(rest[0]):
         return _objects(np.take(first, rest[0].astype(np.int64), axis=attributes.get("axis", 0)))
-    if node.op_type == "Unsqueeze":
-        return _objects(np.expand_dims(first, tuple(int(axis) for axis in rest[0])))
-    if node.op_type == "Squeeze":
-        return _objects(np.squeeze(first, tuple(int(axis) for axis in rest[0]) if rest else None))
+    if node.op_type in ("Squeeze", "Unsqueeze"):
+        axes = rest[0] if rest else attributes.get("axes")  # an attribute before opset 13
+        chosen = tuple(int(axis) for axis in axes) if axes is not None else None
+        return _objects(np.squeeze(first, chosen) if node.op_type == "Squeeze" else np.expand_dims(first, chosen or ()))
     if node.op_type == "Concat":
         return _objects(np.concatenate([first, *rest], axis=attributes["axis"]))
     if node.op_type == "Slice" and first.ndim == 1 and not any(map(_is_symbolic, rest)):
@@ -71,7 +71,9 @@ def reshape(data: relax.Expr, sizes: Values) -> relax.Expr:
         number: Any = 1
         for size in left:
             number = number * size
-        want = [tirx.floordiv(_int64(number), _int64(divisor)) if _is(size, -1) else size for size in want]
+        # Where the divisor is 0, the reshape is refused if there are elements, since their numbers differ.
+        quotient = tirx.floordiv(_int64(number), tirx.max(_int64(divisor), tirx.IntImm("int64", 1)))
+        want = [quotient if _is(size, -1) else size for size in want]
     return relax.op.reshape(data, relax.ShapeExpr([Analyzer().simplify(_int64(size)) for size in want]))
 
 

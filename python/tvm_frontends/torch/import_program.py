@@ -95,9 +95,8 @@ def _wrong_with(path: Path) -> str:
         zipfile.BadZipFile,
         zlib.error,
         EOFError,
-        NotImplementedError,
         RuntimeError,
-    ):  # the last two: how it is packed
+    ):  # RuntimeError: encrypted, or packed in an unknown way
         return "it is not a zip file, or is cut off"
     if any("/code/" in name for name in names):
         return "it holds TorchScript"

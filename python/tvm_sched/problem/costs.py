@@ -178,7 +178,11 @@ class Costs:
         return data
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Costs) and self.to_builtins() == other.to_builtins()
+        return isinstance(other, Costs) and all(
+            np.array_equal(mine, getattr(other, name)) if name.endswith("_ns") else mine == getattr(other, name)
+            for name in self.__slots__
+            for mine in [getattr(self, name)]
+        )
 
     def __repr__(self) -> str:
         operators, devices = self.operator_ns.shape

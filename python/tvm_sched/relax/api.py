@@ -239,7 +239,16 @@ def compile(
         for position, (static, frozen) in enumerate(combinations):
             report = _numbered(progress or (lambda *_: None), position, len(combinations))
             report("importing", 0, 0)
-            imported = source.import_with(static, frozen)
+            try:
+                imported = source.import_with(static, frozen)
+            except InputError as error:
+                if not is_open:
+                    raise
+                sizes = ", ".join(f"{name}{list(shape)}" for name, shape in static.items())
+                raise InputError(
+                    f"{error}; tried with {sizes}, which stands for sizes that are not given: give some that fit "
+                    "(--shape, input_shapes)"
+                ) from error
             report("lowering to kernels", 0, 0)
             fixed = schedule if len(combinations) == 1 else None
             devices = source.devices_of(static) if isinstance(source, ModelWithPlans) else ()
@@ -434,7 +443,11 @@ def _lower_any_shape(
     limits = dict(source.source.ranges)
     for name, (least, most) in ranges.items():
         lower, upper = limits.get(name, (0, None))
-        limits[name] = max(least, lower), min((size for size in (upper, most) if size is not None), default=None)
+        low, high = max(least, lower), min((size for size in (upper, most) if size is not None), default=None)
+        if high is not None and low > high:
+            allowed = f"{lower} or more" if upper is None else f"{lower} to {upper}"
+            raise InputError(f"symbol {name!r}: sizes from {least} to {most} are given; the model allows {allowed}")
+        limits[name] = low, high
     inputs = tuple(item for item in source.inputs if item.name not in frozen)
     warnings.warn(
         f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan run unscheduled on one thread, "

@@ -163,3 +163,47 @@ def test_emulated_devices_keep_the_refusal():
         compile(module, "v100-server", cost_model="roofline", cache=False)
     with pytest.raises(InputError, match="ranges on devices other than CPUs"):
         compile(module, "v100-server", cost_model="roofline", cache=False, input_shapes={"n": 1, "m": range(1, 3)})
+
+
+SECOND_BY_SIZE_OF_W = """<ir_version: 8, opset_import: ["": 17]>
+g (float[n, 3] x, float[k, 3] w) => (float[a, b] y) {
+  s = Shape(w)  zero = Constant<value_ints = [0]>()  d = Gather(s, zero)
+  rest = Constant<value_ints = [-1]>()  t = Concat<axis = 0>(rest, d)  y = Reshape(x, t)
+}"""
+
+
+def test_what_a_reshape_leaves_is_divided_by_no_zero():
+    onnx = pytest.importorskip("onnx")
+    compiled = compile(
+        onnx.parser.parse_model(SECOND_BY_SIZE_OF_W), "cpu1", "single", cost_model="roofline", cache=False
+    )
+
+    def run(n, k):
+        return compiled.run(np.arange(3 * n, dtype=np.float32).reshape(n, 3), np.ones((k, 3), np.float32))
+
+    np.testing.assert_array_equal(run(4, 2), np.arange(12).reshape(6, 2))
+    assert run(0, 0).shape == (0, 0)
+    for n, k in ((4, 5), (2, 0)):
+        with pytest.raises(ExecutionError, match=f"number of elements is {3 * n}, and"):
+            run(n, k)
+
+
+def test_an_example_size_that_does_not_fit_says_that_it_is_one():
+    onnx = pytest.importorskip("onnx")
+    text = (
+        '<ir_version: 8, opset_import: ["": 17]> g (float[n, 4] x) => (float[a, 3] y) {t=Constant<value_ints=[-1, 3]>()'
+    )
+    with pytest.raises(
+        InputError, match=r"do not fit .*tried with x\[1, 4\], which stands for sizes that are not given"
+    ):
+        compile(
+            onnx.parser.parse_model(f"{text} y = Reshape(x, t)}}"), "cpu1", "single", cost_model="roofline", cache=False
+        )
+
+
+def test_a_range_outside_of_the_model_s_is_refused():
+    torch = pytest.importorskip("torch")
+    dim = torch.export.Dim("batch", min=1, max=4)
+    program = torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),), dynamic_shapes=({0: dim},))
+    with pytest.raises(InputError, match="'batch': sizes from 5 to 9 are given; the model allows 1 to 4"):
+        compile(program, "cpu1", "single", cost_model="roofline", cache=False, input_shapes={"batch": range(5, 10)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
@@ -20,17 +20,19 @@ from ...errors import InputError
 from ..codegen.cpu.index_bounds import bound_indices
 from ..ir.attributes import SetCompileTarget
 from ..ir.call_names import describe
+from ..ir.statements import contains
 from ..lower.lower_to_kernels import LowerToKernels
 from ..lower.operators_without_kernel import simplify
 from ..lower.split_tail import UNBOUNDED, own_results
 from ..toolchain.compile_target import CompileTarget
-from .operand_sizes import PROVED, operand_sizes
+from .operand_sizes import PROVED, operand_sizes, tensors
 
 ENTRY = "tvm_sched_any_shape"
 """Name of the function."""
 REQUIRE, PARAMETER, HAS_PLAN = "tvm_sched.require", "tvm_sched.parameter", "tvm_sched.has_plan"
 """Functions of the runtime module that the virtual machine calls."""
 _REDUCTION = 2
+_DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ def _conditions(function: relax.Function) -> list[tuple[str, Any, Any]]:
     for block in function.body.blocks:
         for binding in block.bindings:
             value = binding.value
-            for ty in _tensors(binding.var.ty):
+            for ty in tensors(binding.var.ty):
                 if not isinstance(ty.shape, relax.ShapeExpr):
                     raise InputError(
                         f"{_text(binding)}: the shape of its result depends on data or on whether two sizes are equal"
@@ -193,6 +195,10 @@ def _conditions(function: relax.Function) -> list[tuple[str, Any, Any]]:
                 if any(set(tirx.analysis.undefined_vars(size)) - symbols for size in ty.shape.values):
                     raise InputError(f"{_text(binding)}: the shape of its result depends on data")
                 for axis, size in enumerate(ty.shape.values):
+                    if contains(size, _DIVISIONS, lambda node: not analyzer.can_prove(node.b > 0)):
+                        raise InputError(
+                            f"{_text(binding)}: dimension {axis} of the result is divided by a size, which may be 0"
+                        )
                     if not analyzer.can_prove(size >= 0):
                         least = tirx.max(size, tirx.IntImm("int64", 0))
                         found.append(
@@ -225,14 +231,6 @@ def _conditions(function: relax.Function) -> list[tuple[str, Any, Any]]:
 
 def _text(binding: relax.Binding) -> str:
     return f"{describe(binding.value) if isinstance(binding.value, relax.Call) else binding.var.name}"
-
-
-def _tensors(ty: Any) -> Iterator[Any]:
-    if isinstance(ty, relax.TupleType):
-        for part in ty.fields:
-            yield from _tensors(part)
-    elif isinstance(ty, relax.TensorType):
-        yield ty
 
 
 def _volume(tensor: relax.Expr) -> Any:

@@ -10,7 +10,7 @@ from tvm import relax, tirx
 from ...errors import InputError
 
 _ELEMENTWISE = """
-add subtract multiply divide floor_divide power mod floor_mod maximum minimum atan2 log_add_exp ewise_fma equal not_equal
+add subtract multiply divide floor_divide power mod floor_mod maximum minimum atan2 log_add_exp equal not_equal
 less less_equal greater greater_equal logical_and logical_or logical_xor bitwise_and bitwise_or bitwise_xor
 left_shift right_shift where
 """
@@ -42,7 +42,7 @@ def operand_sizes(where: str, call: relax.Call, equal: Equal) -> None:
         An operand has an open dimension, and which sizes must agree is not known here.
     """
     name = call.op.name.removeprefix("relax.")
-    shapes = [list(ty.shape.values) for argument in call.args for ty in _tensors(argument.ty)]
+    shapes = [list(ty.shape.values) for argument in call.args for ty in tensors(argument.ty)]
     if name.startswith("nn.conv"):
         _convolution(where, call, shapes, equal)
     elif name == "squeeze":
@@ -70,11 +70,12 @@ def operand_sizes(where: str, call: relax.Call, equal: Equal) -> None:
         raise InputError(f"{where}: it is not known which sizes of its operands must agree")
 
 
-def _tensors(ty: Any) -> Iterator[relax.TensorType]:
+def tensors(ty: Any) -> Iterator[relax.TensorType]:
+    """Return the tensors of a value's type."""
     if isinstance(ty, relax.TupleType):
         for part in ty.fields:
-            yield from _tensors(part)
-    elif isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
+            yield from tensors(part)
+    elif isinstance(ty, relax.TensorType):
         yield ty
 
 
@@ -116,4 +117,4 @@ def _einsum(where: str, subscripts: str, shapes: list[list[Any]], equal: Equal) 
             equal(f"{where}: size of {label!r}", known.setdefault(label, size), size)
 
 
-__all__ = ["PROVED", "operand_sizes"]
+__all__ = ["PROVED", "operand_sizes", "tensors"]
