@@ -230,11 +230,9 @@ def pass_list(
     names = names_of(passes)
     if stop_after in names:
         return passes[: names.index(stop_after) + 1]
-    for position, each in enumerate(passes):
-        if isinstance(each, LowerToKernels) and stop_after in names_of(each.steps()):
-            each.stop_after = stop_after
-            return passes[: position + 1]
     steps = [name for each in passes if isinstance(each, LowerToKernels) for name in names_of(each.steps())]
+    if stop_after in steps:
+        return problem_passes(options, progress, stop_after)[: names.index("LowerToKernels") + 1]
     hint = did_you_mean(stop_after, [*names, *steps])
     within = f"; within LowerToKernels, {', '.join(steps)}" if steps else ""
     raise InputError(
@@ -265,8 +263,10 @@ def emulates_gpus(options: CompileOptions) -> bool:
     return options.backend in (None, "emulated") and any(device.kind != "cpu" for device in options.topology.devices)
 
 
-def problem_passes(options: CompileOptions, progress: Progress | None = None) -> list[tvm.transform.Pass]:
-    """Return the passes up to a scheduling problem.
+def problem_passes(
+    options: CompileOptions, progress: Progress | None = None, last_step: str | None = None
+) -> list[tvm.transform.Pass]:
+    """Return the passes up to a scheduling problem; ``last_step`` is the last step of `LowerToKernels` that runs.
 
     Examples
     --------
@@ -293,6 +293,7 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
             archs=sorted({device.arch for device in options.topology.devices if device.arch}),
             after_fusion=variants if offers_variants(options) else (),
             before_fusion=[SplitRows(options.row_parts)],
+            stop_after=last_step,
         ),
         *([DescribeLaunches(archs)] if archs else []),
         PrepareKernels(),
