@@ -97,7 +97,10 @@ def machine(card: str, count: int, sheet: Sequence[float]) -> Topology:
 def open_model(name: str, runtime: str) -> Architecture | OperatorModel:
     """Open a model of the data, or a preset."""
     config = msgspec.toml.decode(DATA.read_bytes())["models"].get(name)
-    return Architecture(DecoderConfig(name=name, **config)) if config else open_source(name, get_runtime(runtime))
+    if config is None:
+        return open_source(name, get_runtime(runtime))
+    causal = config.pop("causal", True)
+    return Architecture(DecoderConfig(name=name, **config), causal=causal)
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def predict(point: Point, sheet: Sequence[float], costs: str) -> Predicted | Non
         except InfeasibleError:
             return None
         phase_ns, intervals = row.phase_ns, row.intervals_ns
-    phase = "prefill" if point.phase == "prefill" else "decode"
+    phase = "run" if "run" in phase_ns else "prefill" if point.phase == "prefill" else "decode"
     ends = intervals.get(phase)
     return Predicted(phase_ns[phase] / 1e6, None if ends is None else (ends[0] / 1e6, ends[1] / 1e6))
 

@@ -1,7 +1,8 @@
 """RAMPA as its authors' program runs it: options of our ants one by one, on the authors' clusters, models and sequences.
 
 Services are placed until the first that does not fit. The authors' clusters 3 and 4 have malformed fields, so they are run
-as they are meant (with the fields put right) and as their program reads them. ``--data`` is a folder with the authors'
+as they are meant (with the fields put right) and as their program reads them. ``--data`` is a clone of the
+authors' repository (``git clone https://github.com/a-ikoma/RAMPA_simmulation build/data/rampa``), or a folder with their
 ``graphs``, ``models`` and ``sequences``. With ``--resume FILE`` each measurement is kept there, and a run that was
 interrupted goes on where it was; ``--minutes`` ends a run.
 """
@@ -26,7 +27,7 @@ from rich.console import Console
 
 from tvm_sched.errors import InputError
 from tvm_sched_cluster import ClusterState, Service, ServiceRequest, try_place
-from tvm_sched_cluster.allocators.ant_colony import PROGRAM
+from tvm_sched_cluster.allocators.ant_colony import PROGRAM, TEXT
 from tvm_sched_cluster.bounds.mix_bound import bound_of_requests
 from tvm_sched_cluster.files.rampa_simulator_files import read_graph, read_models, read_requests
 from tvm_sched_cluster.search.cluster_search import ClusterSearch
@@ -46,10 +47,12 @@ AS_READ = {
 """What the authors' program makes of the malformed fields, as files that our reader takes."""
 CASES = {"case1": "same", "case2": "high-throughput", "case3": "low-delay", "case4": "huge-model"}
 ON = dict.fromkeys(PROGRAM, True)
+PLAIN = "rampa, neither"
 TENTH = "transfers a tenth as long"
 METHODS: dict[str, tuple[str, dict[str, object]]] = {
     "anytime": ("anytime", {}),
-    "rampa, text": ("rampa", {}),
+    "rampa, text": ("rampa", dict.fromkeys(TEXT, True)),
+    PLAIN: ("rampa", {}),
     "rampa, program": ("rampa", ON),
     **{f"rampa, {name.replace('_', ' ')}": ("rampa", {name: True}) for name in PROGRAM},
     f"rampa, program, {TENTH}": ("rampa", ON),
@@ -75,9 +78,12 @@ it, in five points, each an option of `rampa` here:
 - `falling_costs`: q_g of (4) falls with each stage that takes a GPU of the rack.
 - `first_rise`: after a number of stages that is no cheaper than the last no more are tried.
 
-*rampa, text* has none of them, *rampa, program* all. In two points *rampa, text* is not the text either: links from a GPU
-to its switch, whose delay Table III has, cost nothing in (5); and its ants keep rules of the program (a second generation in
-one rack, walks of at most 6 links, a step to the aim when that is next).
+*rampa, text* has none of them, *rampa, program* all. *rampa, text* has two options instead, which *rampa, neither* has not:
+
+- `access_links`: (5) holds for the links from GPUs to their switch, too, whose delay Table III has.
+- `free_walks`: ants walk to any switch that they have not passed. Else they keep three rules of the program: a second
+  generation in one rack where the first finds nothing, walks of at most 6 links, a step to the aim when that is next.
+
 What the program does besides and is not done here: 32 fibres join a
 pool to its switch, where our racks have a link for each GPU; a circuit serves two transfers of one service between the same
 pools; a transfer of n MB takes the time of n · 100,000 bytes, the i-th operator's output stands for the i-th stage's, and
@@ -123,6 +129,17 @@ def search_of(data: Path, graph: str, as_read: bool) -> ClusterSearch:
         return ClusterSearch(read_graph(file))
 
 
+def models_folder(data: Path) -> Path:
+    """Return the folder with the authors' models."""
+    return next((folder for folder in (data / "MODELS", data / "models") if folder.is_dir()), data / "models")
+
+
+def requests_file(data: Path, case: str, sequence: int) -> Path:
+    """Return the file of the authors' sequence of requests."""
+    cloned = data / "allocs" / case / f"allocSeq{sequence}.txt"
+    return cloned if cloned.is_file() else data / "sequences" / f"{case}-seq{sequence}.txt"
+
+
 def tenth(service: Service) -> Service:
     """Return a service whose operators' outputs are a tenth."""
     operators = tuple(msgspec.structs.replace(one, output=one.output // 10) for one in service.operators)
@@ -138,6 +155,8 @@ def plan(sequences: int) -> Iterator[tuple[str, bool, str, int, str]]:
             yield graph, as_read, case, sequence, method
     for graph, case, method in itertools.product(MEANT, CASES, MAIN):
         yield graph, False, case, 1, method
+    for graph, case in itertools.product(MEANT, CASES):
+        yield graph, False, case, 1, PLAIN
     for option, graph, case in itertools.product(reversed(PROGRAM), MEANT, CASES):
         yield graph, False, case, 1, f"rampa, {option.replace('_', ' ')}"
     for case, method in itertools.product(CASES, MAIN):
@@ -320,7 +339,7 @@ def main() -> None:
     if options.resume is not None and options.resume.is_file():
         lines = options.resume.read_bytes().splitlines()
         found = {one.key: one for one in (msgspec.json.decode(line, type=Measured) for line in lines)}
-    services = read_models(options.data / "models")
+    services = read_models(models_folder(options.data))
     end = time.monotonic() + 60 * options.minutes
     for graph, as_read, case, sequence, method in plan(1 if options.quick else options.sequences):
         name = MEANT[graph][0] + (", as read" if as_read else "")
@@ -330,7 +349,7 @@ def main() -> None:
         if time.monotonic() > end:
             break
         Console(stderr=True).print(", ".join(map(str, key)))
-        asked = read_requests(options.data / "sequences" / f"{case}-seq{sequence}.txt")
+        asked = read_requests(requests_file(options.data, case, sequence))
         chosen = [tenth(service) for service in services] if TENTH in method else services
         found[key] = measure(search_of(options.data, graph, as_read), chosen, asked, key)
         if options.resume is not None:

@@ -52,7 +52,7 @@ class Colony {
       for (std::size_t g = 0; g < settings_.generations; ++g) {
         interrupt();
         const double limit = std::min(best.cost, current.cost);
-        Ant first = Generation(stages, limit, g == 1 && limit == kFar);
+        Ant first = Generation(stages, limit, g == 1 && limit == kFar && !settings_.free_walks);
         if (first.cost < current.cost) current = std::move(first);
         Evaporate(current, current.cost, &gpu_pheromone_, &link_pheromone_);
       }
@@ -85,6 +85,9 @@ class Colony {
       access_cost_ = std::move(costs.access);
     } else {
       link_cost_ = link_costs_(cluster_, residual_, gpu_costs);
+      if (settings_.access_links) {
+        access_cost_ = link_costs_.OfAccessLinks(cluster_, residual_, gpu_costs);
+      }
     }
   }
 
@@ -178,11 +181,16 @@ class Colony {
   double CheapestLinks(const std::vector<PoolId>& pools) const {
     double cost = 0;
     for (std::size_t s = 1; s < pools.size(); ++s) {
-      if (pools[s - 1] == pools[s]) continue;
-      cost += access_cost_[pools[s - 1]] + access_cost_[pools[s]] +
+      cost += AccessCost(pools[s - 1], pools[s]) +
               CheapestWalk(cluster_.pools[pools[s - 1]].at, cluster_.pools[pools[s]].at);
     }
     return cost;
+  }
+
+  /// What the links cost that join two GPUs to their switches; where pools are joined, not GPUs,
+  /// data stays within a pool.
+  double AccessCost(PoolId from, PoolId to) const {
+    return from == to && settings_.pool_links ? 0 : access_cost_[from] + access_cost_[to];
   }
 
   /// The least sum of link costs from a switch to another: Dijkstra.
@@ -269,7 +277,7 @@ class Colony {
       std::optional<std::vector<LinkId>> links =
           WalkTo(cluster_.pools[from].at, cluster_.pools[to].at, fibres, attraction);
       if (!links) return false;
-      double cost = from == to ? 0 : access_cost_[from] + access_cost_[to];
+      double cost = AccessCost(from, to);
       for (LinkId l : *links) {
         --fibres[l];
         cost += link_cost_[l];
@@ -283,12 +291,16 @@ class Colony {
 
   /// A random walk that passes no switch twice.
   ///
-  /// It steps to its aim when that is next, but not where sub-agents seek ways that cost less.
+  /// Unless walks are free, it has at most `kLongestWalk` links and steps to its aim when that is
+  /// next, but not where sub-agents seek ways that cost less.
   std::optional<std::vector<LinkId>> WalkTo(SwitchId at, SwitchId aim,
                                             const std::vector<std::int64_t>& fibres,
                                             const std::vector<double>& attraction) {
     const std::vector<std::int32_t>& far = distance_[aim];
-    const std::size_t most = std::max<std::size_t>(kLongestWalk, static_cast<std::size_t>(far[at]));
+    const std::size_t most =
+        settings_.free_walks
+            ? cluster_.switches()
+            : std::max<std::size_t>(kLongestWalk, static_cast<std::size_t>(far[at]));
     std::vector<LinkId> links;
     std::vector<SwitchId> passed{at};
     while (at != aim) {
@@ -300,7 +312,7 @@ class Colony {
                           links.size() + 1 + static_cast<std::size_t>(far[arc.to]) <= most &&
                           std::find(passed.begin(), passed.end(), arc.to) == passed.end();
         if (!open) continue;
-        if (arc.to == aim && !settings_.sub_agents) {
+        if (arc.to == aim && !settings_.sub_agents && !settings_.free_walks) {
           weights_.assign(arcs.size(), 0);
           weights_[i] = 1;
           break;

@@ -20,6 +20,8 @@ struct AntSettings {
   double initial = 1000;
   std::uint64_t seed = 0;
   std::size_t least_stages = 1, most_stages = 0;  // 0: as many as there are blocks
+  bool access_links = false;  // (5) also for the link that joins a GPU to its rack's switch
+  bool free_walks = false;    // without the rules that the authors' program has for walks
   /// What the authors' program does and their text leaves open, or tells otherwise.
   bool sub_agents = false;     // a colony of its own seeks links for each choice of GPUs
   bool pool_links = false;     // (5) over pairs of pools; what joins a pool to its switch is a link

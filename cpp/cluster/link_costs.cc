@@ -94,6 +94,23 @@ std::vector<double> LinkCosts::operator()(const Cluster& cluster, const Residual
   return costs;
 }
 
+std::vector<double> LinkCosts::OfAccessLinks(const Cluster& cluster, const Residual& residual,
+                                             const std::vector<double>& gpu_costs) const {
+  std::vector<double> costs(cluster.pools.size());
+  for (std::size_t p = 0; p < cluster.pools.size(); ++p) {
+    if (residual.gpus[p] == 0) continue;
+    for (std::size_t q = 0; q < cluster.pools.size(); ++q) {
+      const std::int32_t hops = cluster.pools[p].at == cluster.pools[q].at
+                                    ? 0
+                                    : Between(cluster.pools[p].at, cluster.pools[q].at).hops;
+      if (hops == kUnreachable) continue;
+      const std::int64_t others = residual.gpus[q] - (p == q);
+      costs[p] += static_cast<double>(others) * (gpu_costs[p] + gpu_costs[q]) / (hops + 2);
+    }
+  }
+  return costs;
+}
+
 LinkCosts::OfPools LinkCosts::OverPools(const Cluster& cluster, const Residual& residual,
                                         const std::vector<double>& gpu_costs) const {
   OfPools costs{std::vector<double>(cluster.links.size()),

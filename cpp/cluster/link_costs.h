@@ -26,6 +26,11 @@ class LinkCosts {
   std::vector<double> operator()(const Cluster& cluster, const Residual& residual,
                                  const std::vector<double>& gpu_costs) const;
 
+  /// For each pool, the cost of the link that joins one of its GPUs to the rack's switch: all
+  /// shortest paths from and to this GPU lead over it.
+  std::vector<double> OfAccessLinks(const Cluster& cluster, const Residual& residual,
+                                    const std::vector<double>& gpu_costs) const;
+
   /// Costs where a pool of GPUs is one node that a link joins to its switch.
   struct OfPools {
     std::vector<double> links, access;  // of each link, and of each pool's own

@@ -84,6 +84,7 @@ class AntSettingsObj : public ffi::Object {
   double decrease = 0, increase = 0;
   double pheromone_weight = 0, cost_weight = 0;
   double initial = 0;
+  bool access_links = false, free_walks = false;
   bool sub_agents = false, pool_links = false, pool_choice = false;
   bool falling_costs = false, first_rise = false, fastest = false;
 
@@ -202,6 +203,8 @@ class ClusterSearchObj : public ffi::Object {
     settings.pheromone_weight = given->pheromone_weight;
     settings.cost_weight = given->cost_weight;
     settings.initial = given->initial;
+    settings.access_links = given->access_links;
+    settings.free_walks = given->free_walks;
     settings.sub_agents = given->sub_agents;
     settings.pool_links = given->pool_links;
     settings.pool_choice = given->pool_choice;
@@ -298,8 +301,8 @@ TVM_FFI_STATIC_INIT_BLOCK() {
   TVM_SCHED_RESULT(MixTableObj, gpus, cycle_ns, latency_ns);
   TVM_SCHED_RESULT(ChainEmbeddingObj, mix, pools, ends, routes, cycle_ns, latency_ns);
   TVM_SCHED_SETTINGS(AntSettingsObj, agents, generations, least_stages, most_stages, seed, decrease,
-                     increase, pheromone_weight, cost_weight, initial, sub_agents, pool_links,
-                     pool_choice, falling_costs, first_rise, fastest);
+                     increase, pheromone_weight, cost_weight, initial, access_links, free_walks,
+                     sub_agents, pool_links, pool_choice, falling_costs, first_rise, fastest);
   TVM_SCHED_METHODS(ClusterSearchObj, (add_chain, AddChain), (mixes, Mixes), (embed, Embed),
                     (ants, Ants))
       .def_static("make", &ClusterSearchObj::Make);

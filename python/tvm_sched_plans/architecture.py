@@ -43,11 +43,20 @@ class Architecture:
     """One of `FAMILIES`."""
     positions: int = 0
     """Longest context that it was made for; 0: not known."""
+    causal: bool = True
+    """Whether a token attends to those before it alone, and tokens are generated one by one; else it is an encoder."""
+    windows: tuple[int, ...] = ()
+    """To how many tokens one attends at most in each layer (sliding windows), beginning again after the last; 0: to all.
+    Empty: to all in each layer."""
 
     @property
     def modules(self) -> ModuleNames:
         """Names of its parts in transformers."""
         return _GPT2 if self.family == "gpt2" else _LLAMA
+
+    def window(self, layer: int) -> int:
+        """Return to how many tokens one attends at most in a layer; 0: to all."""
+        return self.windows[layer % len(self.windows)] if self.windows else 0
 
     @property
     def bias_of_queries(self) -> bool:
@@ -59,6 +68,27 @@ class _Extra(msgspec.Struct):
     model_type: str = ""
     max_position_embeddings: int = 0
     n_positions: int = 0
+    num_hidden_layers: int = 0
+    sliding_window: int | None = None
+    use_sliding_window: bool | None = None
+    max_window_layers: int = 0
+    layer_types: list[str] | None = None
+    sliding_window_pattern: int = 6
+
+    def windows(self) -> tuple[int, ...]:
+        """Return the windows of the layers, by each family's own rule where the file has no list of them."""
+        window = self.sliding_window or 0
+        if self.layer_types is not None:
+            return tuple(window if kind == "sliding_attention" else 0 for kind in self.layer_types)
+        if not window or self.use_sliding_window is False:
+            return ()
+        if self.model_type == "gemma2":
+            return (window, 0)
+        if self.model_type == "gemma3_text":
+            return (window,) * (self.sliding_window_pattern - 1) + (0,)
+        if self.model_type.startswith("qwen") and self.use_sliding_window:
+            return (0,) * self.max_window_layers + (window,) * max(self.num_hidden_layers - self.max_window_layers, 0)
+        return (window,) if self.model_type == "mistral" else ()
 
 
 def read_architecture(source: str | os.PathLike[str]) -> Architecture | None:
@@ -87,4 +117,5 @@ def read_architecture(source: str | os.PathLike[str]) -> Architecture | None:
     except UNREADABLE as error:
         raise InputError(f"{path}: not a config.json of a language model ({why_unreadable(error)})") from None
     config = read_config(path, families=FAMILIES)
-    return Architecture(config, extra.model_type, extra.max_position_embeddings or extra.n_positions)
+    positions = extra.max_position_embeddings or extra.n_positions
+    return Architecture(config, extra.model_type, positions, windows=extra.windows())

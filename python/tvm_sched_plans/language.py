@@ -16,8 +16,8 @@ from .gguf_mixtures import Place, Role
 from .token_workload import FORMATS, NumberFormat, TokenWorkload
 from .unit_model import CACHE, Phase, UnitModel
 
-PRODUCT = "library.matmul"
-"""Kind of the matrix products: a cost model takes them for those of a kernel library."""
+PRODUCT, ATTENTION = "library.matmul", "library.attention"
+"""Kinds of matrix products and of fused attention: a cost model takes them for those of a kernel library."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,9 @@ class Serving:
     """The context is rounded up to a multiple of it."""
     cache_copied: bool = False
     """A layer's keys and values are written again in each step, as by ``torch.cat``."""
+    fused_attention: bool = True
+    """Attention is one kernel that keeps no scores. Otherwise it is two batched products with a softmax between, which
+    compute all scores, those that a causal mask removes as well."""
 
 
 @lru_cache(maxsize=16)
@@ -39,22 +42,27 @@ def language_model(architecture: Architecture, workload: TokenWorkload, serving:
     """Return the units ``embed``, ``0.attention``, ``0.feed_forward``, ... and ``head``.
 
     Weights, keys and values are parameters of the graphs. A matrix product and what can be fused into it is one operator.
-    Attention is taken to keep no matrix of scores, and the last layer to compute the last token alone, as all runtimes do.
+    The last layer is taken to compute the last token alone, as all runtimes do.
 
     Returns
     -------
     UnitModel
-        With the phases ``prefill`` (chunks of the prompts) and ``decode`` (a step for each new token).
+        With the phases ``prefill`` (chunks of the prompts) and ``decode`` (a step for each new token); of an encoder, which
+        keeps no keys and values, with the phase ``run`` (all sequences of ``context`` tokens).
     """
     serving = serving or Serving()
     sequences = math.ceil(workload.batch / serving.micro_batches)
-    chunk = min(serving.chunk or sequences * workload.prompt, sequences * workload.prompt)
-    passes = math.ceil(sequences * workload.prompt / chunk)
     full = math.ceil(workload.context / serving.cache_block) * serving.cache_block
-    at_once = max(1, chunk // workload.prompt)
-    prefill = _Pass(chunk, at_once * workload.prompt / 2, workload.prompt / 2, at_once)
-    decode = _Pass(sequences, sequences * float(full), float(full), sequences)
-    shapes = {"prefill": (prefill, passes), "decode": (decode, workload.generated)}
+    if architecture.causal:
+        chunk = min(serving.chunk or sequences * workload.prompt, sequences * workload.prompt)
+        passes = math.ceil(sequences * workload.prompt / chunk)
+        at_once = max(1, chunk // workload.prompt)
+        prefill = _Pass(chunk, at_once, workload.prompt, min(chunk, workload.prompt), causal=True)
+        decode = _Pass(sequences, sequences, full, 1, causal=False)
+        shapes = {"prefill": (prefill, passes), "decode": (decode, workload.generated)}
+    else:
+        whole = _Pass(sequences * workload.context, sequences, workload.context, workload.context, causal=False)
+        shapes = {"run": (whole, 1)}
     phases = tuple(
         _Writer(name, architecture, workload, serving, each, full).phase(repeats)
         for name, (each, repeats) in shapes.items()
@@ -78,12 +86,26 @@ def by_layer(model: UnitModel, ends: bool = False) -> UnitModel:
 
 @dataclass(frozen=True)
 class _Pass:
-    """One pass through the layers: all tokens, all cached tokens read, tokens that one token attends to, sequences."""
+    """One pass through the layers: all tokens, sequences, tokens of a sequence before it ends, its tokens in this pass."""
 
     tokens: int
-    read: float
-    seen: float
     sequences: int
+    length: int
+    new: int
+    causal: bool
+    """Whether a token attends to itself and those before it; else to all of the sequence."""
+
+    def seen(self, window: int) -> float:
+        """Return to how many tokens one attends in the mean; a window above 0 limits them."""
+        most = min(window or self.length, self.length)
+        return (most * (most + 1) / 2 + (self.length - most) * most) / self.length if self.causal else most
+
+    def cached(self, window: int) -> float:
+        """Return how many tokens of a sequence are read from the cache in the mean: of a prompt, those of earlier chunks."""
+        if not self.causal:
+            return self.seen(window)
+        before = [min(n, window or n) for n in range(0, self.length, self.new)]
+        return sum(before) / len(before)
 
 
 @dataclass
@@ -160,28 +182,55 @@ class _Writer:
         self._add("embed", "take", ["tokens", table], [self._hidden("x.0")], 0)
 
     def _attention(self, i: int) -> None:
-        config, tokens = self.architecture.config, self.shape.tokens
+        config = self.architecture.config
         queries, keys = config.heads * config.head_width, config.key_heads * config.head_width
         norm = config.hidden * (2 if config.norm == "layer" else 1) * self._bytes
         bias = queries + 2 * keys if self.architecture.bias_of_queries else 0
         weights = self._matrix(queries + keys, config.hidden, i) + self._matrix(keys, config.hidden, i, "value")
         weights += norm + bias * self._bytes
         x = f"x.{2 * i}"
-        projected = [self._rows(f"{i}.queries", queries), self._rows(f"{i}.keys_values", 2 * keys)]
+        widths = {"queries": queries, "keys": keys, "values": keys}
+        projected = [self._rows(f"{i}.{name}", width) for name, width in widths.items()]
         shape = (queries + 2 * keys, config.hidden)
         parameter = self._parameter(f"{i}.qkv.weights", weights, shape=shape)
         self._product(f"{i}.qkv", [x], parameter, projected, *shape)
-        cached = self.workload.cache.size(2 * config.key_heads, config.head_width)
-        cache = self._parameter(f"{CACHE}{i}", cached * self.context * self.workload.batch, cached * self.shape.read)
-        mixed = [self._rows(f"{i}.mixed", queries)]
-        if self.serving.cache_copied:
-            mixed.append(self._activation(f"{i}.new_cache", cached * self.context * self.shape.sequences))
-        self._add(f"{i}.attention", "", [*projected, cache], mixed, 4 * tokens * self.shape.seen * queries)
+        mixed = self._mix(i, projected)
         bias = config.hidden if config.bias else 0
         weights = self._matrix(config.hidden, queries, i, "attention_output") + bias * self._bytes
         shape = (config.hidden, queries)
         parameter = self._parameter(f"{i}.output.weights", weights, shape=shape)
-        self._product(f"{i}.output", [mixed[0], x], parameter, [self._hidden(f"x.{2 * i + 1}")], *shape)
+        self._product(f"{i}.output", [mixed, x], parameter, [self._hidden(f"x.{2 * i + 1}")], *shape)
+
+    def _mix(self, i: int, projected: list[str]) -> str:
+        """Add the mean of values by the scores of queries and keys; return its name."""
+        config, shape = self.architecture.config, self.shape
+        window, heads, width = self.architecture.window(i), config.heads, config.head_width
+        seen, rows = min(window or shape.length, shape.length), round(shape.tokens / shape.sequences)
+        of_keys = shape.sequences, config.key_heads, seen, width
+        queries, keys, values = projected
+        mixed = [self._activation(f"{i}.mixed", self.tensors[queries].size, (shape.sequences, heads, rows, width))]
+        read_keys, read_values = [keys], [values]
+        if self.architecture.causal:
+            token = self.workload.cache.size(config.key_heads, width)
+            held, moved = token * self.context * self.workload.batch, token * shape.sequences * shape.cached(window)
+            for read in (read_keys, read_values):
+                read.insert(0, self._parameter(f"{CACHE}{read[0]}", held, moved, of_keys))
+            if self.serving.cache_copied:
+                mixed.append(self._activation(f"{i}.new_cache", 2 * token * self.context * shape.sequences))
+        else:
+            self.tensors[keys] = msgspec.structs.replace(self.tensors[keys], shape=of_keys)
+        if self.serving.fused_attention:
+            flops = 4 * shape.tokens * shape.seen(window) * heads * width
+            self._add(f"{i}.attention", ATTENTION, [queries, *read_keys, *read_values], mixed, flops)
+            return mixed[0]
+        table, flops = (shape.sequences * heads, rows, seen), 2 * shape.tokens * seen * heads * width
+        scores, shares = (
+            self._activation(f"{i}.{name}", math.prod(table) * self._bytes, table) for name in ("scores", "shares")
+        )
+        self._add(f"{i}.scores", PRODUCT, [queries, *read_keys], [scores, *mixed[1:]], flops)
+        self._add(f"{i}.softmax", "softmax", [scores], [shares], math.prod(table))
+        self._add(f"{i}.attention", PRODUCT, [shares, *read_values], mixed[:1], flops)
+        return mixed[0]
 
     def _feed_forward(self, i: int) -> None:
         config = self.architecture.config

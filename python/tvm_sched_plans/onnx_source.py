@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Operator, OpGraph, Tensor
 
-from .operators import OperatorModel
+from .operators import OperatorModel, priced_kind
 
 FREE = ("Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Shape", "Constant")
 """Nodes that move no bytes, or next to none."""
@@ -141,7 +141,7 @@ class _Reader:
             names.append(name)
             if node.op_type in FREE:
                 free.add(number)
-            operators.append(Operator(name, node.op_type, tuple(read), tuple(outputs), self._flops(node)))
+            operators.append(Operator(name, priced_kind(node.op_type), tuple(read), tuple(outputs), self._flops(node)))
         external = any(tensor.data_location for tensor in self.weights.values())
         returned = tuple(value.name for value in self.model.graph.output if value.name in tensors)
         graph = OpGraph(self.path.stem, tuple(operators), tuple(tensors.values()), returned)
@@ -160,7 +160,8 @@ class _Reader:
     def _tensor(self, name: str) -> Tensor:
         if name in self.weights:
             weight = self.weights[name]
-            return Tensor(name, self._bytes(tuple(weight.dims), weight.data_type), "parameter")
+            dims = tuple(weight.dims)
+            return Tensor(name, self._bytes(dims, weight.data_type), "parameter", dims)
         if name not in self.shapes and name not in self.read:
             return Tensor(name, 0)  # such as a mask that nobody asks for
         if name not in self.shapes:
@@ -170,7 +171,7 @@ class _Reader:
             )
         shape, kind = self.shapes[name]
         dtype = {1: "float32", 10: "float16", 16: "bfloat16", 11: "float64", 6: "int32", 7: "int64"}.get(kind, "")
-        return Tensor(name, self._bytes(shape, kind), "activation" if name in self.produced else "input", dtype=dtype)
+        return Tensor(name, self._bytes(shape, kind), "activation" if name in self.produced else "input", shape, dtype)
 
     def _bytes(self, shape: Sequence[int], kind: int) -> int:
         bits = 4 if kind in _HALF_BYTES else 8 * _SIZES.get(kind, 4)

@@ -321,6 +321,8 @@ def _describe_request(runtime: Runtime, request: PlanRequest) -> str:
     if isinstance(request.source, OperatorModel):
         return "one run"
     workload = request.workload
+    if not request.source.causal:
+        return f"{workload.batch} x {workload.context} tokens"
     what = f"{workload.batch} x ({workload.prompt} tokens of prompt, then {workload.generated} new ones)"
     return f"{what}, all stages busy" if runtime.objective == "throughput" else what
 

@@ -9,7 +9,7 @@ from typing import Any
 from tvm_sched.errors import InputError
 from tvm_sched.problem import Operator, OpGraph, Tensor
 
-from .operators import OperatorModel
+from .operators import OperatorModel, priced_kind
 
 _ALIASES = (
     "view", "reshape", "permute", "transpose", "t", "expand", "unsqueeze", "squeeze", "slice", "select", "getitem", "alias",
@@ -59,7 +59,7 @@ def program_graph(program: Any, path: Path) -> OperatorModel:
             continue
         if _packet(node) in _ALIASES:
             free.add(len(operators))
-        operators.append(Operator(node.name, _packet(node), tuple(read), tuple(outputs), _flops(node)))
+        operators.append(Operator(node.name, priced_kind(_packet(node)), tuple(read), tuple(outputs), _flops(node)))
         names.append(node.name)
     if not operators:
         raise InputError(f"{path}: a program without operators; there is nothing to place")
@@ -97,7 +97,7 @@ def _tensor(name: str, value: Any, kind: Any, path: Path) -> Tensor:
         )
     dtype = str(value.dtype).removeprefix("torch.")
     known = dtype in ("float32", "float16", "bfloat16", "float64", "int64", "int32", "bool")
-    return Tensor(name, value.numel() * value.element_size(), kind, dtype=dtype if known else "")
+    return Tensor(name, value.numel() * value.element_size(), kind, tuple(value.shape), dtype if known else "")
 
 
 def _flops(node: Any) -> int:

@@ -28,7 +28,7 @@ from tvm_sched_cluster import (
     verify,
 )
 from tvm_sched_cluster.allocators.allocator_registry import ALLOCATORS, get, register
-from tvm_sched_cluster.allocators.ant_colony import PROGRAM
+from tvm_sched_cluster.allocators.ant_colony import PROGRAM, TEXT
 from tvm_sched_cluster.bounds.mix_bound import MixProgram, bound_of_demand, bound_of_requests
 from tvm_sched_cluster.problem.placement_pricing import price
 from tvm_sched_cluster.problem.placement_rules import placement_violations
@@ -113,8 +113,8 @@ def test_pipeedge_takes_the_fastest_mix_of_its_stages(base, services):
     assert placement.cycle_ns == pairs.cycle_ns.min()
 
 
-@pytest.mark.parametrize("option", [*PROGRAM, "all"])
-def test_options_of_the_authors_program_keep_all_rules(base_search, services, option):
+@pytest.mark.parametrize("option", [*TEXT, *PROGRAM, "all"])
+def test_options_of_the_text_and_of_the_authors_program_keep_all_rules(base_search, services, option):
     options = dict.fromkeys(PROGRAM, True) if option == "all" else {option: True}
     state = ClusterState(base_search.cluster, services, base_search)
     for request in requests_of(demand_of_services("same", services), 6, seed=3):

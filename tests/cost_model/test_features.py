@@ -45,6 +45,27 @@ def test_extents():
     assert work.parameters[0] == 4 * (64 * 3 * 49 + 64)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_in_either_layout_is_what_its_measurements_are(causal):
+    # 3 sequences, 12 heads, 100 queries, 4 key heads, 130 keys, width 64; the measurements have (batch, rows, keys, width).
+    flops = 4 * 3 * 12 * 100 * (80 if causal else 130) * 64
+    by_head = f"cuda.attention|{flops}|a float16[3,12,100,64];a float16[3,4,130,64]|float16[3,12,100,64]"
+    by_row = f"cuda.attention|{flops}|a float16[3,100,12,64];a float16[3,130,4,64]|float16[3,100,12,64]"
+    token = "library.attention|998400|a float16[3,12,1,64];p float16[3,4,130,64]|float16[3,12,1,64]"
+    work = describe(graph_of([by_head, by_row, token]))
+    assert [FAMILIES[f] for f in work.family] == ["attention", "attention", "decode_attention"]
+    assert work.batch.tolist() == [36, 36, 36]
+    assert (work.m.tolist(), work.n.tolist(), work.k.tolist()) == ([100, 100, 1], [130] * 3, [64] * 3)
+    assert work.parameters[2] == 0
+    assert work.read[2] == 2 * (3 * 12 * 64 + 3 * 4 * 130 * 64)
+
+
+def test_channels_may_come_before_rows_and_columns():
+    depthwise = "library.conv2d|7225344|a float32[1,32,112,112];p float32[32,1,3,3]|float32[1,32,112,112]"
+    work = describe(graph_of([depthwise]))
+    assert (work.batch.tolist(), work.m.tolist(), work.n.tolist(), work.k.tolist()) == ([32], [112 * 112], [1], [9])
+
+
 def test_a_lookup_reads_rows_not_its_table():
     work = describe(graph_of([LOOKUP]))
     assert work.parameters[0] == 4 * 16 * 384

@@ -132,6 +132,19 @@ TEST(Costs, AreThoseOfEquations4And5) {
   for (double cost : links) EXPECT_NEAR(cost, neighbours + opposite, 1e-9);
 }
 
+TEST(Costs, LinksFromGpusToSwitchesCarryAllPathsOfTheirGpu) {
+  const Cluster ring = Ring();
+  Residual free = AllOf(ring);
+  const std::vector<double> access =
+      LinkCosts(ring).OfAccessLinks(ring, free, GpuCosts(ring, free));
+  // From a GPU of kind 0: one of its pool over two links, four of kind 1 over three, two over four.
+  EXPECT_NEAR(access[0], (20 + 20) / 2.0 + 4 * (20 + 40) / 3.0 + 2 * (20 + 20) / 4.0, 1e-9);
+  EXPECT_NEAR(access[1], (40 + 40) / 2.0 + 4 * (20 + 40) / 3.0 + 2 * (40 + 40) / 4.0, 1e-9);
+  free.gpus = {1, 0, 1, 0};
+  EXPECT_NEAR(LinkCosts(ring).OfAccessLinks(ring, free, {20, 40, 20, 40})[0], (20 + 20) / 4.0,
+              1e-9);
+}
+
 TEST(Ants, FindTheCheapestGpusAndRepeatWithTheirSeed) {
   const Cluster ring = Ring();
   const Residual free = AllOf(ring);
@@ -206,6 +219,32 @@ TEST(Ants, SubAgentsTakeTheWayThatCostsLess) {
   EXPECT_EQ(found->Hops(), 3u);
   free.fibres = {1, 0, 1, 1};
   EXPECT_EQ(SendAnts(ring, costs, free, chain, settings, [] {})->Hops(), 1u);
+}
+
+TEST(Ants, LinksFromGpusThatCostMakeOneStageCheaperThanTwo) {
+  const Cluster ring = Ring();
+  const Residual free = AllOf(ring);
+  const LinkCosts costs(ring);
+  const Chain chain = MakeChain({40, 40}, 45, 1000);
+  AntSettings settings;
+  settings.falling_costs = true;
+  ASSERT_EQ(SendAnts(ring, costs, free, chain, settings, [] {})->pools.size(), 2u);
+  settings.access_links = true;  // 30 for the two GPUs, and 240 for the two links between them
+  EXPECT_EQ(SendAnts(ring, costs, free, chain, settings, [] {})->pools.size(), 1u);
+}
+
+TEST(Ants, FreeWalksPassTheAimByWhereThatCostsLess) {
+  // As for sub-agents: link 0 is the shortest path, three others are free of cost.
+  const Cluster ring = Ring();
+  Residual free = AllOf(ring);
+  free.gpus = {1, 1, 0, 0};
+  const LinkCosts costs(ring);
+  AntSettings settings;
+  settings.least_stages = settings.most_stages = 2;
+  const Chain chain = MakeChain({40, 40}, 60, 1000);
+  EXPECT_EQ(SendAnts(ring, costs, free, chain, settings, [] {})->Hops(), 1u);
+  settings.free_walks = true;
+  EXPECT_EQ(SendAnts(ring, costs, free, chain, settings, [] {})->Hops(), 3u);
 }
 
 TEST(Ants, PipeEdgeTakesTheLeastCycle) {

@@ -7,8 +7,8 @@ import pytest
 from plan_cases import config_file, machine
 
 from tvm_sched.errors import InputError
-from tvm_sched.problem.decoder_config import PRESETS
-from tvm_sched_plans.architecture import read_architecture
+from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig
+from tvm_sched_plans.architecture import Architecture, read_architecture
 from tvm_sched_plans.language import Serving, by_layer, language_model
 from tvm_sched_plans.places import Machine, device_place
 from tvm_sched_plans.token_workload import FORMATS, TokenWorkload
@@ -58,6 +58,72 @@ def test_activations_grow_with_the_chunk_and_not_with_the_prompt():
     small, large = (chain("llama-2-7b", Serving(chunk=c), context=8192).peak.max() for c in (512, 2048))
     assert 3.9 < large / small < 4.1
     assert chain("llama-2-7b", Serving(chunk=512), context=2048).peak.max() == small
+
+
+ONE_LAYER = DecoderConfig(layers=1, hidden=64, heads=4, kv_heads=2, vocab=100, intermediate=128)
+
+
+def attention_of(workload, serving=None, **architecture):
+    """Operators of the only layer's attention by the ends of their names, in each phase, with the bytes that they move."""
+    model = language_model(Architecture(ONE_LAYER, **architecture), TokenWorkload(**workload), serving)
+    found = {}
+    for phase in model.phases:
+        size = {t.name: t.size for t in phase.timed.tensors}
+        found[phase.name] = {
+            o.name.rpartition(".")[2]: (
+                o.kind,
+                o.flops,
+                sum(size[t] for t in o.inputs),
+                sum(size[t] for t in o.outputs),
+            )
+            for o in phase.graph.operators
+        }
+    return found
+
+
+def test_attention_of_an_encoder_by_hand():
+    # Two sequences of 10 tokens: each token sees all 10. 4 operations for each of 64 numbers of a query, 2 bytes a number,
+    # and keys and values of 2 heads of 16 numbers.
+    work = {"context": 10, "batch": 2}
+    encoder = attention_of(work, causal=False)
+    assert list(encoder) == ["run"]
+    assert encoder["run"]["attention"] == ("library.attention", 4 * 20 * 10 * 64, 20 * (64 + 64) * 2, 20 * 64 * 2)
+    apart = attention_of(work, Serving(fused_attention=False), causal=False)["run"]
+    scores = 2 * 4 * 10 * 10
+    assert apart["scores"] == ("library.matmul", 2 * 20 * 10 * 64, 20 * (64 + 32) * 2, scores * 2)
+    assert apart["softmax"] == ("softmax", scores, scores * 2, scores * 2)
+    assert apart["attention"] == ("library.matmul", 2 * 20 * 10 * 64, scores * 2 + 20 * 32 * 2, 20 * 64 * 2)
+
+
+@pytest.mark.parametrize(
+    ("windows", "seen", "decoded"),
+    [((), sum(range(1, 11)), 11), ((4,), 1 + 2 + 3 + 7 * 4, 4), ((0, 4), sum(range(1, 11)), 11)],
+)
+def test_attention_of_a_decoder_by_hand(windows, seen, decoded):
+    # A prompt of 10 tokens, of which token i sees i or as many as the window has, then one that sees 11.
+    work = {"context": 11, "new_tokens": 1}
+    both = attention_of(work, windows=windows)
+    assert both["prefill"]["attention"][1] == 4 * seen * 64
+    cache = decoded * 2 * 32 * 2
+    assert both["decode"]["attention"] == ("library.attention", 4 * decoded * 64, (64 + 64) * 2 + cache, 64 * 2)
+    if not windows:  # without a fused kernel, all scores are computed, those of later tokens, too
+        apart = attention_of(work, Serving(fused_attention=False))["prefill"]
+        assert apart["scores"][1] == apart["attention"][1] == 2 * 10 * 10 * 64
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [({"model_type": "mistral", "sliding_window": 4096}, [4096] * 6), ({"model_type": "mistral"}, [0] * 6),
+     ({"model_type": "mistral", "sliding_window": None}, [0] * 6), ({"sliding_window": 4096}, [0] * 6),
+     ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, [0] * 6),
+     ({"model_type": "qwen2", "sliding_window": 9, "use_sliding_window": True, "max_window_layers": 4}, [0] * 4 + [9] * 2),
+     ({"model_type": "gemma2", "sliding_window": 9}, [9, 0] * 3),
+     ({"model_type": "gemma3_text", "sliding_window": 9}, [9] * 5 + [0]),
+     ({"sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"] * 3}, [9, 0] * 3)],
+)  # fmt: skip
+def test_windows_of_the_layers_are_those_of_the_file(tmp_path, fields, expected):
+    read = read_architecture(config_file(tmp_path, **fields))
+    assert [read.window(i) for i in range(6)] == expected
 
 
 def test_units_are_the_same_merged_or_not():

@@ -77,7 +77,7 @@ def test_the_graph_has_the_files_nodes_and_sizes(towers):
     assert sizes["w0"] == (256 * 256 * 4, "parameter")
     assert sizes["x0"] == (1024 * 256 * 4, "input")
     assert sizes["out"] == (1024 * 256 * 4, "activation")
-    assert sum(o.flops for o in graph.operators if o.kind == "MatMul") == 8 * 2 * 1024 * 256 * 256
+    assert sum(o.flops for o in graph.operators if o.kind == "library.matmul") == 8 * 2 * 1024 * 256 * 256
     assert graph.outputs == ("out", "x4")
 
 

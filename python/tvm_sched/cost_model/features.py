@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import prod
+from math import log, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -233,6 +233,9 @@ def _row(kind: str, flops: int, read: Sequence[Tensor], outputs: Sequence[Tensor
         rows_read = min(table, written)
         parameters, others = (rows_read, others) if parameters >= table else (parameters, others - table + rows_read)
     dtype, extents = outputs[0].dtype if outputs else "", _extents(family, flops, read, outputs)
+    if family == "attention":  # keys and values from a cache are read as those just computed are
+        parameters, others = 0, parameters + others
+        position = FAMILIES.index("decode_attention") if extents[1] == 1 else position
     return (position, dtype, flops, others, parameters, written, *extents, fused, *counts, library)
 
 
@@ -257,9 +260,15 @@ def _extents(
         return 1.0, elements / max(n, 1.0), n, 1.0, 1.0
     if family == "conv2d" and len(weights) > 2:
         k = float(prod(weights[1:]))
-        groups = max(round(read[0].shape[-1] / weights[1]), 1) if read[0].shape and weights[1] else 1
+        channels = 1 if out[1] == weights[0] != out[-1] else -1  # ONNX and PyTorch have them before rows and columns
+        groups = max(round(read[0].shape[channels] / weights[1]), 1) if read[0].shape and weights[1] else 1
         groups = groups if weights[0] % groups == 0 else 1
         return float(groups), elements / weights[0], weights[0] / groups, k, float(prod(weights[2:]))
+    if family == "attention" and len(out) == len(weights) == 4:
+        # Keys are (batch, heads, rows, width) or, as frameworks have them, too, (batch, rows, heads, width): the operations
+        # tell, of which causal attention has half.
+        rows = min((2, 1), key=lambda axis: abs(log(flops / (4 * elements * max(weights[axis], 1)))))
+        return elements / max(out[rows] * n, 1.0), float(out[rows]), float(weights[rows]), n, 1.0
     k = max(float(round(flops / (2 * elements))), 1.0)
     batch = float(prod(weights[:-2])) if len(weights) > 2 else 1.0
     return batch, elements / max(batch * n, 1.0), n, k, 1.0

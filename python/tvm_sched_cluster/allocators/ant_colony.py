@@ -22,6 +22,12 @@ class AntOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         of this many stages, is added to those of its GPUs and links (Table II: of the current best solution).
     pheromone_weight, cost_weight, initial : float
     seed : int
+    access_links : bool
+        The link that joins a GPU to its rack's switch has a cost (5), too.
+    free_walks : bool
+        Ants walk to any switch that they have not passed. Without it they keep rules that the authors' program has and the
+        text has not: at most 6 links, a step to the destination when it is next, and a second generation that stays in one
+        rack if the first finds nothing.
     sub_agents : bool
         For each choice of GPUs a colony of its own seeks the links, with pheromones of its own.
     pool_links : bool
@@ -33,7 +39,7 @@ class AntOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first_rise : bool
         No more stages are tried after the first number of them that is no cheaper.
 
-    The last five are off as the paper's text is read here, and on in its authors' program.
+    `TEXT` are the options that are on as the paper's text is read here, `PROGRAM` those of its authors' program.
     """
 
     agents: int = 20
@@ -44,6 +50,8 @@ class AntOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cost_weight: float = 1.0
     initial: float = 1000.0
     seed: int = 0
+    access_links: bool = False
+    free_walks: bool = False
     sub_agents: bool = False
     pool_links: bool = False
     pool_choice: bool = False
@@ -57,8 +65,9 @@ class AntOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise InputError(f"option {name} is {value}; a number from {least} is allowed")
 
 
+TEXT = ("access_links", "free_walks")
 PROGRAM = ("sub_agents", "pool_links", "pool_choice", "falling_costs", "first_rise")
-"""Options that the authors' program has on."""
+"""Options that are on as the text has it, and in the authors' program."""
 
 
 def send_ants(
@@ -83,7 +92,7 @@ def send_ants(
         pheromone_weight=options.pheromone_weight,
         cost_weight=options.cost_weight,
         initial=options.initial,
-        **{name: getattr(options, name) for name in PROGRAM},
+        **{name: getattr(options, name) for name in TEXT + PROGRAM},
         fastest=fastest,
     )
     return state.search.ants(state.search.chain(service), state.gpus, state.fibres, settings)

@@ -93,6 +93,8 @@ class AntSettings(tvm_ffi.Object):
     pheromone_weight: float
     cost_weight: float
     initial: float
+    access_links: bool
+    free_walks: bool
     sub_agents: bool
     pool_links: bool
     pool_choice: bool
@@ -100,8 +102,8 @@ class AntSettings(tvm_ffi.Object):
     first_rise: bool
     fastest: bool
     if TYPE_CHECKING:
-        def __init__(self, *, agents: int, generations: int, least_stages: int, most_stages: int, seed: int, decrease: float, increase: float, pheromone_weight: float, cost_weight: float, initial: float, sub_agents: bool, pool_links: bool, pool_choice: bool, falling_costs: bool, first_rise: bool, fastest: bool) -> None: ...
-        def __ffi_init__(self, *, agents: int, generations: int, least_stages: int, most_stages: int, seed: int, decrease: float, increase: float, pheromone_weight: float, cost_weight: float, initial: float, sub_agents: bool, pool_links: bool, pool_choice: bool, falling_costs: bool, first_rise: bool, fastest: bool) -> None: ...
+        def __init__(self, *, agents: int, generations: int, least_stages: int, most_stages: int, seed: int, decrease: float, increase: float, pheromone_weight: float, cost_weight: float, initial: float, access_links: bool, free_walks: bool, sub_agents: bool, pool_links: bool, pool_choice: bool, falling_costs: bool, first_rise: bool, fastest: bool) -> None: ...
+        def __ffi_init__(self, *, agents: int, generations: int, least_stages: int, most_stages: int, seed: int, decrease: float, increase: float, pheromone_weight: float, cost_weight: float, initial: float, access_links: bool, free_walks: bool, sub_agents: bool, pool_links: bool, pool_choice: bool, falling_costs: bool, first_rise: bool, fastest: bool) -> None: ...
     # fmt: on
     # tvm-ffi-stubgen(end)
 
