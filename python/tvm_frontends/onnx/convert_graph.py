@@ -211,11 +211,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             return False
         values = [self._values(name) for name in node.input]
         data = self._nodes.get(node.input[0]) if node.input else None
-        known = isinstance(data, relax.Expr) and isinstance(data.ty, relax.TensorType)
-        known = known and isinstance(data.ty.shape, relax.ShapeExpr)
+        ty = data.ty if isinstance(data, relax.Expr) else None
+        known = isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
         computed = any(name in self.sizes for name in node.input)
         if node.op_type in ("Shape", "Size") or computed:
-            found = values_of(node, values, list(data.ty.shape.values) if known else None)
+            found = values_of(node, values, list(ty.shape.values) if ty is not None and known else None)
             if found is not None:
                 self.sizes[node.output[0]] = found
                 return True

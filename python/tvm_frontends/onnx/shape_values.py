@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from tvm import relax, te, tirx
 from tvm.sym import Analyzer
 
-Values = npt.NDArray[np.object_]
+Values = npt.NDArray[Any]
 """Integers, integer expressions of symbols, truth values, and numbers of floating point: `Scaled` or Python's."""
 _MOST = 64
 """Elements up to which a constant is looked at."""
@@ -66,8 +66,6 @@ def _compared(
     """Return a comparison that is None where neither it nor its opposite is known of all sizes."""
 
     def known(left: Any, right: Any) -> bool | None:
-        if isinstance(left, int) and isinstance(right, int):
-            return bool(compare(left, right))
         analyzer = Analyzer()
         for symbol in {each for side in (left, right) for each in tirx.analysis.undefined_vars(size_of(side))}:
             analyzer.bind(symbol, tvm.ir.Range(0, 1 << 40))
@@ -196,33 +194,10 @@ def _scale(operation: str) -> Callable[[Any, Any], Any]:
     return scaled
 
 
-_ELEMENTWISE = frozenset(
-    [
-        "Add",
-        "Sub",
-        "Mul",
-        "Div",
-        "Pow",
-        "Mod",
-        "Max",
-        "Min",
-        "Mean",
-        "Sum",
-        "Equal",
-        "Less",
-        "Greater",
-        "LessOrEqual",
-        "GreaterOrEqual",
-        "And",
-        "Or",
-        "Xor",
-        "Where",
-        "BitwiseAnd",
-        "BitwiseOr",
-        "BitwiseXor",
-        "BitShift",
-    ]
-)
+_ELEMENTWISE = """
+Add Sub Mul Div Pow Mod Max Min Mean Sum Equal Less Greater LessOrEqual GreaterOrEqual And Or Xor Where
+BitwiseAnd BitwiseOr BitwiseXor BitShift
+""".split()  # noqa: SIM905
 """Operators whose operands are broadcast to each other."""
 
 
