@@ -32,12 +32,16 @@ def extremum(node: Node) -> relax.Expr:
     """Convert ReduceMax and ReduceMin; the result is NaN if an element is."""
     x = node.input(0)
     kind = dtype_of(x)
-    axes = _axes(node, len(node.sizes(x, "its input")))
+    shape = node.sizes(x, "its input")
+    axes = _axes(node, len(shape))
     if axes is None:
         return x
     keep = bool(node.attribute("keepdims", 1))
     if not kind.startswith(("float", "bfloat")):
         if kind == "bool":
+            if any(isinstance(shape[axis], int) and shape[axis] == 0 for axis in axes):
+                fill = relax.op.zeros if node.operator == "ReduceMax" else relax.op.ones
+                return fill(relax.ShapeExpr(reduced(shape, axes, keep)), "bool")
             wide = relax.op.astype(x, "int8")
             function = relax.op.max if node.operator == "ReduceMax" else relax.op.min
             # The extremum of no elements is the first number that any other replaces, -128 or 127.
