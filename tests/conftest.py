@@ -71,7 +71,7 @@ def pytest_collection_finish():
 
 
 CONFORMANCE = tuple(Path(__file__).parent / name for name in ("frontends/onnx", "relax/lower", "relax/codegen"))
-"""Folders of operators and types by the hundreds: functions of four or more cases are sampled by 4, unless marked otherwise."""
+"""Folders of operators and types by the hundreds: functions of four or more cases are sampled by 4 unless marked."""
 
 
 def beside_the_sample(items):
