@@ -18,13 +18,14 @@ import msgspec
 from _common import HALVES, half, parser
 from _result_page import Page, write_json
 
-from tvm_sched.errors import InfeasibleError
 from tvm_sched.problem import DecoderConfig, Topology, parse_topology
 from tvm_sched_plans import TokenWorkload, get_runtime
 from tvm_sched_plans.architecture import Architecture
 from tvm_sched_plans.operators import OperatorModel
-from tvm_sched_plans.planner import make_plan, open_source
-from tvm_sched_plans.runtimes import PlanRequest
+from tvm_sched_plans.planner import open_source
+from tvm_sched_plans.program_errors import Kind, fit
+from tvm_sched_plans.runtimes import PlanRequest, Split
+from tvm_sched_plans.unit_pricing import kernel_intervals
 
 DATA = Path(__file__).parent / "data" / "foreign_measurements.toml"
 COSTS = ("roofline", "learned")
@@ -105,9 +106,11 @@ def open_model(name: str, runtime: str) -> Architecture | OperatorModel:
 
 @dataclass(frozen=True)
 class Predicted:
-    """A prediction in milliseconds, and its interval of 80 % if the prices have one."""
+    """A prediction in milliseconds, with its intervals of 80 % if the prices have them: by kernels' errors alone, and whole."""
 
     time: float
+    kind: Kind
+    of_kernels: tuple[float, float] | None
     interval: tuple[float, float] | None
 
 
@@ -120,22 +123,26 @@ def predict(point: Point, sheet: Sequence[float], costs: str) -> Predicted | Non
     if point.cards > 1:
         cases = [] if point.runtime == "vllm" else runtime.cases(request)  # vLLM's defaults have cases of their own
         wanted = "tensor parallel" if point.phase == "tensor parallel" else ""
-        for split in runtime.defaults(request, cases):
-            priced = split.case.price(split.placement)
-            if split.label.startswith(wanted) and priced.fits:
-                phase_ns, intervals = priced.phase_ns, split.case.intervals(priced)
-                break
-        else:
-            return None
+        splits = [split for split in runtime.defaults(request, cases) if split.label.startswith(wanted)]
     else:
-        try:
-            row = make_plan(runtime, request).ours
-        except InfeasibleError:
-            return None
-        phase_ns, intervals = row.phase_ns, row.intervals_ns
-    phase = "run" if "run" in phase_ns else "prefill" if point.phase == "prefill" else "decode"
-    ends = intervals.get(phase)
-    return Predicted(phase_ns[phase] / 1e6, None if ends is None else (ends[0] / 1e6, ends[1] / 1e6))
+        case = runtime.cases(request)[0]
+        best = case.best()
+        splits = [] if best is None else [Split("", case, best)]
+    for split in splits:
+        priced = split.case.price(split.placement)
+        if priced.fits:
+            break
+    else:
+        return None
+    phases = {phase.name: phase for phase in split.case.chain.model.phases}
+    phase = phases.get("run") or phases["prefill" if point.phase == "prefill" else "decode"]
+
+    def in_ms(ends: dict[str, tuple[int, int]]) -> tuple[float, float] | None:
+        return (ends[phase.name][0] / 1e6, ends[phase.name][1] / 1e6) if ends else None
+
+    intervals = (in_ms(kernel_intervals(split.case.chain, priced)), in_ms(split.case.intervals(priced)))
+    kind = (phase.engine, phase.work, point.phase == "tensor parallel")
+    return Predicted(priced.phase_ns[phase.name] / 1e6, kind, *intervals)
 
 
 Rows = Iterable[tuple[Point, dict[str, Predicted | None]]]
