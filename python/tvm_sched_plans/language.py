@@ -33,7 +33,8 @@ class Serving:
     cache_copied: bool = False
     """A layer's keys and values are written again in each step, as by ``torch.cat``."""
     engine: str = ""
-    """Name of the runtime if its times have errors of their own (`program_errors`)."""
+    """Name of the runtime if its times have errors of their own (`program_errors`); "framework" is one that starts each
+    operator from the host."""
     fused_attention: bool = True
     """Attention is one kernel that keeps no scores. Otherwise it is two batched products with a softmax between, which
     compute all scores, those that a causal mask removes as well."""

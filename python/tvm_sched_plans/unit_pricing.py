@@ -13,7 +13,7 @@ from tvm_sched.schedule.indexed import ScheduleIndex
 from tvm_sched.schedule.residency import moved_parameters
 
 from .cuts import stage_times
-from .program_errors import program_errors
+from .program_errors import Kind, program_errors
 from .unit_chain import Chain, Placement, segments
 from .unit_model import Phase
 
@@ -82,7 +82,7 @@ def price_intervals(chain: Chain, priced: PricedPlacement) -> dict[str, tuple[in
     totals = np.zeros(3)
     for phase in chain.model.phases:
         time, (low, high) = priced.phase_ns[phase.name], ends[phase.name]
-        below, above = program_errors(phase.engine, phase.work, shared)
+        below, above = program_errors(Kind(phase.engine, phase.work, shared))
         ends[phase.name] = low, high = min(int(low * below), time), max(int(high * above), time)
         totals += phase.repeats * np.array([low, time, high])
     low, high = priced.total_ns * totals[[0, 2]] / max(totals[1], 1)  # micro-batches err by the same share
