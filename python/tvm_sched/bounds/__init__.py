@@ -23,11 +23,12 @@ from .bisection import bisection_bound
 from .bus import bus_bound
 from .critical_path import critical_path_bound
 from .device_work import device_work_bound
+from .enumeration import enumeration_bound
 from .group_delays import group_delays
 from .path_and_bus import path_and_bus_bound
 from .region_placement import Delay
 from .relaxation import Relaxation
-from .resident_relaxation import without_resident
+from .resident_relaxation import of_run
 from .variant_relaxation import relaxed
 
 MARGIN = 1e-9
@@ -86,7 +87,8 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     """Return the strongest of all bounds of a problem; computed on the first call for each problem.
 
     If the problem has variants, the bound holds for every choice (``docs/proofs/variants.md``). If parameters are
-    resident, it is the bound of the problem without them (``docs/proofs/resident_parameters.md``).
+    resident, it is the bound of the problem without them (``docs/proofs/resident_parameters.md``). If they are joinable, it
+    holds for all ways to join them (``docs/proofs/joined.md``).
 
     If the deadline of the search around passes meanwhile (`tvm_sched.search_budget.ending_at`), it is the `quick_bound`.
     A later call with more time computes the strongest.
@@ -99,8 +101,8 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     Returns
     -------
     Bound
-        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"``, ``"path and bus"``, ``"assignment"`` or
-        ``"bisection"``; ``docs/proofs/index.md`` says where each is proved.
+        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"``, ``"path and bus"``, ``"assignment"``,
+        ``"bisection"`` or ``"enumeration"``; ``docs/proofs/index.md`` says where each is proved.
 
     Raises
     ------
@@ -155,7 +157,7 @@ def quick_bound(problem: Problem | Scenario) -> Bound:
     try:
         if not small:
             check_time()
-        cold = without_resident(scenario.problem, scenario.resident)
+        cold = of_run(scenario)
         bounds += _bounds(_WithoutDelays(cold if cold.variants is None else relaxed(cold).problem), QUICK_BOUNDS)
     except OutOfTime:
         pass
@@ -209,7 +211,7 @@ def _single_device_bound(problem: Problem) -> Bound | None:
 
 
 def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
-    """Return the bounds critical path, device work and bus, and path and bus, assignment and bisection where they may help.
+    """Return the bounds critical path, device work and bus, and the others of `BOUNDS` where they may help.
 
     Raises
     ------
@@ -251,6 +253,7 @@ BOUNDS: dict[str, Callable[[Relaxation], float | None]] = {
     "path and bus": _latency_of(path_and_bus_bound),
     "assignment": _latency_of(assignment_bound),
     "bisection": _latency_of(bisection_bound),
+    "enumeration": _latency_of(enumeration_bound),
 }
 """By name: nanoseconds that no schedule undercuts, infinite where there is none; None where the bound can't help."""
 
@@ -281,7 +284,7 @@ def relaxation_of(problem: Problem | Scenario) -> Relaxation:
     [('critical path', 3250), ('device work', 3000), ('bus', 3250)]
     """
     scenario = as_scenario(problem)
-    cold = without_resident(scenario.problem, scenario.resident)
+    cold = of_run(scenario)
     if cold.variants is None:
         return Relaxation(cold)
     no_harder = relaxed(cold)

@@ -450,8 +450,8 @@ def _lower_any_shape(
         limits[name] = low, high
     inputs = tuple(item for item in source.inputs if item.name not in frozen)
     warnings.warn(
-        f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan run unscheduled on one thread, "
-        "many times slower: list those that matter (--shape, input_shapes)",
+        f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan run unscheduled and take "
+        "longer: list those that matter (--shape, input_shapes)",
         ModelWarning,
         stacklevel=2,
     )

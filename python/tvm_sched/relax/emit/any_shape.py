@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
@@ -21,6 +21,7 @@ from ..codegen.cpu.index_bounds import bound_indices
 from ..ir.attributes import SetCompileTarget
 from ..ir.call_names import describe
 from ..ir.statements import contains
+from ..lower.kernel_libraries import KERNELS, available_libraries, claimed_functions, make_modules
 from ..lower.lower_to_kernels import LowerToKernels
 from ..lower.operators_without_kernel import simplify
 from ..lower.split_tail import UNBOUNDED, own_results
@@ -105,6 +106,10 @@ class AnyShape:
         builder.add_func(function, ENTRY)
         return builder.finalize()
 
+    def libraries(self) -> list[tvm.runtime.Module]:
+        """Return the modules of the kernel libraries that the function calls."""
+        return make_modules(self.mod, {name: name for name in claimed_functions(self.mod)}, {})
+
 
 _EMPTY = relax.TupleType([])
 
@@ -125,14 +130,17 @@ def lower_any_shape(
     mod = tvm.transform.Sequential([SetCompileTarget(target)])(imported.with_parameters())
     with tvm.target.Target("llvm"):
         conditions = _conditions(simplify(mod)["main"])
-    mod = tvm.transform.Sequential([LowerToKernels(libraries=()), relax.transform.ToNonDataflow()])(mod)
+    libraries = [name for name in available_libraries() if name == "onednn"]
+    mod = tvm.transform.Sequential([LowerToKernels(libraries=libraries), relax.transform.ToNonDataflow()])(mod)
     builder, renamed = relax.BlockBuilder(), {}
     for variable, function in mod.functions_items():
         if isinstance(function, tirx.PrimFunc):  # plans have kernels of the same names
             prepared = bound_indices(initialise_first(function))
             renamed[variable] = builder.add_func(prepared, f"{ENTRY}_{variable.name_hint}")
     result = builder.get().with_attrs(mod.attrs)
-    result["main"] = _Substitution(renamed).visit_expr(mod["main"])
+    documents = mod.attrs.get(KERNELS, {})
+    result = result.with_attr(KERNELS, {f"{ENTRY}_{name}": document for name, document in documents.items()})
+    result["main"] = _Substitution(renamed, set(map(str, documents))).visit_expr(mod["main"])
     return AnyShape(result, conditions, inputs, ranges)
 
 
@@ -281,12 +289,16 @@ def _split(where: str, call: relax.Call) -> None:
 
 @relax.expr_functor.mutator
 class _Substitution(relax.PyExprMutator):
-    def __init__(self, values: Mapping[Any, relax.Expr]) -> None:
+    def __init__(self, values: Mapping[Any, relax.Expr], kernels: Collection[str] = ()) -> None:
         super().__init__()
-        self.values = values
+        self.values, self.kernels = values, kernels
 
     def visit_var_(self, op: relax.Var) -> relax.Expr:
         return self.values.get(op, super().visit_var_(op))
+
+    def visit_extern_func_(self, op: relax.ExternFunc) -> relax.Expr:
+        name = str(op.global_symbol)
+        return relax.ExternFunc(f"{ENTRY}_{name}") if name in self.kernels else op
 
     def visit_global_var_(self, op: tvm.ir.GlobalVar) -> relax.Expr:
         return self.values.get(op, op)

@@ -161,6 +161,7 @@ def make_executor(
         described["any_shape"] = any_shape.about()
         free = any_shape.function(_held(any_shape.mod.attrs[PARAMETERS], parameters))
         main, functions_of_main = _dispatching_main(main, free)
+        libraries += any_shape.libraries()
     if run_options:
         described["run"] = dict(run_options)
     compiled = compile_for(backend, table.kernels, variants[0].problem.topology, targets, compiler)
