@@ -265,12 +265,12 @@ package, trained on kernels of A40 to GB300 ([latencies](../cost_model.md)). Non
 it, and it has no data of RTX cards. The programs differ among themselves: the same model and card take 1.3 to 2 times
 as long in one as in another.
 
-What is systematic: `roofline` is too short for decoding. The T4 is predicted too short by 1.5 to 3, since it does not
-keep up the rate of its data sheet within 70 W. Encoders whose length is no multiple of 8 (ViT) are too short, and
+What is systematic: `roofline` is too short for decoding. The T4 is predicted too short by 1.5 to 3, presumably
+since it cannot keep up its data sheet's rate within 70 W. Encoders whose length is no multiple of 8 (ViT) are too short, and
 programs that start each operator from the host (TensorFlow, PyTorch) by up to 4 where the work is small. Tensor
-parallelism of TensorRT-LLM and vLLM with 8-bit weights is too long by 1.3 to 1.7: it has CUDA graphs, an 8-bit cache,
-and all-reduces faster than links' latencies. ResNet-50 of many pictures in float32 is too long by 3 to 4, because the
-27 convolutions in the data are of one picture. Published tokens of many requests hold prompts of other requests, too.
+parallelism of TensorRT-LLM and vLLM with 8-bit weights is too long by 1.3 to 1.7; whether launches, the cache's format
+or all-reduces are the reason is not known. ResNet-50 of many pictures in float32 is too long by 3 to 4; the 27
+convolutions in the data are of one picture. Published tokens of many requests hold prompts of other requests, too.
 
 BERT's attention was priced as an elementwise operator that is causal, as was that of all models. As what it is, fused
 attention in which each token sees all, BERT of the half tuned on went from 0.71 to 0.80 of the measured time, Llama
