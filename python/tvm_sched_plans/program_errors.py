@@ -39,11 +39,14 @@ Factors = tuple[float, float]
 
 FITTED: Mapping[Kind, Factors] = MappingProxyType(
     {
-        Kind("llama.cpp", "token", False): (1.0, 1.0),
-        Kind("llama.cpp", "prompt", False): (0.942, 1.0),
         Kind("", "token", False): (0.865, 1.329),
-        Kind("", "tokens", False): (1.0, 1.091),
-        Kind("", "encoder", False): (0.978, 1.632),
+        Kind("", "tokens", False): (0.921, 1.027),
+        Kind("", "tokens", True): (0.683, 1.019),
+        Kind("", "encoder", False): (1.0, 1.658),
+        Kind("llama.cpp", "token", False): (1.0, 1.0),
+        Kind("llama.cpp", "prompt", False): (0.95, 1.0),
+        Kind("framework", "encoder", False): (1.0, 3.566),
+        Kind("framework", "graph", False): (0.39, 1.501),
     }
 )
 
