@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_sched._library import ffi
+from tvm_sched.startup import ffi
 from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
 
 tvm_ffi = ffi()
