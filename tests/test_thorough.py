@@ -30,12 +30,15 @@ def test_the_parts_are_disjoint_and_together_everything(monkeypatch):
 def test_examples_of_a_file_of_this_part(monkeypatch):
     part = zlib.crc32(b"test_thorough.py") % 8
     chosen(monkeypatch, f"{part}/8")
-    assert thorough.examples(31) == 31
+    assert thorough.examples(31) == 16
     assert thorough.repeated_here()
     chosen(monkeypatch, f"{(part + 1) % 8}/8")
-    assert thorough.examples(48) == 6
-    assert thorough.examples(9) == 5
+    assert thorough.examples(96) == 6
+    assert thorough.examples(9) == 4
+    assert thorough.examples(3) == 3
     assert not thorough.repeated_here()
+    chosen(monkeypatch, "1")
+    assert thorough.examples(31) == 31
 
 
 @pytest.mark.parametrize("value", ["8/8", "-1/8", "1/", "/8", "all", "2"])

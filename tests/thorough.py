@@ -36,11 +36,13 @@ def repeated_here() -> bool:
 
 
 def examples(most: int) -> int:
-    """Return how many examples of a property the calling file tries: this number if it is repeated in full.
+    """Return how many examples of a property, or turns of a loop, the calling file tries.
 
-    Otherwise it is an eighth of the number, at least 5.
+    It is `most` where everything is repeated, half of it in the file's part, and else a sixteenth, at least 4.
     """
-    return most if repeated(_file(sys._getframe(1))) else min(most, max(5, -(-most // 8)))
+    if repeated(_file(sys._getframe(1))):
+        return most if PARTS == 1 else -(-most // 2)
+    return min(most, max(4, -(-most // 16)))
 
 
 def _file(frame) -> str:

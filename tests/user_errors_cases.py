@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from thorough import repeated_here
 from tvm_sched.errors import TvmSchedError
 
 FOREIGN = re.compile(
@@ -24,7 +25,8 @@ ODD: list[Any] = [
 """Values of which no argument takes more than a few."""
 
 
-COUNT = 200
+COUNT = 200 if repeated_here() else 50
+"""Damaged or random things of each kind that an entry is given."""
 
 
 def check(wrong: object, use: Callable[..., object], *arguments: Any, **named: Any) -> None:

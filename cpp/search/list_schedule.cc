@@ -45,30 +45,75 @@ class Dispatcher {
   }
 
   Sequence Run() {
+    device_free_.assign(instance_.devices(), {});
+    channel_free_.assign(instance_.problem.channels, {});
     for (std::size_t e = 0; e < events_.size(); ++e) {
       if (waiting_[e] == 0) Offer(e);
     }
     Sequence order;
     order.reserve(events_.size());
-    device_free_.assign(instance_.devices(), {});
-    channel_free_.assign(instance_.problem.channels, {});
-    while (!ready_.empty()) {
-      const auto [stored, urgency, position, event] = ready_.top();
-      ready_.pop();
-      const Nanoseconds start = EarliestStart(event);
-      if (start > stored) {
-        ready_.emplace(start, urgency, position, event);
-        continue;
-      }
+    for (Group* group = First(); group != nullptr; group = First()) {
+      const Entry next = group->top();
+      const std::size_t event = std::get<3>(next);
+      group->pop();
       order.push_back(events_[event]);
-      Take(event, start);
+      Take(event, std::get<0>(next));
       if (is_load(event)) OfferNextLoad(event);
     }
     return order;
   }
 
  private:
+  /// Start, urgency (runs and copies before loads), position, event.
   using Entry = std::tuple<Nanoseconds, int, Nanoseconds, std::size_t>;
+  using Queue = std::priority_queue<Entry, std::vector<Entry>, std::greater<>>;
+
+  /// Ready events that need the same device and channels, so that all of them start when these are
+  /// free. In one queue of all events, each event that takes a device would move all others of it.
+  class Group {
+   public:
+    bool empty() const { return free_.empty() && later_.empty(); }
+    void Add(const Entry& entry) { later_.push(entry); }
+
+    /// The device and the channels are taken until `time`, which never falls.
+    void Wait(Nanoseconds time) {
+      until_ = time;
+      while (!later_.empty() && std::get<0>(later_.top()) <= time) {
+        Entry entry = later_.top();
+        later_.pop();
+        std::get<0>(entry) = {};
+        free_.push(entry);
+      }
+    }
+
+    /// The event that starts first, after `Wait`.
+    Entry top() const {
+      Entry entry = free_.empty() ? later_.top() : free_.top();
+      std::get<0>(entry) = std::max(std::get<0>(entry), until_);
+      return entry;
+    }
+
+    void pop() { (free_.empty() ? later_ : free_).pop(); }
+
+   private:
+    Nanoseconds until_{};
+    Queue later_, free_;  // by their own times; ready at `until_`
+  };
+
+  /// The group of the event that starts first; null where none is ready.
+  Group* First() {
+    Group* first = nullptr;
+    Entry best;
+    for (auto& [needs, group] : groups_) {
+      if (group.empty()) continue;
+      group.Wait(FreeAt(needs.first, needs.second));
+      if (const Entry entry = group.top(); first == nullptr || entry < best) {
+        first = &group;
+        best = entry;
+      }
+    }
+    return first;
+  }
 
   bool is_load(std::size_t event) const {
     return !events_[event].is_run() && events_[event].source == kHost;
@@ -153,18 +198,18 @@ class Dispatcher {
   }
 
   void Offer(std::size_t event) {
-    const int urgency = is_load(event) ? 1 : 0;
-    ready_.emplace(ready_at_[event], urgency, position_[event], event);
+    const Event& e = events_[event];
+    groups_[{e.is_run() ? e.device : kNone, RouteOf(event)}].Add(
+        {ready_at_[event], is_load(event) ? 1 : 0, position_[event], event});
   }
 
   void OfferNextLoad(std::size_t event) {
     if (next_load_[event] < events_.size()) Offer(next_load_[event]);
   }
 
-  Nanoseconds EarliestStart(std::size_t event) const {
-    Nanoseconds start = ready_at_[event];
-    if (events_[event].is_run()) start = std::max(start, device_free_[events_[event].device]);
-    const std::int32_t route = RouteOf(event);
+  /// When a device (or none) and the channels of a route (or none) are free.
+  Nanoseconds FreeAt(DeviceId device, std::int32_t route) const {
+    Nanoseconds start = device == kNone ? Nanoseconds{} : device_free_[device];
     if (route == kNone) return start;
     for (ChannelId c : instance_.problem.route_channels[route]) {
       start = std::max(start, channel_free_[c]);
@@ -202,7 +247,7 @@ class Dispatcher {
   std::vector<std::int32_t> waiting_;
   std::vector<std::vector<std::size_t>> after_;
   std::vector<std::size_t> next_load_;
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready_;
+  std::map<std::pair<DeviceId, std::int32_t>, Group> groups_;
 };
 
 }  // namespace

@@ -210,7 +210,7 @@ def _on_machine(
 
     def in_parts(parts: int) -> Problem:
         graph, groups = graph_of(machine, parts)
-        return problem_of(graph, groups if offers else (), machine, cost_model)
+        return problem_of(graph, groups if offers else (), machine, cost_model, joinable=True)
 
     if options.row_parts != "auto":
         return in_parts(options.row_parts)
@@ -260,7 +260,7 @@ def _load_file(
 def on_machine(problem: Problem, machine: Topology, costs: str, progress: Progress) -> Problem:
     """Return a problem's graph and variants on another machine, with latencies by a cost model or a file of them."""
     groups = problem.variants.groups if problem.variants else ()
-    return problem_of(problem.graph, groups, machine, _cost_model(costs, machine, progress))
+    return problem_of(problem.graph, groups, machine, _cost_model(costs, machine, progress), problem.joinable)
 
 
 def _cost_model(name: str, machine: Topology, progress: Progress) -> CostModel:

@@ -36,7 +36,10 @@ def COMMANDS(root: typer.Typer) -> None:  # noqa: N802 - the name of the entry p
 T = TypeVar("T")
 HOME = "tvm_sched_bench.bench_summaries"
 SuitePath = Annotated[
-    Path, typer.Argument(metavar="SUITE", help="Suite of instances: suite.toml, or the folder that holds it.")
+    Path,
+    typer.Argument(
+        metavar="SUITE", help="suite.toml, the folder that holds it, or a folder of .dot, .dag or .zip task graphs."
+    ),
 ]
 Only = Annotated[
     list[str] | None,

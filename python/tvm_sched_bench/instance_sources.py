@@ -19,6 +19,7 @@ from tvm_sched.schedulers.efficient_mip import Instance, read_workload
 from .kinds.throughput_kind import Pipeline
 from .moirai_files import read_moirai
 from .tarnawski_files import read_throughput
+from .task_files import read_auckland, read_estee, read_unrelated
 from .testing.hios_problems import random_layered
 from .testing.regal import regal_like
 from .testing.task_graphs import FAMILIES, task_graph
@@ -72,6 +73,23 @@ def _moirai(path: Path) -> Scenario:
     return Scenario(read_moirai(path))
 
 
+def _auckland(path: Path) -> Scenario:
+    """Return a task graph of the University of Auckland on equal processors."""
+    return Scenario(read_auckland(path).problem)
+
+
+def _unrelated(path: Path) -> Scenario:
+    """Return a task graph of Santiago et al. on unrelated machines."""
+    return Scenario(read_unrelated(path))
+
+
+def _estee(
+    path: Path, graph: int = 0, workers: int = 8, bandwidth: float = 100e6, one_at_a_time: bool = False
+) -> Scenario:
+    """Return a workflow of Estee on workers that run one task at a time."""
+    return Scenario(read_estee(path, graph, workers, bandwidth, one_at_a_time))
+
+
 def _regal(seed: int, stages: int) -> Pipeline:
     """Return a random graph by the parameters of REGAL's set."""
     return Pipeline(regal_like(seed), stages)
@@ -107,6 +125,9 @@ SOURCES: Registry[Callable[..., Any]] = Registry(
         "problem": _problem,
         "decoder": _decoder,
         "moirai": _moirai,
+        "auckland": _auckland,
+        "unrelated": _unrelated,
+        "estee": _estee,
         "regal": _regal,
         "graph": _graph,
         "throughput": _throughput,

@@ -21,6 +21,7 @@ from tvm_sched.toml_files import parse_toml
 
 from .instance_sources import SOURCES
 from .kinds import KINDS, Kind, Proof
+from .task_files import estee_graphs
 
 FORMAT, VERSION = "tvm_sched.suite", 1
 FILE = "suite.toml"
@@ -128,7 +129,7 @@ class Suite:
 
 
 def load_suite(path: str | os.PathLike[str]) -> Suite:
-    """Read a suite: a TOML file, or a folder with one that is called ``suite.toml``.
+    """Read a suite: a TOML file, a folder with one that is called ``suite.toml``, or a folder of task graphs of others.
 
     Raises
     ------
@@ -141,12 +142,37 @@ def load_suite(path: str | os.PathLike[str]) -> Suite:
     ['small/fork']
     """
     file = Path(path) / FILE if Path(path).is_dir() else Path(path)
-    families = parse_toml(read_bytes(file), FORMAT, VERSION, _Document, os.fspath(file)).family
+    if Path(path).is_dir() and not file.exists():
+        families = list(_found(Path(path)))
+    else:
+        families = parse_toml(read_bytes(file), FORMAT, VERSION, _Document, os.fspath(file)).family
     cases = [case for family in families for case in _cases(family, file)]
     names = [case.name for case in cases]
     if twice := {name for name in names if names.count(name) > 1}:
         raise FormatError(f"{file}: instance {min(twice)!r} is there twice")
     return Suite(file.parent, cases, families)
+
+
+_ENDINGS = {".dot": "auckland", ".dag": "unrelated", ".zip": "estee"}
+"""Sources of the files that are read without a ``suite.toml``."""
+
+
+def _found(folder: Path) -> Iterator[Family]:
+    """Return a family for each folder with task graphs of others, and for each data frame of several graphs."""
+    files: dict[tuple[str, str], dict[str, str]] = {}
+    for file in sorted(folder.rglob("*")):
+        if file.is_file() and (source := _ENDINGS.get(file.suffix)):
+            group = (source, str(file) if source == "estee" else str(file.parent))
+            files.setdefault(group, {})[file.relative_to(folder).as_posix()] = _sha256(file)
+    if not files:
+        raise InputError(
+            f"{folder} has neither {FILE} nor files of task graphs ({', '.join(_ENDINGS)}); unpack archives first"
+        )
+    for (source, place), paths in files.items():
+        grid = {"graph": list(range(estee_graphs(place)))} if source == "estee" else {}
+        options = {"one_at_a_time": True} if source == "estee" else {}
+        name = (Path(place).parent if source == "estee" else Path(place)).resolve().name
+        yield Family(name=name, kind="latency", source=source, files=paths, grid=grid, options=options)
 
 
 def _cases(family: Family, file: Path) -> Iterator[Case]:
@@ -157,7 +183,7 @@ def _cases(family: Family, file: Path) -> Iterator[Case]:
     for values in itertools.product(*family.grid.values()):
         for path, digest in family.files.items() or [("", "")]:
             arguments = {**family.options, **dict(zip(family.grid, values, strict=True))}
-            parts = [Path(path).name.partition(".")[0]] * bool(path) + [
+            parts = [Path(path.removesuffix(".gz")).stem] * bool(path) + [
                 _word(k, v) for k, v in zip(family.grid, values, strict=True)
             ]
             if path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .document import HOST, Problem, Refused, count, times_of
+from .document import HOST, Problem, Refused, count, join, times_of
 
 Row = tuple[dict[str, Any], list[Any], list[Any], list[Any]]
 """An operator and its times by device: normal, direct, of direct reads on the bus."""
@@ -77,8 +77,8 @@ def _rows(operators: list[Any], costs: dict[str, Any]) -> list[Any]:
     return list(zip(operators, *times_of(costs), strict=True))
 
 
-def resolved(document: dict[str, Any], choice: dict[str, str]) -> Problem:
-    """Return the problem of a choice; a group without one is computed as in the graph."""
+def resolved(document: dict[str, Any], choice: dict[str, str], joined: list[list[str]] | None = None) -> Problem:
+    """Return the problem of a choice, with joined parameters; a group without a choice is computed as in the graph."""
     known = alternatives_of(document)
     if any(alternative not in known.get(group, {}) for group, alternative in choice.items()):
         raise Refused("the choice names an unknown group, or an unknown alternative of one")
@@ -90,7 +90,7 @@ def resolved(document: dict[str, Any], choice: dict[str, str]) -> Problem:
     graph = document["graph"] | {"operators": [row[0] for row in rows], "tensors": kept}
     names = enumerate(("operator_ns", "direct_ns", "host_read_ns"), 1)
     costs = document["costs"] | {name: [row[k] for row in rows] for k, name in names}
-    return Problem(document | {"graph": graph, "costs": costs})
+    return Problem(join(document | {"graph": graph, "costs": costs}, joined or []))
 
 
 def relaxed_of(document: dict[str, Any], evidence: dict[str, Any]) -> Relaxed | None:

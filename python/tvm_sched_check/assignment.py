@@ -44,7 +44,8 @@ class _Assignment:
         if p.is_host(t) and any(p.in_place(t, d) for d in inside):
             return 0
         sources = {d for d in self.known.devices if self.place[d] != place} | ({HOST} if p.is_host(t) else set())
-        routes = [route for (source, target), route in p.routes.items() if source in sources and target in inside]
+        known = p.host_routes if p.is_host(t) else p.routes
+        routes = [route for (source, target), route in known.items() if source in sources and target in inside]
         return min((route.ns(p.size[t]) * self.weight(route, follows) for route in routes), default=0)
 
     def claims(self) -> Counter[tuple[int, int]]:

@@ -52,7 +52,7 @@ class _Bisection:
         return min(
             (
                 route.ns(p.size[t]) if channel in route.channels else 0
-                for (source, target), route in p.routes.items()
+                for (source, target), route in (p.host_routes if p.is_host(t) else p.routes).items()
                 if self.side[target] == side and (p.is_host(t) if source == HOST else self.side[source] != side)
             ),
             default=0,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from . import bisection, ports
 from .alternative_bound import relaxed_of, resolved
 from .derivation import bound_of
-from .document import MALFORMED, Refused, count, read, without
+from .document import MALFORMED, Refused, count, loading_at_once, read, without
 from .groups import Groups
 from .replay import Replay
 
@@ -63,14 +63,15 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
         if document["costs"].get("concurrency") is not None and "variants" in document:
             raise Refused("variants together with costs.concurrency are not covered by this checker")
         # With variants the schedule is for one choice; the bound holds for every choice.
-        chosen = resolved(document, schedule.get("choice") or {})
+        choice, joined = schedule.get("choice") or {}, schedule.get("joined") or []
+        chosen = resolved(document, choice, joined)
         latency = Replay(chosen, schedule["placements"], schedule["transfers"]).latency
         if resident:  # a cold run comes first: its rules hold, too
-            latency = Replay(chosen, schedule["placements"], schedule["transfers"], resident).latency
-            document = without(document, resident)
-            chosen = resolved(document, schedule.get("choice") or {})
+            partly = {names[0] for names in joined if not {*names} <= {*resident}}
+            latency = Replay(chosen, schedule["placements"], schedule["transfers"], {*resident} - partly).latency
+        document = loading_at_once(without(document, resident))
         relaxed = relaxed_of(document, evidence)
-        basis = chosen if relaxed is None else relaxed.problem
+        basis = resolved(document, {}) if relaxed is None else relaxed.problem
         of_schedules = {**bisection.OF_SCHEDULES, "ports": ports.Ports().least}
         rules = of_schedules if relaxed is None else {"alternatives": Groups(relaxed).least}
         bound = bound_of(basis, evidence["lemmas"], rules)

@@ -135,7 +135,7 @@ def test_no_bound_exceeds_a_good_schedule_of_a_layered_graph(seed, operators, de
 def test_no_bound_exceeds_a_schedule_where_regions_are_simplified(monkeypatch, most_devices, decided):
     monkeypatch.setattr(region_placement, "MOST_DEVICES", most_devices)
     monkeypatch.setattr(region_placement, "DECIDED", {decided: 1000})
-    for seed in range(20):
+    for seed in range(examples(20)):
         problem = random_problem(seed, 12, 3, memory="generous")
         options = {"work": 0.05}
         latency = solve(problem, method="anytime", options=options).certificate.latency_ns

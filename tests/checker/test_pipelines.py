@@ -62,7 +62,7 @@ def test_evidence_of_any_plan_is_accepted(folder, problem, dynamic, more):
 
 
 @pytest.mark.thorough
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(problem=problems(max_operators=10, max_devices=4, min_operators=4, memory=("generous",)))
 def test_a_bound_of_multipliers_is_what_the_stored_ones_prove(folder, problem):
     """Whatever the certificate said before; also where devices and links are unequal."""
@@ -150,7 +150,7 @@ def test_no_argument_proves_more_than_a_plan_costs(problem, seed):
 
 
 @pytest.mark.thorough
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     problem=problems(max_operators=8, max_devices=3, min_operators=2, memory=("generous",)), change=st.integers(0, 6)
 )

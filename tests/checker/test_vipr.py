@@ -17,6 +17,7 @@ from checker.cases import bus_problem, chain_of_readers, fan, placed
 from checker.together_cases import staged_fan, staged_problems
 from checker.vipr_rules import Wrong, proved
 from strategies import SEEDS, problems
+from thorough import examples
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched_bench.testing import random_problem, random_schedule
 from tvm_sched_bench.testing.hios_problems import random_layered
@@ -190,7 +191,7 @@ COPIED_FROM_HOST_MEMORY = random_problem(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @example(problem=COPIED_FROM_HOST_MEMORY, seed=6)
 @given(
     problem=problems(max_operators=8, max_devices=3, min_operators=1, memory=("generous",), styles=STYLES), seed=SEEDS
@@ -199,7 +200,7 @@ def test_constraints_and_what_is_derived_hold_in_every_schedule(problem, seed):
     holds_in(problem, random_schedule(problem, seed), seed)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(case=staged_problems(), seed=SEEDS)
 def test_they_hold_if_operators_run_together_in_stages(case, seed):
     holds_in(*case, seed)

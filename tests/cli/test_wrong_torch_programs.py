@@ -99,7 +99,8 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
 def test_a_wrong_program(case: str, tmp_path: Path) -> None:
     file = tmp_path / "wrong.pt2"
     save(file, *PROGRAMS[case])
-    problem(file, tmp_path)
+    message = problem(file, tmp_path)
+    assert "wrong.pt2" in message or "model 'wrong'" in message
 
 
 def problem(file: Path, folder: Path, *options: str) -> str:

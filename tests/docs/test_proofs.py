@@ -1,5 +1,6 @@
 """The proofs' pages: what code refers to is there, and examples come out as the pages say."""
 
+import functools
 import math
 import re
 from pathlib import Path
@@ -37,6 +38,7 @@ PROOFS = ROOT / "docs" / "proofs"
 STATEMENT = re.compile(r"(Lemma|Theorem)s? (\d+)(?:(?:, \d+)* (?:and|to) (\d+))?")
 
 
+@functools.cache
 def statements(page):
     """Numbers of the lemmas and theorems that a page states."""
     headings = re.findall(r"^(?:## |\*\*)(?:Lemma|Theorem) (\d+)", page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -52,9 +54,10 @@ def references():
     """File, the words before a page's name, and the page, of each mention of a proof in code."""
     for path in sorted((ROOT / "python").rglob("*.py")):
         text = " ".join(path.read_text(encoding="utf-8").split())
-        for match in re.finditer(r"([^.]{0,60})(?:docs/proofs/|\()(\w+)\.md", text):
-            if "docs/proofs" in match[0] or (PROOFS / f"{match[2]}.md").exists():
-                yield path.relative_to(ROOT), match[1], match[2]
+        for match in re.finditer(r"(?:docs/proofs/|\()(\w+)\.md", text):
+            if "docs/proofs" in match[0] or (PROOFS / f"{match[1]}.md").exists():
+                before = text[max(0, match.start() - 60) : match.start()].rpartition(".")[2]
+                yield path.relative_to(ROOT), before, match[1]
 
 
 def test_code_names_statements_that_are_there():

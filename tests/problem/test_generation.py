@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from schedule import cases
 from schedulers.exhaustive import least_latency
+from thorough import examples
 from tvm_sched.bounds import lower_bound
 from tvm_sched.errors import GraphError, InputError, ProblemError
 from tvm_sched.problem import (
@@ -204,7 +205,7 @@ def test_two_machines_and_impossible_devices_are_refused():
         generation_problem(prefill, nowhere, decode_devices=["d1"])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(seed=st.integers(0, 10_000), steps=st.integers(1, 3), variants=st.booleans())
 def test_random_phases_are_ordinary_problems(seed, steps, variants):
     """Schedulers' answers obey the rules and stand above the bound (`solve` looks at both); parts end in their order."""

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.bounds import lower_bound
 from tvm_sched.errors import GraphError, InputError
 from tvm_sched.problem import (
@@ -123,7 +124,7 @@ def test_models_are_in_the_file():
     assert Problem.from_json(merged.to_json()).graph.models == ("one", "two")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(seed=st.integers(0, 10_000), variants=st.booleans())
 def test_the_problems_of_the_models_are_those_that_were_merged(seed, variants):
     problems = [random_problem(seed, 5, 3, memory="generous")]

@@ -210,7 +210,7 @@ def test_the_roofline_adds_the_read_to_a_kernel_on_mapped_pages():
 
 def test_no_schedule_is_below_the_bound():
     tried = Counter[str]()
-    each = 8 if repeated_here() else 4
+    each = 8 if repeated_here() else 2
     for seed in range(2 * each):
         style = "storage" if seed < each else "disk"
         problem = random_problem(seed, 1 + seed % 3, 1 + seed % 2, style=style, memory="generous")

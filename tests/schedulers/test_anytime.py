@@ -33,7 +33,7 @@ from tvm_sched.schedule import ScheduleIndex, simulate, verify
 from tvm_sched.schedule.native_objects import native_problem
 from tvm_sched.schedule.native_problem import AnnealingEffort
 from tvm_sched.schedulers import solve
-from tvm_sched.schedulers.anytime import AnytimeOptions, scheduler
+from tvm_sched.schedulers.anytime import AnytimeOptions, race
 from tvm_sched.schedulers.anytime.improvers import Annealing
 from tvm_sched.schedulers.anytime.list_rules import rules
 from tvm_sched.schedulers.anytime.search_state import ScheduleState
@@ -172,7 +172,7 @@ def works(problem, monkeypatch, options=None, workload=COLD):
         found.append(budget.work)
         return search_budget.improve(state, turns, Budget(0.0))
 
-    monkeypatch.setattr(scheduler, "improve", improve)
+    monkeypatch.setattr(race, "improve", improve)
     solve(problem, workload, "anytime", options)
     return found
 

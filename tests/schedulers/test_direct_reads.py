@@ -9,6 +9,7 @@ from hypothesis import given, settings
 
 from checker.cases import bus_problem, chain_of_readers
 from strategies import problems
+from thorough import examples
 from tvm_sched.problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, Scenario, as_scenario, merge_problems
 from tvm_sched.schedule import ScheduleIndex
 from tvm_sched.schedule.verifier import violations
@@ -97,7 +98,7 @@ def test_a_schedule_without_direct_reads_stays_in_its_run():
     assert keep_direct_reads(index) is index
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(problem=problems(max_operators=12, min_operators=1, styles=("bus", "mixed")))
 def test_what_is_found_is_a_schedule_of_the_problem(problem):
     state, improver, budget = ScheduleState(as_scenario(problem), 0), DirectReads(AnytimeOptions()), Budget(0.02)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from schedule import cases
 from schedule.residency_cases import chain
+from thorough import examples
 from tvm_sched.errors import InfeasibleError, InputError, SchedulerError
 from tvm_sched.problem import Link, Request, Scenario, Workload
 from tvm_sched.schedule import Schedule, ScheduleIndex, evaluate, requests_of, simulate, verify
@@ -131,7 +132,7 @@ def test_anytime_takes_what_is_best_for_the_mix(warm, devices):
         assert best.certificate.latency_ns <= evaluate(problem, alone, Workload(mix))[0]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(seed=st.integers(0, 10**6), operators=st.integers(1, 12), devices=st.integers(1, 4))
 def test_local_search_counts_the_mean_of_all_runs(seed, operators, devices):
     problem = random_problem(seed, operators, devices, memory="generous")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from thorough import examples
 from tvm_sched.bounds import lower_bound
 from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology, as_scenario
 from tvm_sched.schedule import ScheduleIndex, simulate, verify
@@ -165,7 +166,7 @@ def test_without_a_link_each_device_loads_for_itself():
 
 
 @pytest.mark.thorough
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(data=st.data())
 def test_all_rules_for_models_in_parts_give_schedules(data):
     """Random layers, some with branches, joins of all parts and parameters of their own, on unequal devices."""

@@ -1,5 +1,6 @@
 #include "kernels/onednn/description.h"
 
+#include <algorithm>
 #include <map>
 
 #include "runtime/json_cursor.h"
@@ -10,13 +11,31 @@ using runtime::JsonCursor;
 
 namespace {
 
-constexpr std::int64_t kVersion = 9, kOldest = 8;  // the older one has no "checked"
+constexpr std::int64_t kVersion = 10, kOldest = 8;  // 8 has no "checked", 9 no "symbols"
 constexpr std::int64_t kLargest = std::int64_t{1} << 48;
 constexpr std::int64_t kMostValues = std::int64_t{1} << 20;
 
-std::vector<std::int64_t> Integers(const JsonCursor& list) {
+using Sizes = OpenDescription::Sizes;
+
+/// A number, or the sum of products of a number and symbols, each of which has a size.
+std::int64_t Integer(const JsonCursor& item, const Sizes& sizes) {
+  if (!item.value().as<tvm::ffi::json::Array>()) return item.Int(-kLargest, kLargest);
+  std::int64_t sum = 0;
+  for (const JsonCursor& term : item.Items()) {
+    const std::vector<JsonCursor> factors = term.Items();
+    if (factors.empty()) term.Fail("a product has at least a number");
+    std::int64_t product = factors[0].Int(-kLargest, kLargest);
+    for (std::size_t k = 1; k < factors.size(); ++k) {
+      product *= sizes[static_cast<std::size_t>(factors[k].Index(sizes.size(), "symbols"))];
+    }
+    sum += product;
+  }
+  return sum;
+}
+
+std::vector<std::int64_t> Integers(const JsonCursor& list, const Sizes& sizes) {
   std::vector<std::int64_t> result;
-  for (const JsonCursor& item : list.Items()) result.push_back(item.Int(-kLargest, kLargest));
+  for (const JsonCursor& item : list.Items()) result.push_back(Integer(item, sizes));
   return result;
 }
 
@@ -30,15 +49,15 @@ DataType ReadType(const JsonCursor& item) {
   return found->second;
 }
 
-Operand ReadOperand(const JsonCursor& item) {
+Operand ReadOperand(const JsonCursor& item, const Sizes& sizes) {
   item.AllowFields({"dims", "strides", "parameter", "offset", "within", "type", "value", "layout"});
-  Operand operand{Integers(item.Field("dims")), Integers(item.Field("strides"))};
+  Operand operand{Integers(item.Field("dims"), sizes), Integers(item.Field("strides"), sizes)};
   if (operand.dims.empty() || operand.dims.size() != operand.strides.size()) {
     item.Fail("dims and strides must be of one length, at least 1");
   }
   if (auto field = item.OptionalField("parameter")) operand.parameter = field->Bool();
-  if (auto field = item.OptionalField("offset")) operand.offset = field->Int(0, kLargest);
-  if (auto field = item.OptionalField("within")) operand.within = field->Int(1, kLargest);
+  if (auto field = item.OptionalField("offset")) operand.offset = Integer(*field, sizes);
+  if (auto field = item.OptionalField("within")) operand.within = Integer(*field, sizes);
   if (auto field = item.OptionalField("value")) {
     operand.value = static_cast<int>(field->Int(0, kMostValues - 1));
   }
@@ -57,14 +76,14 @@ PostOperation ReadPost(const JsonCursor& item, std::size_t operands) {
   return post;
 }
 
-Description ReadDescription(const JsonCursor& item) {
+Description ReadDescription(const JsonCursor& item, const Sizes& sizes = {}) {
   item.AllowFields({"primitive", "operands", "bias", "post", "kernel", "strides", "dilation",
                     "padding_low", "padding_high", "algorithm", "axis", "numbers", "source_zero",
-                    "source_zero_input", "cores", "implementation"});
+                    "source_zero_input", "cores", "implementation", "symbols"});
   Description found;
   found.primitive = item.Field("primitive").Name();
   for (const JsonCursor& operand : item.Field("operands").Items()) {
-    found.operands.push_back(ReadOperand(operand));
+    found.operands.push_back(ReadOperand(operand, sizes));
   }
   if (found.operands.size() < 2) item.Fail("a kernel has at least an input and a result");
   const std::size_t count = found.operands.size();
@@ -79,7 +98,7 @@ Description ReadDescription(const JsonCursor& item) {
       {"padding_low", &found.padding_low},
       {"padding_high", &found.padding_high}};
   for (const auto& [name, list] : lists) {
-    if (auto field = item.OptionalField(name)) *list = Integers(*field);
+    if (auto field = item.OptionalField(name)) *list = Integers(*field, sizes);
   }
   if (auto field = item.OptionalField("algorithm")) found.algorithm = field->Name();
   if (auto field = item.OptionalField("implementation")) found.implementation = field->Name();
@@ -97,7 +116,55 @@ Description ReadDescription(const JsonCursor& item) {
   return found;
 }
 
+/// Of sizes that implementations treat alike, one: they have loops for whole vectors and blocks of
+/// rows, and others for what is left.
+std::int64_t Representative(std::int64_t size) {
+  if (size < 2) return size;
+  return size < 16 ? 2 : size % 16 == 0 ? 16 : 17;
+}
+
+/// Let the padding at the end reach as far as the last windows do: TVM rounds the number of windows
+/// up in ceil mode, by sizes that are known here.
+void CoverWindows(Description* d) {
+  const bool pools = d->primitive == "pooling" || d->primitive == "max_pool";
+  if (!pools && d->primitive != "convolution") return;
+  const std::size_t images = d->padding_high.size();
+  const std::vector<std::int64_t>& filters = d->operands[1].dims;
+  for (std::size_t k = 0; k < images; ++k) {
+    const std::int64_t window = pools ? d->kernel[k] : filters[filters.size() - images + k];
+    const std::int64_t reach = (d->result().dims[2 + k] - 1) * d->strides[k] +
+                               (window - 1) * (d->dilation[k] + 1) + 1 -
+                               d->operands[0].dims[2 + k] - d->padding_low[k];
+    d->padding_high[k] = std::max(d->padding_high[k], reach);
+  }
+}
+
 }  // namespace
+
+OpenDescription::OpenDescription(JsonCursor item)
+    : item_(std::move(item)),
+      text_(tvm::ffi::json::Stringify(item_.value())),
+      operands_(item_.Field("operands").Items().size()) {
+  constexpr std::int64_t kMostAxes = 32;
+  for (const JsonCursor& symbol : item_.Field("symbols").Items()) {
+    const std::vector<JsonCursor> parts = symbol.Items();
+    if (parts.size() != 3) symbol.Fail("a symbol has an operand, an axis and a number");
+    symbols_.push_back({static_cast<std::size_t>(parts[0].Index(operands_, "operands")),
+                        static_cast<int>(parts[1].Int(0, kMostAxes)),
+                        parts[2].Int(-kLargest, kLargest)});
+  }
+  ReadDescription(item_, Sizes(symbols_.size(), 1));  // errors of the format come now
+}
+
+Description OpenDescription::At(const Sizes& sizes) const {
+  Description found = ReadDescription(item_, sizes);
+  CoverWindows(&found);
+  found.family = text_;
+  for (const std::int64_t size : sizes) {
+    found.family += ' ' + std::to_string(Representative(size));
+  }
+  return found;
+}
 
 std::int64_t BytesOf(DataType type) {
   if (type == DataType::kBfloat16 || type == DataType::kInt16) return 2;
@@ -105,6 +172,7 @@ std::int64_t BytesOf(DataType type) {
 }
 
 bool Operand::Fits() const {
+  if (within < 0 || offset < 0) return false;
   if (within == 0) return offset == 0;
   std::int64_t left = within - 1 - offset;  // elements behind the farthest so far
   for (std::size_t d = 0; d < dims.size() && left >= 0; ++d) {
@@ -142,7 +210,11 @@ Document ReadDocument(const std::string& json) {
   }
   Document result;
   for (const auto& [name, item] : document.Field("kernels").Fields()) {
-    result.kernels.emplace_back(name, ReadDescription(item));
+    if (item.OptionalField("symbols")) {
+      result.open.emplace_back(name, OpenDescription(item));
+    } else {
+      result.kernels.emplace_back(name, ReadDescription(item));
+    }
   }
   if (auto field = document.OptionalField("threads")) result.threads = runtime::ReadThreads(*field);
   if (auto field = document.OptionalField("checked")) {

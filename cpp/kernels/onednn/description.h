@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/cores.h"
+#include "runtime/json_cursor.h"
 
 namespace tvm_sched::onednn {
 
@@ -73,13 +74,50 @@ struct Description {
   int source_zero_input = -1;
   /// The part of the machine's cores that compute it.
   runtime::Share cores;
+  /// Of a kernel whose sizes a call gives: what it has in common with those of similar sizes. An
+  /// implementation that is right for one of them counts as right for all.
+  std::string family{};
 
   const Operand& result() const { return operands.back(); }
+};
+
+/// The description of a kernel that takes its sizes from the tensors of each call.
+class OpenDescription {
+ public:
+  using Sizes = std::vector<std::int64_t>;
+
+  /// Throws FormatError.
+  explicit OpenDescription(runtime::JsonCursor item);
+
+  /// What its symbols stand for, where `dimension(operand, axis)` is a size of a tensor.
+  template <typename Dimension>
+  Sizes SizesOf(const Dimension& dimension) const {
+    Sizes sizes;
+    for (const Symbol& each : symbols_) {
+      sizes.push_back(dimension(each.operand, each.axis) - each.less);
+    }
+    return sizes;
+  }
+  Description At(const Sizes& sizes) const;
+  std::size_t operands() const { return operands_; }
+
+ private:
+  struct Symbol {
+    std::size_t operand;
+    int axis;
+    std::int64_t less;
+  };
+
+  runtime::JsonCursor item_;
+  std::string text_;
+  std::vector<Symbol> symbols_;
+  std::size_t operands_;
 };
 
 /// What an artifact says of its kernels.
 struct Document {
   std::vector<std::pair<std::string, Description>> kernels;  // by name
+  std::vector<std::pair<std::string, OpenDescription>> open;
   /// Cores that it was compiled to use; 0: all that there are.
   int threads = 0;
   /// Names of the checks that its primitives passed where it was compiled.

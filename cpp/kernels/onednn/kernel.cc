@@ -164,6 +164,10 @@ void Kernel::Call(ffi::PackedArgs args) {
   std::vector<void*> data;
   data.reserve(args.size());
   for (int i = 0; i < args.size(); ++i) data.push_back(AddressOf(i, args[i].cast<DLTensor*>()));
+  CallAt(data);
+}
+
+void Kernel::CallAt(const std::vector<void*>& data) {
   // Two devices, or two instances of the executor, may call one kernel at once; its memory handles
   // are its own.
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -319,6 +323,7 @@ void Kernel::CorrectResult(const std::vector<void*>& data) {
   if (sums_ == nullptr) {
     Description plain = description_;
     plain.post.clear();
+    plain.family.clear();
     sums_ = std::make_unique<Kernel>(name_, std::move(plain), cores_, shared_);
   }
   std::vector<float> sums(description_.result().elements());

@@ -99,6 +99,8 @@ class Kernel {
   /// Inputs, then the result: compact tensors in CPU memory, of the types described. Callers take
   /// turns.
   void Call(tvm::ffi::PackedArgs args);
+  /// The same, by the addresses of all operands.
+  void CallAt(const std::vector<void*>& data);
 
   /// Lay out parameters before the first call: of each input its tensor, null for those that are no
   /// parameters.

@@ -16,6 +16,7 @@
 #include "ffi/runtime/errors.h"
 #include "kernels/onednn/fastest.h"
 #include "kernels/onednn/kernel.h"
+#include "kernels/onednn/open_kernel.h"
 #include "kernels/onednn/packing.h"
 #include "kernels/onednn/value_check.h"
 #include "threads/pool.h"
@@ -58,6 +59,7 @@ class KernelModule final : public ffi::ModuleObj {
     for (const auto& [unused, kernel] : kernels_) {
       checks.insert(kernel->checks().begin(), kernel->checks().end());
     }
+    for (const auto& [unused, kernel] : open_) checks.merge(kernel->checks());
     std::string list;
     for (const std::string& check : checks) list += (list.empty() ? "\"" : ", \"") + check + '"';
     std::string json = json_;
@@ -73,6 +75,7 @@ class KernelModule final : public ffi::ModuleObj {
     if (name == "tvm_sched.release_parameters") {
       return ffi::Function::FromTyped([self] {
         for (const auto& [unused, kernel] : self->kernels_) kernel->ReleaseParameters();
+        for (const auto& [unused, kernel] : self->open_) kernel->ReleaseParameters();
       });
     }
     if (name == "tvm_sched.set_threads") {
@@ -82,6 +85,11 @@ class KernelModule final : public ffi::ModuleObj {
     if (name == "tvm_sched.prepare") {
       return ffi::Function::FromTyped([self](ffi::Map<ffi::String, Inputs> calls) {
         runtime::TranslateErrors([&] { self->Prepare(calls); });
+      });
+    }
+    if (const auto open = open_.find(name); open != open_.end()) {
+      return ffi::Function::FromPacked([kernel = open->second](ffi::PackedArgs args, ffi::Any*) {
+        runtime::TranslateErrors([&] { kernel->Call(args); });
       });
     }
     const auto found = kernels_.find(name);
@@ -111,6 +119,10 @@ class KernelModule final : public ffi::ModuleObj {
       made[k] = std::make_shared<Kernel>(name, std::move(description), cores, shared_, bounds);
     });
     kernels_.clear();
+    open_.clear();
+    for (auto& [name, description] : document.open) {
+      open_[name] = std::make_shared<OpenKernel>(name, std::move(description), cores, shared_);
+    }
     for (std::size_t k = 0; k < made.size(); ++k) {
       kernels_.emplace(std::move(document.kernels[k].first), std::move(made[k]));
     }
@@ -146,6 +158,7 @@ class KernelModule final : public ffi::ModuleObj {
   int cores_ = 0;
   std::shared_ptr<Kernel::Shared> shared_;
   std::map<std::string, std::shared_ptr<Kernel>> kernels_;
+  std::map<std::string, std::shared_ptr<OpenKernel>> open_;
 };
 
 ffi::Module Make(const ffi::String& json) {

@@ -52,6 +52,7 @@ std::vector<Description> RowBands(const Description& description, const std::str
     if (first == last || begin + low >= end - high) return {};  // one would lie in the padding
     Description part = description;
     part.implementation.clear();
+    part.family.clear();
     part.padding_low[0] = low, part.padding_high[0] = high;
     Cut(&part.operands.front(), begin + low, end - high);
     Cut(&part.operands.back(), first, last);

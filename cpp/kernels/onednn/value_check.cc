@@ -275,8 +275,9 @@ ValueFindings& TheFindings() {
 bool IsRight(const Description& description, int threads, Prepared* prepared) {
   const std::string kernel = TextOf(description);
   const std::string where = Machine() + ", threads " + std::to_string(threads);
-  const std::string key = Hash(std::to_string(kVersion) + where + prepared->implementation +
-                               kernel + "distorted " + Distorted());
+  const std::string& alike = description.family.empty() ? kernel : description.family;
+  const std::string key = Hash(std::to_string(kVersion) + where + prepared->implementation + alike +
+                               "distorted " + Distorted());
   prepared->check = key;
   return TheFindings().IsRight(key, [&]() -> std::optional<std::string> {
     // Kernels are made by several threads: of large ones one holds its tensors at a time.

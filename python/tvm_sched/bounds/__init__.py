@@ -27,7 +27,7 @@ from .group_delays import group_delays
 from .path_and_bus import path_and_bus_bound
 from .region_placement import Delay
 from .relaxation import Relaxation
-from .resident_relaxation import without_resident
+from .resident_relaxation import of_run
 from .variant_relaxation import relaxed
 
 MARGIN = 1e-9
@@ -86,7 +86,8 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     """Return the strongest of all bounds of a problem; computed on the first call for each problem.
 
     If the problem has variants, the bound holds for every choice (``docs/proofs/variants.md``). If parameters are
-    resident, it is the bound of the problem without them (``docs/proofs/resident_parameters.md``).
+    resident, it is the bound of the problem without them (``docs/proofs/resident_parameters.md``). If they are joinable, it
+    holds for all ways to join them (``docs/proofs/joined.md``).
 
     If the deadline of the search around passes meanwhile (`tvm_sched.search_budget.ending_at`), it is the `quick_bound`.
     A later call with more time computes the strongest.
@@ -155,7 +156,7 @@ def quick_bound(problem: Problem | Scenario) -> Bound:
     try:
         if not small:
             check_time()
-        cold = without_resident(scenario.problem, scenario.resident)
+        cold = of_run(scenario)
         bounds += _bounds(_WithoutDelays(cold if cold.variants is None else relaxed(cold).problem), QUICK_BOUNDS)
     except OutOfTime:
         pass
@@ -281,7 +282,7 @@ def relaxation_of(problem: Problem | Scenario) -> Relaxation:
     [('critical path', 3250), ('device work', 3000), ('bus', 3250)]
     """
     scenario = as_scenario(problem)
-    cold = without_resident(scenario.problem, scenario.resident)
+    cold = of_run(scenario)
     if cold.variants is None:
         return Relaxation(cold)
     no_harder = relaxed(cold)

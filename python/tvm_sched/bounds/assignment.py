@@ -130,8 +130,9 @@ class AssignmentProgram:
         found: dict[tuple[bool, int], dict[object, Route]] = defaultdict(dict)
         devices = range(len(self.place))
         for d in devices:
-            copies = [self.problem.topology.route(s, d) for s in devices if self.place[s] != self.place[d]]
-            for host, routes in ((True, [self.loads[d], *copies]), (False, copies)):
+            outside, topology = [s for s in devices if self.place[s] != self.place[d]], self.problem.topology
+            copies = [topology.route(s, d) for s in outside]
+            for host, routes in ((True, [topology.host_route(s, d) for s in (HOST, *outside)]), (False, copies)):
                 for route in routes:
                     if route is not None:
                         channels = tuple(c for c in route.channels if c in self.load_channels)

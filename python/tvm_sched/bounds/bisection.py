@@ -135,7 +135,8 @@ class _Sides:
     def entry(self, t: int, side: int) -> int:
         """Return the least time for which bringing a tensor to a side occupies the side's bus."""
         assert self.channels is not None
-        index, channel, route_of = self.problem.graph.index, self.channels[side], self.problem.topology.route
+        index, channel, topology = self.problem.graph.index, self.channels[side], self.problem.topology
+        route_of = topology.route if index.producer[t] >= 0 else topology.host_route
         inside = [d for d, own in enumerate(self.side) if own == side]
         sources = [d for d, own in enumerate(self.side) if own != side] + ([HOST] if index.producer[t] < 0 else [])
         routes = [route for s in sources for d in inside if (route := route_of(s, d)) is not None]

@@ -1,4 +1,4 @@
-"""The relaxation for warm runs: a problem without the resident parameters."""
+"""Relaxations for one run: without the resident parameters, and without the latency of loads that may be joined."""
 
 from __future__ import annotations
 
@@ -6,8 +6,23 @@ from collections.abc import Collection
 
 import msgspec
 
-from ..problem import Operator, OpGraph, Problem
+from ..problem import Operator, OpGraph, Problem, Scenario
 from ..problem.variants import Variants
+
+
+def of_run(scenario: Scenario) -> Problem:
+    """Return the problem whose bounds hold for the scenario: `without_resident`, and with `loads_at_once`."""
+    return loads_at_once(without_resident(scenario.problem, scenario.resident))
+
+
+def loads_at_once(problem: Problem) -> Problem:
+    """Return the problem in which host tensors move without latency if parameters are joinable; else the problem itself.
+
+    Proof that its bounds hold for all ways to join parameters: Lemma 1 of ``docs/proofs/joined.md``.
+    """
+    if not problem.joinable:
+        return problem
+    return Problem.derive(problem.graph, problem.topology.loading_at_once, problem.costs, problem.variants)
 
 
 def without_resident(problem: Problem, resident: Collection[str]) -> Problem:
@@ -34,7 +49,7 @@ def without_resident(problem: Problem, resident: Collection[str]) -> Problem:
         ]
         variants = Variants(groups, known.costs)
     read = OpGraph(graph.name, reduced(graph.operators), graph.tensors, graph.outputs)
-    return Problem.derive(read, problem.topology, problem.costs, variants)
+    return Problem.derive(read, problem.topology, problem.costs, variants, problem.joinable)
 
 
 def without_inputs(gone: Collection[str], operator: Operator) -> Operator:

@@ -34,7 +34,7 @@ from .priced_regions import PricedRegion
 from .region_placement import MOST_DEVICES, Delay, enumerated_members
 from .region_work import TURNS, WIDEST, WORK, WORK_BEFORE_ENDS, WORK_ON_RAMPS, Argument, Delays, WorkRegion
 from .relaxation import Relaxation
-from .resident_relaxation import without_resident
+from .resident_relaxation import of_run
 from .variant_relaxation import Relaxed, relaxed
 
 FORMAT, VERSION = "tvm_sched.evidence", 1
@@ -112,7 +112,7 @@ def _evidence(scenario: Scenario, *, whole: bool) -> Evidence:
         )
     report_progress("bound", 0, _PARTS)
     certified = lower_bound(scenario) if whole else Bound(strongest(scenario.problem), "")
-    digest, problem = problem.digest, without_resident(problem, scenario.resident)
+    digest, problem = problem.digest, of_run(scenario)
     no_harder = None if problem.variants is None else relaxed(problem)
     basis = problem if no_harder is None else no_harder.problem
     if not basis.graph.operators:

@@ -81,9 +81,7 @@ def relaxed(problem: Problem) -> Relaxed:
     devices = tuple(msgspec.structs.replace(device, memory=1 << 60) for device in problem.topology.devices)
     runs = {group.name: parts[group.operators[0]].runs for group in problem.variants.groups}
     combined = {group.name: name for group in problem.variants.groups if (name := parts[group.operators[0]].combined)}
-    return Relaxed(
-        Problem.derive(graph, msgspec.structs.replace(problem.topology, devices=devices), costs), runs, combined
-    )
+    return Relaxed(Problem.derive(graph, problem.topology.with_devices(devices), costs), runs, combined)
 
 
 @dataclass

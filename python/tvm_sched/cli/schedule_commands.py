@@ -234,8 +234,9 @@ def schedule(
     solved, fairness = several.solve(out, problem, method.scheduler, options, model_options.requests(problem))
     plain, inner = resolved(problem, solved)  # stream assignment takes problems without variants
     chosen = choose_launch_order(plain, choose_streams(plain, inner, streams), launch_order)
-    if problem.variants:
-        chosen = _certified(problem, with_choice(problem, chosen, solved.choice), _requests(solved))
+    if problem.variants or solved.joined:
+        unresolved = with_choice(problem, chosen, solved.choice, solved.joined)
+        chosen = _certified(problem, unresolved, _requests(solved))
     if files.output:
         chosen.save(files.output)
         out.wrote(files.output, "schedule")

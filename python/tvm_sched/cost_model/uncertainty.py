@@ -87,7 +87,7 @@ def draws(problem: Problem, count: int, seed: int = 0) -> Iterator[Problem]:
         elif together is not None:
             sets = together.times(of_sets, factor)
             drawn = drawn.replace(concurrency=sets)
-        yield Problem.derive(problem.graph, problem.topology, drawn, variants)
+        yield Problem.derive(problem.graph, problem.topology, drawn, variants, problem.joinable)
 
 
 def has_intervals(problem: Problem) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
+import heapq
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -113,15 +114,45 @@ def _transfers_apart(blocks: list[Block], fit: Callable[[list[Block]], int]) -> 
 
 
 def _first_fit(blocks: list[Block]) -> int:
+    """Place each block at the lowest offset that is free when it begins; time grows with blocks times gaps."""
     arena = 0
-    live: list[tuple[int, int, int, int]] = []  # offset, end of bytes, end in time, last user
+    gaps = [(0, FOREVER)]  # sorted, apart from each other
+    running: list[tuple[int, int, int, int]] = []  # heap of live blocks: end in time, last user, offset, end of bytes
+    ended: list[tuple[int, int, int, int]] = []  # heap of those over in time, not in the plan's order: last user first
     for block in blocks:
-        begin, index = block.writer.start_ns, block.writer.index
-        live = [entry for entry in live if entry[2] > begin or entry[3] >= index]
-        block.offset = _gap([(low, high) for low, high, _, _ in live], block)
-        insort(live, (block.offset, block.offset + block.size, block.end_ns, block.last))
+        while running and running[0][0] <= block.writer.start_ns:
+            end, last, low, high = heapq.heappop(running)
+            heapq.heappush(ended, (last, end, low, high))
+        while ended and ended[0][0] < block.writer.index:
+            last, end, low, high = heapq.heappop(ended)
+            if end <= block.writer.start_ns:
+                _free(gaps, low, high)
+            else:  # the plan's order is not that of its times
+                heapq.heappush(running, (end, last, low, high))
+        block.offset = _take(gaps, block)
+        if block.size:
+            heapq.heappush(running, (block.end_ns, block.last, block.offset, block.offset + block.size))
         arena = max(arena, block.offset + block.size)
     return arena
+
+
+def _take(gaps: list[tuple[int, int]], block: Block) -> int:
+    for k, (low, high) in enumerate(gaps):
+        at = _round_up(low, block.alignment)
+        if at + block.size <= high:
+            gaps[k : k + 1] = [gap for gap in ((low, at), (at + block.size, high)) if gap[0] < gap[1]]
+            return at
+    raise AssertionError("the last gap has no end")
+
+
+def _free(gaps: list[tuple[int, int]], low: int, high: int) -> None:
+    k = bisect_left(gaps, (low, high))
+    if k < len(gaps) and gaps[k][0] == high:
+        high = gaps.pop(k)[1]
+    if k > 0 and gaps[k - 1][1] == low:
+        k -= 1
+        low = gaps.pop(k)[0]
+    gaps.insert(k, (low, high))
 
 
 def _place(blocks: list[Block], over: Callable[[Block, Block], bool]) -> int:

@@ -88,6 +88,7 @@ class _Emitter:
         self.parameters = [p for p in extraction.parameters if p in values and p in used]
         self.parameters.sort(key=lambda p: moved.get(p, len(moved)))
         self.outputs = [t for t in output_tensors(extraction, states) if t not in unset]
+        self.joined = {name for names in schedule.joined for name in names}
         self.sources: dict[BufferKey, dict[str, Any]] = {}  # of buffers outside of arenas
         self.keys: dict[BufferKey, int] = {}  # buffers in the order of first use
         self.blocks: dict[BufferKey, Block] = {}
@@ -167,6 +168,8 @@ class _Emitter:
             device, direct = at.device[position], at.direct[position]
             step.inputs = [self._location(self.tensor_id[t], device, direct) for t in call.inputs]
             step.outputs = [BufferKey(self.tensor_id[t], device) for t in call.outputs]
+            joined = [BufferKey(self.tensor_id[t], device) for t in call.inputs if t in self.joined and not direct]
+            step.waits += [self.maker.arrival[key] for key in joined]
 
     def _results(self) -> list[Step]:
         """Return the copies of outputs; a producer in host memory writes in place instead."""

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from ..errors import ScheduleError
 from ..problem import HOST, Problem
-from ..schedule import Schedule, ScheduleIndex
+from ..schedule import Schedule, ScheduleIndex, resolved
 from .room import wait_for_room
 
 RESULTS = "results"
@@ -53,18 +53,25 @@ class StepMaker:
     Parameters
     ----------
     problem, schedule
+        Each of joined parameters has a step of its own, with a part of their time; readers wait for the last, too.
     barriers : bool
         Whether the operators of a stage start together, after all earlier ones, as in the model. Without barriers each
         starts when its inputs have arrived, its stream is free, and the device has room for it.
     """
 
     def __init__(self, problem: Problem, schedule: Schedule, barriers: bool = True) -> None:
+        self.sizes = problem.graph.index.size
+        number = problem.graph.index.tensor_id
+        self.joined = {number[names[0]]: [number[name] for name in names] for names in schedule.joined}
+        problem, schedule = resolved(problem, schedule)
         self.problem = problem
         self.barriers = barriers
         self.schedule = schedule
         self.at = ScheduleIndex.of(problem, schedule)
         self.times = self.at.times
         self.arrival: dict[BufferKey, Step] = {}
+        self.whole: dict[BufferKey, Step] = {}  # the last of joined parameters, by the first
+        self.host_reads: list[Step] = []
         self.kernels: list[Step] = []
         self.transfers: list[Step] = []
         self.stages = _stages(self.at)
@@ -121,28 +128,33 @@ class StepMaker:
             route = self.problem.route(source, target)
             lanes = tuple(channels[c] for c in route.channels)
             start, end = int(self.times.transfer_start_ns[j]), int(self.times.transfer_end_ns[j])
+            queue = f"channel {lanes[0] if lanes else f'from {source} to {target}'}"
             if kind == ScheduleIndex.HOST_READ:
                 size, name = self.problem.host_bytes(item), graph.operators[item].name
-                step_kind = event = "host_read"
-            else:
-                size, name, step_kind = graph.index.size[item], graph.tensors[item].name, "copy"
-                event = "load" if kind == ScheduleIndex.LOAD else "copy"
-            queue = f"channel {lanes[0] if lanes else f'from {source} to {target}'}"
-            in_file = kind != ScheduleIndex.HOST_READ and self.in_file(item)
+                self.host_reads.append(
+                    Step("host_read", name, queue, start, end, end - start, lanes, size, "host_read", operator=item)
+                )
+                self.transfers.append(self.host_reads[-1])
+                continue
+            in_file, step_kind, event = self.in_file(item), "copy", "load" if kind == ScheduleIndex.LOAD else "copy"
             if in_file:  # in memory that all devices share, where kernels read it in place
                 step_kind = "read" if kind == ScheduleIndex.LOAD else "host_read"
-            step = Step(step_kind, name, queue, start, end, end - start, lanes, size, event)
-            self.transfers.append(step)
-            if kind != ScheduleIndex.HOST_READ:
+            members = self.joined.get(item, [item])
+            total = max(graph.index.size[item], 1)
+            ends = [start + (end - start) * done // total for done in accumulate(self.sizes[t] for t in members[:-1])]
+            for t, begin, stop in zip(members, [start, *ends], [*ends, end], strict=True):
+                name, size = graph.tensors[t].name, self.sizes[t]
+                step = Step(step_kind, name, queue, begin, stop, stop - begin, lanes, size, event)
+                self.transfers.append(step)
                 step.evict = (item, target) in self.at.evicted
-                step.optional = graph.tensors[item].kind == "parameter" and item not in gone
-                self.arrival[BufferKey(item, target)] = step
+                step.optional = graph.tensors[t].kind == "parameter" and item not in gone
+                self.arrival[BufferKey(t, target)] = self.whole[BufferKey(item, target)] = step
                 if not in_file:
-                    step.outputs = [BufferKey(item, target)]
+                    step.outputs = [BufferKey(t, target)]
                 if step_kind != "host_read":
-                    step.inputs = [self.location(item, source)]
+                    step.inputs = [self.location(t, source)]
                 if in_file and source != HOST:
-                    step.waits.append(self._arrival(BufferKey(item, source), step))
+                    step.waits.append(self._arrival(BufferKey(t, source), step))
 
     def in_file(self, tensor: int) -> bool:
         """Return whether a tensor is read from storage into the memory where kernels use it."""
@@ -198,11 +210,11 @@ class StepMaker:
                 if self.in_file(t) and not self.at.direct[position]:
                     key = BufferKey(t, self.at.device[position])
                 if key.device != HOST:
-                    step.waits.append(self._arrival(key, step))
+                    step.waits += self._arrivals(key, step)
         for step in self.transfers:
             for key in step.inputs:
                 if key.device != HOST:
-                    step.waits.append(self._arrival(key, step))
+                    step.waits += self._arrivals(key, step)
         # Operators of a stage start together, so each waits for the inputs of all.
         for members in self.stages if self.barriers else ():
             steps = [self.kernels[position] for position in members]
@@ -210,6 +222,11 @@ class StepMaker:
             needed = [other for step in steps for other in step.waits if id(other) not in within]
             for step in steps:
                 step.waits += needed
+
+    def _arrivals(self, key: BufferKey, reader: Step) -> list[Step]:
+        """Return the step that brings a tensor, and the last one of the parameters that are joined to it."""
+        step = self._arrival(key, reader)
+        return [step] if self.whole.get(key, step) is step else [step, self.whole[key]]
 
     def _arrival(self, key: BufferKey, reader: Step) -> Step:
         step = self.arrival.get(key)
@@ -227,12 +244,11 @@ class StepMaker:
         A step waits for ends only, so neither can wait for the other; both wait for the same steps.
         """
         kernel_of = {step.operator: step for step in self.kernels}
-        for j, read in enumerate(self.transfers):
-            if self.at.transfer_kind[j] == ScheduleIndex.HOST_READ:
-                kernel = kernel_of[self.at.transfer_item[j]]
-                kernel_waits = [*kernel.waits, *read.after]
-                read.waits = [*kernel.waits, *kernel.after]
-                kernel.waits = kernel_waits
+        for read in self.host_reads:
+            kernel = kernel_of[read.operator]
+            kernel_waits = [*kernel.waits, *read.after]
+            read.waits = [*kernel.waits, *kernel.after]
+            kernel.waits = kernel_waits
 
 
 def overlapping_devices(problem: Problem, at: ScheduleIndex) -> set[int]:

@@ -95,7 +95,8 @@ def generation_problem(
     name = f"{prefill.graph.name}+{decode.graph.name}" + (f"x{steps}" if steps > 1 else "")
     names = tuple(part.name for part in parts)
     graph = OpGraph(name, tuple(operators), _tensors(parts), tuple(dict.fromkeys(outputs)), names)
-    return Problem(graph, prefill.topology, concatenate_costs(costs), _variants(parts))
+    joinable = prefill.joinable and decode.joinable
+    return Problem(graph, prefill.topology, concatenate_costs(costs), _variants(parts), joinable)
 
 
 class _Pair(NamedTuple):
@@ -226,7 +227,8 @@ def restrict_to_devices(
         runs = (np.minimum(costs.operator_ns, costs.direct_ns) != FORBIDDEN).any(axis=1).tolist()
         kept = [whole and possible for (_, whole), possible in zip(operators, runs, strict=True)]
         variants = Variants(problem.variants.groups, costs).only(kept)
-    return Problem(problem.graph, problem.topology, only(problem.costs, problem.graph.operators), variants)
+    costs = only(problem.costs, problem.graph.operators)
+    return Problem(problem.graph, problem.topology, costs, variants, problem.joinable)
 
 
 def _cuts_nothing(alternative: Alternative) -> bool:

@@ -82,7 +82,8 @@ def merge_problems(problems: Sequence[Problem]) -> Problem:
         groups = [renamed_group(group, name, _prefix(name)) for each, name in known for group in each.groups]
         variants = Variants(groups, concatenate_costs([each.costs for each, _ in known]))
     costs = concatenate_costs([problem.costs for problem in problems])
-    return Problem(merge_graphs(graphs), first.topology, costs, variants)
+    joinable = all(problem.joinable for problem in problems)
+    return Problem(merge_graphs(graphs), first.topology, costs, variants, joinable)
 
 
 def merge_scenarios(scenarios: Sequence[Scenario]) -> Scenario:
@@ -140,7 +141,11 @@ def problems_of_models(problem: Problem) -> list[Problem]:
         outputs = tuple(output for output in graph.outputs if graph.model_of(output) == name)
         variants = known.of_groups([group.operators[0] in own for group in known.groups]) if known else None
         part = Problem(
-            OpGraph(name, operators, tensors, outputs), problem.topology, problem.costs.rows(members), variants
+            OpGraph(name, operators, tensors, outputs),
+            problem.topology,
+            problem.costs.rows(members),
+            variants,
+            problem.joinable,
         )
         parts.append(part)
     return parts

@@ -17,6 +17,7 @@ from ..files import Document, content_digest, convert, encode_document
 from .concurrency import Concurrency
 from .costs import FORBIDDEN, LONGEST_NS, Costs, Uncertainty, concatenate_costs
 from .graph import OpGraph, Tensor
+from .joined_parameters import join_parameters
 from .topology import HOST, STREAM_FIELDS, Route, Topology
 from .variants import Group, Variants, all_alternatives
 
@@ -55,6 +56,9 @@ class Problem(Document):
     variants: Variants | None = None
     """Groups of operators with alternatives. Code that reads ``graph`` alone schedules the groups as in the graph. A
     schedule names the alternatives that it uses (`Schedule.choice`); its operators are those of `resolve`."""
+    joinable: bool = False
+    """Whether a schedule may join parameters (`Schedule.joined`), because the file of parameters has the order that suits
+    the schedule. Bounds hold for all ways to join them."""
 
     def __post_init__(self) -> None:
         graph, costs = graph_on(self.graph, self.topology), self.costs
@@ -87,14 +91,17 @@ class Problem(Document):
             )
 
     @staticmethod
-    def derive(graph: OpGraph, topology: Topology, costs: Costs, variants: Variants | None = None) -> Problem:
+    def derive(
+        graph: OpGraph, topology: Topology, costs: Costs, variants: Variants | None = None, joinable: bool = False
+    ) -> Problem:
         """Make a problem without checks, from parts of a checked one; checks take seconds for thousands of operators.
 
         A relaxation may therefore have parts that `Problem` refuses, such as an operator without inputs that reads host
         memory directly.
         """
         problem, graph = object.__new__(Problem), graph_on(graph, topology)
-        for name, value in (("graph", graph), ("topology", topology), ("costs", costs), ("variants", variants)):
+        fields = {"graph": graph, "topology": topology, "costs": costs, "variants": variants, "joinable": joinable}
+        for name, value in fields.items():
             object.__setattr__(problem, name, value)
         return problem
 
@@ -115,28 +122,37 @@ class Problem(Document):
         alternatives = self.variants.costs.operator_ns.size if self.variants else 0
         return int(self.costs.operator_ns.size + alternatives)
 
-    def resolve(self, choice: Mapping[str, str] | None = None) -> Problem:
-        """Return the problem without variants that results from a choice.
+    def resolve(self, choice: Mapping[str, str] | None = None, joined: Sequence[Sequence[str]] = ()) -> Problem:
+        """Return the problem without variants that results from a choice, and from joining parameters.
 
         Parameters
         ----------
         choice : mapping of str to str, optional
             Name of an alternative by name of the group; other groups stay as in the graph.
+        joined : sequence of sequence of str
+            Sets of parameters that travel together (`join_parameters`).
 
         Raises
         ------
         ProblemError
-            It names an unknown group or alternative.
+            The choice names an unknown group or alternative; these parameters cannot be joined.
         """
-        wanted = dict(choice or {})
-        if self.variants is None:
-            if wanted:
-                raise ProblemError(f"the choice names group {next(iter(wanted))!r}; the problem has no variants")
+        wanted, sets = dict(choice or {}), tuple(map(tuple, joined))
+        if self.variants is None and wanted:
+            raise ProblemError(f"the choice names group {next(iter(wanted))!r}; the problem has no variants")
+        if self.variants is None and not sets:
             return self
+        if sets and not self.joinable:
+            raise ProblemError("parameters are joined; the problem does not say that they are joinable")
         last = self.__dict__.get("_last_resolved")  # a search resolves the same choice many times
-        if last is None or last[0] != wanted:
-            graph, costs = self.variants.choose(self.graph, self.costs, wanted)
-            last = self.__dict__["_last_resolved"] = wanted, Problem.derive(graph, self.topology, costs)
+        if last is None or last[0] != (wanted, sets):
+            graph, costs = self.graph, self.costs
+            if self.variants is not None:
+                graph, costs = self.variants.choose(graph, costs, wanted)
+            if sets:
+                graph = join_parameters(graph, sets, self.topology.most_joined)
+            chosen = Problem.derive(graph, self.topology, costs, joinable=self.joinable and not sets)
+            last = self.__dict__["_last_resolved"] = (wanted, sets), chosen
         return last[1]
 
     def _check_total(self) -> None:
@@ -295,6 +311,8 @@ class Problem(Document):
                     del device[field]
         if self.variants is not None:
             body["variants"] = self.variants.to_builtins()
+        if self.joinable:
+            body["joinable"] = True
         if not self.graph.models:
             del body["graph"]["models"]
         return encode_document(body, FORMAT, VERSION)
@@ -305,7 +323,7 @@ class Problem(Document):
         body = convert(fields, _ProblemBody, where)
         try:
             variants = Variants(body.variants.groups, body.variants.costs.build()) if body.variants else None
-            return Problem(body.graph, body.topology, body.costs.build(), variants)
+            return Problem(body.graph, body.topology, body.costs.build(), variants, body.joinable)
         except InputError as error:
             raise type(error)(f"{where}: {error}") from None
 
@@ -314,12 +332,16 @@ class Problem(Document):
 
 
 def problem_of(
-    graph: OpGraph, groups: Sequence[Group], topology: Topology, cost_model: Callable[[OpGraph, Topology], Costs]
+    graph: OpGraph,
+    groups: Sequence[Group],
+    topology: Topology,
+    cost_model: Callable[[OpGraph, Topology], Costs],
+    joinable: bool = False,
 ) -> Problem:
     """Make the problem of a graph and its groups, with latencies by a cost model.
 
     Drop the groups if the costs have concurrency or the topology maps storage. Drop alternatives with an operator that no
-    device can run or hold.
+    device can run or hold. The problem is ``joinable`` only if loads have a latency.
 
     Raises
     ------
@@ -333,16 +355,17 @@ def problem_of(
     >>> problem_of(graph, (), topology, roofline).costs.operator_ns.tolist()
     [[2000, 2000], [1000, 1000], [1000, 1000]]
     """
+    joinable = joinable and topology.most_joined > 1
     if topology.maps_storage or not groups:
-        return Problem(graph, topology, cost_model(graph, topology))
+        return Problem(graph, topology, cost_model(graph, topology), joinable=joinable)
     every = all_alternatives(graph, groups)
     both = cost_model(every, topology)
     costs, variants = Variants.split(groups, len(graph.operators), both)
     if costs.concurrency is not None:
-        return Problem(graph, topology, costs)
+        return Problem(graph, topology, costs, joinable=joinable)
     all_operators = Problem.derive(every, topology, both)
     fits = [all_operators.fits(o) for o in range(len(graph.operators), len(every.operators))]
-    return Problem(graph, topology, costs, variants.only(fits))
+    return Problem(graph, topology, costs, variants.only(fits), joinable)
 
 
 def graph_on(graph: OpGraph, topology: Topology) -> OpGraph:
@@ -409,6 +432,7 @@ class _ProblemBody(msgspec.Struct, forbid_unknown_fields=True):
     topology: Topology
     costs: _CostsBody
     variants: _VariantsBody | None = None
+    joinable: bool = False
 
 
 def _matrix(rows: list[list[int | None]]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import msgspec
@@ -227,12 +227,12 @@ class Route:
 
     def nanoseconds(self, size: int) -> int:
         """Return the time of a copy of ``size`` bytes, rounded up."""
-        return -int(-(self.latency * 1e9 + size * 1e9 / self.bandwidth) // 1)
+        return max(-int(-(self.latency * 1e9 + size * 1e9 / self.bandwidth) // 1), 0)
 
     def nanoseconds_of(self, sizes: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return `nanoseconds` of many sizes, at most 146 years, so that sums remain 64-bit integers."""
         exact = np.ceil(self.latency * 1e9 + np.asarray(sizes, dtype=np.float64) * 1e9 / self.bandwidth)
-        return np.minimum(exact, 2.0**62).astype(np.int64)
+        return np.clip(exact, 0.0, 2.0**62).astype(np.int64)
 
 
 def _on_from(disk: Route, down: Route, turns: bool) -> Route:
@@ -403,6 +403,33 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         """The machine with all parameters in host memory when a run begins."""
         return msgspec.structs.replace(self, storage=msgspec.UNSET) if self.storage else self
 
+    @cached_property
+    def most_joined(self) -> int:
+        """The largest number of parameters that may be joined: the nanoseconds that the latency of any load has.
+
+        So a load of them takes no less time than loads of each without latency, which are rounded up one by one.
+        """
+        loads = (route.latency for (source, _), route in self._routes.items() if source == HOST)
+        return int(min(loads, default=0.0) * 1e9)
+
+    def with_devices(self, devices: tuple[Device, ...]) -> Topology:
+        """Return the machine with other properties of the same devices, joined by the same routes."""
+        changed = msgspec.structs.replace(self, devices=devices)
+        changed.__dict__.update(_routes=self._routes, _host_routes=self._host_routes)
+        return changed
+
+    @cached_property
+    def loading_at_once(self) -> Topology:
+        """The machine on which loads take no latency, nor do copies of host tensors, which are rounded down; for bounds.
+
+        It exists in memory alone.
+        """
+        changed = msgspec.structs.replace(self)
+        loads = {ends: replace(route, latency=0.0) for ends, route in self._routes.items() if ends[0] == HOST}
+        copies = {ends: replace(route, latency=-1e-9) for ends, route in self._routes.items()}
+        changed.__dict__.update(_routes=self._routes | loads, _host_routes=copies | loads)
+        return changed
+
     def reads_host_in_place(self, d: int) -> bool:
         """Return whether device ``d`` has all inputs and parameters in its memory when a run begins."""
         return self.devices[d].shares_host_memory and not self.storage
@@ -416,3 +443,11 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
         shares host memory, graph inputs need none.
         """
         return self._routes.get((source, target))
+
+    def host_route(self, source: int, target: int) -> Route | None:
+        """Return `route` for a graph input or parameter: it differs in `loading_at_once`."""
+        return self._host_routes.get((source, target))
+
+    @cached_property
+    def _host_routes(self) -> dict[tuple[int, int], Route]:
+        return self._routes

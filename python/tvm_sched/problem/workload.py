@@ -203,12 +203,17 @@ class Scenario:
         requests = (Request(tuple(self.resident)),) if self.resident else ()
         return Workload(requests, self.lags_ns, submodels=self.submodels)
 
-    def resolve(self, choice: Mapping[str, str] | None = None) -> Scenario:
-        """Return the same run of `Problem.resolve`'s problem; submodels remain only if the problem has no variants."""
-        chosen = self.problem.resolve(choice)
+    def resolve(self, choice: Mapping[str, str] | None = None, joined: Sequence[Sequence[str]] = ()) -> Scenario:
+        """Return the same run of `Problem.resolve`'s problem; submodels remain only if the problem has no variants.
+
+        Joined parameters are resident if all of them are.
+        """
+        chosen = self.problem.resolve(choice, joined)
         if chosen is self.problem:
             return self
-        return Scenario(chosen, self.resident & chosen.graph.index.tensor_id.keys(), self.lags_ns)
+        there = self.resident & chosen.graph.index.tensor_id.keys()
+        partly = {members[0] for members in joined if not there.issuperset(members)}
+        return Scenario(chosen, there - partly, self.lags_ns, None if self.variants else self.submodels)
 
     def with_problem(self, problem: Problem) -> Scenario:
         """Return the same run of another problem of the same operators and tensors, such as one with other costs."""

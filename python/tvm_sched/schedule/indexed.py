@@ -97,10 +97,12 @@ class ScheduleIndex:
     def of(problem: Problem | Scenario, schedule: Schedule) -> ScheduleIndex:
         """Return the index of a schedule; raises `ScheduleError` if it names something that the problem lacks.
 
-        A schedule that chooses among variants is `resolved` first.
+        A schedule that chooses among variants or joins parameters is `resolved` first.
         """
-        if schedule.choice:
-            raise ScheduleError("the schedule chooses among variants; resolve problem and schedule first (`resolved`)")
+        if schedule.choice or schedule.joined:
+            raise ScheduleError(
+                "the schedule chooses among variants or joins parameters; resolve problem and schedule first (`resolved`)"
+            )
         scenario = as_scenario(problem)
         index = schedule.__dict__.get("index")
         if index is None or index.problem is not scenario.problem:

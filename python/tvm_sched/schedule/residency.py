@@ -23,6 +23,8 @@ Requests: TypeAlias = "Resident | Sequence[tuple[Resident, float]]"
 def moved_parameters(problem: Problem, schedule: Schedule) -> list[str]:
     """Return the parameters that the schedule moves and never evicts, in the order of their first transfer.
 
+    Joined parameters follow the first of their set.
+
     Examples
     --------
     >>> from tvm_sched.schedule import moved_parameters
@@ -31,7 +33,9 @@ def moved_parameters(problem: Problem, schedule: Schedule) -> list[str]:
     """
     index = problem.graph.index
     evicted = {t.tensor for t in schedule.transfers if t.evict}
-    names = dict.fromkeys(t.tensor for t in schedule.transfers if t.kind != "host_read" and t.tensor not in evicted)
+    sets = {members[0]: members for members in schedule.joined}
+    moved = (t.tensor for t in schedule.transfers if t.kind != "host_read" and t.tensor not in evicted)
+    names = dict.fromkeys(name for first in moved for name in sets.get(first, (first,)))
     return [n for n in names if problem.graph.tensors[index.tensor_id[n]].kind == "parameter"]
 
 

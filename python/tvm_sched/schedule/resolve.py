@@ -1,8 +1,8 @@
-"""Resolve variants: the problem and the schedule that result from a choice, both without variants."""
+"""Resolve variants and joined parameters: problem and schedule that result from a choice, both without these."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -15,12 +15,13 @@ from .schedule import Certificate, RequestLatency, Schedule, weighted_mean
 def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
     """Return the problem without variants that a schedule's choice results in, and the schedule of that problem.
 
-    A problem without variants is returned as it is. The certificate stays: its bound holds for all choices.
+    Parameters that the schedule joins are one tensor in it. A problem without variants is returned as it is if none are
+    joined. The certificate stays: its bound holds for all choices and all ways to join parameters.
 
     Raises
     ------
     ScheduleError
-        The choice names an unknown group or alternative.
+        The choice names an unknown group or alternative; or `Problem.resolve` cannot join the parameters.
 
     Examples
     --------
@@ -29,15 +30,15 @@ def resolved(problem: Problem, schedule: Schedule) -> tuple[Problem, Schedule]:
     >>> [operator.name for operator in chosen.graph.operators], of_chosen.choice
     (['left', 'right', 'again'], {})
     """
-    if problem.variants is None and not schedule.choice:
+    if problem.variants is None and not schedule.choice and not schedule.joined:
         return problem, schedule
     try:
-        chosen = problem.resolve(schedule.choice)
+        chosen = problem.resolve(schedule.choice, schedule.joined)
     except ProblemError as error:
         raise ScheduleError(str(error)) from None
     digest = chosen.digest if schedule.problem == problem.digest else schedule.problem
     return chosen, schedule.replace(
-        problem=digest, choice={}, certificate=_certificate_of_chosen(schedule.certificate, chosen)
+        problem=digest, choice={}, joined=(), certificate=_certificate_of_chosen(schedule.certificate, chosen)
     )
 
 
@@ -69,10 +70,10 @@ def resolved_scenario(scenario: Scenario, schedule: Schedule) -> tuple[Scenario,
     >>> simulate(run.problem, of_run, ["w"]).latency_ns
     2750
     """
-    if scenario.variants is None and not schedule.choice:
+    if scenario.variants is None and not schedule.choice and not schedule.joined:
         return scenario, schedule
     _, chosen = resolved(scenario.problem, schedule)
-    return scenario.resolve(schedule.choice), chosen
+    return scenario.resolve(schedule.choice, schedule.joined), chosen
 
 
 def in_scenarios(scenarios: Sequence[Scenario], schedule: Schedule) -> list[ScheduleIndex]:
@@ -127,8 +128,10 @@ def objective_ns(problem: Problem, schedule: Schedule, workload: Workload = COLD
     return weighted_mean(workload.requests, [run.objective_ns for run in runs])
 
 
-def with_choice(problem: Problem, schedule: Schedule, choice: dict[str, str]) -> Schedule:
-    """Turn a schedule of the problem resolved by ``choice`` into one of the problem itself; inverse of `resolved`.
+def with_choice(
+    problem: Problem, schedule: Schedule, choice: Mapping[str, str], joined: Sequence[Sequence[str]] = ()
+) -> Schedule:
+    """Turn a schedule of `Problem.resolve`'s problem into one of the problem itself; inverse of `resolved`.
 
     Examples
     --------
@@ -138,7 +141,7 @@ def with_choice(problem: Problem, schedule: Schedule, choice: dict[str, str]) ->
     >>> with_choice(varied, of_chosen, best.choice).choice
     {'join': 'again'}
     """
-    assert problem.variants is not None
-    first = {group.name: group.graph_alternative for group in problem.variants.groups}
+    groups = problem.variants.groups if problem.variants else ()
+    first = {group.name: group.graph_alternative for group in groups}
     named = {group: name for group, name in choice.items() if name != first[group]}
-    return schedule.replace(problem=problem.digest, choice=named)
+    return schedule.replace(problem=problem.digest, choice=named, joined=tuple(map(tuple, joined)))

@@ -201,6 +201,9 @@ class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     choice: dict[str, str] = {}
     """For a problem with variants: the alternative of each group that is not computed as in the graph. Placements and
     transfers are then of the problem that `tvm_sched.schedule.resolved` returns."""
+    joined: tuple[tuple[str, ...], ...] = ()
+    """For a problem that is `Problem.joinable`: sets of parameters that travel together as one tensor. Transfers name the
+    first of a set."""
     workload: str = ""
     """`Workload.digest` of its workload; empty without one."""
 
@@ -220,7 +223,7 @@ class Schedule(Document, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     def document_fields(self) -> dict[str, Any]:
         """Return the document's fields without empty ones."""
         body: dict[str, Any] = msgspec.to_builtins(self)
-        for name in ("choice", "workload"):
+        for name in ("choice", "joined", "workload"):
             if not body[name]:
                 del body[name]
         if self.certificate is not None and not self.certificate.requests:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import gcd
 
 from ..problem import Problem
-from ..schedule import Schedule, ScheduleIndex
+from ..schedule import Schedule, ScheduleIndex, resolved
 
 
 def core_shares(problem: Problem, schedule: Schedule) -> dict[str, tuple[int, int]]:
@@ -22,6 +22,7 @@ def core_shares(problem: Problem, schedule: Schedule) -> dict[str, tuple[int, in
     >>> core_shares(halves, solve(halves))
     {'left': (1, 2), 'right': (1, 2), 'join': (1, 2)}
     """
+    problem, schedule = resolved(problem, schedule)
     index = ScheduleIndex.of(problem, schedule)
     together, count = problem.costs.concurrency, len(problem.topology.devices)
     of_device = together.threads if together is not None and together.threads else (0,) * count

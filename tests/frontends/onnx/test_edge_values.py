@@ -98,7 +98,7 @@ ACTIVATIONS = {
 }
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     ("groups", "topology"),
     [

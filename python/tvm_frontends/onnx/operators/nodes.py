@@ -89,6 +89,12 @@ class Node:
             return np.array([int(d) for d in value.values], np.int64)
         return constant_of(value)
 
+    def sizes(self, value: relax.Expr) -> tuple[Any, ...] | None:
+        """Return the sizes of a tensor, expressions where they are open; None if they depend on data."""
+        shape = getattr(value.ty, "shape", None)
+        values = list(shape.values) if isinstance(shape, relax.ShapeExpr) else None
+        return None if values is None else tuple(int(d) if isinstance(d, tvm.tirx.IntImm) else d for d in values)
+
     def shape(self, value: relax.Expr | None, what: str) -> tuple[int, ...]:
         """Return the sizes of a tensor, which must be static.
 

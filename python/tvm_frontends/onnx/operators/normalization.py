@@ -28,7 +28,7 @@ from .upstream import convert_upstream
 def layer_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
     """Convert LayerNormalization to ``layer_norm``, or to the formula for its statistics and for types but float32."""
     x, scale, bias = node.input(0), node.input(1), node.input(2)
-    shape = node.shape(x, "its input X")
+    shape = node.sizes(x) or node.shape(x, "its input X")
     axis = node.attribute("axis", -1) % len(shape)
     axes = list(range(axis, len(shape)))
     epsilon = node.attribute("epsilon", 1e-5)
@@ -50,7 +50,7 @@ def layer_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
 def rms_normalization(node: Node) -> relax.Expr:
     """Convert RMSNormalization to ``rms_norm``, or to the formula for other types than float32 and scales that broadcast."""
     x, scale = node.input(0), node.input(1)
-    shape = node.shape(x, "its input X")
+    shape = node.sizes(x) or node.shape(x, "its input X")
     axis = node.attribute("axis", -1) % len(shape)
     axes, epsilon = list(range(axis, len(shape))), node.attribute("epsilon", 1e-5)
     if node.shape(scale, "its scale") == shape[axis:] and axis > 0 and dtype_of(x) == "float32":

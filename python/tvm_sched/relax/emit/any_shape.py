@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
@@ -25,6 +25,7 @@ from ..ir.call_names import describe
 from ..ir.flops import FLOPS
 from ..ir.kernel_table import KernelTable
 from ..ir.statements import contains
+from ..lower.kernel_libraries import available_libraries
 from ..lower.lower_to_kernels import LowerToKernels
 from ..lower.operators_without_kernel import simplify
 from ..lower.split_tail import UNBOUNDED
@@ -199,7 +200,40 @@ def as_document(size: Any, names: Mapping[tirx.Var, str]) -> Any:
         return as_document(size.value, names)
     if (operator := _OPERATORS.get(type(size))) is not None:
         return [operator, as_document(size.a, names), as_document(size.b, names)]
+    if (truth := _TRUTHS.get(type(size))) is not None:
+        return truth(as_document(size.a, names), as_document(size.b, names))
+    if isinstance(size, tirx.Not):
+        return ["-", 1, as_document(size.a, names)]
+    choice = None
+    if isinstance(size, tirx.Select):
+        choice = size.condition, size.true_value, size.false_value
+    elif isinstance(size, tvm.ir.Call) and getattr(size.op, "name", "") in ("prim.if_then_else", "tirx.if_then_else"):
+        choice = size.args
+    if choice is not None:
+        condition, one, other = (as_document(part, names) for part in choice)
+        return ["+", other, ["*", condition, ["-", one, other]]]
     raise InputError(f"the size {size} cannot be computed when the model runs; +, -, *, //, %, min and max can")
+
+
+def _less(a: Any, b: Any) -> Any:
+    return ["min", 1, ["max", 0, ["-", b, a]]]
+
+
+def _same_size(a: Any, b: Any) -> Any:
+    return ["-", 1, ["min", 1, ["max", ["-", a, b], ["-", b, a]]]]
+
+
+_TRUTHS: dict[Any, Callable[[Any, Any], Any]] = {
+    tirx.LT: _less,
+    tirx.GT: lambda a, b: _less(b, a),
+    tirx.LE: lambda a, b: ["-", 1, _less(b, a)],
+    tirx.GE: lambda a, b: ["-", 1, _less(a, b)],
+    tirx.EQ: _same_size,
+    tirx.NE: lambda a, b: ["-", 1, _same_size(a, b)],
+    tirx.And: lambda a, b: ["*", a, b],
+    tirx.Or: lambda a, b: ["max", a, b],
+}
+"""Conditions, as the numbers 1 and 0."""
 
 
 def _bind(mod: tvm.IRModule, sizes: Mapping[tirx.Var, int]) -> tuple[tvm.IRModule, dict[str, str]]:
@@ -279,7 +313,8 @@ def lower_any_shape(
     mod = tvm.transform.Sequential([SetCompileTarget(target)])(mod)
     with tvm.target.Target("llvm"):
         conditions = _conditions(simplify(mod)["main"])
-    mod = tvm.transform.Sequential([LowerToKernels(libraries=()), relax.transform.ToNonDataflow()])(mod)
+    libraries = [name for name in available_libraries() if name == "onednn"]
+    mod = tvm.transform.Sequential([LowerToKernels(libraries=libraries), relax.transform.ToNonDataflow()])(mod)
     result = mod.clone()
     for variable, function in mod.functions_items():
         if isinstance(function, tirx.PrimFunc):

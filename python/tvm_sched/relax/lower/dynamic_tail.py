@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import tvm
 from tvm import relax
 
-from ...errors import InputError
+from ...errors import UnsupportedModelError
 from ..ir.attributes import TAIL
 from ..ir.call_names import describe, kernel_kind
 from ..ir.runtime_calls import is_copy
@@ -28,11 +28,11 @@ def tail_operators(mod: tvm.IRModule) -> dict[str, int]:
 
 
 def refuse_tail(mods: Sequence[tvm.IRModule], what: str) -> None:
-    """Raise `InputError` if a module has a tail; ``what`` cannot run one (``"a pipeline"``)."""
+    """Raise `UnsupportedModelError` if a module has a tail; ``what`` cannot run one (``"a pipeline"``)."""
     for mod in mods:
         kinds = tail_operators(mod)
         if kinds:
-            raise InputError(
+            raise UnsupportedModelError(
                 f"{sum(kinds.values())} operators of the model ({', '.join(kinds)}) have sizes that are known only when it "
                 f"runs, which {what} cannot contain: compile it for CPUs, with one set of input shapes and for latency, or "
                 "cut the model before them"

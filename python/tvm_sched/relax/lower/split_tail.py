@@ -7,7 +7,7 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...errors import InputError
+from ...errors import UnsupportedModelError
 from ..ir.attributes import TAIL
 from ..ir.call_names import describe
 from ..ir.runtime_calls import copy_call
@@ -37,7 +37,7 @@ class SplitTail:
 
     Raises
     ------
-    InputError
+    UnsupportedModelError
         There is no kernel for an operator.
 
     Examples
@@ -72,7 +72,7 @@ def split_tail(mod: tvm.IRModule) -> tvm.IRModule:
         known.add(binding.var)
     early = [binding for binding in bindings if binding.var not in moved]
     if not _is_of_tensors(function.body.body.ty):
-        raise InputError(
+        raise UnsupportedModelError(
             "the model returns a size that is known only when it runs, as a number and not as a tensor; return the tensor "
             "whose size it is"
         )
@@ -191,27 +191,27 @@ def _is_static(ty: Any) -> bool:
 def _check(binding: relax.Binding) -> None:
     value = binding.value
     if isinstance(value, relax.If):
-        raise InputError(
+        raise UnsupportedModelError(
             f"binding {binding.var.name!r}: an if, whose branch is known only when the model runs; a schedule needs to "
             "know all operators: compute both branches and select with where"
         )
     if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
         return
     if value.op.name in UNBOUNDED:
-        raise InputError(
+        raise UnsupportedModelError(
             f"binding {binding.var.name!r}: {describe(value)} cannot be scheduled: the shape of its result depends on data, "
             "and TVM has no kernel for it; export the model to ONNX, whose operators of this kind are supported"
         )
     inner = value.op.name == "relax.matmul" and not _has_known_inner_size(value)
     if inner or (value.op.name in NEED_ELEMENTS and not _has_known_size(value)):
-        raise InputError(
+        raise UnsupportedModelError(
             f"binding {binding.var.name!r}: {describe(value)} runs over an axis whose size is known only when the model "
             "runs, and its kernel is right only for known sizes: cut the model before it"
         )
     ty = binding.var.ty
     fixed = value.op.name in ("relax.reshape", "relax.broadcast_to") and _is_static(ty)
     if fixed or (isinstance(ty, relax.TensorType) and not isinstance(ty.shape, relax.ShapeExpr)):
-        raise InputError(
+        raise UnsupportedModelError(
             f"binding {binding.var.name!r}: {describe(value)} is right only where a size that is known when the model runs "
             "happens to equal another one: cut the model before it"
         )

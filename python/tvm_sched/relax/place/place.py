@@ -102,11 +102,12 @@ class Place:
 
 
 def _with_schedule(mod: tvm.IRModule, problem: Problem, schedule: Schedule) -> tvm.IRModule:
-    """Return the module with a schedule of its problem, both resolved by the schedule's choice."""
+    """Return the module with a schedule of its problem, both resolved by the schedule's choice; joined parameters stay."""
     if problem.variants is None:
         return leave(mod, SCHEDULE, schedule)
-    chosen, result = resolved(problem, schedule)
-    result = result.replace(notes=result.notes | ({"choice": schedule.choice} if schedule.choice else {}))
+    chosen, result = resolved(problem, schedule.replace(joined=()))
+    notes = result.notes | ({"choice": schedule.choice} if schedule.choice else {})
+    result = result.replace(joined=schedule.joined, notes=notes)
     mod = _with_parts(mod.with_attr(CHOICE, json.dumps(schedule.choice)))
     return leave(leave(mod, PROBLEM, chosen), SCHEDULE, result)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import tvm
 
 from ...problem import Problem
-from ...schedule import Schedule
+from ...schedule import Schedule, resolved, with_choice
 from ...streams import BEST, choose_launch_order, choose_streams
 from ..ir.attributes import SCHEDULE, get_problem, get_schedule, leave
 
@@ -22,9 +22,10 @@ class _Rescheduling:
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        schedule = get_schedule(mod)
-        chosen = self.choose(get_problem(mod), schedule, self.method)
-        return mod if chosen is schedule else leave(mod, SCHEDULE, chosen)
+        problem, schedule = get_problem(mod), get_schedule(mod)
+        plain, inner = resolved(problem, schedule)
+        chosen = self.choose(plain, inner, self.method)
+        return mod if chosen is inner else leave(mod, SCHEDULE, with_choice(problem, chosen, {}, schedule.joined))
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.AllocateStreams")

@@ -73,4 +73,4 @@ class EstimateLatencies:
             def costs(graph: OpGraph, topology: Topology) -> Costs:
                 return measure(mod, calls.with_all_alternatives(), topology)
 
-        return leave(mod, PROBLEM, problem_of(calls.graph, calls.groups, self.topology, costs))
+        return leave(mod, PROBLEM, problem_of(calls.graph, calls.groups, self.topology, costs, joinable=True))

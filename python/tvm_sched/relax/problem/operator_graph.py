@@ -14,7 +14,7 @@ from tvm import relax
 
 from tvm_frontends.imported_model import number_of_inputs
 
-from ...errors import InputError
+from ...errors import InputError, UnsupportedModelError
 from ...execution_plan import KernelCall
 from ...problem import Group, Operator, OpGraph, Tensor, all_alternatives, choose_graph
 from ..ir.attributes import CHOICE, model_name
@@ -207,16 +207,16 @@ class _Extractor:
         if isinstance(expr, tvm.ir.GenericConst):
             raise InputError(f"{where}: main contains a constant; run LowerToKernels, which makes it a parameter")
         if isinstance(expr, relax.If):
-            raise InputError(
+            raise UnsupportedModelError(
                 f"{where}: an if, whose branch is known only when the model runs; a schedule needs to know all operators"
             )
-        raise InputError(f"{where}: a {type(expr).__name__} cannot be scheduled; only calls of kernels can")
+        raise UnsupportedModelError(f"{where}: a {type(expr).__name__} cannot be scheduled; only calls of kernels can")
 
     def _call(self, call: relax.Call, where: str) -> Any:
         operation = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
         if operation == "relax.call_tir":
             if len(call.args) > 2:
-                raise InputError(
+                raise UnsupportedModelError(
                     f"{where}: the kernel {call.args[0].name_hint!r} takes symbolic sizes; bind all shapes first"
                 )
             return self._operator(
@@ -230,17 +230,19 @@ class _Extractor:
             arguments = relax.Tuple(list(call.args[1:]))
             return self._operator(call, _symbol(call.args[0]), arguments, where, external=True, packed=True)
         if not isinstance(call.ty, (relax.TensorType, relax.TupleType)):
-            raise InputError(
+            raise UnsupportedModelError(
                 f"{where}: {describe(call)} gives no tensor ({call.ty}), and kernels take and give tensors only"
             )
-        raise InputError(f"{where}: {describe(call)} cannot be scheduled: {_refusal_reason(operation)}")
+        raise UnsupportedModelError(f"{where}: {describe(call)} cannot be scheduled: {_refusal_reason(operation)}")
 
     def _operator(
         self, call: Any, function: str, arguments: relax.Expr, where: str, *, external: bool, packed: bool
     ) -> Any:
         inputs = flatten(self._value(arguments, where))
         if None in inputs:
-            raise InputError(f"{where}: {function!r} takes a shape or number as an argument; kernels take tensors only")
+            raise UnsupportedModelError(
+                f"{where}: {function!r} takes a shape or number as an argument; kernels take tensors only"
+            )
         kind = kernel_kind(function)
         member = self.member
         prefix = f"{self._maker(member)}/{member.choice.names[member.number]}/" if member is not None else ""
@@ -285,7 +287,7 @@ class _Extractor:
         if isinstance(ty, relax.TupleType):
             return tuple(self._outputs(part, name, (*path, k), where, function) for k, part in enumerate(ty.fields))
         if not isinstance(ty, relax.TensorType):
-            raise InputError(f"{where}: {function} returns {ty}; kernels return tensors or tuples of them")
+            raise UnsupportedModelError(f"{where}: {function} returns {ty}; kernels return tensors or tuples of them")
         if self.member is not None and self.member.last:
             return self.values[self.member.choice.results[0]]
         tensor = self._unique_tensor(f"{name}:{'.'.join(map(str, path)) or 0}")
@@ -295,9 +297,11 @@ class _Extractor:
     def _add_tensor(self, name: str, ty: Any, kind: Any, where: str) -> None:
         shape = static_shape(ty)
         if shape is None and not isinstance(ty.shape, relax.ShapeExpr):
-            raise InputError(f"{where} is {ty}: its shape depends on data, and a schedule needs static shapes")
+            raise UnsupportedModelError(
+                f"{where} is {ty}: its shape depends on data, and a schedule needs static shapes"
+            )
         if shape is None:
-            raise InputError(
+            raise UnsupportedModelError(
                 f"{where} has shape {ty}, but a schedule needs static shapes; bind its symbols: input_shapes=..., "
                 "--shape, or the pass relax.transform.BindSymbolicVars"
             )

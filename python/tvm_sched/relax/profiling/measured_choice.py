@@ -147,6 +147,8 @@ def choose_fastest(
             f"device {others[0]!r} of topology {problem.topology.name!r} is not a CPU; schedules are measured on this "
             "machine's cores: compile for cpu or cpuN, or do not set measure"
         )
+    if schedule.joined:  # candidates are made of problems without joined parameters
+        return problem, schedule
     key = _key(mod, problem, schedule, (seconds, streams, launch_order))
     cache = choice_cache(get_compile_target(mod).cache)
     known = cache.find([key]).get(key)
@@ -206,7 +208,7 @@ def _restore(known: bytes, problem: Problem) -> tuple[Problem, Schedule]:
     """Return a cached choice, for the same graph under its present name."""
     old_problem, old_schedule = msgspec.json.decode(known, type=tuple[str, str])
     stored = Problem.from_json(old_problem)
-    now = Problem(problem.graph, stored.topology, stored.costs)
+    now = Problem(problem.graph, stored.topology, stored.costs, joinable=problem.joinable)
     return now, msgspec.structs.replace(Schedule.from_json(old_schedule), problem=now.digest)
 
 

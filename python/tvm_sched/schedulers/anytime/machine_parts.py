@@ -103,7 +103,7 @@ def _on(scenario: Scenario, devices: list[int]) -> Scenario | None:
     if machine.shares_storage != topology.shares_storage:  # a storage that feeds fewer buses may feed all at once
         return None
     reduced = Variants(variants.groups, of_variants) if variants else None
-    return scenario.with_problem(Problem.derive(problem.graph, machine, costs, reduced))
+    return scenario.with_problem(Problem.derive(problem.graph, machine, costs, reduced, problem.joinable))
 
 
 def _runnable(costs: Costs) -> npt.NDArray[np.bool_]:

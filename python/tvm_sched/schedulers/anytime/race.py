@@ -6,8 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ...problem import Request, Scenario
 from ...search_budget import Budget, Status, Turn, improve
 from ..common.variant_search import AlternativeChoice
+from .joined_loads import Joined, Sets, join_at_first, join_loads
 from .search_state import ScheduleState
 
 RACE = 0.4
@@ -23,6 +25,35 @@ class Racer:
 
     choice: AlternativeChoice
     state: ScheduleState
+    whole: Scenario | None = None
+    """The run on the state's machine with this choice; the state's own may have joined parameters."""
+    sets: Sets = ()
+    """Joined parameters."""
+
+    @staticmethod
+    def of(choice: AlternativeChoice, whole: Scenario, seed: int, mix: Sequence[Request]) -> Racer:
+        """Join parameters for quick schedules, where that is allowed, and return the state of a search from the fastest."""
+        racer = Racer(choice, ScheduleState(whole, seed, mix), whole)
+        if (joined := join_at_first(whole, mix)) is not None:
+            racer.join(joined)
+        return racer
+
+    def join_anew(self) -> None:
+        """Join parameters for the best schedule, if that makes it faster; then its search begins again from there."""
+        state = self.state
+        if self.whole is not None and self.whole.problem.joinable and state.best is not None:
+            joined = join_loads(self.whole, state.best, self.sets, state.mix)
+            if joined.sets != self.sets:
+                self.join(joined)
+
+    def join(self, joined: Joined) -> None:
+        """Replace the state by one of the problem with joined parameters that has this schedule."""
+        before, index = self.state, joined.at
+        self.sets, self.state = joined.sets, ScheduleState(index.scenario, before.seed, before.mix)
+        self.state.offer_index(index)
+        self.state.tried.update(before.tried)
+        if before.bound:
+            self.state.raise_bound(before.bound, before.bound_name)
 
     @property
     def cost(self) -> float:

@@ -36,6 +36,9 @@ WORK_OF_A_PLACE = 0.02
 SHARES = {"annealing": 0.35, "blocks": 0.45, "local-search": 0.2}
 """Shares of the work; without groups of devices, local search also gets the share of blocks."""
 
+BEFORE_JOINING = 0.5
+"""Fraction of the work before parameters are joined anew, for the best schedule so far."""
+
 DIRECT_SHARE = 0.2
 """Share of the search over sets of operators that read host memory directly, relative to the others."""
 
@@ -153,18 +156,6 @@ def _search(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions)
     """Search in one scenario for the best schedule for a mix of requests; without any, for the scenario's run."""
     budget = options.budget()
     machines = promising_machines(scenario, budget)
-    if scenario.variants is None and len(machines) == 1:
-        (machine,) = machines
-        state = ScheduleState(machine, options.seed, mix)
-        status = improve(state, turns(machine, options, budget.work, scenario), budget)
-        return state.answer().replace(problem=scenario.problem.digest, certificate=Certificate.unchecked(status))
-    return _race(scenario, machines, mix, options, budget)
-
-
-def _race(
-    scenario: Scenario, machines: Sequence[Scenario], mix: Sequence[Request], options: AnytimeOptions, budget: Budget
-) -> Schedule:
-    """Search on each machine with the choices that quick schedules select, or at last with the graph as it is."""
     chosen: list[list[Racer]] = []
     share, work = SHARE / len(machines), budget.left
     interrupted = False
@@ -176,24 +167,29 @@ def _race(
         choices, interrupted = promising_choices(machine, choosing, options.seed)
         if interrupted:
             budget, choices = Budget(0.0, time.monotonic()), choices[:1]
-        chosen.append([Racer(each, ScheduleState(machine.resolve(each), options.seed, mix)) for each in choices])
+        chosen.append([Racer.of(each, machine.resolve(each), options.seed, mix) for each in choices])
         if interrupted:
             break
     racers = [each for row in zip_longest(*chosen) for each in row if each is not None] or [
-        Racer({}, ScheduleState(machine, options.seed, mix)) for machine in machines
+        Racer.of({}, machine, options.seed, mix) for machine in machines
     ]
 
     def turns_of(racer: Racer, work: float, number: int) -> list[Turn[ScheduleState]]:
         each = turns(racer.state.scenario, options, work, scenario, brief=number >= 0)
         return [turn for turn in each if number <= 0 or not math.isinf(turn.share)]
 
-    best, status = race(racers, budget, turns_of)
+    first = budget.part(BEFORE_JOINING * budget.left) if scenario.problem.joinable else budget
+    best, status = race(racers, first, turns_of)
     if best.state.best is None and best.choice:  # the graph as it is may fit
-        best, status = race([Racer({}, ScheduleState(scenario.resolve({}), options.seed, mix))], budget, turns_of)
+        best, status = race([Racer.of({}, scenario.resolve({}), options.seed, mix)], first, turns_of)
+    if scenario.problem.joinable and status != "interrupted":
+        best.join_anew()
+        status = improve(best.state, turns_of(best, budget.left, 1), budget)
+        best.join_anew()
     status = "interrupted" if interrupted else status
     certificate = INTERRUPTED if status == "interrupted" else Certificate.unchecked(status)
     schedule = best.state.answer().replace(problem=scenario.problem.digest, certificate=certificate)
-    return with_choice(scenario.problem, schedule, best.choice) if scenario.variants else schedule
+    return with_choice(scenario.problem, schedule, best.choice, best.sets)
 
 
 def turns(

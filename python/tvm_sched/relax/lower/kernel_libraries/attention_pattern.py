@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.tensor_types import static_shape
+from ...ir.sizes import sizes_of
 from .kernel_library import KernelSet
 from .memory_views import View, ViewRewriter, strides_of
 from .rewrite import constant_value, operation
@@ -81,24 +81,25 @@ class AttentionClaimer(ViewRewriter, ABC):
         if not all(self.accepts(e) for e in (*product.args, product)):
             return None
         softmax, safe = self._probabilities(product.args[0])
-        shape = static_shape(softmax) if softmax is not None else None
+        shape = sizes_of(softmax) if softmax is not None else None
         if softmax is None or shape is None or len(shape) not in (2, 3, 4):
             return None
         scores = self._scores(softmax.args[0])
         if scores is None:
             return None
         first, mask, scale = scores
-        lead, out = (static_shape(product) or ())[:-1], (static_shape(product) or ())[-1]
+        lead, out = (sizes_of(product) or ())[:-1], (sizes_of(product) or ())[-1]
         if (
             len(shape) == 2 and len(lead) in (2, 3) and mask is None
         ):  # softmax of older ONNX opsets: all rows in one matrix
             shape = (*lead, shape[-1])
-        batch, heads, rows, keys = (*(1,) * (4 - len(shape)), *shape)
-        width = (static_shape(first.args[0]) or ())[-1]
+        full: tuple[Any, ...] = (*(1,) * (4 - len(shape)), *shape)
+        batch, heads, rows, keys = full
+        width = (sizes_of(first.args[0]) or ())[-1]
         sizes = (rows * width, width * keys, keys * out)
         operands = (*first.args, product.args[1])
         if any(
-            prod(static_shape(e) or ()) != batch * heads * size or len(static_shape(e) or ()) < 2
+            prod(sizes_of(e) or ()) != batch * heads * size or len(sizes_of(e) or ()) < 2
             for e, size in zip(operands, sizes, strict=True)
         ):
             return None
@@ -114,8 +115,8 @@ class AttentionClaimer(ViewRewriter, ABC):
         q, k, v = call.args[:3]
         if call.attrs.window_size is not None or not all(self.accepts(e) for e in (*call.args, call)):
             return None
-        (batch, rows, heads, width), (_, keys, kept, _) = static_shape(q) or (), static_shape(k) or ()
-        out = (static_shape(v) or ())[-1]
+        (batch, rows, heads, width), (_, keys, kept, _) = sizes_of(q) or (), sizes_of(k) or ()
+        out = (sizes_of(v) or ())[-1]
         if heads % kept or (rows > keys and call.attrs.causal_mask) or (heads > kept and not self.grouped):
             return None
         share = heads // kept
@@ -176,7 +177,7 @@ class AttentionClaimer(ViewRewriter, ABC):
             call, safe = softmax, True
         if operation(call) != "nn.softmax" or not self.accepts(call):
             return None, False
-        rank = len(static_shape(call) or ())
+        rank = len(sizes_of(call) or ())
         return (call, safe) if int(call.attrs.axis) % rank == rank - 1 else (None, False)
 
     def _is_zero(self, expr: Any) -> bool:
@@ -192,7 +193,7 @@ class AttentionClaimer(ViewRewriter, ABC):
         call: Any = self.defined(expr)
         while operation(call) in ("logical_not", "astype", "max"):
             if operation(call) == "max":
-                rank = len(static_shape(call) or ())
+                rank = len(sizes_of(call) or ())
                 if [int(a) % rank for a in call.attrs.axis or []] != [rank - 1] or not call.attrs.keepdims:
                     return False
             names.append(operation(call))
@@ -206,14 +207,14 @@ class AttentionClaimer(ViewRewriter, ABC):
     def _scores(self, expr: Any) -> tuple[Any, View | None, float] | None:
         """Return the product of queries and keys, the mask added to it, and the factor of the product."""
         mask, scale = None, 1.0
-        shape = static_shape(expr) or ()
+        shape = sizes_of(expr) or ()
         call: Any = self._before_reshapes_and_casts(expr)
         while operation(call) in ("add", "multiply", "divide"):
             positions = (0, 1) if operation(call) != "divide" else (0,)
             number = next((n for k in (1, 0) if (n := self.number(call.args[k])) is not None), None)
             if operation(call) == "add":
                 inner = next((k for k in positions if self._is_product(call.args[k])), None)
-                if mask is not None or scale != 1.0 or inner is None or static_shape(call) != shape:
+                if mask is not None or scale != 1.0 or inner is None or sizes_of(call) != shape:
                     return None
                 mask = self._mask(call.args[1 - inner], len(shape))
                 if mask is None:
@@ -237,7 +238,7 @@ class AttentionClaimer(ViewRewriter, ABC):
         return operation(call) == "matmul"
 
     def _mask(self, expr: Any, rank: int) -> View | None:
-        shape = static_shape(expr)
+        shape = sizes_of(expr)
         if shape is None or len(shape) > rank or not self.accepts(expr):
             return None
         full = (*(1,) * (4 - len(shape)), *shape)

@@ -15,6 +15,7 @@ from tvm_frontends.imported_model import data_address
 
 from ....registry import Registry
 from ...ir.attributes import get_compile_target
+from ...ir.sizes import describe_sizes, example_of, sizes_of
 
 KERNELS = "tvm_sched.kernels"
 """Module attribute: for each function of a library, a JSON document ``{"library", "flops", "kernel", "in_place"}``; the last
@@ -124,9 +125,11 @@ class KernelSet:
     archs: Sequence[str] = ()
     documents: dict[str, str] = field(default_factory=dict)
     constants: list[Any] = field(default_factory=list)
+    with_sizes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """The descriptions with open sizes as `Size`, by function."""
 
     def call(
-        self, kind: str, kernel: Mapping[str, Any], arguments: list[relax.Expr], ty: Any, flops: int
+        self, kind: str, kernel: Mapping[str, Any], arguments: list[relax.Expr], ty: Any, flops: Any
     ) -> relax.Call:
         """Call a new function that computes what ``kernel`` describes.
 
@@ -138,12 +141,27 @@ class KernelSet:
             The library's own description.
         ty : TensorType
             Type of the result.
-        flops : int
+        flops : int or Size
             Floating-point operations.
         """
         name = f"{self.library}.{kind}_{len(self.documents)}"
-        self.documents[name] = json.dumps({"library": self.library, "flops": flops, "kernel": kernel})
+        content = {"library": self.library, "flops": example_of(flops)}
+        self.documents[name] = json.dumps({**content, "kernel": {}})
+        self.with_sizes[name] = kernel
+        taken = self.takes_shapes(name, [*(sizes_of(argument) or () for argument in arguments), sizes_of(ty) or ()])
+        assert taken, f"the sizes of {name} do not follow from its tensors"
         return relax.call_dps_packed(name, relax.Tuple(arguments), out_ty=relax.TensorType(ty.shape, ty.dtype.dtype))
+
+    def takes_shapes(self, function: str, shapes: Sequence[Sequence[Any]]) -> bool:
+        """Describe a function for tensors of these shapes; return False if its sizes do not follow from them."""
+        described = describe_sizes(self.with_sizes[function], shapes)
+        if described is None:
+            return False
+        kernel, symbols = described
+        content = json.loads(self.documents[function])
+        content["kernel"] = {**kernel, **({"symbols": symbols} if symbols else {})}
+        self.documents[function] = json.dumps(content)
+        return True
 
     def describe(self, function: str, **fields: Any) -> None:
         """Add fields to the library's description of a function."""

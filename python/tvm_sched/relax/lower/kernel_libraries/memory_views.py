@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...ir.tensor_types import static_shape
+from ...ir.sizes import Size, sizes_of
 from .rewrite import RESHAPES, Rewriter, axis_order, is_tensor_of, operation
 
 MOST_ELEMENTS = 1 << 24
@@ -31,7 +31,7 @@ class View:
     def described(self) -> dict[str, Any]:
         """Return the description as an operand of a kernel."""
         described: dict[str, Any] = {"dims": list(self.shape), "strides": list(self.strides)}
-        elements = prod(static_shape(self.base) or ()) if self.base is not None else prod(self.shape)
+        elements = prod(sizes_of(self.base) or ()) if self.base is not None else prod(self.shape)
         if self.offset or elements != prod(self.shape):
             described.update(offset=self.offset, within=elements)
         return described
@@ -72,14 +72,14 @@ def _constant_tuple(part: Any) -> bool:
 
 
 def _to_shape(call: Any) -> Callable[[Any], Any]:
-    shape = static_shape(call)
+    shape = sizes_of(call)
     return lambda places: places.reshape(shape)
 
 
 MOVES: dict[str, Callable[[Any], Callable[[Any], Any] | None]] = {
     "permute_dims": lambda call: lambda places: places.transpose(axis_order(call)),
     **dict.fromkeys(RESHAPES, _to_shape),
-    "broadcast_to": lambda call: lambda places: np.broadcast_to(places, static_shape(call) or ()),
+    "broadcast_to": lambda call: lambda places: np.broadcast_to(places, sizes_of(call) or ()),
     "strided_slice": _sliced,
 }
 """Operators that move elements. From a call to a function that moves an array of positions as the call moves elements."""
@@ -127,7 +127,7 @@ class ViewRewriter(Rewriter):
         """Return the value whose memory holds another, the position there of each element, and a factor."""
         expr = self.resolve(expr)
         call: Any = self.defined(expr)
-        name, shape = operation(call), static_shape(expr) or ()
+        name, shape = operation(call), sizes_of(expr) or ()
         if self.is_cast(call):
             return self._memory(call.args[0])
         own = expr, np.arange(prod(shape), dtype=np.int32).reshape(shape), 1.0
@@ -137,7 +137,7 @@ class ViewRewriter(Rewriter):
         if name == "multiply":
             left, right = self.number(call.args[0]), self.number(call.args[1])
             factor, operand = (right, call.args[0]) if left is None else (left, call.args[1])
-            if factor and np.isfinite(factor) and static_shape(operand) == shape:
+            if factor and np.isfinite(factor) and sizes_of(operand) == shape:
                 base, places, scale = self._memory(operand)
                 return base, places, scale * factor
         moved = MOVES[name](call) if name in MOVES and self._is_traced(call.args[0]) else None
@@ -147,7 +147,7 @@ class ViewRewriter(Rewriter):
         return base, moved(places), scale
 
     def _is_traced(self, expr: Any) -> bool:
-        return self.accepts(expr) and prod(static_shape(expr) or ()) <= MOST_ELEMENTS
+        return self.accepts(expr) and prod(sizes_of(expr) or ()) <= MOST_ELEMENTS
 
     def _part(self, item: Any, own: tuple[Any, Any, float]) -> tuple[Any, Any, float]:
         """As `_memory`, for a part of a split value; ``own`` if the split value is not traced."""
@@ -164,6 +164,8 @@ class ViewRewriter(Rewriter):
         """Return the last value that only reorders a kernel's result, with its view; values between have one user."""
         end, steps = variable, list[Any]()
         best = (variable, View(None, shape, strides_of(shape)))
+        if any(isinstance(size, Size) for size in shape):
+            return best
         while len(users := self.uses[end]) == 1 and users[0] is not None:
             end = users[0]
             call = self.definitions[end]
@@ -171,7 +173,7 @@ class ViewRewriter(Rewriter):
             if not moves and not self.is_cast(call):
                 break
             steps.append(call)
-            array = _undone(np.empty(static_shape(end) or (), np.int8), steps, shape)
+            array = _undone(np.empty(sizes_of(end) or (), np.int8), steps, shape)
             if array is not None and array.strides[-1] == 1:
                 best = (end, View(None, shape, tuple(array.strides)))
         return best
@@ -183,7 +185,7 @@ def _undone(array: Any, steps: list[Any], shape: tuple[int, ...]) -> Any:
         if operation(call) == "permute_dims":
             array = array.transpose(np.argsort(axis_order(call)))
         elif operation(call) == "reshape":
-            array = _reshaped(array, static_shape(call.args[0]) or ())
+            array = _reshaped(array, sizes_of(call.args[0]) or ())
         if array is None:
             return None
     return _reshaped(array, shape)

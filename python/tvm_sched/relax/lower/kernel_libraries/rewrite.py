@@ -10,7 +10,8 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...ir.tensor_types import dtype_of, static_shape
+from ...ir.sizes import sizes_of
+from ...ir.tensor_types import dtype_of
 
 RESHAPES = ("reshape", "expand_dims", "squeeze", "flatten")
 """Operators that keep the order of the elements."""
@@ -31,13 +32,13 @@ def axis_order(call: Any) -> tuple[int, ...]:
 
 
 def is_tensor_of(expr: Any, types: Collection[str]) -> bool:
-    """Whether an expression is a non-empty tensor of one of these types with a static shape."""
-    shape = static_shape(expr)
+    """Whether an expression is a tensor of one of these types with a shape that is known and not always empty."""
+    shape = sizes_of(expr)
     return shape is not None and 0 not in shape and dtype_of(expr) in types
 
 
 def is_float32(expr: Any) -> bool:
-    """Whether an expression is a non-empty float32 tensor with a static shape."""
+    """Whether an expression is a float32 tensor with a shape that is known and not always empty."""
     return is_tensor_of(expr, ("float32",))
 
 

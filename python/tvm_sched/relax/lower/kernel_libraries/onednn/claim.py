@@ -12,7 +12,7 @@ from tvm_frontends.imported_model import data_address
 
 from .....runtime.tensors import numpy_dtype
 from ....ir.attributes import get_compile_target
-from ....ir.tensor_types import static_shape
+from ....ir.sizes import Size, sizes_of
 from ....toolchain.compile_target import BFLOAT16
 from ..kernel_library import KernelSet, Names
 from ..rewrite import Rewriter, constant_value, is_float32, operation
@@ -116,7 +116,7 @@ class Claimer(Rewriter):
         if chain.bias is not None:
             arguments.append(self.folded(chain.bias, source))
         arguments += [self.value(post.operand) for post in chain.post if post.operand is not None]
-        flops = product.flops + prod(static_shape(call) or ()) * (len(chain.post) + (chain.bias is not None))
+        flops = product.flops + prod(sizes_of(call) or ()) * (len(chain.post) + (chain.bias is not None))
         steps = [*(["bias"] if chain.bias is not None else []), *(p.description["name"] for p in chain.post)]
         return self.kernels.call("_".join([kind, *steps]), kernel, arguments, chain.end.ty, flops)
 
@@ -134,7 +134,7 @@ class Claimer(Rewriter):
     def _take(self, call: Any) -> Any:
         """Read rows of a table that is stored in bfloat16."""
         table = self.resolve(call.args[0])
-        if len(static_shape(table) or ()) != 2 or not self._rounds(table):
+        if len(sizes_of(table) or ()) != 2 or not self._rounds(table):
             return None
         rows = relax.op.take(self._rounded(table), self.value(call.args[1]), call.attrs.axis, call.attrs.mode)
         return relax.op.astype(self.emit(rows), "float32")
@@ -145,7 +145,7 @@ class Claimer(Rewriter):
 
     def _pool(self, call: Any) -> Any:
         attrs, name = call.attrs, operation(call).removeprefix("nn.")
-        shape, out = static_shape(call.args[0]) or (), static_shape(call) or ()
+        shape, out = sizes_of(call.args[0]) or (), sizes_of(call) or ()
         size = tuple(int(s) for s in attrs.pool_size)
         describe, image = _layout(call, len(shape))
         if describe is None:
@@ -158,7 +158,9 @@ class Claimer(Rewriter):
         if average and prod(size) > MOST_TERMS:
             return None
         padded = any(low) or any(high)
-        if average and attrs.count_include_pad and high != [int(p) for p in attrs.padding[len(size) :]]:
+        open_size = any(isinstance(each, Size) for each in shape[image])
+        rounds_up = high != [int(p) for p in attrs.padding[len(size) :]] or (open_size and attrs.ceil_mode)
+        if average and attrs.count_include_pad and rounds_up:
             return None  # ceil mode: oneDNN counts windows beyond the padding differently from TVM
         algorithm = "average_with_padding" if attrs.count_include_pad and padded else "average"
         kernel = {
@@ -171,7 +173,7 @@ class Claimer(Rewriter):
 
     def _mean(self, call: Any) -> Any:
         """Compute the mean over an image by average pooling."""
-        shape = static_shape(call.args[0]) or ()
+        shape = sizes_of(call.args[0]) or ()
         rank = len(shape)
         if rank not in LAYOUTS:
             return None
@@ -183,7 +185,7 @@ class Claimer(Rewriter):
                 return None
         else:
             describe, _ = _layout(call, rank)
-            if describe is None or prod(static_shape(call) or ()) != shape[0] * shape[1 if describe is dense else -1]:
+            if describe is None or prod(sizes_of(call) or ()) != shape[0] * shape[1 if describe is dense else -1]:
                 return None
         first, zeros = describe is dense, [0] * (rank - 2)
         image = list(shape[2:] if first else shape[1:-1])
@@ -198,7 +200,7 @@ class Claimer(Rewriter):
         return self._plain("mean", kernel, call, prod(shape)) if is_fast(kernel) else None
 
     def _softmax(self, call: Any) -> Any:
-        shape = static_shape(call) or ()
+        shape = sizes_of(call) or ()
         name = operation(call).removeprefix("nn.")
         kernel = {
             "primitive": "softmax",
@@ -209,10 +211,10 @@ class Claimer(Rewriter):
         return self._plain(name, kernel, call, 4 * prod(shape))
 
     def _layer_norm(self, call: Any) -> Any:
-        shape, attrs = static_shape(call) or (), call.attrs
+        shape, attrs = sizes_of(call) or (), call.attrs
         if [int(a) % len(shape) for a in attrs.axes] != [len(shape) - 1] or not (attrs.center and attrs.scale):
             return None
-        if not all(is_float32(a) and static_shape(a) == shape[-1:] for a in call.args[1:]):
+        if not all(is_float32(a) and sizes_of(a) == shape[-1:] for a in call.args[1:]):
             return None
         if shape[-1] > 64 * MOST_TERMS:  # its error of a million terms is 1.5e-6
             return None
@@ -231,10 +233,10 @@ class Claimer(Rewriter):
             return None
         if not all(is_float32(part) for part in parts.fields):
             return None
-        shape = static_shape(call) or ()
+        shape = sizes_of(call) or ()
         axis = int(call.attrs.axis or 0) % len(shape)
         outer, inner = prod(shape[:axis]), prod(shape[axis + 1 :])
-        sizes = [(outer, (static_shape(part) or ())[axis] * inner) for part in parts.fields]
+        sizes = [(outer, (sizes_of(part) or ())[axis] * inner) for part in parts.fields]
         kernel = {
             "primitive": "concatenation",
             "operands": [*(dense(size) for size in sizes), dense((outer, shape[axis] * inner))],

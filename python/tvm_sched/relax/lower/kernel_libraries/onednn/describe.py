@@ -39,14 +39,14 @@ def window(
     """Describe strides, dilation and padding of a convolution or pooling.
 
     Relax gives the padding as (top, left, bottom, right). In ceil mode the padding at the end grows to cover the last
-    window.
+    window, unless its size is open: then the kernel grows the padding when it is called.
     """
     count = len(kernel)
     strides, dilations = [int(s) for s in call_strides], [int(d) for d in dilation]
     low, high = [int(p) for p in padding[:count]], [int(p) for p in padding[count:]]
     for k in range(count):
         reach = (out[k] - 1) * strides[k] + (kernel[k] - 1) * dilations[k] + 1 - size[k] - low[k]
-        high[k] = max(high[k], reach)
+        high[k] = max(high[k], reach) if isinstance(reach, int) else high[k]
     return {"strides": strides, "dilation": [d - 1 for d in dilations], "padding_low": low, "padding_high": high}
 
 

@@ -38,7 +38,8 @@ def choose_implementations(kernels: KernelSet, target: CompileTarget) -> None:
     for name, document in kernels.documents.items():
         content = json.loads(document)
         kernel = content["kernel"]
-        if kernel["primitive"] in PRIMITIVES and content["flops"] >= LEAST_FLOPS and _is_float32(kernel):
+        large = content["flops"] >= LEAST_FLOPS and "symbols" not in kernel
+        if kernel["primitive"] in PRIMITIVES and large and _is_float32(kernel):
             key = _key(kernel, where)
             kernels_of.setdefault(key, []).append(name)
             described[key] = kernel

@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ....ir.tensor_types import static_shape
+from ....ir.sizes import sizes_of
 from ..kernel_library import KernelSet, Names
 from ..rewrite import Rewriter, axis_order, constant_value, is_float32, is_tensor_of, operation, transpose_constant
 from .describe import channels_last, dense, to_first, to_last
@@ -79,7 +79,7 @@ class ChannelsLast(Rewriter):
             new = rule(value)
             if isinstance(new, Plain):
                 return new.value
-            if new is not None and self._is_last(new, static_shape(value) or ()):
+            if new is not None and self._is_last(new, sizes_of(value) or ()):
                 self.last[variable] = new
                 return None
             if new is not None:
@@ -98,13 +98,13 @@ class ChannelsLast(Rewriter):
         """Return an old expression with channels first, for operators that need this layout."""
         if isinstance(expr, relax.Var) and expr in self.last and self.values.get(expr) is None:
             last = self.last[expr]
-            shape = static_shape(last) or ()
+            shape = sizes_of(last) or ()
             self.values[expr] = self._moved(last, to_first(len(shape)))
         return super().value(expr)
 
     def _moved(self, value: Any, order: tuple[int, ...]) -> Any:
         """Transpose a value; a reshape is enough if only dimensions of extent 1 move."""
-        shape = static_shape(value) or ()
+        shape = sizes_of(value) or ()
         if [k for k in order if shape[k] > 1] == [k for k in range(len(shape)) if shape[k] > 1]:
             return self.emit(relax.op.reshape(value, [shape[k] for k in order]))
         return self.emit(relax.op.permute_dims(value, list(order)))
@@ -112,7 +112,7 @@ class ChannelsLast(Rewriter):
     @staticmethod
     def _is_last(new: Any, shape: tuple[int, ...]) -> bool:
         """Whether a new value has an old value's shape with channels last."""
-        return len(shape) in LAYOUTS and static_shape(new) == tuple(shape[k] for k in to_last(len(shape)))
+        return len(shape) in LAYOUTS and sizes_of(new) == tuple(shape[k] for k in to_last(len(shape)))
 
     def _known(self, expr: Any) -> bool:
         return isinstance(expr, relax.Var) and expr in self.last
@@ -120,7 +120,7 @@ class ChannelsLast(Rewriter):
     def _to_last(self, expr: Any) -> Any:
         """Return an old value of three or more dimensions with channels last, transposed if necessary."""
         if not self._known(expr):
-            moved = self._moved(self.value(expr), to_last(len(static_shape(expr) or ())))
+            moved = self._moved(self.value(expr), to_last(len(sizes_of(expr) or ())))
             if not isinstance(expr, relax.Var):
                 return moved
             self.last[expr] = moved
@@ -132,7 +132,7 @@ class ChannelsLast(Rewriter):
         upsampled = self._upsampled(call) if operation(call) in TRANSPOSED else None
         if upsampled is not None:
             return upsampled
-        layout = LAYOUTS[len(static_shape(call) or ())][1]
+        layout = LAYOUTS[len(sizes_of(call) or ())][1]
         arguments = [self._to_last(call.args[0]), self.value(self.resolve(call.args[1]))]
         return self.emit(_with(call, arguments, data_layout=layout, out_layout=layout))
 
@@ -158,14 +158,14 @@ class ChannelsLast(Rewriter):
         oneDNN's transposed convolution computes whole vectors of output channels at each position of the window.
         """
         attrs, weights = call.attrs, self.resolve(call.args[1])
-        value, source = constant_value(weights), static_shape(call.args[0]) or ()
+        value, source = constant_value(weights), sizes_of(call.args[0]) or ()
         if value is None or value.shape[1] >= FEW_CHANNELS or int(attrs.groups) != 1:
             return None
         kernel, image, count = value.shape[2:], source[2:], len(source) - 2
         grown = tuple(size * step for size, step in zip(image, kernel, strict=True))
         if (
             tuple(int(s) for s in attrs.strides) != kernel
-            or (static_shape(call) or ())[2:] != grown
+            or (sizes_of(call) or ())[2:] != grown
             or any(int(p) for p in attrs.padding)
         ):
             return None
@@ -179,7 +179,7 @@ class ChannelsLast(Rewriter):
 
     def _image(self, call: Any) -> Any:
         """Convert pooling and resizing, which support both layouts."""
-        plain, layout = LAYOUTS.get(len(static_shape(call) or ()), ("", ""))
+        plain, layout = LAYOUTS.get(len(sizes_of(call) or ()), ("", ""))
         out = str(getattr(call.attrs, "out_layout", plain))
         if not self._known(call.args[0]) or str(call.attrs.layout) != plain or out not in ("", plain):
             return None
@@ -192,11 +192,11 @@ class ChannelsLast(Rewriter):
         return self.emit(_with(call, [self._to_last(call.args[0]), *call.args[1:]]))
 
     def _prelu(self, call: Any) -> Any:
-        rank = len(static_shape(call) or ())
+        rank = len(sizes_of(call) or ())
         if not self._known(call.args[0]) or int(call.attrs.axis) % rank not in (1, rank - 1):
             return None
         slope = self.resolve(call.args[1])
-        if int(call.attrs.axis) % rank != 1 and (static_shape(slope) or (0,)) != (1,):
+        if int(call.attrs.axis) % rank != 1 and (sizes_of(slope) or (0,)) != (1,):
             return None
         return self.emit(_with(call, [self._to_last(call.args[0]), self.value(slope)], axis=rank - 1))
 
@@ -205,15 +205,15 @@ class ChannelsLast(Rewriter):
             normalised = self._local_response(call)
             if normalised is not None:
                 return normalised
-        rank = len(static_shape(call) or ())
-        if not any(self._known(a) and len(static_shape(a) or ()) == rank for a in call.args):
+        rank = len(sizes_of(call) or ())
+        if not any(self._known(a) and len(sizes_of(a) or ()) == rank for a in call.args):
             return None
         arguments = [self._operand(argument, rank) for argument in call.args]
         return None if any(a is None for a in arguments) else self.emit(_with(call, arguments))
 
     def _operand(self, expr: Any, rank: int) -> Any:
         expr = self.resolve(expr)
-        shape, value = static_shape(expr) or (), constant_value(expr)
+        shape, value = sizes_of(expr) or (), constant_value(expr)
         if value is not None:
             if value.size == 1:
                 return expr
@@ -225,7 +225,7 @@ class ChannelsLast(Rewriter):
     def _concatenation(self, call: Any) -> Any:
         parts = self.resolve(call.args[0])
         parts = self.definitions.get(parts, parts)
-        rank = len(static_shape(call) or ())
+        rank = len(sizes_of(call) or ())
         if not isinstance(parts, relax.Tuple) or not any(self._known(self.resolve(part)) for part in parts.fields):
             return None
         axis = _axis_in_last(int(call.attrs.axis or 0), rank)
@@ -233,7 +233,7 @@ class ChannelsLast(Rewriter):
 
     def _reduction(self, call: Any) -> Any:
         """Convert a reduction that keeps its dimensions or reduces the whole image."""
-        rank = len(static_shape(call.args[0]) or ())
+        rank = len(sizes_of(call.args[0]) or ())
         axes = [int(a) % rank for a in call.attrs.axis or []]
         whole = sorted(axes) == list(range(2, rank))
         if not self._known(call.args[0]) or not axes or not (call.attrs.keepdims or whole):
@@ -250,7 +250,7 @@ class ChannelsLast(Rewriter):
         return self.emit(_with(call, [self._to_last(call.args[0])], pad_width=moved))
 
     def _slice(self, call: Any) -> Any:
-        rank = len(static_shape(call) or ())
+        rank = len(sizes_of(call) or ())
         if not self._known(call.args[0]) or not isinstance(call.args[1], relax.Tuple):
             return None
         axes = [_axis_in_last(_integer(axis), rank) for axis in call.args[1].fields]
@@ -260,8 +260,8 @@ class ChannelsLast(Rewriter):
 
     def _take(self, call: Any) -> Any:
         """Convert a gather along one axis, such as padding by reflection."""
-        rank = len(static_shape(call.args[0]) or ())
-        if not self._known(call.args[0]) or call.attrs.axis is None or len(static_shape(call.args[1]) or ()) != 1:
+        rank = len(sizes_of(call.args[0]) or ())
+        if not self._known(call.args[0]) or call.attrs.axis is None or len(sizes_of(call.args[1]) or ()) != 1:
             return None
         axis = _axis_in_last(int(call.attrs.axis), rank)
         return self.emit(_with(call, [self._to_last(call.args[0]), self.value(call.args[1])], axis=axis))
@@ -271,7 +271,7 @@ class ChannelsLast(Rewriter):
         groups = groups_of(call)
         if groups is None:
             return None
-        shape = static_shape(call) or ()
+        shape = sizes_of(call) or ()
         batch, channels, places = shape[0], shape[1], prod(shape[2:])
         each, last = channels // groups, self._known(self.resolve(call.args[0]))
         value = self._to_last(self.resolve(call.args[0])) if last else self.value(call.args[0])
@@ -306,7 +306,7 @@ class ChannelsLast(Rewriter):
         if operation(call) != "split" or not self._known(self.resolve(call.args[0])) or not is_float32(item):
             return None
         source = self._to_last(self.resolve(call.args[0]))
-        shape, part = static_shape(call.args[0]) or (), static_shape(item) or ()
+        shape, part = sizes_of(call.args[0]) or (), sizes_of(item) or ()
         axis = int(call.attrs.axis) % len(shape)
         begin = sum(int(field.shape.values[axis]) for field in list(call.ty.fields)[: item.index])
         end = begin + part[axis]
@@ -331,10 +331,10 @@ class ChannelsLast(Rewriter):
         A shuffle splits the channel axis, swaps the parts and joins them.
         """
         source = self.resolve(call.args[0])
-        shape, given = static_shape(call) or (), static_shape(source) or ()
+        shape, given = sizes_of(call) or (), sizes_of(source) or ()
         if self._known(source) and all(size == 1 for size in given[2:]):
             last = self.last[source]
-            return Plain(last if static_shape(last) == shape else self.emit(relax.op.reshape(last, shape)))
+            return Plain(last if sizes_of(last) == shape else self.emit(relax.op.reshape(last, shape)))
         if self._known(source) and len(shape) in LAYOUTS and shape[:2] == given[:2]:
             # Transformers flatten images so, and then have the channels last.
             return self.emit(relax.op.reshape(self.last[source], (shape[0], *shape[2:], shape[1])))
@@ -342,7 +342,7 @@ class ChannelsLast(Rewriter):
         split: Any = self.defined(exchanged.args[0]) if operation(exchanged) == "permute_dims" else None
         if operation(split) != "reshape" or not self._known(self.resolve(split.args[0])):
             return None
-        before, middle = static_shape(split.args[0]), static_shape(split)
+        before, middle = sizes_of(split.args[0]), sizes_of(split)
         if axis_order(exchanged) != (0, 2, 1, 3, 4) or before != shape or middle is None or middle[3:] != shape[2:]:
             return None
         groups, each = middle[1], middle[2]
@@ -358,7 +358,7 @@ class ChannelsLast(Rewriter):
         if response is None:
             return None
         argument = self._to_last(response.source)
-        described = channels_last(static_shape(argument) or ())
+        described = channels_last(sizes_of(argument) or ())
         kernel = {
             "primitive": "local_response_normalization",
             "operands": [described, described],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ....ir.tensor_types import static_shape
+from ....ir.sizes import sizes_of
 from ..rewrite import Rewriter, operation
 
 
@@ -23,7 +23,7 @@ class LocalResponse:
     @property
     def flops(self) -> int:
         """Floating-point operations."""
-        return prod(static_shape(self.source) or ()) * (self.size + 5)
+        return prod(sizes_of(self.source) or ()) * (self.size + 5)
 
 
 def find_local_response(rewriter: Rewriter, call: Any) -> LocalResponse | None:
@@ -39,12 +39,12 @@ def find_local_response(rewriter: Rewriter, call: Any) -> LocalResponse | None:
     expanded: Any = rewriter.defined(pooled.args[0])
     square: Any = rewriter.defined(expanded.args[0]) if operation(expanded) == "expand_dims" else None
     window = [int(s) for s in pooled.attrs.pool_size]
-    size, shape = window[0], static_shape(source) or ()
+    size, shape = window[0], sizes_of(source) or ()
     fits = (
         operation(square) == "multiply"
         and all(rewriter.resolve(a).same_as(source) for a in square.args)
         and len(shape) == 4
-        and static_shape(expanded) == (shape[0], 1, *shape[1:])
+        and sizes_of(expanded) == (shape[0], 1, *shape[1:])
         and window == [size, 1, 1]
         and size % 2 == 1
         and [int(p) for p in pooled.attrs.padding] == [size // 2, 0, 0, size // 2, 0, 0]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any, NamedTuple
 
-from ....ir.tensor_types import static_shape
+from ....ir.sizes import sizes_of
 from ..rewrite import Rewriter, is_float32, operation
 
 OPERATORS = ("nn.group_norm", "nn.instance_norm")
@@ -29,13 +29,15 @@ def groups_of(call: Any) -> int | None:
     """Return the number of groups of an operator of `OPERATORS`; None if the kernel cannot compute it."""
     if not all(is_float32(argument) for argument in call.args):
         return None
-    shape, attrs = static_shape(call) or (), call.attrs
+    shape, attrs = sizes_of(call) or (), call.attrs
     rank, channels = len(shape), shape[1]
+    if not isinstance(channels, int):
+        return None
     axes = {int(a) % rank for a in attrs.axes}
     if shape[0] == 1:
         axes.discard(0)
     fits = rank > 2 and int(attrs.channel_axis) % rank == 1 and axes == set(range(2, rank))
-    if not fits or not (attrs.center and attrs.scale) or any(static_shape(a) != (channels,) for a in call.args[1:]):
+    if not fits or not (attrs.center and attrs.scale) or any(sizes_of(a) != (channels,) for a in call.args[1:]):
         return None
     groups = int(attrs.num_groups) if operation(call) == "nn.group_norm" else channels
     return groups if channels % groups == 0 else None
@@ -47,7 +49,7 @@ def find_normalization(rewriter: Rewriter, call: Any) -> Normalization | None:
         root = _deviation(rewriter, call.args[factor], operation(call) == "divide")
         normalization = root and _of_centred(rewriter, call.args[centred], *root)
         # An epsilon of higher rank would change the shape of the result.
-        if normalization and normalization.shape == static_shape(call):
+        if normalization and normalization.shape == sizes_of(call):
             return normalization
     return None
 
@@ -84,12 +86,12 @@ def _of_centred(rewriter: Rewriter, expr: Any, variance: Any, epsilon: float) ->
 
 
 def _of_source(rewriter: Rewriter, x: Any, axes: list[int], epsilon: float) -> Normalization | None:
-    shape = static_shape(x) or ()
-    if len(shape) < 3 or axes != list(range(2, len(shape))) or prod(shape[2:]) == 1:
+    shape = sizes_of(x) or ()
+    if len(shape) < 3 or not isinstance(shape[1], int) or axes != list(range(2, len(shape))) or prod(shape[2:]) == 1:
         return None
     inner: Any = rewriter.defined(x)
     source = rewriter.resolve(inner.args[0]) if operation(inner) == "reshape" else x
-    full = static_shape(source) or ()
+    full = sizes_of(source) or ()
     grouped = len(shape) == 3 and len(full) > 2 and full[0] == shape[0] and full[1] % shape[1] == 0
     return Normalization(source if grouped else x, shape[1], epsilon, shape)
 
@@ -98,7 +100,7 @@ def _axes(call: Any) -> list[int] | None:
     """Return the axes of a reduction that keeps its dimensions, or None."""
     if operation(call) not in ("mean", "variance") or not call.attrs.keepdims or call.attrs.axis is None:
         return None
-    rank = len(static_shape(call) or ())
+    rank = len(sizes_of(call) or ())
     return sorted(int(a) % rank for a in call.attrs.axis)
 
 

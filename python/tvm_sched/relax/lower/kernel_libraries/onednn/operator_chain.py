@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ....ir.tensor_types import static_shape
+from ....ir.sizes import sizes_of
 from ..rewrite import Rewriter, constant_value, is_float32, operation
 from .regions import UnaryRegion, find_region
 
@@ -70,7 +70,7 @@ class ChainFinder:
     ) -> None:
         self.rewriter, self.is_claimed, self.start = rewriter, is_claimed, start
         self.weights, self.axis = weights, axis
-        self.shape = static_shape(start) or ()
+        self.shape = sizes_of(start) or ()
         self.channels = self.shape[-1]
 
     def find(self, limit: int = LIMIT) -> Chain:
@@ -114,15 +114,15 @@ class ChainFinder:
         if isinstance(call, relax.Var):
             return True
         if name == "reshape":
-            return (static_shape(call) or (0,))[-1:] == (static_shape(self.chain.end) or ())[-1:]
-        if static_shape(call) != static_shape(self.chain.end):
+            return (sizes_of(call) or (0,))[-1:] == (sizes_of(self.chain.end) or ())[-1:]
+        if sizes_of(call) != sizes_of(self.chain.end):
             return False
         if name == "nn.prelu":
             return self._take_prelu(call)
         return name in BINARY and self._take_binary(name, call)
 
     def _take_prelu(self, call: Any) -> bool:
-        rank = len(static_shape(call) or ())
+        rank = len(sizes_of(call) or ())
         slope = self.rewriter.resolve(call.args[1])
         value = constant_value(slope)
         if value is None or value.size != self.channels or int(call.attrs.axis) % rank != rank - 1:
@@ -140,7 +140,7 @@ class ChainFinder:
             return True
         if not is_float32(other):
             return False
-        if static_shape(other) == static_shape(call):
+        if sizes_of(other) == sizes_of(call):
             return self._append({"name": name}, other)
         return self._append({"name": name}, other, self._broadcast(other))
 
@@ -149,11 +149,11 @@ class ChainFinder:
 
     def _broadcast(self, other: Any) -> tuple[int, ...] | None:
         """Return the shape of an operand that is smaller than the result; None if the kernel cannot read it."""
-        shape = static_shape(other) or ()
+        shape = sizes_of(other) or ()
         rank = len(self.shape)
         if not any(size > 1 for size in shape[:-1]) and shape[-1:] in ((), (1,), (self.channels,)):
             return (*(1,) * (rank - 1), shape[-1] if shape else 1)
-        now = static_shape(self.chain.end)
+        now = sizes_of(self.chain.end)
         return (*(1,) * (rank - len(shape)), *shape) if now == self.shape and len(shape) <= rank else None
 
     def _append(self, description: dict[str, Any], operand: Any, shape: tuple[int, ...] | None = ()) -> bool:

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ....._library import function as library_function
-from ....ir.tensor_types import static_shape
+from ....ir.sizes import example_of, sizes_of
 from ....toolchain.compile_target import BFLOAT16
 from ..rewrite import constant_value, is_float32, operation
 from .describe import channels_last, dense, permuted, transposed_window, window
 from .operator_chain import Chain
 
-VERSION = 9
+VERSION = 10
 CONVOLUTIONS = tuple(f"nn.conv{n}d" for n in (1, 2, 3))
 TRANSPOSED = tuple(f"nn.conv{n}d_transpose" for n in (1, 2, 3))
 LAYOUTS = {3: ("NCW", "NWC"), 4: ("NCHW", "NHWC"), 5: ("NCDHW", "NDHWC")}
@@ -82,7 +82,8 @@ class Product:
 def implementation(kernel: dict[str, Any]) -> str:
     """Return the name of oneDNN's default implementation of a kernel on this machine; empty if it has none."""
     document = {"version": VERSION, "kernels": {"kernel": kernel}}
-    return str(library_function("tvm_sched.onednn_implementation")(json.dumps(document)))
+    text = json.dumps(document, default=example_of)
+    return str(library_function("tvm_sched.onednn_implementation")(text))
 
 
 def is_fast(kernel: dict[str, Any] | None) -> bool:
@@ -127,7 +128,7 @@ def layouts(call: Any) -> tuple[str, str, str]:
 
 def known_layouts(call: Any, last: bool) -> tuple[str, str, str] | None:
     """Return the supported layouts of data, weights ((O, I / groups, ...) or (I, O / groups, ...)) and result."""
-    rank = len(static_shape(call) or ())
+    rank = len(sizes_of(call) or ())
     if rank not in LAYOUTS:
         return None
     data = LAYOUTS[rank][last]
@@ -135,7 +136,7 @@ def known_layouts(call: Any, last: bool) -> tuple[str, str, str] | None:
 
 
 def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None:
-    attrs, shape, filters, out = call.attrs, *((static_shape(e) or ()) for e in (*call.args, call))
+    attrs, shape, filters, out = call.attrs, *((sizes_of(e) or ()) for e in (*call.args, call))
     if layouts(call) != known_layouts(call, last=True):
         return None
     groups, kernel, rank = int(attrs.groups), filters[2:], len(shape)
@@ -203,7 +204,7 @@ def _is_line(call: Any) -> bool:
     reached 53 to 170 GFLOP/s, and products of copied windows 195 to 217 (256 to 1024 channels, strides 2 and 4).
     wav2vec2's feature extractor has such convolutions.
     """
-    shape, filters, out, attrs = *((static_shape(e) or ()) for e in (*call.args, call)), call.attrs
+    shape, filters, out, attrs = *((sizes_of(e) or ()) for e in (*call.args, call)), call.attrs
     if len(shape) != 3 or int(attrs.groups) != 1 or [int(d) for d in attrs.dilation] != [1]:
         return False
     stride = int(attrs.strides[0])
@@ -213,7 +214,7 @@ def _is_line(call: Any) -> bool:
 
 def _line(call: Any) -> Product:
     """Describe a 1D convolution as a matrix product over copies of its windows."""
-    attrs, shape, filters, out = call.attrs, *((static_shape(e) or ()) for e in (*call.args, call))
+    attrs, shape, filters, out = call.attrs, *((sizes_of(e) or ()) for e in (*call.args, call))
     rows, terms, channels = prod(out[:-1]), prod(filters[1:]), (1, out[-1])
     return Product(
         kind=operation(call).removeprefix("nn."),
@@ -244,7 +245,7 @@ def _filters(shape: tuple[int, ...], groups: int, transposed: bool, parameter: b
 
 
 def _matmul(call: Any, parameter: bool) -> Product | None:
-    a, b, out = static_shape(call.args[0]) or (), static_shape(call.args[1]) or (), static_shape(call) or ()
+    a, b, out = sizes_of(call.args[0]) or (), sizes_of(call.args[1]) or (), sizes_of(call) or ()
     if len(a) < 2 or len(b) < 2 or len(out) > 6:
         return None
     if len(b) == 2:

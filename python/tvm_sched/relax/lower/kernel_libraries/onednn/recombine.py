@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ....ir.tensor_types import static_shape
+from ....ir.sizes import sizes_of
 from ..rewrite import Rewriter, axis_order, is_float32, operation
 from .normalization import Normalization, find_normalization
 
@@ -34,18 +34,18 @@ class Simplifier(Rewriter):
             if operation(call) == "nn.dropout":
                 return self.value(call.args[0])
         name = operation(value)
-        if name in ("broadcast_to", "reshape") and static_shape(value.args[0]) == static_shape(value) is not None:
+        if name in ("broadcast_to", "reshape") and sizes_of(value.args[0]) == sizes_of(value) is not None:
             return self.value(value.args[0])
         if name == "nn.pad" and not any(int(width) for width in value.attrs.pad_width):
             return self.value(value.args[0])
-        if name == "permute_dims" and _keeps_order(static_shape(value.args[0]), axis_order(value)):
-            return self.emit(relax.op.reshape(self.value(value.args[0]), static_shape(value)))
+        if name == "permute_dims" and _keeps_order(sizes_of(value.args[0]), axis_order(value)):
+            return self.emit(relax.op.reshape(self.value(value.args[0]), sizes_of(value)))
         if name == "reshape":
             before = self.defined(value.args[0])
-            if operation(before) == "reshape" and static_shape(before.args[0]) == static_shape(value) is not None:
+            if operation(before) == "reshape" and sizes_of(before.args[0]) == sizes_of(value) is not None:
                 return self.value(before.args[0])
             inner = self.normalized.get(self.resolve(value.args[0]))
-            if inner is not None and static_shape(inner) == static_shape(value):
+            if inner is not None and sizes_of(inner) == sizes_of(value):
                 return inner
             masked = self._masked(variable, value)
             if masked is not None:
@@ -82,13 +82,13 @@ class Simplifier(Rewriter):
         result = self.emit(relax.Call(value.op, [self.value(expr), *value.args[1:]], value.attrs))
         for move in reversed(moves):
             if operation(move) == "reshape":
-                result = self.emit(relax.op.reshape(result, static_shape(move)))
+                result = self.emit(relax.op.reshape(result, sizes_of(move)))
             else:
                 result = self.emit(relax.op.permute_dims(result, axis_order(move)))
         return result
 
     def _normalization(self, variable: Any, normalization: Normalization) -> Any:
-        shape = static_shape(normalization.source) or ()
+        shape = sizes_of(normalization.source) or ()
         one, zero = (relax.const(np.full(shape[1], number, np.float32)) for number in (1, 0))
         source, axes = self.value(normalization.source), list(range(2, len(shape)))
         groups, epsilon = normalization.groups, normalization.epsilon
@@ -102,7 +102,7 @@ class Simplifier(Rewriter):
         The model computes ``reshape(reshape(scores + bias) + mask)``. The inner reshape splits the first dimension into
         batch and windows, as each window has its own mask.
         """
-        shape = static_shape(value) or ()
+        shape = sizes_of(value) or ()
         if [operation(self.definitions.get(user)) for user in self.uses[variable]] != ["nn.softmax"]:
             return None
         outer = self._only(value.args[0], "add")
@@ -110,17 +110,17 @@ class Simplifier(Rewriter):
             return None
         split = next((s for a in outer.args if (s := self._only(a, "reshape")) is not None), None)
         inner = self._only(split.args[0], "add") if split is not None else None
-        if inner is None or static_shape(inner) != shape or (static_shape(split) or ())[2:] != shape[1:]:
+        if inner is None or sizes_of(inner) != shape or (sizes_of(split) or ())[2:] != shape[1:]:
             return None
         product, bias = sorted(
-            inner.args, key=lambda a: static_shape(a) != shape
+            inner.args, key=lambda a: sizes_of(a) != shape
         )  # the first operand if both have this shape
-        if static_shape(product) != shape or not is_float32(value):
+        if sizes_of(product) != shape or not is_float32(value):
             return None
         mask = next(a for a in outer.args if not self._is(a, split))
-        windows = (static_shape(split) or ())[:2]
-        own = static_shape(mask) or ()
-        if len(own) != len(shape) + 1 or static_shape(bias) is None:
+        windows = (sizes_of(split) or ())[:2]
+        own = sizes_of(mask) or ()
+        if len(own) != len(shape) + 1 or sizes_of(bias) is None:
             return None
         mask = self.emit(relax.op.broadcast_to(self.value(mask), (*windows, *own[2:])))
         mask = self.emit(relax.op.reshape(mask, (shape[0], *own[2:])))

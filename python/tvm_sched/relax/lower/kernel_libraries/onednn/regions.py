@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ....ir.tensor_types import static_shape
+from ....ir.sizes import sizes_of
 from ..rewrite import Rewriter, is_float32, operation
 from .fused_activations import Array, Step, erf, gelu, gelu_tanh, recognise, sigmoid
 
@@ -85,7 +85,7 @@ def find_region(rewriter: Rewriter, start: Any, is_claimed: Callable[[Any], bool
 
 def _members(rewriter: Rewriter, start: Any, is_claimed: Callable[[Any], bool]) -> list[Any]:
     """Return values that depend only on ``start`` and numbers, in topological order."""
-    shape, known, members = static_shape(start), {start}, list[Any]()
+    shape, known, members = sizes_of(start), {start}, list[Any]()
     position = 0
     queue = [start]
     while position < len(queue) and len(members) < LARGEST:
@@ -93,7 +93,7 @@ def _members(rewriter: Rewriter, start: Any, is_claimed: Callable[[Any], bool]) 
             if user is None or user in known or is_claimed(user):
                 continue
             call = rewriter.definitions[user]
-            if static_shape(call) != shape or not is_float32(call) or not _computable(rewriter, call, known):
+            if sizes_of(call) != shape or not is_float32(call) or not _computable(rewriter, call, known):
                 continue
             known.add(user)
             members.append(user)

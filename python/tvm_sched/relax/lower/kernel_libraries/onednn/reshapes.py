@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import relax
 
-from ....ir.tensor_types import static_shape
+from ....ir.sizes import sizes_of
 from ..kernel_library import KernelSet
 from ..rewrite import RESHAPES, Rewriter, is_float32, operation
 
@@ -29,7 +29,7 @@ class WithoutReshapes(Rewriter):
             return self.emit(self._kernel(variable, value))
         if operation(value) in RESHAPES and is_float32(value):
             source = self.value(value.args[0])
-            if isinstance(source, relax.Var) and static_shape(source) == static_shape(value):
+            if isinstance(source, relax.Var) and sizes_of(source) == sizes_of(value):
                 return source
         return super().visit(variable, value)
 
@@ -40,7 +40,10 @@ class WithoutReshapes(Rewriter):
         arguments = call.args[1]
         arguments = self.definitions.get(arguments, arguments) if isinstance(arguments, relax.Var) else arguments
         read = relax.Tuple([self.value(self._source(argument)) for argument in arguments.fields])
-        shape = self._wanted(variable, static_shape(call) or ())
+        shape = self._wanted(variable, sizes_of(call) or ())
+        shapes = [*(sizes_of(argument) or () for argument in read.fields), shape]
+        if not self.kernels.takes_shapes(str(call.args[0].global_symbol), shapes):
+            return self.rebuild(call)
         return relax.call_dps_packed(call.args[0], read, out_ty=relax.TensorType(shape, call.ty_args[0].dtype.dtype))
 
     def _source(self, expr: Any) -> Any:
@@ -58,7 +61,7 @@ class WithoutReshapes(Rewriter):
         for user in self.uses[variable]:
             value = self.definitions.get(user)  # None for the function's result
             if operation(value) in RESHAPES:
-                shapes.add(static_shape(value))
+                shapes.add(sizes_of(value))
             elif not self._is_kernel(value):
                 return shape
         reshaped = next(iter(shapes)) if len(shapes) == 1 else None

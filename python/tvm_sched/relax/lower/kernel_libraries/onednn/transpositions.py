@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 from tvm import relax
 
-from ....ir.tensor_types import static_shape
+from ....ir.sizes import sizes_of
 from ..rewrite import Rewriter, axis_order, operation
 
 MOST_ELEMENTS = 1 << 22
@@ -25,7 +26,7 @@ class WithoutTranspositions(Rewriter):
 
     def visit(self, variable: Any, value: Any) -> Any:
         """Rewrite one binding."""
-        shape = static_shape(value)
+        shape = sizes_of(value)
         if operation(value) in ("permute_dims", "reshape") and shape is not None:
             source = self._unmoved(value)
             if source is not None:
@@ -39,18 +40,18 @@ class WithoutTranspositions(Rewriter):
         while (before := self.defined(source)) is not None and operation(before) in ("permute_dims", "reshape"):
             moves.append(before)
             source = before.args[0]
-            if operation(before) == "permute_dims" and _keep_order(static_shape(source), moves):
+            if operation(before) == "permute_dims" and _keep_order(sizes_of(source), moves):
                 unmoved = source
         return unmoved
 
 
 def _keep_order(shape: tuple[int, ...] | None, moves: list[Any]) -> bool:
     """Whether transpositions and reshapes, in reverse order, keep the order of a tensor's elements."""
-    if shape is None or (count := int(np.prod(shape))) > MOST_ELEMENTS:
+    if shape is None or (count := prod(shape)) > MOST_ELEMENTS:
         return False
     places = np.arange(count, dtype=np.int32)
     order = places.reshape(shape)
     for move in reversed(moves):
         transposes = operation(move) == "permute_dims"
-        order = order.transpose(axis_order(move)) if transposes else order.reshape(static_shape(move))
+        order = order.transpose(axis_order(move)) if transposes else order.reshape(sizes_of(move))
     return bool((order.reshape(-1) == places).all())

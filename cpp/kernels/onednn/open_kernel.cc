@@ -1,0 +1,118 @@
+#include "kernels/onednn/open_kernel.h"
+
+#include <tvm/ffi/container/tensor.h>
+
+#include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <utility>
+
+#include "runtime/throw.h"
+
+namespace tvm_sched::onednn {
+
+namespace ffi = tvm::ffi;
+
+namespace {
+
+constexpr std::size_t kMostIdle = 16;  // kernels; a size that comes again later makes its own anew
+
+std::int64_t Elements(const DLTensor& tensor) {
+  std::int64_t count = 1;
+  for (int d = 0; d < tensor.ndim; ++d) count *= tensor.shape[d];
+  return count;
+}
+
+}  // namespace
+
+OpenKernel::OpenKernel(std::string name, OpenDescription description, int cores,
+                       std::shared_ptr<Kernel::Shared> shared)
+    : name_(std::move(name)),
+      description_(std::move(description)),
+      cores_(cores),
+      shared_(std::move(shared)) {}
+
+void OpenKernel::Call(ffi::PackedArgs args) {
+  if (static_cast<std::size_t>(args.size()) != description_.operands()) {
+    TVM_SCHED_THROW(TypeError) << "the kernel \"" << name_ << "\" takes " << description_.operands()
+                               << " tensors, got " << args.size();
+  }
+  std::vector<DLTensor*> tensors;
+  for (int k = 0; k < args.size(); ++k) tensors.push_back(args[k].cast<DLTensor*>());
+  if (Elements(*tensors.back()) == 0) return;
+  OpenDescription::Sizes sizes = description_.SizesOf([&](std::size_t operand, int axis) {
+    if (axis < tensors[operand]->ndim) return tensors[operand]->shape[axis];
+    TVM_SCHED_THROW(ValueError) << "argument " << operand << " of the kernel \"" << name_
+                                << "\" has " << tensors[operand]->ndim << " dimensions";
+  });
+  const bool empty = std::any_of(tensors.begin(), tensors.end(),
+                                 [](const DLTensor* each) { return Elements(*each) == 0; });
+  if (empty) return CallEmpty(tensors, sizes);
+  std::unique_ptr<Kernel> kernel = Take(sizes);
+  kernel->Call(args);
+  Give(std::move(sizes), std::move(kernel));
+}
+
+void OpenKernel::CallEmpty(const std::vector<DLTensor*>& tensors,
+                           const OpenDescription::Sizes& sizes) {
+  Description found = description_.At(sizes);
+  std::vector<void*> data;
+  for (const DLTensor* tensor : tensors) {
+    data.push_back(static_cast<std::byte*>(tensor->data) + tensor->byte_offset);
+  }
+  const Operand& result = found.result();
+  if (found.primitive == "attention") {
+    std::memset(data.back(), 0, result.elements() * BytesOf(result.type));
+    return;
+  }
+  std::vector<float> zeros;
+  if (found.primitive == "matmul") {  // sums of nothing: as those of one product with 0
+    const std::size_t rank = found.operands[0].dims.size();
+    for (const int k : {0, 1}) {
+      Operand& operand = found.operands[k];
+      operand.dims[k == 0 ? rank - 1 : rank - 2] = 1;
+      std::int64_t stride = 1;
+      for (std::size_t d = rank; d-- > 0; stride *= operand.dims[d]) operand.strides[d] = stride;
+      zeros.resize(std::max(zeros.size(), static_cast<std::size_t>(operand.elements())));
+      operand.parameter = false;
+    }
+    data[0] = data[1] = zeros.data();
+  }
+  Kernel(name_, std::move(found), cores_, shared_).CallAt(data);
+}
+
+std::unique_ptr<Kernel> OpenKernel::Take(const OpenDescription::Sizes& sizes) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(idle_.begin(), idle_.end(),
+                                    [&](const Idle& each) { return each.sizes == sizes; });
+    if (found != idle_.end()) {
+      std::unique_ptr<Kernel> kernel = std::move(found->kernel);
+      idle_.erase(found);
+      return kernel;
+    }
+  }
+  auto made = std::make_unique<Kernel>(name_, description_.At(sizes), cores_, shared_);
+  const std::lock_guard lock(mutex_);
+  checks_.insert(made->checks().begin(), made->checks().end());
+  return made;
+}
+
+void OpenKernel::Give(OpenDescription::Sizes sizes, std::unique_ptr<Kernel> kernel) {
+  std::list<Idle> last;  // destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  idle_.push_front({std::move(sizes), std::move(kernel)});
+  if (idle_.size() > kMostIdle) last.splice(last.begin(), idle_, std::prev(idle_.end()));
+}
+
+std::set<std::string> OpenKernel::checks() const {
+  const std::lock_guard lock(mutex_);
+  return checks_;
+}
+
+void OpenKernel::ReleaseParameters() {
+  const std::lock_guard lock(mutex_);
+  for (const Idle& each : idle_) each.kernel->ReleaseParameters();
+}
+
+}  // namespace tvm_sched::onednn

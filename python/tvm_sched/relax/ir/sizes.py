@@ -1,0 +1,220 @@
+"""`Size`: an open size of a tensor, with which code for static shapes can calculate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import mul
+from typing import Any, TypeAlias
+
+import tvm
+from tvm import relax, tirx
+from tvm.sym import Analyzer
+
+EXAMPLE = 32
+"""Size of a symbol where a number is needed: to ask a library for its implementation, or to count operations."""
+
+
+class Size:
+    """A polynomial of symbols and of what else sizes are computed by, such as ``n // 2``.
+
+    Equal polynomials are equal sizes. Symbols may be any size, so only sizes with a constant difference have an order.
+    Other comparisons answer as for large symbols, such as ``n > 1``: a dimension is then not taken for one of extent 1.
+    """
+
+    __slots__ = ("atoms", "terms")
+
+    def __init__(self, terms: Mapping[tuple[str, ...], int], atoms: Mapping[str, Any]) -> None:
+        self.terms = {names: factor for names, factor in terms.items() if factor}
+        self.atoms = atoms
+
+    def __eq__(self, other: object) -> bool:
+        return self.terms == _terms(other)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.terms.items()))
+
+    def __add__(self, other: AnySize) -> AnySize:
+        terms = dict(self.terms)
+        for names, factor in _terms(other).items():
+            terms[names] = terms.get(names, 0) + factor
+        return _made(terms, self, other)
+
+    def __mul__(self, other: AnySize) -> AnySize:
+        terms: dict[tuple[str, ...], int] = {}
+        for names, factor in self.terms.items():
+            for others, more in _terms(other).items():
+                joined = tuple(sorted(names + others))
+                terms[joined] = terms.get(joined, 0) + factor * more
+        return _made(terms, self, other)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __neg__(self) -> AnySize:
+        return self * -1
+
+    def __sub__(self, other: AnySize) -> AnySize:
+        return self + other * -1
+
+    def __rsub__(self, other: AnySize) -> AnySize:
+        return -self + other
+
+    def __gt__(self, other: AnySize) -> bool:
+        difference = self - other
+        return difference > 0 if isinstance(difference, int) else True
+
+    def __lt__(self, other: AnySize) -> bool:
+        difference = self - other
+        return difference < 0 if isinstance(difference, int) else False
+
+    def __ge__(self, other: AnySize) -> bool:
+        return not self < other
+
+    def __le__(self, other: AnySize) -> bool:
+        return not self > other
+
+    def divided(self, other: AnySize) -> AnySize | None:
+        """Return the exact quotient; None if it is not known to be a polynomial."""
+        if self == other:
+            return 1
+        divisor = _terms(other)
+        if len(divisor) != 1:
+            return None
+        [(names, factor)] = divisor.items()
+        terms = {}
+        for mine, value in self.terms.items():
+            left = list(mine)
+            if value % factor or any(left.count(name) < names.count(name) for name in names):
+                return None
+            for name in names:
+                left.remove(name)
+            terms[tuple(left)] = value // factor
+        return _made(terms, self)
+
+    @property
+    def expression(self) -> Any:
+        """The size as an expression of TVM."""
+        parts = [
+            reduce(mul, [self.atoms[name] for name in names], tirx.IntImm("int64", factor))
+            for names, factor in self.terms.items()
+        ]
+        return Analyzer().simplify(sum(parts[1:], parts[0]))
+
+    def __tvm_ffi_object__(self) -> Any:
+        return self.expression
+
+    @property
+    def example(self) -> int:
+        """The size if each symbol is `EXAMPLE`."""
+        expression, analyzer = self.expression, Analyzer()
+        for symbol in tirx.analysis.undefined_vars(expression):
+            analyzer.bind(symbol, tirx.IntImm("int64", EXAMPLE))
+        return int(analyzer.simplify(expression))
+
+
+AnySize: TypeAlias = "int | Size"
+
+
+def size_of(expression: Any) -> AnySize:
+    """Return a size that TVM gives."""
+    if isinstance(expression, (int, Size)):
+        return expression
+    if isinstance(expression, tirx.IntImm):
+        return int(expression.value)
+    if isinstance(expression, tirx.Add):
+        return size_of(expression.a) + size_of(expression.b)
+    if isinstance(expression, tirx.Sub):
+        return size_of(expression.a) - size_of(expression.b)
+    if isinstance(expression, tirx.Mul):
+        return size_of(expression.a) * size_of(expression.b)
+    simple = expression if isinstance(expression, tirx.Var) else Analyzer().simplify(expression)
+    if isinstance(simple, (tirx.IntImm, tirx.Add, tirx.Sub, tirx.Mul)):
+        return size_of(simple)
+    return Size({(str(simple),): 1}, {str(simple): simple})
+
+
+def sizes_of(value: Any) -> tuple[Any, ...] | None:
+    """Return the sizes of a tensor, an expression or a type, as int or `Size`; None if they are unknown."""
+    ty = value if isinstance(value, tvm.ir.Type) else value.ty
+    if not isinstance(ty, relax.TensorType) or not isinstance(ty.shape, relax.ShapeExpr):
+        return None
+    return tuple(map(size_of, ty.shape.values))
+
+
+def example_of(size: Any) -> int:
+    """Return `Size.example`, or a number itself."""
+    return size.example if isinstance(size, Size) else int(size)
+
+
+def product_of_terms(size: AnySize, known: Sequence[AnySize]) -> list[list[int]] | None:
+    """Return a size as a sum of products, each a number and positions in ``known``; None if it is no such sum."""
+    if isinstance(size, int):
+        return [[size]]
+    for position, each in enumerate(known):
+        quotient = size.divided(each)
+        rest = None if quotient is None else product_of_terms(quotient, known)
+        if rest is not None:
+            return [[*term, position] for term in rest]
+    parts = [_made({names: factor}, size) for names, factor in size.terms.items()]
+    sums = [product_of_terms(part, known) for part in parts] if len(parts) > 1 else [None]
+    return None if None in sums else [term for terms in sums for term in terms or []]
+
+
+def describe_sizes(document: Any, shapes: Sequence[Sequence[AnySize]]) -> tuple[Any, list[list[int]]] | None:
+    """Return a document with its sizes as sums of products of symbols, and which size of a tensor each symbol is.
+
+    Parameters
+    ----------
+    document : nested dicts and lists
+    shapes : sequence of shapes
+        Of the tensors of a call.
+
+    Returns
+    -------
+    Document, and for each symbol a tensor, an axis and what to subtract from that size; None if a size of the document does
+    not follow from the shapes.
+    """
+    known: dict[Size, list[int]] = {}
+    for tensor, shape in enumerate(shapes):
+        for axis, size in enumerate(shape):
+            if isinstance(size, Size):
+                known.setdefault(size, [tensor, axis, 0])
+                free, constant = size - size.terms.get((), 0), size.terms.get((), 0)
+                if isinstance(free, Size):
+                    known.setdefault(free, [tensor, axis, constant])
+    used: dict[Size, int] = {}
+
+    def write(part: Any) -> Any:
+        if isinstance(part, Mapping):
+            return {key: write(value) for key, value in part.items()}
+        if isinstance(part, (list, tuple)):
+            return [write(value) for value in part]
+        if not isinstance(part, Size):
+            return part
+        terms = product_of_terms(part, list(known))
+        if terms is None:
+            raise LookupError
+        numbers = list(known)
+        return [[factor, *(used.setdefault(numbers[k], len(used)) for k in places)] for factor, *places in terms]
+
+    try:
+        written = write(document)
+    except LookupError:
+        return None
+    return written, [known[size] for size in used]
+
+
+def _terms(value: Any) -> Mapping[tuple[str, ...], int]:
+    if isinstance(value, Size):
+        return value.terms
+    return {(): value} if isinstance(value, int) and value else {}
+
+
+def _made(terms: Mapping[tuple[str, ...], int], *sources: Any) -> AnySize:
+    """Return a polynomial of the symbols of some sizes, as a number if it has none."""
+    atoms = {name: atom for source in sources if isinstance(source, Size) for name, atom in source.atoms.items()}
+    made = Size(terms, atoms)
+    return made if any(made.terms) else made.terms.get((), 0)
+
+
+__all__ = ["EXAMPLE", "AnySize", "Size", "describe_sizes", "example_of", "size_of", "sizes_of"]

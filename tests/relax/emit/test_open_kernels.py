@@ -1,0 +1,134 @@
+"""oneDNN's kernels of models with open dimensions: which operators they compute, and that values are right at every size."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from tvm_sched.relax import api, compile
+from tvm_sched.relax.emit.any_shape import lower_any_shape
+from tvm_sched.relax.lower.kernel_libraries import claimed_functions, get_library
+
+onnx = pytest.importorskip("onnx")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*it has open dimensions"),
+    pytest.mark.skipif(get_library("onednn").why_not() is not None, reason="needs oneDNN"),
+]
+
+PICTURES = """<ir_version: 8, opset_import: ["": 17]>
+g (float[n, 3, h, w] x) => (float[a, b, c, d] y, float[e, 3, f, i] means) {
+  first = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(x, w1, b1)
+  kept = Relu(first)
+  second = Conv<pads = [1, 1, 1, 1]>(kept, w2)
+  both = Add(second, kept)
+  pooled = MaxPool<kernel_shape = [3, 3], strides = [2, 2], ceil_mode = 1>(both)
+  again = Concat<axis = 1>(pooled, pooled)
+  y = ConvTranspose<strides = [2, 2]>(again, w3)
+  means = AveragePool<kernel_shape = [2, 2], strides = [2, 2], ceil_mode = 1>(x)
+}"""
+ROWS = """<ir_version: 8, opset_import: ["": 17]>
+g (float[n, m, 4] x, float[n, m, 4] k) => (float[n, m, 4] y, float[n, m, m] p, float[a, 3] gram, float[n, j, 4] both) {
+  first = MatMul(x, w1)
+  added = Add(first, b1)
+  kept = Relu(added)
+  second = MatMul(kept, w2)
+  sum = Add(second, x)
+  y = LayerNormalization(sum, scale, shift)
+  turned = Transpose<perm = [0, 2, 1]>(k)
+  scores = MatMul(x, turned)
+  p = Softmax(scores)
+  four = Constant<value_ints = [-1, 4]>()
+  flat = Reshape(x, four)
+  columns = Transpose(flat)
+  square = MatMul(columns, flat)
+  gram = MatMul(square, w3)
+  both = Concat<axis = 1>(x, k)
+}"""
+
+
+def _model(text, **shapes):
+    """Return a model whose weights are small integers, of which sums are exact in float32."""
+    random = np.random.default_rng(0)
+    model = onnx.parser.parse_model(text)
+    for name, shape in shapes.items():
+        value = random.integers(-2, 3, shape).astype("float32")
+        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    return model
+
+
+def _compiled(model):
+    """Return a compiled model, its reference, and the kernels of oneDNN for open sizes."""
+    lowered = []
+
+    def lower(*args):
+        lowered.append(lower_any_shape(*args))
+        return lowered[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(api, "lower_any_shape", lower)
+        compiled = compile(model, "cpu1", "single", cost_model="roofline", cache=False)
+    kinds = sorted(name.partition("onednn.")[2].rpartition("_")[0] for name in claimed_functions(lowered[0].mod))
+    return compiled, onnx.reference.ReferenceEvaluator(model), kinds
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    model = _model(PICTURES, w1=(8, 3, 3, 3), b1=(8,), w2=(8, 8, 3, 3), w3=(16, 2, 2, 2))
+    return _compiled(model)
+
+
+@pytest.fixture(scope="module")
+def rows():
+    model = _model(ROWS, w1=(4, 6), b1=(6,), w2=(6, 4), scale=(4,), shift=(4,), w3=(4, 3))
+    return _compiled(model)
+
+
+def _integers(shape, seed=0):
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype("float32")
+
+
+def test_convolutions_and_pools_are_right_at_every_size(pictures):
+    compiled, reference, kinds = pictures
+    assert set(kinds) == {"avg_pool2d", "concat", "conv2d_add", "conv2d_bias_relu", "matmul", "max_pool2d"}
+    for n, h, w in ((1, 8, 8), (2, 9, 13), (3, 33, 20), (1, 6, 5)):
+        x = _integers((n, 3, h, w))
+        y, means = compiled.run(x)
+        expected, expected_means = reference.run(None, {"x": x})
+        np.testing.assert_array_equal(y, expected)
+        np.testing.assert_allclose(means, expected_means, rtol=1e-6)
+    y, _ = compiled.run(_integers((0, 3, 8, 8)))
+    assert y.shape == (0, 2, 4, 4)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (2, 7), (3, 16), (1, 130), (0, 5), (4, 0)])
+def test_products_softmax_and_norms_are_right_at_every_size(rows, sizes):
+    compiled, reference, _ = rows
+    x, k = _integers((*sizes, 4)), _integers((*sizes, 4), seed=1)
+    y, p, gram, both = compiled.run(x, k)
+    np.testing.assert_array_equal(both, np.concatenate([x, k], 1))
+    if 0 in sizes:
+        assert (y.shape, p.shape) == ((*sizes, 4), (*sizes, sizes[1]))
+        np.testing.assert_array_equal(gram, np.zeros((4, 3), "float32"))  # sums of nothing
+        return
+    expected = reference.run(None, {"x": x.astype("float64").astype("float32"), "k": k})
+    np.testing.assert_allclose(y, expected[0], atol=1e-5)
+    np.testing.assert_allclose(p, expected[1], atol=1e-6)
+    np.testing.assert_array_equal(gram, expected[2])
+
+
+def test_the_library_computes_what_it_does_for_static_sizes(rows):
+    products = {"matmul", "matmul_add", "matmul_bias_relu"}
+    assert products | {"concat", "layer_norm", "softmax"} <= set(rows[2]), rows[2]
+
+
+def test_calls_of_different_sizes_at_once(rows):
+    compiled, reference, _ = rows
+
+    def run(n):
+        x = _integers((n % 3 + 1, n, 4), seed=n)
+        return np.array_equal(compiled.run(x, x)[2], reference.run(["gram"], {"x": x, "k": x})[0])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, range(1, 60)))

@@ -1,0 +1,199 @@
+"""Joined parameters: rules, times, bounds, checker and plans (``docs/model.md``, "Joined parameters")."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checker.cases import certified, files_of
+from execution_plan.residency_cases import as_bytes, plan_of
+from thorough import examples
+from tvm_sched.bounds import lower_bound
+from tvm_sched.errors import ScheduleError
+from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Scenario, Storage, Tensor, Topology
+from tvm_sched.report.measurement import planned_timeline
+from tvm_sched.schedule import Placement, Schedule, Transfer, moved_parameters, resolved, simulate, verify, violations
+from tvm_sched.schedulers import solve
+from tvm_sched_bench.testing import random_problem, random_schedule
+from tvm_sched_check.document import Refused
+
+LATENCY = 100e-9
+"""Of a load: 100 ns, and a byte a nanosecond."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("joined")
+
+
+def two_layers(joinable=True, **topology):
+    """Two operators of 50 ns, each with a weight of 1000 bytes and a bias of 10, on two devices of one bus."""
+    devices = tuple(Device(f"gpu{d}", 10**6, 1e12, {"float32": 1e12}, bus="pcie") for d in range(2))
+    machine = {"buses": (Bus("pcie", 1e9, LATENCY),), "links": (Link(("gpu0", "gpu1"), 1e9, LATENCY),)} | topology
+    sizes = {"w1": 1000, "b1": 10, "w2": 1000, "b2": 10}
+    graph = OpGraph(
+        "two",
+        (Operator("first", "", ("w1", "b1"), ("a",)), Operator("second", "", ("a", "w2", "b2"), ("y",))),
+        (*(Tensor(name, size, "parameter") for name, size in sizes.items()), Tensor("a", 1), Tensor("y", 1)),
+        ("y",),
+    )
+    direct = [[2000] * 2] * 2 if "storage" not in topology else None
+    return Problem(graph, Topology("pair", devices, **machine), Costs([[50] * 2] * 2, direct), joinable=joinable)
+
+
+def on_one(problem, *moved, joined=(), direct=False):
+    """A schedule on gpu0 that loads some tensors in this order."""
+    transfers = tuple(Transfer("load", "gpu0", name) for name in moved)
+    if direct:
+        transfers += (Transfer("host_read", "gpu0", operator="second"),)
+    placements = Placement("first", "gpu0"), Placement("second", "gpu0", direct_host_access=direct)
+    return Schedule(problem.digest, placements, transfers, joined=joined)
+
+
+PAIRS = (("w1", "b1"), ("w2", "b2"))
+ALL = (("w1", "b1", "w2", "b2"),)
+
+
+@pytest.mark.parametrize(
+    ("moved", "joined", "latency"),
+    [
+        (("w1", "b1", "w2", "b2"), (), 1100 + 110 + 1100 + 110 + 50),
+        (("w1", "w2"), PAIRS, 1110 + 1110 + 50),
+        (("w1",), ALL, 2120 + 2 * 50),
+    ],
+)
+def test_joined_parameters_take_one_latency_and_arrive_together(folder, moved, joined, latency):
+    problem = two_layers()
+    schedule = certified(problem, on_one(problem, *moved, joined=joined))
+    verify(problem, schedule)
+    assert simulate(problem, schedule).latency_ns == schedule.certificate.latency_ns == latency
+    assert files_of(problem, schedule).check(folder).latency_ns == latency
+    assert Schedule.from_json(schedule.to_json()) == schedule
+    assert Problem.from_json(problem.to_json()).joinable
+
+
+def test_the_bound_holds_for_all_ways_to_join(folder):
+    # Loads without latency, then the last operator.
+    problem = two_layers(storage=Storage("disk", 1e9, 0.0))
+    assert lower_bound(problem).ns == 2020 + 50
+    assert lower_bound(replace(problem, joinable=False)).ns == 1100 + 110 + 1100 + 110 + 50
+    best = solve(problem, options={"work": 0.2})
+    assert best.certificate.latency_ns == 2120 + 2 * 50  # better than 2270 of two pairs
+    assert files_of(problem, best).check(folder).all_proved
+
+
+def test_what_a_direct_read_takes_is_not_changed():
+    problem = two_layers()
+    schedule = on_one(problem, "w1", joined=(("w1", "w2", "b1"),), direct=True)
+    # The read waits for the load of 2010 bytes and for `first`, and takes the time of w2 and b2 alone.
+    events = {(event.kind, event.name): event for event in simulate(problem, schedule).events}
+    assert events["load", "w1"].end_ns == 2110
+    assert events["host_read", "second"].end_ns - events["host_read", "second"].start_ns == 100 + 1010
+    assert events["kernel", "second"].end_ns == 2110 + 50 + 2000
+
+
+def test_a_neighbour_passes_joined_parameters_on():
+    problem = two_layers()
+    placements = Placement("first", "gpu0"), Placement("second", "gpu1")
+    transfers = (
+        Transfer("load", "gpu0", "w1"), Transfer("copy", "gpu1", "w1", "gpu0"), Transfer("copy", "gpu1", "a", "gpu0"),
+    )  # fmt: skip
+    schedule = Schedule(problem.digest, placements, transfers, joined=ALL)
+    verify(problem, schedule)
+    assert simulate(problem, schedule).latency_ns == 2120 + 2120 + 101 + 50
+    plan = plan_of(as_bytes_joinable(problem), replaced(as_bytes_joinable(problem), schedule))
+    copies = [step["name"] for step in plan["steps"] if step.get("event", {}).get("kind") == "copy"]
+    assert copies == ["w1", "b1", "w2", "b2", "a"]
+
+
+def test_joined_parameters_are_resident_if_all_are():
+    problem = two_layers()
+    schedule = on_one(problem, "w1", "w2", joined=PAIRS)
+    assert simulate(problem, schedule, resident=["w1", "b1"]).latency_ns == 1110 + 50
+    assert simulate(problem, schedule, resident=["w1", "w2", "b2"]).latency_ns == 1110 + 2 * 50
+    assert moved_parameters(problem, schedule) == ["w1", "b1", "w2", "b2"]
+
+
+@pytest.mark.parametrize(
+    ("joined", "message"),
+    [
+        ((("w1", "b1"), ("b1", "w2")), "joined twice"),
+        ((("w1",),), "a set of 1 parameters is joined"),
+        (ALL, "a set of 4 parameters is joined"),
+        ((("w1", "a"),), "only parameters are"),
+        ((("w1", "none"),), "only parameters are"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused(folder, joined, message):
+    problem = two_layers(buses=(Bus("pcie", 1e9, 3e-9),))
+    schedule = on_one(problem, "w1", "w2", joined=joined)
+    assert message in violations(problem, schedule)[0].message
+    good = files_of(problem, certified(problem, on_one(problem, "w1", "w2", joined=PAIRS)))
+    good.schedule["joined"] = joined
+    with pytest.raises(Refused):
+        good.check(folder)
+
+
+def test_a_problem_says_whether_parameters_may_be_joined(folder):
+    problem = two_layers(joinable=False)
+    schedule = on_one(problem, "w1", "w2", joined=PAIRS)
+    with pytest.raises(ScheduleError, match="does not say that they are joinable"):
+        verify(problem, schedule)
+    files = files_of(problem, certified(problem, on_one(problem, "w1", "b1", "w2", "b2")))
+    files.schedule |= {
+        "joined": PAIRS,
+        "transfers": [{"kind": "load", "device": "gpu0", "tensor": t} for t in ("w1", "w2")],
+    }
+    with pytest.raises(Refused, match="not joinable"):
+        files.check(folder)
+
+
+def as_bytes_joinable(problem):
+    return replace(as_bytes(problem), joinable=True)
+
+
+def replaced(problem, schedule):
+    return schedule.replace(problem=problem.digest)
+
+
+def joined_by_threes(problem, schedule):
+    """The schedule with sets of up to three parameters that all transfers bring alike."""
+    alike = {}
+    for name in moved_parameters(problem, schedule):
+        how = tuple((t.kind, t.device, t.source) for t in schedule.transfers if t.tensor == name)
+        if name not in problem.graph.outputs:
+            alike.setdefault(how, []).append(name)
+    most = max(min(3, problem.topology.most_joined), 1)
+    sets = [names[k : k + most] for names in alike.values() for k in range(0, len(names), most)]
+    sets = tuple(tuple(names) for names in sets if len(names) > 1)
+    others = {name for names in sets for name in names[1:]}
+    return schedule.replace(transfers=tuple(t for t in schedule.transfers if t.tensor not in others), joined=sets)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(seed=st.integers(0, 100_000))
+def test_plans_bounds_and_checker_agree_with_the_simulator(folder, seed):
+    problem = as_bytes_joinable(random_problem(seed, operators=4 + seed % 12, devices=1 + seed % 3))
+    schedule = joined_by_threes(problem, random_schedule(problem, seed))
+    plain, inner = resolved(problem, schedule)
+    latency = simulate(plain, inner).latency_ns
+    assert lower_bound(problem).ns <= latency
+    files = files_of(problem, certified(problem, schedule))
+    assert files.check(folder).latency_ns == latency
+    plan = plan_of(problem, schedule)
+    assert planned_timeline(plan).latency_ns == latency
+    moved = [spec["name"] for spec in plan["parameters"]]
+    assert moved[: len(moved_parameters(problem, schedule))] == moved_parameters(problem, schedule)
+    loads = [step for step in plan["steps"] if step.get("event", {}).get("kind") == "load"]
+    size = {t.name: t.size for t in problem.graph.tensors}
+    assert all(step["event"]["bytes"] == size[step["name"]] for step in loads)
+
+
+def test_resident_parameters_are_searched_apart():
+    """Kinds of runs: parameters are joined that are resident in the same ones."""
+    problem = two_layers()
+    state = Scenario(problem, frozenset({"w1", "b1"}))
+    best = solve(problem, state.workload, options={"work": 0.1})
+    assert all({*names} <= {"w1", "b1"} or not {*names} & {"w1", "b1"} for names in best.joined)
+    verify(problem, best)
