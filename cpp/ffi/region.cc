@@ -1,4 +1,5 @@
-// Binds "tvm_sched.region_least_cost" and "tvm_sched.region_least_time_with_ports".
+// Binds "tvm_sched.region_least_cost", "tvm_sched.region_least_time_with_ports" and
+// "tvm_sched.enumerate".
 #include "search/region.h"
 
 #include <tvm/ffi/tvm_ffi.h>
@@ -7,6 +8,7 @@
 
 #include "ffi/arrays.h"
 #include "runtime/throw.h"
+#include "search/enumeration.h"
 #include "search/region_ports.h"
 
 namespace tvm_sched {
@@ -83,10 +85,41 @@ std::int64_t LeastTimeWithPorts(Integers time, Integers maker, Integers copy, In
   return search::LeastTimeWithPorts(region, states);
 }
 
+/// \param time By operator, in topological order.
+/// \param from, to, delay By edge.
+/// \return 1 if all states were looked at or a schedule was found, else 0; states; when the
+/// schedule ends, -1 without one.
+tvm::ffi::Tuple<std::int64_t, std::int64_t, std::int64_t> Enumerate(Integers time, Integers from,
+                                                                    Integers to, Integers delay,
+                                                                    std::int64_t devices,
+                                                                    std::int64_t deadline,
+                                                                    std::int64_t states) {
+  search::DelayedGraph graph;
+  const auto times = Elements("time", time);
+  const auto first = Elements("from", from), second = Elements("to", to, first.size());
+  const auto delays = Elements("delay", delay, first.size());
+  TVM_SCHED_CHECK(devices > 0 && times.size() <= search::kMostEnumerated, ValueError)
+      << times.size() << " operators on " << devices << " devices";
+  graph.devices = static_cast<std::int32_t>(devices);
+  graph.time.assign(times.begin(), times.end());
+  for (std::size_t e = 0; e < first.size(); ++e) {
+    TVM_SCHED_CHECK(
+        0 <= first[e] && first[e] < second[e] && static_cast<std::size_t>(second[e]) < times.size(),
+        IndexError)
+        << "edge from " << first[e] << " to " << second[e];
+    graph.edges.push_back(
+        {static_cast<std::int32_t>(first[e]), static_cast<std::int32_t>(second[e]), delays[e]});
+  }
+  const auto found = search::Enumerate(graph, deadline, states);
+  return tvm::ffi::Tuple<std::int64_t, std::int64_t, std::int64_t>(
+      static_cast<std::int64_t>(found.complete), found.states, found.end);
+}
+
 TVM_FFI_STATIC_INIT_BLOCK() {
   tvm::ffi::reflection::GlobalDef()
       .def("tvm_sched.region_least_cost", LeastCost)
-      .def("tvm_sched.region_least_time_with_ports", LeastTimeWithPorts);
+      .def("tvm_sched.region_least_time_with_ports", LeastTimeWithPorts)
+      .def("tvm_sched.enumerate", Enumerate);
 }
 
 }  // namespace

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from . import bisection, ports
+from . import bisection, enumeration, ports
 from .alternative_bound import relaxed_of, resolved
 from .derivation import bound_of
 from .document import MALFORMED, Refused, count, loading_at_once, read, without
@@ -72,8 +72,8 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
         document = loading_at_once(without(document, resident))
         relaxed = relaxed_of(document, evidence)
         basis = resolved(document, {}) if relaxed is None else relaxed.problem
-        of_schedules = {**bisection.OF_SCHEDULES, "ports": ports.Ports().least}
-        rules = of_schedules if relaxed is None else {"alternatives": Groups(relaxed).least}
+        searches = {"ports": ports.Ports().least, "enumeration": enumeration.Enumeration().least}
+        rules = {**bisection.OF_SCHEDULES, **searches} if relaxed is None else {"alternatives": Groups(relaxed).least}
         bound = bound_of(basis, evidence["lemmas"], rules)
         if count(evidence["proved_ns"]) != bound:
             raise Refused(f"proved_ns of the evidence is {evidence['proved_ns']}, but its last lemma says {bound} ns")

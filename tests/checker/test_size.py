@@ -17,6 +17,7 @@ LIMITS = {
     80: ("together",),
     100: ("assignment",),
     105: ("ports",),
+    115: ("enumeration",),
     140: ("bisection", "eigenvalue"),
     215: ("alternative_bound", "groups"),
 }

@@ -62,6 +62,12 @@ def test_pipeline_target():
     np.testing.assert_allclose(names["value"].sum(axis=-1), 1, rtol=1e-5)
 
 
+def test_a_function_of_another_code_generator(capsys):
+    pytest.importorskip("tvm", exc_type=ImportError)
+    exec(blocks(needs_tvm=True)[1], {})
+    assert capsys.readouterr().out == "50000 [3. 3. 3. 3.]\n"
+
+
 @pytest.mark.slow
 def test_pass():
     tvm = pytest.importorskip("tvm", exc_type=ImportError)

@@ -142,18 +142,17 @@ void CoverWindows(Description* d) {
 }  // namespace
 
 OpenDescription::OpenDescription(JsonCursor item)
-    : item_(std::move(item)),
-      text_(tvm::ffi::json::Stringify(item_.value())),
-      operands_(item_.Field("operands").Items().size()) {
+    : item_(std::move(item)), text_(tvm::ffi::json::Stringify(item_.value())) {
   constexpr std::int64_t kMostAxes = 32;
+  const std::size_t operands = item_.Field("operands").Items().size();
   for (const JsonCursor& symbol : item_.Field("symbols").Items()) {
     const std::vector<JsonCursor> parts = symbol.Items();
     if (parts.size() != 3) symbol.Fail("a symbol has an operand, an axis and a number");
-    symbols_.push_back({static_cast<std::size_t>(parts[0].Index(operands_, "operands")),
+    symbols_.push_back({static_cast<std::size_t>(parts[0].Index(operands, "operands")),
                         static_cast<int>(parts[1].Int(0, kMostAxes)),
                         parts[2].Int(-kLargest, kLargest)});
   }
-  ReadDescription(item_, Sizes(symbols_.size(), 1));  // errors of the format come now
+  example_ = ReadDescription(item_, Sizes(symbols_.size(), 1));
 }
 
 Description OpenDescription::At(const Sizes& sizes) const {

@@ -99,7 +99,8 @@ class OpenDescription {
     return sizes;
   }
   Description At(const Sizes& sizes) const;
-  std::size_t operands() const { return operands_; }
+  /// With each symbol 1.
+  const Description& example() const { return example_; }
 
  private:
   struct Symbol {
@@ -111,7 +112,7 @@ class OpenDescription {
   runtime::JsonCursor item_;
   std::string text_;
   std::vector<Symbol> symbols_;
-  std::size_t operands_;
+  Description example_;
 };
 
 /// What an artifact says of its kernels.

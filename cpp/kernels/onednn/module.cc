@@ -33,9 +33,9 @@ int Cores(int wanted, int compiled) {
 }
 
 /// One more than the largest number of a value.
-std::size_t CountValues(const Document& document) {
+std::size_t CountValues(const std::vector<std::pair<std::string, Description>>& kernels) {
   int largest = -1;
-  for (const auto& [unused, description] : document.kernels) {
+  for (const auto& [unused, description] : kernels) {
     for (const Operand& operand : description.operands) largest = std::max(largest, operand.value);
   }
   return static_cast<std::size_t>(largest + 1);
@@ -109,19 +109,26 @@ class KernelModule final : public ffi::ModuleObj {
     const int cores = Cores(threads, document.threads);
     if (cores == cores_) return;
     TrustChecks(document.checked);
-    if (shared_ == nullptr) shared_ = std::make_shared<Kernel::Shared>(CountValues(document));
-    const std::vector<bool> needed = BoundsNeeded(document.kernels, cores);
+    std::vector<std::pair<std::string, Description>> all = document.kernels;
+    for (const auto& [name, open] : document.open) all.emplace_back(name, open.example());
+    if (shared_ == nullptr) shared_ = std::make_shared<Kernel::Shared>(CountValues(all));
+    const std::vector<bool> needed = BoundsNeeded(all, cores);
+    const auto is_needed = [&](const Description& description) {
+      const auto value = static_cast<std::size_t>(description.result().value);
+      return value < needed.size() && needed[value];
+    };
     std::vector<std::shared_ptr<Kernel>> made(document.kernels.size());
     threads::LoopOnNewThreads(cores, static_cast<int>(made.size()), [&](int k) {
       auto& [name, description] = document.kernels[k];
-      const auto value = static_cast<std::size_t>(description.result().value);
-      const bool bounds = value < needed.size() && needed[value];
+      const bool bounds = is_needed(description);
       made[k] = std::make_shared<Kernel>(name, std::move(description), cores, shared_, bounds);
     });
     kernels_.clear();
     open_.clear();
     for (auto& [name, description] : document.open) {
-      open_[name] = std::make_shared<OpenKernel>(name, std::move(description), cores, shared_);
+      const bool bounds = is_needed(description.example());
+      open_[name] =
+          std::make_shared<OpenKernel>(name, std::move(description), cores, shared_, bounds);
     }
     for (std::size_t k = 0; k < made.size(); ++k) {
       kernels_.emplace(std::move(document.kernels[k].first), std::move(made[k]));

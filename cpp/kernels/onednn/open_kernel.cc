@@ -26,16 +26,18 @@ std::int64_t Elements(const DLTensor& tensor) {
 }  // namespace
 
 OpenKernel::OpenKernel(std::string name, OpenDescription description, int cores,
-                       std::shared_ptr<Kernel::Shared> shared)
+                       std::shared_ptr<Kernel::Shared> shared, bool bounds_result)
     : name_(std::move(name)),
       description_(std::move(description)),
       cores_(cores),
-      shared_(std::move(shared)) {}
+      shared_(std::move(shared)),
+      bounds_result_(bounds_result) {}
 
 void OpenKernel::Call(ffi::PackedArgs args) {
-  if (static_cast<std::size_t>(args.size()) != description_.operands()) {
-    TVM_SCHED_THROW(TypeError) << "the kernel \"" << name_ << "\" takes " << description_.operands()
-                               << " tensors, got " << args.size();
+  if (static_cast<std::size_t>(args.size()) != description_.example().operands.size()) {
+    TVM_SCHED_THROW(TypeError) << "the kernel \"" << name_ << "\" takes "
+                               << description_.example().operands.size() << " tensors, got "
+                               << args.size();
   }
   std::vector<DLTensor*> tensors;
   for (int k = 0; k < args.size(); ++k) tensors.push_back(args[k].cast<DLTensor*>());
@@ -78,7 +80,7 @@ void OpenKernel::CallEmpty(const std::vector<DLTensor*>& tensors,
     }
     data[0] = data[1] = zeros.data();
   }
-  Kernel(name_, std::move(found), cores_, shared_).CallAt(data);
+  Kernel(name_, std::move(found), cores_, shared_, bounds_result_).CallAt(data);
 }
 
 std::unique_ptr<Kernel> OpenKernel::Take(const OpenDescription::Sizes& sizes) {
@@ -92,7 +94,8 @@ std::unique_ptr<Kernel> OpenKernel::Take(const OpenDescription::Sizes& sizes) {
       return kernel;
     }
   }
-  auto made = std::make_unique<Kernel>(name_, description_.At(sizes), cores_, shared_);
+  auto made =
+      std::make_unique<Kernel>(name_, description_.At(sizes), cores_, shared_, bounds_result_);
   const std::lock_guard lock(mutex_);
   checks_.insert(made->checks().begin(), made->checks().end());
   return made;

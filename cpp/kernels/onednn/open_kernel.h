@@ -20,7 +20,7 @@ namespace tvm_sched::onednn {
 class OpenKernel {
  public:
   OpenKernel(std::string name, OpenDescription description, int cores,
-             std::shared_ptr<Kernel::Shared> shared);
+             std::shared_ptr<Kernel::Shared> shared, bool bounds_result);
 
   /// As Kernel::Call. The first call with some sizes makes the primitive. Calls at once do not wait
   /// for each other: each has a kernel of its own.
@@ -45,6 +45,7 @@ class OpenKernel {
   OpenDescription description_;
   int cores_;
   std::shared_ptr<Kernel::Shared> shared_;
+  bool bounds_result_;
   mutable std::mutex mutex_;
   std::list<Idle> idle_;  // the last used first
   std::set<std::string> checks_;

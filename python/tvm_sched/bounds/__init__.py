@@ -23,6 +23,7 @@ from .bisection import bisection_bound
 from .bus import bus_bound
 from .critical_path import critical_path_bound
 from .device_work import device_work_bound
+from .enumeration import enumeration_bound
 from .group_delays import group_delays
 from .path_and_bus import path_and_bus_bound
 from .region_placement import Delay
@@ -100,8 +101,8 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     Returns
     -------
     Bound
-        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"``, ``"path and bus"``, ``"assignment"`` or
-        ``"bisection"``; ``docs/proofs/index.md`` says where each is proved.
+        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"``, ``"path and bus"``, ``"assignment"``,
+        ``"bisection"`` or ``"enumeration"``; ``docs/proofs/index.md`` says where each is proved.
 
     Raises
     ------
@@ -210,7 +211,7 @@ def _single_device_bound(problem: Problem) -> Bound | None:
 
 
 def all_bounds(relaxation: Relaxation | Problem | Scenario) -> list[Bound]:
-    """Return the bounds critical path, device work and bus, and path and bus, assignment and bisection where they may help.
+    """Return the bounds critical path, device work and bus, and the others of `BOUNDS` where they may help.
 
     Raises
     ------
@@ -252,6 +253,7 @@ BOUNDS: dict[str, Callable[[Relaxation], float | None]] = {
     "path and bus": _latency_of(path_and_bus_bound),
     "assignment": _latency_of(assignment_bound),
     "bisection": _latency_of(bisection_bound),
+    "enumeration": _latency_of(enumeration_bound),
 }
 """By name: nanoseconds that no schedule undercuts, infinite where there is none; None where the bound can't help."""
 

@@ -28,6 +28,7 @@ from .bisection import bisection_bound
 from .bus import bus_bound
 from .device_work import work_arguments
 from .dominated_regions import regions_between
+from .enumeration import enumeration_bound
 from .group_delays import GroupDelay, group_delays
 from .path_and_bus import SCALE, path_and_bus_bound
 from .priced_regions import PricedRegion
@@ -128,7 +129,7 @@ def _evidence(scenario: Scenario, *, whole: bool) -> Evidence:
     arguments = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
     best = max(arguments, key=lambda argument: min(argument.ns, certified.ns))  # the first of those that attain it
     simpler = best
-    for stronger in (*recorder.assignment(), *recorder.bisection()):
+    for stronger in (*recorder.assignment(), *recorder.bisection(), *recorder.enumeration()):
         if best.ns < certified.ns and stronger.ns > best.ns:
             best = stronger._replace(before=simpler, heads=simpler.heads + stronger.heads)
     report_progress("lemmas", 3, _PARTS)
@@ -323,6 +324,14 @@ class _Recorder:
         }
         return [_RunArgument("bisection", float(divided.ns), lemma, tuple(("after", o) for o in operators))]
 
+    def enumeration(self) -> list[_RunArgument]:
+        """Return the argument `enumeration`, if there is one."""
+        found = enumeration_bound(self.relaxation)
+        if found is None:
+            return []
+        lemma = {"rule": "enumeration", "backwards": found.backwards}
+        return [_RunArgument("enumeration", float(found.ns), lemma)]
+
     def device_work(self) -> list[_RunArgument]:
         """Return the arguments `device work`."""
         arguments = []
@@ -380,7 +389,7 @@ class _Recorder:
             return list(whole.lemma["operators"])
         if whole.lemma["rule"] == "bus":
             return self._names(o for side, o in whole.heads if side == "after")
-        if whole.lemma["rule"] in ("assignment", "bisection"):
+        if whole.lemma["rule"] in ("assignment", "bisection", "enumeration"):
             return self._names(range(len(self.relaxation.shortest)))
         place = {o: i for i, o in enumerate(self.relaxation.problem.graph.index.order)}
         return self._names(sorted({o for _, o in self.walked}, key=place.__getitem__))

@@ -130,6 +130,8 @@ def _whole(problem: Problem, proof: Evidence, last: dict[str, Any]) -> Iterator[
             f"However the operators divide between {' and '.join(last['sides'])}, their parameters and the copies from "
             f"one side to the other take one of the buses longer than any shorter run has: {ns}."
         )
+    elif last["rule"] == "enumeration":
+        yield f"All ways to begin a schedule were looked at, and none ends earlier: {ns}."
     else:
         yield (
             f"{len(last['operators'])} operators fill the {len(last['multipliers'])} devices between what must be done "

@@ -46,6 +46,16 @@ g (float[n, m, 4] x, float[n, m, 4] k) => (float[n, m, 4] y, float[n, m, m] p, f
   gram = MatMul(square, w3)
   both = Concat<axis = 1>(x, k)
 }"""
+ATTENTION = """<ir_version: 8, opset_import: ["": 17]>
+g (float[n, m, 8] x, float[n, k, 8] z, float[n, k] mask) => (float[n, m, 8] y) {
+  heads = Constant<value_ints = [0, 0, 2, 4]>()  flat = Constant<value_ints = [0, 0, 8]>()
+  axes = Constant<value_ints = [1, 2]>()  half = Constant<value_float = 0.5>()
+  q = MatMul(x, w1)  q4 = Reshape(q, heads)  qt = Transpose<perm = [0, 2, 1, 3]>(q4)
+  k1 = MatMul(z, w2)  k4 = Reshape(k1, heads)  kt = Transpose<perm = [0, 2, 3, 1]>(k4)
+  v1 = MatMul(z, w3)  v4 = Reshape(v1, heads)  vt = Transpose<perm = [0, 2, 1, 3]>(v4)
+  added = Unsqueeze(mask, axes)  scores = MatMul(qt, kt)  scaled = Mul(scores, half)  masked = Add(scaled, added)
+  p = Softmax(masked)  o = MatMul(p, vt)  ot = Transpose<perm = [0, 2, 1, 3]>(o)  y = Reshape(ot, flat)
+}"""
 
 
 def _model(text, **shapes):
@@ -116,6 +126,21 @@ def test_products_softmax_and_norms_are_right_at_every_size(rows, sizes):
     np.testing.assert_allclose(y, expected[0], atol=1e-5)
     np.testing.assert_allclose(p, expected[1], atol=1e-6)
     np.testing.assert_array_equal(gram, expected[2])
+
+
+def test_attention_reads_its_operands_in_place():
+    compiled, reference, kinds = _compiled(_model(ATTENTION, w1=(8, 8), w2=(8, 8), w3=(8, 8)))
+    assert kinds == ["attention", "matmul", "matmul", "matmul"]
+    for n, m, k in ((1, 1, 1), (2, 7, 9), (1, 65, 130), (3, 16, 1)):
+        inputs = {
+            "x": _integers((n, m, 8)) / 8,
+            "z": _integers((n, k, 8), seed=1) / 8,
+            "mask": _integers((n, k), seed=2),
+        }
+        result = compiled.run(*inputs.values())
+        np.testing.assert_allclose(
+            result[0] if isinstance(result, list) else result, reference.run(None, inputs)[0], atol=2e-6
+        )
 
 
 def test_the_library_computes_what_it_does_for_static_sizes(rows):

@@ -14,7 +14,7 @@ from ...problem import Problem
 from ...schedule import Schedule
 from ...streams import core_shares
 from ..ir.attributes import get_compile_target
-from ..lower.kernel_libraries import KERNELS, kernel_document, make_modules
+from ..lower.kernel_libraries import KERNELS, claimed_functions, kernel_document, make_modules
 from ..lower.kernel_libraries.nvidia.library import LIBRARY as NVIDIA
 from .number_values import number_values
 
@@ -60,7 +60,9 @@ def lower(
     cores: Shares | None = None,
     states: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], list[tvm.runtime.Module]]:
-    """Lower a schedule to an execution plan; return it with the kernel libraries' modules that it calls.
+    """Lower a schedule to an execution plan; return it with the modules whose functions it calls.
+
+    They are those of kernel libraries, and those of other code generators, which the model has in ``external_mods``.
 
     Parameters
     ----------
@@ -98,7 +100,14 @@ def lower(
         states=states,
         workspaces=_with_workspaces(mod, calls) if backend == "cuda" else (),
     )
-    return {**plan, **get_compile_target(mod).in_artifact()}, libraries
+    return {**plan, **get_compile_target(mod).in_artifact()}, [*libraries, *_modules_of_others(mod, calls)]
+
+
+def _modules_of_others(mod: tvm.IRModule, calls: Calls) -> list[tvm.runtime.Module]:
+    """Return the modules of other code generators (``external_mods``) that hold functions which operators call."""
+    others = {call.function for call in calls.calls if call.external and not call.packed} - claimed_functions(mod)
+    modules = mod.attrs["external_mods"] if mod.attrs and "external_mods" in mod.attrs else ()
+    return [module for module in modules if any(module.implements_function(name, True) for name in others)]
 
 
 def _with_workspaces(mod: tvm.IRModule, calls: Calls) -> list[str]:

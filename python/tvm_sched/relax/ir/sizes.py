@@ -133,6 +133,13 @@ def size_of(expression: Any) -> AnySize:
     return Size({(str(simple),): 1}, {str(simple): simple})
 
 
+def divided(size: AnySize, other: AnySize) -> AnySize | None:
+    """Return the exact quotient of two sizes; None if it is not known."""
+    if isinstance(size, Size):
+        return size.divided(other)
+    return None if isinstance(other, Size) or not other or size % other else size // other
+
+
 def sizes_of(value: Any) -> tuple[Any, ...] | None:
     """Return the sizes of a tensor, an expression or a type, as int or `Size`; None if they are unknown."""
     ty = value if isinstance(value, tvm.ir.Type) else value.ty
@@ -217,4 +224,4 @@ def _made(terms: Mapping[tuple[str, ...], int], *sources: Any) -> AnySize:
     return made if any(made.terms) else made.terms.get((), 0)
 
 
-__all__ = ["EXAMPLE", "AnySize", "Size", "describe_sizes", "example_of", "size_of", "sizes_of"]
+__all__ = ["EXAMPLE", "AnySize", "Size", "describe_sizes", "divided", "example_of", "size_of", "sizes_of"]

@@ -95,6 +95,8 @@ class AttentionClaimer(ViewRewriter, ABC):
             shape = (*lead, shape[-1])
         full: tuple[Any, ...] = (*(1,) * (4 - len(shape)), *shape)
         batch, heads, rows, keys = full
+        if not isinstance(heads, int):
+            return None
         width = (sizes_of(first.args[0]) or ())[-1]
         sizes = (rows * width, width * keys, keys * out)
         operands = (*first.args, product.args[1])

@@ -11,7 +11,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from ...ir.sizes import Size, sizes_of
+from ...ir.sizes import Size, divided, sizes_of
 from .rewrite import RESHAPES, Rewriter, axis_order, is_tensor_of, operation
 
 MOST_ELEMENTS = 1 << 24
@@ -48,6 +48,60 @@ class View:
         return (column == 1 and row >= columns) or (row == 1 and column >= rows)
 
 
+def is_open(shape: tuple[Any, ...]) -> bool:
+    """Whether a shape has an open size."""
+    return any(isinstance(size, Size) for size in shape)
+
+
+@dataclass(frozen=True)
+class OpenPlaces:
+    """The positions of the elements of a tensor with open sizes, like an array of them; None where strides cannot say."""
+
+    shape: tuple[Any, ...]
+    strides: tuple[Any, ...]
+    offset: Any = 0
+
+    def transpose(self, axes: Any) -> OpenPlaces:
+        """Return the positions with dimensions in another order."""
+        return OpenPlaces(tuple(self.shape[k] for k in axes), tuple(self.strides[k] for k in axes), self.offset)
+
+    def __getitem__(self, index: tuple[slice, ...]) -> OpenPlaces | None:
+        shape, strides, offset = list(self.shape), list(self.strides), self.offset
+        for axis, cut in enumerate(index):
+            if cut == slice(None):
+                continue
+            if isinstance(shape[axis], Size):
+                return None
+            taken = range(shape[axis])[cut]
+            offset = offset + taken.start * strides[axis]
+            shape[axis], strides[axis] = len(taken), strides[axis] * taken.step
+        return OpenPlaces(tuple(shape), tuple(strides), offset)
+
+    def reshape(self, shape: tuple[Any, ...]) -> OpenPlaces | None:
+        """Join and split dimensions whose elements lie one after the other."""
+        plain = strides_of(shape)
+        old = [pair for pair in zip(self.shape, self.strides, strict=True) if pair[0] != 1]
+        new = [axis for axis, size in enumerate(shape) if size != 1]
+        strides = dict(enumerate(plain))
+        while old and new:
+            (size, stride), axes = old.pop(0), [new.pop(0)]
+            while (wanted := prod(shape[axis] for axis in axes)) != size:
+                if divided(size, wanted) is not None and new:
+                    axes.append(new.pop(0))
+                elif divided(wanted, size) is not None and old and stride == old[0][0] * old[0][1]:
+                    more, stride = old.pop(0)
+                    size = size * more
+                else:
+                    return None
+            for axis in reversed(axes):
+                strides[axis], stride = stride, stride * shape[axis]
+        return None if old or new else OpenPlaces(tuple(shape), tuple(strides.values()), self.offset)
+
+
+def _places(shape: tuple[int, ...]) -> Any:
+    return np.arange(prod(shape), dtype=np.int32).reshape(shape)
+
+
 def _sliced(call: Any) -> Callable[[Any], Any] | None:
     numbers = [[int(getattr(n, "value", n)) for n in part.fields] for part in call.args[1:] if _constant_tuple(part)]
     if len(numbers) != len(call.args) - 1 or len(numbers) not in (3, 4):
@@ -57,7 +111,7 @@ def _sliced(call: Any) -> Callable[[Any], Any] | None:
         return None
 
     def cut(places: Any) -> Any:
-        index = [slice(None)] * places.ndim
+        index = [slice(None)] * len(places.shape)
         for axis, begin, end, step in zip(*numbers[:3], steps, strict=True):
             index[axis] = slice(begin, end, step)
         return places[tuple(index)]
@@ -79,7 +133,9 @@ def _to_shape(call: Any) -> Callable[[Any], Any]:
 MOVES: dict[str, Callable[[Any], Callable[[Any], Any] | None]] = {
     "permute_dims": lambda call: lambda places: places.transpose(axis_order(call)),
     **dict.fromkeys(RESHAPES, _to_shape),
-    "broadcast_to": lambda call: lambda places: np.broadcast_to(places, sizes_of(call) or ()),
+    "broadcast_to": lambda call: (
+        lambda places: None if isinstance(places, OpenPlaces) else np.broadcast_to(places, sizes_of(call) or ())
+    ),
     "strided_slice": _sliced,
 }
 """Operators that move elements. From a call to a function that moves an array of positions as the call moves elements."""
@@ -109,7 +165,7 @@ class ViewRewriter(Rewriter):
 
     def view(self, expr: Any, shape: tuple[int, ...]) -> View | None:
         """Return a view of a shape on the memory that a value comes from without arithmetic; None if it has no strides."""
-        if prod(shape) > MOST_ELEMENTS:
+        if not is_open(shape) and prod(shape) > MOST_ELEMENTS:
             return self.whole(expr, shape)
         base, places, scale = self._memory(expr)
         layout = _strided(places.reshape(shape))
@@ -130,7 +186,7 @@ class ViewRewriter(Rewriter):
         name, shape = operation(call), sizes_of(expr) or ()
         if self.is_cast(call):
             return self._memory(call.args[0])
-        own = expr, np.arange(prod(shape), dtype=np.int32).reshape(shape), 1.0
+        own = expr, OpenPlaces(shape, strides_of(shape)) if is_open(shape) else _places(shape), 1.0
         part = self.definitions.get(expr) if isinstance(expr, relax.Var) else None
         if isinstance(part, relax.TupleGetItem):
             return self._part(part, own)
@@ -144,10 +200,12 @@ class ViewRewriter(Rewriter):
         if moved is None:
             return own
         base, places, scale = self._memory(call.args[0])
-        return base, moved(places), scale
+        places = moved(places)
+        return own if places is None else (base, places, scale)
 
     def _is_traced(self, expr: Any) -> bool:
-        return self.accepts(expr) and prod(sizes_of(expr) or ()) <= MOST_ELEMENTS
+        shape = sizes_of(expr) or ()
+        return self.accepts(expr) and (is_open(shape) or prod(shape) <= MOST_ELEMENTS)
 
     def _part(self, item: Any, own: tuple[Any, Any, float]) -> tuple[Any, Any, float]:
         """As `_memory`, for a part of a split value; ``own`` if the split value is not traced."""
@@ -155,17 +213,16 @@ class ViewRewriter(Rewriter):
         if operation(call) != "split" or not self._is_traced(call.args[0]):
             return own
         base, places, scale = self._memory(call.args[0])
-        axis = int(call.attrs.axis) % places.ndim
+        axis = int(call.attrs.axis) % len(places.shape)
         sizes = [int(part.shape.values[axis]) for part in call.ty.fields]
         begin = sum(sizes[: item.index])
-        return base, np.take(places, range(begin, begin + sizes[item.index]), axis), scale
+        places = places[(*[slice(None)] * axis, slice(begin, begin + sizes[item.index]))]
+        return own if places is None else (base, places, scale)
 
     def result(self, variable: Any, shape: tuple[int, ...]) -> tuple[Any, View]:
         """Return the last value that only reorders a kernel's result, with its view; values between have one user."""
         end, steps = variable, list[Any]()
         best = (variable, View(None, shape, strides_of(shape)))
-        if any(isinstance(size, Size) for size in shape):
-            return best
         while len(users := self.uses[end]) == 1 and users[0] is not None:
             end = users[0]
             call = self.definitions[end]
@@ -173,7 +230,12 @@ class ViewRewriter(Rewriter):
             if not moves and not self.is_cast(call):
                 break
             steps.append(call)
-            array = _undone(np.empty(sizes_of(end) or (), np.int8), steps, shape)
+            whole = sizes_of(end) or ()
+            array = _undone(
+                OpenPlaces(whole, strides_of(whole)) if is_open((*whole, *shape)) else np.empty(whole, np.int8),
+                steps,
+                shape,
+            )
             if array is not None and array.strides[-1] == 1:
                 best = (end, View(None, shape, tuple(array.strides)))
         return best
@@ -193,6 +255,8 @@ def _undone(array: Any, steps: list[Any], shape: tuple[int, ...]) -> Any:
 
 def _reshaped(array: Any, shape: tuple[int, ...]) -> Any:
     """Reshape an array without a copy; None if that is impossible."""
+    if isinstance(array, OpenPlaces):
+        return array.reshape(shape)
     result = array.view()
     try:
         result.shape = shape
@@ -208,6 +272,8 @@ def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _strided(places: Any) -> tuple[int, tuple[int, ...]] | None:
     """Return the offset and strides that give the position of each element; None if there are none."""
+    if places is None or isinstance(places, OpenPlaces):
+        return places and (places.offset, places.strides)
     first = int(places.flat[0])
     strides: list[int] = []
     expected: Any = np.int32(first)
