@@ -473,19 +473,23 @@ def _lower_any_shape(
 def _schedule_template(
     model: AnyShape, source: OpenModel, plans: Sequence[StaticShapes], options: CompileOptions
 ) -> Template:
-    """Schedule a model for any size at its anchor, the largest sizes of ``plans``, without measuring."""
+    """Schedule a model for any size at its anchor, the largest sizes of ``plans``, without measuring.
+
+    Smaller sizes stand in for it if a kernel would then read beyond a tensor, such as a table of 12 rows.
+    """
     chosen = replace(options, measure=False, variants=False, row_parts=1)
     passes = [*problem_passes(chosen), *decision_passes(chosen)]
     names = [each.info.name for each in passes]
     schedule = tvm.transform.Sequential(passes[names.index("tvm_sched.LowerToKernels") + 1 :])
-    anchor = max(plans, key=lambda shapes: sum(map(math.prod, shapes.values())))
-    try:
-        bound, functions = model.bind(anchor)
-        return Template(model, schedule(bound), functions)
-    except InputError as error:
-        raise InputError(
-            f"{source.where}: the model cannot be compiled for any size: {error}; list the sizes"
-        ) from error
+    anchors = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values()))), 16, 4, 1]
+    refused = []
+    for anchor in anchors:
+        try:
+            bound, functions = model.bind(anchor)
+            return Template(model, schedule(bound), functions)
+        except InputError as error:
+            refused.append(error)
+    raise InputError(f"{source.where}: the model cannot be compiled for any size: {refused[0]}; list the sizes")
 
 
 def _numbered(progress: Any, position: int, count: int) -> Any:

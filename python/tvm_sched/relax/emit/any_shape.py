@@ -76,9 +76,18 @@ class AnyShape:
                 raise InputError(f"input {variable.name!r} is a tuple; a model with open dimensions takes tensors")
         return found
 
-    def bind(self, shapes: Mapping[str, Sequence[int]]) -> tuple[tvm.IRModule, dict[str, str]]:
-        """Bind the symbols to the sizes of the inputs' ``shapes``, by name; return the module, and what `Template` says."""
+    def bind(self, shapes: Mapping[str, Sequence[int]] | int) -> tuple[tvm.IRModule, dict[str, str]]:
+        """Bind the symbols to the sizes of the inputs' ``shapes``, by name; return the module, and what `Template` says.
+
+        A number in place of the shapes is the size of every symbol, as far as its range allows.
+        """
         names = self.symbols()
+        if isinstance(shapes, int):
+            limits = {variable: self.ranges.get(name, (0, None)) for variable, name in names.items()}
+            return _bind(
+                self.mod,
+                {v: max(low, shapes if high is None else min(shapes, high)) for v, (low, high) in limits.items()},
+            )
         sizes: dict[tirx.Var, int] = {}
         for variable, item in zip(self._arguments(), self.inputs, strict=True):
             for size, given in zip(variable.ty.shape.values, shapes[item.name], strict=True):
@@ -256,7 +265,7 @@ def _bind(mod: tvm.IRModule, sizes: Mapping[tirx.Var, int]) -> tuple[tvm.IRModul
                 kernels[known], functions[known] = kernel, name
             variable = builder.add_func(kernel.with_attr("global_symbol", known), known)
             operands = relax.Tuple([argument for argument in arguments if not _is_size(argument)])
-            types = list(value.ty_args) if len(value.ty_args) > 1 else value.ty_args[0]
+            types = list(tensors(binding.var.ty)) if isinstance(binding.var.ty, relax.TupleType) else binding.var.ty
             binding = relax.VarBinding(binding.var, builder.normalize(relax.call_tir(variable, operands, types)))
         bound.append(binding)
     body = relax.SeqExpr([relax.BindingBlock(bound)], main.body.body)
