@@ -481,7 +481,7 @@ def _schedule_template(
     passes = [*problem_passes(chosen), *decision_passes(chosen)]
     names = [each.info.name for each in passes]
     schedule = tvm.transform.Sequential(passes[names.index("tvm_sched.LowerToKernels") + 1 :])
-    anchors = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values()))), 16, 4, 1]
+    anchors: list[StaticShapes | int] = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values()))), 16, 4, 1]
     refused = []
     for anchor in anchors:
         try:
