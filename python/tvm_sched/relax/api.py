@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol, runtime_checkable
@@ -24,14 +25,20 @@ from ..errors import ExecutionError, InputError
 from ..problem import Problem, Topology
 from ..progress import Progress, report_to
 from ..runtime import ScheduledModule, to_numpy
-from ..runtime.tensors import aligned_tensor
 from ..schedule import Schedule
-from .emit.any_shape import AnyShape, lower_any_shape
+from .emit.any_shape import AnyShape, Template, lower_any_shape
 from .emit.export import export
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule
 from .model_loading import OpenModel, load_model, open_model
 from .options import CompileOptions
-from .passes import ToSchedule, compile_modules, compile_target, pass_list, problem_passes
+from .passes import (
+    ToSchedule,
+    compile_modules,
+    compile_target,
+    decision_passes,
+    pass_list,
+    problem_passes,
+)
 from .profiling.measured_choice import compare_with_one_device
 from .profiling.paired_runs import Comparison
 from .profiling.slow_kernels import slow_kernels
@@ -111,8 +118,6 @@ class CompiledModel:
             As for `tvm_sched.runtime.ScheduledModule.run`.
         """
         tensors = self.module.check_inputs(*inputs)
-        if "any_shape" in self.module.info():
-            tensors = list(map(aligned_tensor, tensors))
         with self._turn:
             try:
                 return _arrays(self._machine["main"](*tensors))
@@ -223,13 +228,14 @@ def compile(
     combinations = [each for mapping in shapes for each in source.combinations(mapping, constants)]
     _check_different(combinations)
     with report_to(progress), explained(f"model {source.name!r}"):
-        any_shape = None
+        template = None
         if is_open and isinstance(source, OpenModel):
             report("lowering for any size", 0, 0)
             any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, chosen)
+            template = partial(_schedule_template, any_shape, source, [static for static, _ in combinations], chosen)
         models = _imported(source, combinations, is_open, schedule, report)
         about = source.about if isinstance(source, ModelWithPlans) else None
-        mods, mod = compile_modules(models, chosen, about=about, any_shape=any_shape, for_export=True)
+        mods, mod = compile_modules(models, chosen, template, about=about, for_export=True)
         executable = tvm.relax.build(mod, get_compile_target(mod).host, relax_pipeline=None)
         measured = mods if compare and chosen.backend in (None, "cpu") else ()
         beside = tuple(compare_with_one_device(each, progress) for each in measured)
@@ -413,8 +419,8 @@ def _lower_any_shape(
         limits[name] = low, high
     inputs = tuple(item for item in source.inputs if item.name not in frozen)
     warnings.warn(
-        f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan run unscheduled and take "
-        "longer: list those that matter (--shape, input_shapes)",
+        f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan of their own run with kernels "
+        "for every size, which are slower: list those that matter (--shape, input_shapes)",
         ModelWarning,
         stacklevel=2,
     )
@@ -428,6 +434,28 @@ def _lower_any_shape(
         except InputError as refused:
             raise InputError(f"{refused}; {reason}") from error
         raise InputError(f"{source.where}: {reason}; list the sizes") from error
+
+
+def _schedule_template(
+    model: AnyShape, source: OpenModel, plans: Sequence[StaticShapes], options: CompileOptions
+) -> Template:
+    """Schedule a model for any size at its anchor, the largest sizes of ``plans``, without measuring.
+
+    Smaller sizes stand in for it if a kernel would then read beyond a tensor, such as a table of 12 rows.
+    """
+    chosen = replace(options, measure=False, variants=False, row_parts=1)
+    passes = [*problem_passes(chosen), *decision_passes(chosen)]
+    names = [each.info.name for each in passes]
+    schedule = tvm.transform.Sequential(passes[names.index("tvm_sched.LowerToKernels") + 1 :])
+    anchors: list[StaticShapes | int] = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values()))), 16, 4, 1]
+    refused = []
+    for anchor in anchors:
+        try:
+            bound, functions = model.bind(anchor)
+            return Template(model, schedule(bound), functions)
+        except InputError as error:
+            refused.append(error)
+    raise InputError(f"{source.where}: the model cannot be compiled for any size: {refused[0]}; list the sizes")
 
 
 def _numbered(progress: Any, position: int, count: int) -> Any:

@@ -6,7 +6,7 @@ Each pass is usable alone in ``tvm.transform.Sequential``.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +27,7 @@ from ..streams import BEST
 from .codegen.cuda import compile_image
 from .codegen.describe_launches import DescribeLaunches
 from .codegen.prepare_kernels import PrepareKernels
-from .emit.any_shape import AnyShape
+from .emit.any_shape import Template
 from .emit.emit_executor import EmitExecutor
 from .emit.emit_pipeline import EmitPipeline
 from .emit.shared_values import SharedValues
@@ -161,11 +161,15 @@ def schedule_modules(models: Iterable[ToSchedule], options: CompileOptions) -> l
 
 
 def compile_modules(
-    models: Iterable[ToSchedule], options: CompileOptions, **emission: Any
+    models: Iterable[ToSchedule],
+    options: CompileOptions,
+    template: Callable[[], Template] | None = None,
+    **emission: Any,
 ) -> tuple[list[tvm.IRModule], tvm.IRModule]:
     """Run `pass_list` and TVM's build pipeline: the one way to an executable, for `compile`, targets and the command line.
 
-    The models are one model with different input shapes. ``emission`` are arguments of `emit_passes`.
+    The models are one model with different input shapes. ``template`` is called when they are scheduled, and makes what runs
+    for sizes that no plan takes. ``emission`` are arguments of `emit_passes`.
 
     Returns
     -------
@@ -184,7 +188,7 @@ def compile_modules(
     (1, ['tvm_sched'])
     """
     mods = schedule_modules(models, options)
-    (emit,) = emit_passes(options, others=mods[1:], **emission)
+    (emit,) = emit_passes(options, mods[1:], template=template and template(), **emission)
     return mods, build_functions(emit(mods[0]))
 
 
@@ -358,7 +362,7 @@ def emit_passes(
     options: CompileOptions,
     others: Sequence[tvm.IRModule] = (),
     about: Mapping[str, Any] | None = None,
-    any_shape: AnyShape | None = None,
+    template: Template | None = None,
     for_export: bool = False,
 ) -> list[tvm.transform.Pass]:
     """Return the pass that puts schedules or a pipeline into an executable; parameters as in `EmitExecutor`.
@@ -379,7 +383,7 @@ def emit_passes(
             options.parameters,
             others,
             about,
-            any_shape,
+            template,
             for_export,
         )
     ]

@@ -13,7 +13,7 @@ from ...schedule.verifier import verify
 from ..codegen.cpu.kernel_objects import static_kernels
 from ..codegen.cpu.kernels import compile_kernels
 from ..ir.attributes import PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
-from .any_shape import AnyShape
+from .any_shape import Template
 from .executor import make_executor
 from .export import EMBED_LIMIT
 
@@ -39,7 +39,7 @@ class EmitExecutor:
         The same model, scheduled for other input shapes. ``main`` picks the plan by the shapes of its inputs.
     about : mapping, optional
         The entry ``generation`` of the metadata (``docs/formats/language_model.md``).
-    any_shape : AnyShape, optional
+    template : Template, optional
         What runs for sizes that no plan takes.
     for_export : bool
         Whether the executable is exported or linked (`load_executable`) before it runs. Kernels then come from the cache of
@@ -66,12 +66,12 @@ class EmitExecutor:
         parameters: str = "embed",
         others: Sequence[tvm.IRModule] = (),
         about: Mapping[str, Any] | None = None,
-        any_shape: AnyShape | None = None,
+        template: Template | None = None,
         for_export: bool = False,
     ) -> None:
         self.backend, self.run_options, self.states = backend, dict(run_options or {}), dict(states or {})
         self.parameters, self.others, self.about = parameters, tuple(others), about
-        self.any_shape, self.for_export = any_shape, for_export
+        self.template, self.for_export = template, for_export
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
@@ -90,9 +90,9 @@ class EmitExecutor:
             compiler=partial(static_kernels, cache=get_compile_target(mod).cache) if objects else compile_kernels,
             states=self.states,
             about=self.about,
-            any_shape=self.any_shape,
+            template=self.template,
         )
-        result = attach_executor(mod, [executor.module], executor.main, executor.functions)
+        result = attach_executor(mod, [executor.module], executor.main)
         return result.with_attr(PARAMETERS, executor.parameters) if executor.parameters else result
 
 
@@ -106,12 +106,9 @@ def attach_executor(
     mod: tvm.IRModule,
     modules: Sequence[tvm.runtime.Module],
     main: relax.Function,
-    functions: tvm.IRModule | None = None,
 ) -> tvm.IRModule:
-    """Put ``main`` and the modules and functions that it calls into a module, and drop unused kernels."""
+    """Put ``main`` and the modules that it calls into a module, and drop unused kernels."""
     result = mod.clone()
-    if functions is not None:
-        result = functions.with_attrs(mod.attrs)
     if TAIL in mod.attrs:
         result.update(mod.attrs[TAIL])
         result = result.without_attr(TAIL)
