@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -69,13 +70,24 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+CONFORMANCE = tuple(Path(__file__).parent / name for name in ("frontends/onnx", "relax/lower", "relax/codegen"))
+"""Folders of operators and types by the hundreds: functions of four or more cases are sampled by 4 unless marked."""
+
+
 def beside_the_sample(items):
-    """The cases of functions marked ``sampled(n)`` but each n-th; the first always."""
+    """The cases of functions that are sampled, marked so or of `CONFORMANCE`, but each n-th; the first always."""
     cases = {}
     for item in items:
         if marker := item.get_closest_marker("sampled"):
             cases.setdefault((item.path, item.originalname), (marker.args[0], []))[1].append(item)
-    return [item for step, found in cases.values() for n, item in enumerate(found) if n % step]
+        elif item.path.parent in CONFORMANCE and not item.get_closest_marker("thorough"):
+            cases.setdefault((item.path, item.originalname), (0, []))[1].append(item)
+    return [
+        item
+        for step, found in cases.values()
+        for n, item in enumerate(found)
+        if n % (step or (4 if len(found) > 3 else 1))
+    ]
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at -m

@@ -22,37 +22,44 @@ def interpolate(
     builder: relax.BlockBuilder,
     value: relax.Expr,
     axis: int,
-    indices: npt.NDArray[np.int64],
-    weights: npt.NDArray[np.float64],
+    indices: npt.NDArray[np.int64] | relax.Expr,
+    weights: npt.NDArray[np.float64] | relax.Expr,
 ) -> relax.Expr:
     """Emit weighted sums of elements along an axis; a single tap is a selection.
 
     Parameters
     ----------
-    indices, weights : ndarray
+    indices, weights : ndarray, or tensor of int64 and float32
         Of shape (length of the result's axis, taps).
     """
-    if indices.shape[1] == 1:
+    if not isinstance(indices, np.ndarray):
+        length, taps = indices.ty.shape.values[0], int(indices.ty.shape.values[1])
+        if taps == 1:
+            flat = builder.emit(relax.op.reshape(indices, relax.ShapeExpr([length])))
+            return relax.op.take(value, flat, axis)
+    elif indices.shape[1] == 1:
         return relax.op.take(value, relax.const(indices[:, 0], "int64"), axis)
+    else:
+        length, taps = indices.shape
     value = value if isinstance(value, relax.Var) else builder.emit(value)
     kind = dtype_of(value)
     wide = kind if kind in ("float32", "float64") else "float32"
 
     def compute(x: te.Tensor, at: te.Tensor, by: te.Tensor) -> te.Tensor:
-        tap = te.reduce_axis((0, indices.shape[1]), "tap")
+        tap = te.reduce_axis((0, taps), "tap")
 
         def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
             source = [*i[:axis], at[i[axis], tap], *i[axis + 1 :]]
-            return te.sum(x[tuple(source)].astype(wide) * by[i[axis], tap], axis=tap)
+            return te.sum(x[tuple(source)].astype(wide) * by[i[axis], tap].astype(wide), axis=tap)
 
-        shape = [*x.shape[:axis], indices.shape[0], *x.shape[axis + 1 :]]
+        shape = [*x.shape[:axis], length if isinstance(length, int) else at.shape[0], *x.shape[axis + 1 :]]
         return te.compute(shape, element, name="resize")
 
     resized = builder.emit_te(
         compute,
         value,
-        relax.const(indices, "int64"),
-        relax.const(weights.astype(wide), wide),
+        relax.const(indices, "int64") if isinstance(indices, np.ndarray) else indices,
+        relax.const(weights.astype(wide), wide) if isinstance(weights, np.ndarray) else weights,
         primfunc_name_hint="resize",
     )
     return resized if wide == kind else builder.emit(relax.op.astype(resized, kind))

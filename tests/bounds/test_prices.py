@@ -121,14 +121,6 @@ def test_limits_that_are_not_proved_do_not_end_the_search():
     assert not PriceBound(problem, 6).proves(1.005 * bound, steps=10**6, seconds=lambda: 60.0)
 
 
-def test_prices_see_that_nodes_do_not_fit_together():
-    # Five nodes of 3 in four stages: some stage has two, where the average work says 3.75.
-    problem = PartitionProblem(list("abcde"), np.full(5, 3.0), np.zeros(5), [])
-    bound, _ = price_bound(problem, 4, cutoff=6.0)
-    assert bound == pytest.approx(6, rel=2e-3)
-    assert semidefinite_bound(problem, 4, cutoff=6.0) < 5
-
-
 def test_prices_are_stronger_than_the_semidefinite_bound_where_stages_have_few_nodes():
     problem = regal_like(2, 30)
     cost = problem.bottleneck(problem.refine(np.zeros(30), 6, moves=100_000))

@@ -21,6 +21,7 @@ def config(tmp_path):
     return folder / "config.json"
 
 
+@pytest.mark.thorough  # the layers of the smallest by name take 15 s; a config of few goes the same way
 def test_a_model_by_name(run):
     result = run("schedule", "gpt2-large", "--shape", "1x32", "-t", "v100-server", "-s", "single", "--json").json
     assert result["model"] == "gpt2-large-1x32"

@@ -107,7 +107,7 @@ def driver() -> Path:
     fake = [source for source in sorted(FAKE_DRIVER.glob("*.cc")) if source.name != "modules.cc"]
     sources = [*fake, *sorted((HERE / "execution").glob("*.cc")), *sorted((HERE / "libraries").glob("*.cc"))]
     headers = HERE.rglob("*.h")
-    flags = ["-std=c++20", "-O2", "-fPIC", "-pthread", "-fvisibility=hidden", f"-I{HERE / 'include'}", f"-I{HERE}"]
+    flags = ["-std=c++20", "-O1", "-fPIC", "-pthread", "-fvisibility=hidden", f"-I{HERE / 'include'}", f"-I{HERE}"]
     if sanitized():
         flags += ["-fsanitize=address", "-g1"]
     key = _digest(sorted([*sources, *headers]), [compiler(), *flags])[:24]

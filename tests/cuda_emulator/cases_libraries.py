@@ -49,6 +49,7 @@ def whole(random: np.random.Generator, *shape: int) -> Any:
     return random.integers(-4, 5, shape).astype("float32")
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("bias", [False, True], ids=["", "bias"])
 @pytest.mark.parametrize("transposed", ["", "a", "b", "ab"])
 def test_a_product(transposed: str, bias: bool) -> None:

@@ -25,6 +25,7 @@ CASES: dict[str, tuple[str, tuple[int, int, int, int], tuple[str, ...], dict[str
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_like_onnx_runtime(name: str) -> None:
     operator, shape, given, attributes = CASES[name]

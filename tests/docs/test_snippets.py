@@ -17,8 +17,8 @@ RUN_ELSEWHERE = {
 }
 """Pages whose blocks another module runs, and looks at what comes out."""
 
-FIRST = ("README.md", "first_steps.md", "write_scheduler.md", "write_pass.md")
-"""Pages that `make test` runs, with those of `docs/start`; the others are thorough."""
+FIRST = ("README.md", "first_steps.md", "deploy_cpu.md", "write_scheduler.md")
+"""Pages that `make test` runs; the others are thorough."""
 
 RUN = [page for page in PAGES if any(not b.not_run for b in blocks(page)) and page.name not in RUN_ELSEWHERE]
 
@@ -39,10 +39,7 @@ def place(tmp_path_factory):
 @pytest.mark.xdist_group("pages")  # of one server and one cache
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(page, marks=[] if page.name in FIRST or page.parent.name == "start" else pytest.mark.thorough)
-        for page in RUN
-    ],
+    [pytest.param(page, marks=[] if page.name in FIRST else pytest.mark.thorough) for page in RUN],
     ids=name,
 )
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, place):

@@ -279,6 +279,7 @@ def test_the_graphs_own_ways_are_searched_beside_a_better_choice_that_is_alike(p
 
 def test_an_interrupted_choice_gives_the_best_so_far(monkeypatch):
     """Ctrl-C while list scheduling chooses: the search ends with what it has."""
+    monkeypatch.setattr(scheduler, "quick_answers", lambda *_: ([], False))
     tried = []
 
     def step(self):
@@ -310,6 +311,7 @@ def test_an_interrupt_in_the_race_is_said_of_the_best_of_all(monkeypatch):
 
 def test_an_interrupt_before_the_second_choice_has_a_schedule_keeps_that_of_the_first(monkeypatch):
     """Ctrl-C in the first quick method of the graph's own ways."""
+    monkeypatch.setattr(scheduler, "quick_answers", lambda *_: ([], False))
 
     def interrupted_without_choice(state, turns, budget):
         if "gate" in state.scenario.graph.index.operator_id:
@@ -354,6 +356,7 @@ def test_the_graphs_own_ways_are_searched_where_no_other_fits(monkeypatch):
     def only_for_the_graph(problem, *arguments, **named):
         return turns(problem, *arguments, **named) if "gate" in problem.graph.index.operator_id else []
 
+    monkeypatch.setattr(scheduler, "quick_answers", lambda *_: ([], False))
     monkeypatch.setattr(scheduler, "promising_choices", lambda *_: ([CHOICE], False))
     monkeypatch.setattr(scheduler, "turns", only_for_the_graph)
     schedule = solve(gated(), method="anytime", options={"work": 0.1})

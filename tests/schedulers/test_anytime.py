@@ -3,6 +3,7 @@
 import math
 import time
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count, islice
 from random import Random
 
@@ -29,7 +30,7 @@ from tvm_sched.problem import (
     Workload,
     as_scenario,
 )
-from tvm_sched.schedule import ScheduleIndex, simulate, verify
+from tvm_sched.schedule import ScheduleIndex, requests_of, simulate, verify
 from tvm_sched.schedule.native_objects import native_problem
 from tvm_sched.schedule.native_problem import AnnealingEffort
 from tvm_sched.schedulers import solve
@@ -197,6 +198,25 @@ def test_by_default_kinds_of_requests_and_alternatives_count_as_more_operators(m
     assert works(problem, monkeypatch, workload=workload) == [pytest.approx(0.16)] * 2
     varied = random_variants(problem, 0, 2)
     assert varied.places == 8 + 2 * sum(len(a.operators) for g in varied.variants.groups for a in g.alternatives)
+
+
+QUICK = ("single", "heft", "peft", "deepplan", "hios-lp", "hios-mr")
+
+
+@pytest.mark.parametrize("seed", [2, pytest.param(6, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("resident", [0.0, 1.0])
+@pytest.mark.parametrize("kind", ["plain", "variants", "joinable", "18 devices"])
+def test_no_quick_method_is_faster_however_little_work_there_is(kind, resident, seed):
+    """HEFT and PEFT try more choices among variants than a search of a hundredth of a second."""
+    problem = random_problem(seed, 12, 18 if kind == "18 devices" else 4, memory="generous")
+    if kind == "variants":
+        problem = random_variants(problem, seed, 3)
+    problem = replace(problem, joinable=kind == "joinable")
+    workload = Workload(requests_of(problem, resident))
+    latency = solve(problem, workload, "anytime", {"work": 0.01}).certificate.latency_ns
+    for method in QUICK:
+        with suppress(InfeasibleError):  # no device can run all operators
+            assert latency <= solve(problem, workload, method).certificate.latency_ns
 
 
 @pytest.mark.sampled(2)

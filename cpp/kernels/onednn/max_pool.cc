@@ -72,7 +72,8 @@ class MaxPool final : public OwnKernel {
       check(each->size() == count);
     }
     const std::int64_t channels = source.dims[1];
-    const bool last = channels > 1 && source.strides[1] == 1;
+    // Of a single pixel, channels lie side by side in both orders: then the result tells.
+    const bool last = channels > 1 && source.strides[1] == 1 && result.strides[1] == 1;
     outer_ = source.dims[0] * (last ? 1 : channels);
     inner_ = last ? channels : 1;
     std::int64_t strides[2] = {inner_, inner_};  // of the image's dimensions, the last first

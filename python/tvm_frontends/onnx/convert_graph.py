@@ -9,12 +9,10 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 from __future__ import annotations
 
 import contextlib
-import functools
 import io
-import operator
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +26,7 @@ from .operators import Node, find
 from .operators.nodes import STANDARD, node_text
 from .operators.upstream import check_constants, check_results
 from .prepare import Prepared
-from .shape_values import Values, constant_values, expand, reshape, values_of
+from .shape_values import Values, agreeing, constant_values, converted, is_floating, size_of, tensor_of, values_of
 
 if TYPE_CHECKING:
     import onnx
@@ -184,6 +182,11 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             try:
                 if self.symbolic and self._compute_sizes(node):
                     continue
+                if node.op_type == "Resize" and len(node.input) > 3:
+                    self._shape_of_sizes(node.input[3])
+                self._emit_sizes(node.input)
+                if self.symbolic:
+                    node = self._agreeing(node)
                 check_constants(node, [self._nodes[i] if i else None for i in node.input], self.model.graph)
                 if self._is_empty(node):
                     self._nodes.update(self._empty_results(node))
@@ -200,6 +203,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             except Exception as error:
                 who = "TVM's ONNX frontend" if converter is None else "its converter"
                 raise UnsupportedNode(f"{node_text(node)}: {who} failed: {reason(error)}") from error
+        self._emit_sizes(item.name for item in graph.output)
 
     def _compute_sizes(self, node: Any) -> bool:
         """Convert a node that computes sizes from symbolic shapes, or takes such; return whether it is one."""
@@ -207,28 +211,48 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             return False
         values = [self._values(name) for name in node.input]
         data = self._nodes.get(node.input[0]) if node.input else None
-        shape = data.ty.shape if isinstance(data, relax.Expr) and isinstance(data.ty, relax.TensorType) else None
-        dims = list(shape.values) if isinstance(shape, relax.ShapeExpr) else None
-        if node.op_type == "Shape" or any(name in self.sizes for name in node.input):
-            found = values_of(node, values, dims)
+        ty = data.ty if isinstance(data, relax.Expr) else None
+        known = isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr)
+        computed = any(name in self.sizes for name in node.input)
+        if node.op_type in ("Shape", "Size") or computed:
+            found = values_of(node, values, list(ty.shape.values) if ty is not None and known else None)
             if found is not None:
                 self.sizes[node.output[0]] = found
                 return True
-        result = None
-        if node.op_type == "Flatten" and dims is not None:
-            axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
-            axis += len(dims) if axis < 0 else 0
-            head, rest = (functools.reduce(operator.mul, part, 1) for part in (dims[:axis], dims[axis:]))
-            result = relax.op.reshape(data, relax.ShapeExpr([head, rest]))
-        elif len(node.input) > 1 and node.input[1] in self.sizes and dims is not None:
-            convert = {"Reshape": reshape, "Expand": expand}.get(node.op_type)
-            result = convert(data, self.sizes[node.input[1]]) if convert else None
-        elif node.op_type == "Reshape" and dims is not None and values[1] is not None:
-            result = reshape(data, values[1])
-        if result is None:
+        if not computed and node.op_type not in ("Reshape", "Flatten"):
             return False
-        self._nodes[node.output[0]] = self.bb.emit(result)
-        return True
+        result = converted(node, data if known and node.input[0] not in self.sizes else None, values)
+        if result is not None:
+            self._nodes[node.output[0]] = self.bb.emit(result)
+        return result is not None
+
+    def _agreeing(self, node: Any) -> Any:
+        """Return a node whose operands have one size where sizes have to be equal."""
+        operands = [self._nodes.get(name) if name else None for name in node.input]
+        agree = agreeing(node, operands)
+        if all(new is old for old, new in zip(operands, agree, strict=True)):
+            return node
+        changed = type(node)()
+        changed.CopyFrom(node)
+        for k, (old, new) in enumerate(zip(operands, agree, strict=True)):
+            if new is not old:
+                changed.input[k] = f"{node.input[k]} as operand {k} of {node.output[0]}"
+                self._nodes[changed.input[k]] = self.bb.emit(new)
+        return changed
+
+    def _shape_of_sizes(self, name: str) -> None:
+        """Hand sizes over as a shape, from which a converter takes the expressions."""
+        values = self.sizes.get(name)
+        if values is not None and values.ndim == 1 and not is_floating(values):
+            self._nodes[name] = self.bb.normalize(relax.ShapeExpr([size_of(value) for value in values]))
+
+    def _emit_sizes(self, names: Iterable[str]) -> None:
+        """Emit what has been computed of sizes as tensors, for nodes that compute with them."""
+        for name in names:
+            if name in self.sizes and name not in self._nodes:
+                kind = self.inferred[name].type.tensor_type.elem_type if name in self.inferred else 0
+                dtype = onnx_frontend.get_type(kind) if kind else None
+                self._nodes[name] = self.bb.emit(tensor_of(self.bb, self.sizes[name], dtype))
 
     def _values(self, name: str) -> Values | None:
         node = self._nodes.get(name)

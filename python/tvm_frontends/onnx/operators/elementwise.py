@@ -51,15 +51,16 @@ def is_inf(node: Node) -> relax.Expr:
     ]
     if len(tests) == 2:
         return relax.op.logical_or(*tests)
-    return tests[0] if tests else relax.op.zeros(node.shape(x, "its input"), "bool")
+    return tests[0] if tests else relax.op.zeros(node.sizes(x, "its input"), "bool")
 
 
 @converter("PRelu")
 def prelu(node: Node) -> relax.Expr:
     """Convert PRelu with a slope that broadcasts to the input; a vector may also have one value for each channel."""
     x, slope = node.input(0), node.input(1)
-    shape, slope_shape = node.shape(x, "its input X"), node.shape(slope, "its slope")
-    if len(slope_shape) == 1 and len(shape) > 1 and slope_shape[0] not in (1, shape[-1]) and slope_shape[0] == shape[1]:
+    shape, slope_shape = node.sizes(x, "its input X"), node.sizes(slope, "its slope")
+    vector = len(slope_shape) == 1 and len(shape) > 1 and not (isinstance(slope_shape[0], int) and slope_shape[0] == 1)
+    if vector and node.size(slope, 0, "its slope") != node.size(x, -1, "its input X") and slope_shape[0] == shape[1]:
         slope = relax.op.reshape(slope, (slope_shape[0], *[1] * (len(shape) - 2)))
     return relax.op.where(relax.op.less(x, scalar(0, x)), relax.op.multiply(x, slope), x)
 
@@ -135,7 +136,8 @@ def mod(node: Node) -> relax.Expr:
             f"its type is {dtype_of(x)}; integers, float16, float32 and float64 are allowed, cast before it"
         )
 
-    shape = np.broadcast_shapes(node.shape(x, "its input A"), node.shape(y, "its input B"))
+    left, right = node.sizes(x, "its input A"), node.sizes(y, "its input B")
+    shape = left if left == right else np.broadcast_shapes(node.shape(x, "its input A"), node.shape(y, "its input B"))
     x, y = (node.emit(relax.op.broadcast_to(value, shape)) for value in (x, y))
     compute = float_remainder("fmod" if truncate else "remainder")
     return node.builder.emit_te(compute, x, y, primfunc_name_hint="remainder")
@@ -217,7 +219,7 @@ def dropout(node: Node) -> list[relax.Expr]:
                 "it drops random elements in training mode, and compiled models must be repeatable; export the model in "
                 "evaluation mode, or make training_mode the constant false"
             )
-    mask = relax.op.ones(node.shape(x, "its input"), "bool")
+    mask = relax.op.ones(node.sizes(x, "its input"), "bool")
     return [x, mask]
 
 

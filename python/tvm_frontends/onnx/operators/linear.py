@@ -57,8 +57,8 @@ def linear_classifier(node: Node) -> list[relax.Expr]:
 def _scores(node: Node, targets: int) -> relax.Expr:
     """Return the linear scores, shape (rows, targets)."""
     x = node.input(0)
-    shape, wide = node.shape(x, "its input X"), "float64" if dtype_of(x) == "float64" else "float32"
-    rows, features = (1, *shape) if len(shape) == 1 else shape
+    shape, wide = node.sizes(x, "its input X"), "float64" if dtype_of(x) == "float64" else "float32"
+    rows, features = (1 if len(shape) == 1 else shape[0]), node.size(x, -1, "its input X")
     weights, bias = (np.asarray(node.attribute(name, ()), wide) for name in ("coefficients", "intercepts"))
     if weights.size != targets * features or bias.size not in (0, targets):
         raise node.unsupported(

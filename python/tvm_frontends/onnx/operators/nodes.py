@@ -89,11 +89,41 @@ class Node:
             return np.array([int(d) for d in value.values], np.int64)
         return constant_of(value)
 
-    def sizes(self, value: relax.Expr) -> tuple[Any, ...] | None:
-        """Return the sizes of a tensor, expressions where they are open; None if they depend on data."""
-        shape = getattr(value.ty, "shape", None)
-        values = list(shape.values) if isinstance(shape, relax.ShapeExpr) else None
-        return None if values is None else tuple(int(d) if isinstance(d, tvm.tirx.IntImm) else d for d in values)
+    def sizes(self, value: relax.Expr | None, what: str) -> tuple[Any, ...]:
+        """Return the sizes of a tensor: integers, and integer expressions of symbols for open dimensions.
+
+        Parameters
+        ----------
+        what : str
+            The tensor in the message: ``"its input X"``.
+
+        Raises
+        ------
+        UnsupportedNode
+            The tensor is left out, or not even its rank is known.
+        """
+        if value is None:
+            raise self.unsupported(f"{what} is missing")
+        if isinstance(value, relax.ShapeExpr):
+            return (len(value.values),)
+        if not isinstance(value.ty, relax.TensorType) or not isinstance(value.ty.shape, relax.ShapeExpr):
+            raise self.unsupported(
+                f"how many dimensions {what} has is known only when the model runs; cut it before this"
+            )
+        return tuple(int(size) if isinstance(size, tvm.tirx.IntImm) else size for size in value.ty.shape.values)
+
+    def size(self, value: relax.Expr | None, axis: int, what: str) -> int:
+        """Return the size of one axis of a tensor, which must be static; others may be open.
+
+        Raises
+        ------
+        UnsupportedNode
+            As `sizes`, or this size is open.
+        """
+        size = self.sizes(value, what)[axis]
+        if not isinstance(size, int):
+            raise self.unsupported(f"dimension {axis} of {what} is open ({size}); give it a size")
+        return size
 
     def shape(self, value: relax.Expr | None, what: str) -> tuple[int, ...]:
         """Return the sizes of a tensor, which must be static.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from tvm import relax
 
@@ -28,12 +29,12 @@ from .upstream import convert_upstream
 def layer_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
     """Convert LayerNormalization to ``layer_norm``, or to the formula for its statistics and for types but float32."""
     x, scale, bias = node.input(0), node.input(1), node.input(2)
-    shape = node.sizes(x) or node.shape(x, "its input X")
+    shape = node.sizes(x, "its input X")
     axis = node.attribute("axis", -1) % len(shape)
     axes = list(range(axis, len(shape)))
     epsilon = node.attribute("epsilon", 1e-5)
-    scale_shape = node.shape(scale, "its scale")
-    usual = scale_shape == shape[axis:] and (bias is None or node.shape(bias, "its bias") == scale_shape)
+    scale_shape = node.sizes(scale, "its scale")
+    usual = scale_shape == shape[axis:] and (bias is None or node.sizes(bias, "its bias") == scale_shape)
     if usual and not node.wants(1) and not node.wants(2) and dtype_of(x) == "float32":
         bias = relax.op.zeros(scale_shape, dtype_of(scale)) if bias is None else bias
         return relax.op.nn.layer_norm(x, scale, bias, axes, epsilon)
@@ -50,10 +51,10 @@ def layer_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
 def rms_normalization(node: Node) -> relax.Expr:
     """Convert RMSNormalization to ``rms_norm``, or to the formula for other types than float32 and scales that broadcast."""
     x, scale = node.input(0), node.input(1)
-    shape = node.sizes(x) or node.shape(x, "its input X")
+    shape = node.sizes(x, "its input X")
     axis = node.attribute("axis", -1) % len(shape)
     axes, epsilon = list(range(axis, len(shape))), node.attribute("epsilon", 1e-5)
-    if node.shape(scale, "its scale") == shape[axis:] and axis > 0 and dtype_of(x) == "float32":
+    if node.sizes(scale, "its scale") == shape[axis:] and axis > 0 and dtype_of(x) == "float32":
         return relax.op.nn.rms_norm(x, scale, axes, epsilon)
     wide = node.emit(_wide(node, x))
     mean = relax.op.mean(relax.op.multiply(wide, wide), axes, keepdims=True)
@@ -97,8 +98,8 @@ def mean_variance_normalization(node: Node) -> relax.Expr:
 def group_normalization(node: Node) -> relax.Expr:
     """Convert GroupNormalization; scale and bias have one value per group before opset 21, per channel from it on."""
     x, scale, bias = node.input(0), node.input(1), node.input(2)
-    shape = node.shape(x, "its input X")
-    groups, channels = int(node.attribute("num_groups")), shape[1]
+    shape = node.sizes(x, "its input X")
+    groups, channels = int(node.attribute("num_groups")), node.size(x, 1, "its input X")
     if groups <= 0 or channels % groups:
         raise node.unsupported(f"{channels} channels cannot be divided into {groups} groups")
     inner = math.prod(shape[2:])
@@ -109,7 +110,7 @@ def group_normalization(node: Node) -> relax.Expr:
     normal = relax.op.multiply(centred, _inverse_root(variance, node.attribute("epsilon", 1e-5), wide))
     normal = relax.op.astype(normal, dtype_of(x))
     if node.opset < 21:
-        each: tuple[int, ...] = (1, groups, 1)
+        each: tuple[Any, ...] = (1, groups, 1)
         scaled = relax.op.add(relax.op.multiply(normal, relax.op.reshape(scale, each)), relax.op.reshape(bias, each))
         return relax.op.reshape(scaled, shape)
     each = (1, channels, *[1] * (len(shape) - 2))
@@ -124,7 +125,7 @@ def batch_normalization(node: Node) -> relax.Expr | list[relax.Expr]:
     Training mode uses the population variance, and updates the running statistics.
     """
     x, scale, bias, mean, variance = (node.input(i) for i in range(5))
-    shape = node.shape(x, "its input X")
+    shape = node.sizes(x, "its input X")
     epsilon = node.attribute("epsilon", 1e-5)
     training = bool(node.attribute("training_mode", 0))
     if not training:

@@ -39,7 +39,7 @@ def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
     if not node.wants(1):
         return convert_upstream(node)
     x = node.input(0)
-    shape = node.shape(x, "its input X")
+    shape = node.sizes(x, "its input X")
     kernel = node.attribute("kernel_shape")
     rank = len(kernel)
     strides, dilations = node.attribute("strides", (1,) * rank), node.attribute("dilations", (1,) * rank)
@@ -126,7 +126,7 @@ def _with_pads(node: Node) -> Node:
 def global_max_pool(node: Node) -> relax.Expr:
     """Convert GlobalMaxPool to ReduceMax over the spatial axes."""
     x = node.input(0)
-    rank = len(node.shape(x, "its input X"))
+    rank = len(node.sizes(x, "its input X"))
     if not dtype_of(x).startswith(("float", "bfloat")):
         return convert_upstream(node)
     return largest_or_least(node, x, list(range(2, rank)), keep=True, largest=True)
@@ -164,7 +164,7 @@ def lp_pool(node: Node) -> relax.Expr:
 def global_lp_pool(node: Node) -> relax.Expr:
     """Convert GlobalLpPool to norms over the spatial axes."""
     x = node.input(0)
-    axes = list(range(2, len(node.shape(x, "its input X"))))
+    axes = list(range(2, len(node.sizes(x, "its input X"))))
     return vector_norm(node.emit, x, float(node.attribute("p", 2)), axes, keep=True)
 
 

@@ -85,7 +85,7 @@ def integer_matmul(
 
     A zero point is a scalar, one number for each row of ``a``, or one for each column of ``b``.
     """
-    terms = node.shape(a, "its first matrix")[-1]
+    terms = node.size(a, -1, "its first matrix")
     dtype = sum_dtype(node, a, b, b_zero, terms)
     rows = None if a_zero is None else per_matrix(node, a_zero, a, -2)
     columns = None if b_zero is None else per_matrix(node, b_zero, b, -1)
@@ -128,7 +128,7 @@ def conv_integer(node: Node) -> relax.Expr:
 def qlinear_conv(node: Node) -> relax.Expr:
     """Convert QLinearConv: an integer convolution, quantised; the int32 bias has the scale x_scale * w_scale."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.inputs[:8]
-    rank = len(node.shape(x, "its input x"))
+    rank = len(node.sizes(x, "its input x"))
     value = _integer_conv(node, x, w, x_zero, w_zero)
     if node.input(8) is not None:
         bias = along(node, node.inputs[8], 1, rank)
@@ -162,12 +162,12 @@ def _spread(node: Node, x: relax.Expr, value: relax.Expr | None) -> relax.Expr |
     """Return a scale or zero point in a shape that broadcasts against its tensor."""
     if value is None:
         return None
-    shape, parameter_shape = node.shape(x, "its input x"), node.shape(value, "a scale or zero point")
+    shape, parameter_shape = node.sizes(x, "its input x"), node.shape(value, "a scale or zero point")
     rank = len(shape)
     axis = int(node.attribute("axis", 1)) % max(rank, 1)
     block = int(node.attribute("block_size", 0))
     if not block:
-        if math.prod(parameter_shape) > 1 and shape[axis] != math.prod(parameter_shape):
+        if math.prod(parameter_shape) > 1 and node.size(x, axis, "its input x") != math.prod(parameter_shape):
             raise node.unsupported(
                 f"a scale or zero point has shape {parameter_shape}, and axis {axis} of x has {shape[axis]}"
             )
@@ -179,7 +179,7 @@ def _spread(node: Node, x: relax.Expr, value: relax.Expr | None) -> relax.Expr |
 def per_matrix(node: Node, value: relax.Expr, matrix: relax.Expr, axis: int) -> relax.Expr:
     """Reshape a scale or zero point (scalar, vector along an axis, or full tensor) to broadcast against a matrix."""
     shape = node.shape(value, "a scale or zero point")
-    rank = len(node.shape(matrix, "its matrix"))
+    rank = len(node.sizes(matrix, "its matrix"))
     if math.prod(shape) == 1:
         return node.emit(relax.op.reshape(value, ()))
     if len(shape) == 1:

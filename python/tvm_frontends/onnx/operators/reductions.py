@@ -13,6 +13,10 @@ Corrections of TVM 0.27.0, ``relax/frontend/onnx/onnx_frontend.py``:
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import tvm
 from tvm import relax, te
@@ -28,18 +32,20 @@ def extremum(node: Node) -> relax.Expr:
     """Convert ReduceMax and ReduceMin; the result is NaN if an element is."""
     x = node.input(0)
     kind = dtype_of(x)
-    shape = node.shape(x, "its input")
+    shape = node.sizes(x, "its input")
     axes = _axes(node, len(shape))
     if axes is None:
         return x
     keep = bool(node.attribute("keepdims", 1))
     if not kind.startswith(("float", "bfloat")):
         if kind == "bool":
-            if not all(shape[axis] for axis in axes):  # no elements
-                return relax.const(np.full(reduced(shape, axes, keep), node.operator == "ReduceMin"))
+            if any(isinstance(shape[axis], int) and shape[axis] == 0 for axis in axes):
+                fill = relax.op.zeros if node.operator == "ReduceMax" else relax.op.ones
+                return fill(relax.ShapeExpr(reduced(shape, axes, keep)), "bool")
             wide = relax.op.astype(x, "int8")
             function = relax.op.max if node.operator == "ReduceMax" else relax.op.min
-            return relax.op.astype(function(wide, axes, keep), "bool")
+            # The extremum of no elements is the first number that any other replaces, -128 or 127.
+            return relax.op.greater(function(wide, axes, keep), relax.const(0, "int8"))
         return convert_upstream(node)
     if not axes:
         return x
@@ -51,9 +57,9 @@ def largest_or_least(node: Node, x: relax.Expr, axes: list[int], keep: bool, lar
 
     Comparisons ignore NaN, so a second sum counts the elements that are not at most infinity.
     """
-    shape = node.shape(x, "its input")
 
     def compute(a: te.Tensor) -> te.Tensor:
+        shape = [int(size) if isinstance(size, tvm.tirx.IntImm) else size for size in a.shape]
         wide = "float64" if a.dtype == "float64" else "float32"
         join = tvm.tirx.max if largest else tvm.tirx.min
         reducer = te.comm_reducer(
@@ -93,11 +99,10 @@ def mean(node: Node) -> relax.Expr:
     kind = dtype_of(x)
     if not kind.startswith(("int", "uint")):
         return convert_upstream(node)
-    shape = node.shape(x, "its input")
-    axes = _axes(node, len(shape))
+    axes = _axes(node, len(node.sizes(x, "its input")))
     if axes is None:
         return x
-    count = int(np.prod([shape[axis] for axis in axes], dtype=np.int64))
+    count = math.prod(node.size(x, axis, "its input") for axis in axes)
     if count == 0:
         raise node.unsupported("it is the mean of no integers, which is not defined; remove the node")
     wide = "int64" if kind.startswith("int") else "uint64"
@@ -113,7 +118,7 @@ def composite(node: Node) -> relax.Expr:
     where the result is not.
     """
     x = node.input(0)
-    axes = _axes(node, len(node.shape(x, "its input")))
+    axes = _axes(node, len(node.sizes(x, "its input")))
     if axes is None:
         if node.operator == "ReduceSumSquare":
             return relax.op.multiply(x, x)
@@ -134,7 +139,7 @@ def log_sum_exp(node: Node) -> relax.Expr:
     """Convert ReduceLogSumExp without overflow; an infinite maximum is not subtracted, since that would give NaN."""
     x = node.input(0)
     kind = dtype_of(x)
-    axes = _axes(node, len(node.shape(x, "its input")))
+    axes = _axes(node, len(node.sizes(x, "its input")))
     if axes is None or not kind.startswith(("float", "bfloat")):
         return convert_upstream(node)
     wide = node.emit(x if kind == "float64" else relax.op.astype(x, "float32"))
@@ -147,7 +152,7 @@ def log_sum_exp(node: Node) -> relax.Expr:
     return result if node.attribute("keepdims", 1) else relax.op.squeeze(result, axes)
 
 
-def reduced(shape: tuple[int, ...], axes: list[int], keep: bool) -> list[int]:
+def reduced(shape: Sequence[Any], axes: list[int], keep: bool) -> list[Any]:
     """Return the shape of a reduced tensor."""
     return [1 if axis in axes else size for axis, size in enumerate(shape) if keep or axis not in axes]
 

@@ -23,6 +23,7 @@ from ...errors import MissingConstant
 from ...interpolation import cubic, interpolate
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
+from .resize_open import default_coordinates, default_rounding, has_open_sizes, resize_open
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ def resize(node: Node) -> relax.Expr:
     Images enlarged by whole factors use ``resize2d``. Scales or sizes must be constants.
     """
     x = node.input(0)
-    shape = node.shape(x, "its input X")
+    shape = node.sizes(x, "its input X")
+    if not all(isinstance(size, int) for size in shape) or has_open_sizes(node):
+        return resize_open(node, x, shape)
     mode = node.attribute("mode", "nearest")
     axes = _axes(node, shape)
     if any(axis.length == 0 for axis in axes):
@@ -128,8 +131,7 @@ def _positions(node: Node, axis: _Axis) -> list[Fraction]:
     """Return the exact position in the input of each output."""
     at = [Fraction(k) for k in range(axis.length)]
     half, size, scale = Fraction(1, 2), axis.size, axis.scale
-    default = "half_pixel" if node.opset >= 11 and node.operator == "Resize" else "asymmetric"
-    mode = node.attribute("coordinate_transformation_mode", default)
+    mode = node.attribute("coordinate_transformation_mode", default_coordinates(node))
     exact = scale * size  # the length before rounding down
     if mode == "align_corners":
         return [k * (size - 1) / (exact - 1) if exact != 1 else Fraction(0) for k in at]
@@ -175,8 +177,7 @@ def _taps(
 
 
 def _nearest(node: Node, positions: npt.NDArray[np.floating], size: int) -> npt.NDArray[np.int64]:
-    default = "round_prefer_floor" if node.opset >= 11 and node.operator == "Resize" else "floor"
-    mode = node.attribute("nearest_mode", default)
+    mode = node.attribute("nearest_mode", default_rounding(node))
     rounded = {
         "round_prefer_floor": np.ceil(positions - 0.5),
         "round_prefer_ceil": np.floor(positions + 0.5),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -50,8 +51,8 @@ def decode(node: Node, x: relax.Expr) -> relax.Expr:
         x,
         primfunc_name_hint="float8_codes",
     )
-    shape = node.shape(x, "its input")
-    flat = node.emit(relax.op.reshape(codes, (int(np.prod(shape)),)))
+    shape = node.sizes(x, "its input")
+    flat = node.emit(relax.op.reshape(codes, (math.prod(shape),)))
     values = node.emit(relax.op.take(relax.const(_values(dtype_of(x))), flat, 0))
     return node.emit(relax.op.reshape(values, shape))
 

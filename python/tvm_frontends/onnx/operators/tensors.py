@@ -104,8 +104,8 @@ def eye_like(node: Node) -> relax.Expr:
 def space_to_depth(node: Node) -> relax.Expr:
     """Convert SpaceToDepth: blocks become channels, in the order of ``mode`` (DCR or CRD)."""
     x, block = node.input(0), int(node.attribute("blocksize"))
-    n, c, h, w = node.shape(x, "its input")
-    if h % block or w % block:
+    n, c, h, w = node.sizes(x, "its input")
+    if any(isinstance(size, int) and size % block for size in (h, w)):
         raise node.unsupported(f"height {h} and width {w} cannot be divided by blocksize {block}")
     parts = node.emit(relax.op.reshape(x, (n, c, h // block, block, w // block, block)))
     order = [0, 1, 3, 5, 2, 4] if node.attribute("mode", "DCR") == "CRD" else [0, 3, 5, 1, 2, 4]
@@ -270,7 +270,7 @@ def gather_nd(node: Node) -> relax.Expr:
 def one_hot(node: Node) -> relax.Expr:
     """Convert OneHot of a constant depth; indices outside of it give a row of the off value."""
     indices, depth, values = node.input(0), node.constant(1), node.input(2)
-    shape, count = node.shape(indices, "its indices"), int(np.asarray(depth).reshape(-1)[0])
+    shape, count = node.sizes(indices, "its indices"), int(np.asarray(depth).reshape(-1)[0])
     axis = int(node.attribute("axis", -1)) % (len(shape) + 1)
     nonnegative = node.emit(relax.op.astype(indices, "int64"))
     counted = relax.op.add(nonnegative, relax.const(count, "int64"))
@@ -285,7 +285,8 @@ def one_hot(node: Node) -> relax.Expr:
 def trilu(node: Node) -> relax.Expr:
     """Convert Trilu, also of empty matrices, on which TVM's converter fails."""
     x = node.input(0)
-    return convert_upstream(node) if all(node.shape(x, "its input")) else x
+    empty = any(isinstance(size, int) and size == 0 for size in node.sizes(x, "its input"))
+    return x if empty else convert_upstream(node)
 
 
 @converter("Flatten")

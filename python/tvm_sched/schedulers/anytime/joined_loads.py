@@ -38,13 +38,23 @@ class Joined(NamedTuple):
     at: ScheduleIndex
 
 
-def join_at_first(scenario: Scenario, mix: Sequence[Request]) -> Joined | None:
-    """Return the fastest of quick methods' schedules with joined parameters; None if there is none, or nothing to join.
+def may_join(scenario: Scenario) -> bool:
+    """Return whether there are parameters that a schedule may join, and that are not on the devices anyway."""
+    problem = scenario.problem
+    return problem.joinable and problem.topology.most_joined > 1 and problem.parameters > scenario.resident
 
-    The methods run on the problem as it is, and again on that with the sets which were best.
+
+def join_at_first(scenario: Scenario, mix: Sequence[Request], known: Sequence[ScheduleIndex] = ()) -> Joined | None:
+    """Return the fastest of quick schedules with joined parameters; None if there is none, or nothing to join.
+
+    The methods run on the problem with the sets that are best for the ``known`` schedules, and again on that with the sets
+    which were best then.
     """
-    best: Joined | None = None
-    for _ in range(2 if scenario.problem.joinable and scenario.problem.parameters > scenario.resident else 0):
+    if not may_join(scenario):
+        return None
+    tried = [join_loads(scenario, index, mix=mix) for index in known]
+    best = min(tried, key=lambda each: each.latency_ns, default=None)
+    for _ in range(2):
         sets = best.sets if best else ()
         joined = scenario.resolve({}, sets)
         for name in QUICK:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...problem import Request, Scenario
+from ...schedule import ScheduleIndex
 from ...search_budget import Budget, Status, Turn, improve
 from ..common.variant_search import AlternativeChoice
-from .joined_loads import Joined, Sets, join_at_first, join_loads
+from .joined_loads import Joined, Sets, join_at_first, join_loads, may_join
 from .search_state import ScheduleState
+from .starts import QuickAnswer
 
 RACE = 0.4
 """Fraction of the work for the race; then the best continues alone."""
@@ -31,29 +33,43 @@ class Racer:
     """Joined parameters."""
 
     @staticmethod
-    def of(choice: AlternativeChoice, whole: Scenario, seed: int, mix: Sequence[Request]) -> Racer:
-        """Join parameters for quick schedules, where that is allowed, and return the state of a search from the fastest."""
-        racer = Racer(choice, ScheduleState(whole, seed, mix), whole)
-        if (joined := join_at_first(whole, mix)) is not None:
+    def of(
+        choice: AlternativeChoice,
+        whole: Scenario,
+        seed: int,
+        mix: Sequence[Request],
+        answers: Sequence[QuickAnswer] = (),
+    ) -> Racer:
+        """Return the state of a search that begins with quick answers of this choice.
+
+        Parameters are joined for the fastest of them, and for those of quick methods, where that is allowed.
+        """
+        racer, known = Racer(choice, ScheduleState(whole, seed, mix), whole), []
+        for answer in answers:
+            if answer.choice == choice:
+                known.append(ScheduleIndex(whole, answer.at.placements, answer.at.transfers))
+                racer.state.tried[answer.method] = racer.state.offer_index(known[-1])
+        if (joined := join_at_first(whole, mix, known)) is not None:
             racer.join(joined)
         return racer
 
     def join_anew(self) -> None:
         """Join parameters for the best schedule, if that makes it faster; then its search begins again from there."""
         state = self.state
-        if self.whole is not None and self.whole.problem.joinable and state.best is not None:
+        if self.whole is not None and may_join(self.whole) and state.best is not None:
             joined = join_loads(self.whole, state.best, self.sets, state.mix)
             if joined.sets != self.sets:
                 self.join(joined)
 
     def join(self, joined: Joined) -> None:
-        """Replace the state by one of the problem with joined parameters that has this schedule."""
+        """Replace the state by one of the problem with joined parameters that has this schedule, if it is better."""
         before, index = self.state, joined.at
-        self.sets, self.state = joined.sets, ScheduleState(index.scenario, before.seed, before.mix)
-        self.state.offer_index(index)
-        self.state.tried.update(before.tried)
-        if before.bound:
-            self.state.raise_bound(before.bound, before.bound_name)
+        after = ScheduleState(index.scenario, before.seed, before.mix)
+        after.offer_index(index)
+        if after.cost < before.cost or before.best is None:
+            after.tried.update(before.tried)
+            after.raise_bound(before.bound, before.bound_name)
+            self.sets, self.state = joined.sets, after
 
     @property
     def cost(self) -> float:

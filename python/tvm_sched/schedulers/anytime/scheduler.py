@@ -17,12 +17,23 @@ from ..common.native_methods import is_contention_free
 from ..common.requests import best_schedule, schedule_each_request
 from ..scheduler_registry import register
 from .improver_registry import read_shares, turns_by_share
+from .joined_loads import may_join
 from .list_rules import FEW_PLACES, MOST_PLACES, device_groups
 from .machine_parts import promising_machines
 from .promising_variants import SHARE, promising_choices
 from .race import Racer, race
 from .search_state import ScheduleState
-from .starts import ALWAYS, SUBMODEL_SHARE, ListScheduling, LowerBound, QuickMethods, quick_methods, submodel_start
+from .starts import (
+    ALWAYS,
+    SUBMODEL_SHARE,
+    ListScheduling,
+    LowerBound,
+    QuickAnswer,
+    QuickMethods,
+    quick_answers,
+    quick_methods,
+    submodel_start,
+)
 
 TIME_LIMIT = 20.0
 """Default time limit in seconds, if neither time nor work is limited."""
@@ -156,36 +167,45 @@ def _search(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions)
     """Search in one scenario for the best schedule for a mix of requests; without any, for the scenario's run."""
     budget = options.budget()
     machines = promising_machines(scenario, budget)
+    answers: list[QuickAnswer] = []
     chosen: list[list[Racer]] = []
-    share, work = SHARE / len(machines), budget.left
     interrupted = False
-    for machine in machines if scenario.variants else ():
-        choosing = budget.part(share * work)
-        now = time.monotonic()
-        # There is no limit by the clock without a time limit.
-        choosing.deadline = now + share * (budget.deadline - now)
-        choices, interrupted = promising_choices(machine, choosing, options.seed)
+    if scenario.variants or may_join(scenario) or machines != [scenario]:
+        answers, interrupted = quick_answers(scenario, mix, options.stage, budget.work)
+    # The search holds the best of these from the start, whichever machines and choices it looks at.
+    kept = [Racer.of(each.choice, scenario.resolve(each.choice), options.seed, mix, answers) for each in answers[:1]]
+    if interrupted:
+        budget, machines = Budget(0.0, time.monotonic()), []
+    share, work = SHARE / max(len(machines), 1), budget.left
+    for machine in machines:
+        choices, own = [dict[str, str]()], kept if machine is scenario else []
+        if scenario.variants:
+            choosing = budget.part(share * work)
+            now = time.monotonic()
+            # There is no limit by the clock without a time limit.
+            choosing.deadline = now + share * (budget.deadline - now)
+            choices, interrupted = promising_choices(machine, choosing, options.seed)
         if interrupted:
             budget, choices = Budget(0.0, time.monotonic()), choices[:1]
-        chosen.append([Racer.of(each, machine.resolve(each), options.seed, mix) for each in choices])
+        others = [each for each in choices if all(each != racer.choice for racer in own)]
+        chosen.append([*own, *(Racer.of(each, machine.resolve(each), options.seed, mix) for each in others)])
         if interrupted:
             break
-    racers = [each for row in zip_longest(*chosen) for each in row if each is not None] or [
-        Racer.of({}, machine, options.seed, mix) for machine in machines
-    ]
+    racers = [each for row in zip_longest(*chosen) for each in row if each is not None] or kept
 
     def turns_of(racer: Racer, work: float, number: int) -> list[Turn[ScheduleState]]:
         each = turns(racer.state.scenario, options, work, scenario, brief=number >= 0)
         return [turn for turn in each if number <= 0 or not math.isinf(turn.share)]
 
-    first = budget.part(BEFORE_JOINING * budget.left) if scenario.problem.joinable else budget
+    first = budget.part(BEFORE_JOINING * budget.left) if may_join(scenario) else budget
     best, status = race(racers, first, turns_of)
     if best.state.best is None and best.choice:  # the graph as it is may fit
         best, status = race([Racer.of({}, scenario.resolve({}), options.seed, mix)], first, turns_of)
-    if scenario.problem.joinable and status != "interrupted":
+    if may_join(scenario) and status != "interrupted":
         best.join_anew()
         status = improve(best.state, turns_of(best, budget.left, 1), budget)
         best.join_anew()
+    best = min((best, *kept), key=lambda racer: racer.cost)
     status = "interrupted" if interrupted else status
     certificate = INTERRUPTED if status == "interrupted" else Certificate.unchecked(status)
     schedule = best.state.answer().replace(problem=scenario.problem.digest, certificate=certificate)

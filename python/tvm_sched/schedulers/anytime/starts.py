@@ -6,15 +6,16 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from ...bounds import lower_bound
 from ...errors import InfeasibleError
-from ...problem import FORBIDDEN, HOST, Scenario
+from ...problem import FORBIDDEN, HOST, Request, Scenario
 from ...progress import report_progress
-from ...schedule import ScheduleIndex
+from ...schedule import Schedule, ScheduleIndex, resolved_scenario
 from ...schedule.schedule import weighted_mean
 from ...search_budget import Budget, OutOfTime, ending_at, seconds_left
 from ..common.greedy import list_schedule, priorities
@@ -33,10 +34,10 @@ BOLD_SCALES = (1.2, 1.6, 2.5)
 ALWAYS = ("single", "heft", "peft")
 """Methods that take milliseconds and always run."""
 
-QUICK = ("pipelined", "deepplan", "hios-lp", "hios-mr-anywhere")
+QUICK = ("pipelined", "deepplan", "hios-lp", "hios-mr", "hios-mr-anywhere")
 """Methods that take milliseconds on small problems, in the order in which they are tried."""
 
-QUICK_SECONDS, QUICK_SHARE = 0.2, 0.1
+QUICK_SECONDS, QUICK_SHARE = 0.5, 0.1
 """A method is left out if it would take more than these seconds and more than this fraction of the work."""
 
 HIOS_PLACES_SQUARED_PER_SECOND, DEEPPLAN_EVENTS_PER_SECOND = 1.6e10, 1.5e5
@@ -135,11 +136,8 @@ class QuickMethods:
 
     def _try(self, name: str, state: ScheduleState) -> None:
         report_progress(self.name, len(self._all) - len(self._left), len(self._all))
-        method = get(name)
-        options: dict[str, Any] = {"window": self._stage} if name.startswith("hios") else {}
         try:
-            chosen = msgspec.convert(options, method.options)
-            schedule = method.function(state.scenario.problem, state.scenario.workload, chosen)
+            schedule = run_quick_method(name, state.scenario, self._stage)
             index = ScheduleIndex.of(state.scenario, schedule)
         except InfeasibleError as error:
             state.tried[name] = str(error)
@@ -150,6 +148,54 @@ class QuickMethods:
             state.tried[name] = state.offer_index(index)
             if schedule.certificate is not None and schedule.certificate.status == "interrupted":
                 raise KeyboardInterrupt  # the method handled Ctrl-C and returned its incumbent
+
+
+def run_quick_method(name: str, scenario: Scenario, stage: int) -> Schedule:
+    """Return the schedule of a quick method; ``stage`` is the largest number of operators that start together."""
+    method = get(name)
+    options: dict[str, Any] = {"window": stage} if name.startswith("hios") else {}
+    return method.function(scenario.problem, scenario.workload, msgspec.convert(options, method.options))
+
+
+@dataclass
+class QuickAnswer:
+    """The answer of a quick method on a whole problem: its choice among variants, and the schedule of what was chosen."""
+
+    method: str
+    choice: dict[str, str]
+    at: ScheduleIndex
+
+
+def quick_answers(
+    scenario: Scenario, mix: Sequence[Request], stage: int, work: float
+) -> tuple[list[QuickAnswer], bool]:
+    """Return the answers of all quick methods as their users get them, the fastest first, and whether Ctrl-C came.
+
+    HEFT and PEFT choose among variants by themselves; the others take the graph as it is.
+    """
+
+    def cost(answer: QuickAnswer) -> int:
+        runs = [scenario.with_resident(request.resident).resolve(answer.choice) for request in mix]
+        times = [answer.at.when_warm(run.resident).objective_ns for run in runs]
+        return weighted_mean(mix, times) if mix else answer.at.objective_ns
+
+    answers: list[QuickAnswer] = []
+    interrupted = False
+    for name in (*ALWAYS, *quick_methods(scenario, work)):
+        if answers and seconds_left() <= 0:
+            break
+        with suppress(InfeasibleError, OutOfTime):
+            try:
+                schedule = run_quick_method(name, scenario, stage)
+                answers.append(
+                    QuickAnswer(name, schedule.choice, ScheduleIndex.of(*resolved_scenario(scenario, schedule)))
+                )
+            except KeyboardInterrupt:
+                if not answers:
+                    raise
+                interrupted = True
+                break
+    return sorted(answers, key=cost), interrupted
 
 
 class SubmodelStart:
@@ -212,7 +258,7 @@ def quick_methods(scenario: Scenario, work: float) -> list[str]:
     plans = sum(len(group) * len(_buses_of(scenario, group)) for group in device_groups(scenario))
     deepplan = (readers * operators + plans * (operators + loads)) / DEEPPLAN_EVENTS_PER_SECOND
     hios = (operators * devices) ** 2 / HIOS_PLACES_SQUARED_PER_SECOND
-    seconds = {"deepplan": deepplan, "hios-lp": hios, "hios-mr-anywhere": hios}
+    seconds = {"deepplan": deepplan, "hios-lp": hios, "hios-mr": hios, "hios-mr-anywhere": hios}
     most = max(QUICK_SECONDS, QUICK_SHARE * work)
     return [name for name in QUICK if seconds.get(name, 0.0) <= most]
 

@@ -1,0 +1,119 @@
+"""Operators on open dimensions give ONNX Runtime's values at every size, and sizes computed from shapes are tensors, too."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from tvm_sched.errors import ExecutionError
+from tvm_sched.relax import compile
+from tvm_sched.runtime import load
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*it has open dimensions")
+ort = pytest.importorskip("onnxruntime")
+
+HEAD = '<ir_version: 8, opset_import: ["": 18]> g (float[n, 4, h, w] x) => ('
+SIZES = [(1, 4, 8, 4), (2, 4, 4, 12), (3, 4, 1, 1)]
+
+NORMS = """
+    f = Constant <value_floats: floats = [1.0, -2.0, 0.5, 3.0]> ()
+    v = Constant <value_floats: floats = [1.0, 2.0, 0.5, 3.0]> ()
+    two = Constant <value_floats: floats = [1.0, 2.0]> ()
+    slope = Constant <value = float[4, 1, 1] {0.5, 0.25, -1.0, 2.0}> ()
+    axes = Constant <value_ints: ints = [1, 3]> ()
+    a = BatchNormalization(x, f, v, f, v)
+    b = GroupNormalization <num_groups = 2> (x, two, two)
+    c = PRelu(x, slope)
+    d = GlobalMaxPool(x)
+    e = ReduceMax(x, axes)
+    i = ReduceLogSumExp <keepdims = 0> (x, axes)
+    j = ReduceL2(x, axes)
+    k = Trilu(x)
+    l = Flatten <axis = 2> (x)
+    m, p = MaxPool <kernel_shape = [2, 2], pads = [1, 1, 1, 1]> (x)
+"""
+RESIZES = """
+    none = Constant <value = float[0] {}> ()
+    twice = Constant <value = float[4] {1.0, 1.0, 2.0, 2.0}> ()
+    third = Constant <value = float[4] {1.0, 1.0, 1.5, 0.5}> ()
+    odd = Constant <value_ints: ints = [5, 7]> ()
+    shape = Shape <end = 2> (x)
+    sizes = Concat <axis = 0> (shape, odd)
+    a = Resize <mode = "linear"> (x, none, twice)
+    b = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (x, none, twice)
+    c = Resize <mode = "cubic"> (x, none, third)
+    d = Resize <mode = "linear", coordinate_transformation_mode = "align_corners"> (x, none, none, sizes)
+    e = Resize <mode = "nearest", coordinate_transformation_mode = "pytorch_half_pixel"> (x, none, none, sizes)
+"""
+COMPUTED = """
+    zero = Constant <value = int64 {0}> ()
+    zeros = Constant <value_ints: ints = [0]> ()
+    one = Constant <value = int64 {1}> ()
+    ones = Constant <value_ints: ints = [1]> ()
+    three = Constant <value = int64 {3}> ()
+    minus = Constant <value_ints: ints = [-1]> ()
+    half = Constant <value = float {0.5}> ()
+    table = Constant <value = float[12, 1] {0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0}> ()
+    shape = Shape(x)
+    width = Gather(shape, three)
+    real = Cast <to = 1> (width)
+    root = Sqrt(real)
+    a = Div(x, root)
+    range = Range(zero, width, one)
+    b = Cast <to = 1> (range)
+    ends = Unsqueeze(width, zeros)
+    part = Slice(table, zeros, ends, zeros)
+    c = Transpose(part)
+    filled = ConstantOfShape <value = float[1] {2.5}> (shape)
+    d = Add(filled, x)
+    eq = Equal(shape, minus)
+    whole = Where(eq, ones, shape)
+    first = Slice(x, zeros, ones, ones)
+    e = Expand(first, whole)
+    scaled = Mul(real, half)
+    floored = Floor(scaled)
+    i = Cast <to = 7> (floored)
+    j = Size(x)
+"""
+
+
+def _model(body: str, names: str, whole: str = "") -> onnx.ModelProto:
+    """Return a model with an output for each letter of ``names``; those in ``whole`` are int64."""
+    outputs = ", ".join(f"{'int64' if name in whole else 'float'} {name}" for name in names)
+    return onnx.parser.parse_model(f"{HEAD}{outputs}) {{{body}}}")
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        pytest.param(_model(NORMS, "abcdeijklmp", "p"), id="norms"),
+        pytest.param(_model(RESIZES, "abcde"), id="resizes"),
+        pytest.param(_model(COMPUTED, "abcdeij", "ij"), id="computed"),
+    ],
+)
+def test_values_are_those_of_onnxruntime_at_every_size(model, tmp_path):
+    compile(model, "cpu1").export(tmp_path / "m.so")
+    module, session = load(tmp_path / "m.so"), ort.InferenceSession(model.SerializeToString())
+    names = [output.name for output in model.graph.output]
+    for size in SIZES:
+        x = np.random.default_rng(1).normal(size=size).astype("float32")
+        for name, own, expected in zip(names, module.run(x), session.run(None, {"x": x}), strict=True):
+            np.testing.assert_allclose(np.asarray(own), expected, rtol=2e-5, atol=2e-5, err_msg=f"{name} at {size}")
+
+
+def test_sizes_that_have_to_be_equal_are_compared_when_the_model_runs(tmp_path):
+    """A pyramid adds an image that was halved and doubled to itself, which an odd size does not allow."""
+    pyramid = """
+        none = Constant <value = float[0] {}> ()
+        twice = Constant <value = float[4] {1.0, 1.0, 2.0, 2.0}> ()
+        low = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
+        back = Resize <coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (low, none, twice)
+        a = Add(back, x)
+    """
+    compile(_model(pyramid, "a"), "cpu1").export(tmp_path / "m.so")
+    module, x = load(tmp_path / "m.so"), np.arange(2 * 4 * 4 * 6, dtype="float32").reshape(2, 4, 4, 6)
+    low = x.reshape(2, 4, 2, 2, 3, 2).max((3, 5))
+    assert (np.asarray(module.run(x)[0]) == low.repeat(2, 2).repeat(2, 3) + x).all()
+    with pytest.raises(ExecutionError, match=r"size is 2, and 3 is needed|size is 3, and 2 is needed"):
+        module.run(x[:, :, :3])
