@@ -17,12 +17,10 @@ from tvm_frontends.imported_model import PARAMETERS, number_of_inputs
 from tvm_frontends.shapes import DeclaredInput
 
 from ...errors import InputError
-from ..codegen.cpu.cpu_loop_schedule import schedule_for_cpu
 from ..codegen.cpu.index_bounds import bound_indices
 from ..ir.attributes import SetCompileTarget
 from ..ir.call_names import describe
-from ..ir.loops import depends_on
-from ..ir.statements import contains, realizations_in_loops
+from ..ir.statements import contains
 from ..lower.kernel_libraries import KERNELS, available_libraries, claimed_functions, make_modules
 from ..lower.lower_to_kernels import LowerToKernels
 from ..lower.operators_without_kernel import simplify
@@ -147,25 +145,14 @@ def lower_any_shape(
 
 
 def initialise_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Schedule a kernel's loops, and initialise each reduction before its loops.
-
-    In its first iteration, it would not be initialised if it has none.
-    """
-    schedule = s_tir.Schedule(tvm.IRModule({"main": schedule_for_cpu(function)}))
+    """Initialise each reduction before its loops: in its first iteration, it would not be if it has none."""
+    schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
-        step = schedule.get(block)
-        if step.init is None:
+        step, loops = schedule.get(block), schedule.get_loops(block)
+        kinds = [int(item.iter_type) for item in step.iter_vars]
+        if step.init is None or _REDUCTION not in kinds or len(kinds) != len(loops):
             continue
-        realize = next(r for r, _ in realizations_in_loops(schedule.mod["main"].body) if r.block.same_as(step))
-        sums = [
-            value
-            for item, value in zip(step.iter_vars, realize.iter_values, strict=True)
-            if int(item.iter_type) == _REDUCTION
-        ]
-        for loop in schedule.get_loops(block):
-            if any(depends_on(value, schedule.get(loop).loop_var) for value in sums):
-                schedule.decompose_reduction(block, loop)
-                break
+        schedule.decompose_reduction(block, loops[kinds.index(_REDUCTION)])
     return schedule.mod["main"]
 
 

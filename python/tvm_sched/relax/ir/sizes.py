@@ -103,11 +103,12 @@ class Size:
     def __tvm_ffi_object__(self) -> Any:
         return self.expression
 
-    def at(self, number: int) -> int:
-        """Return the size if each symbol is ``number``."""
+    @property
+    def example(self) -> int:
+        """The size if each symbol is `EXAMPLE`."""
         expression, analyzer = self.expression, Analyzer()
         for symbol in tirx.analysis.undefined_vars(expression):
-            analyzer.bind(symbol, tirx.IntImm("int64", number))
+            analyzer.bind(symbol, tirx.IntImm("int64", EXAMPLE))
         return int(analyzer.simplify(expression))
 
 
@@ -147,9 +148,9 @@ def sizes_of(value: Any) -> tuple[Any, ...] | None:
     return tuple(map(size_of, ty.shape.values))
 
 
-def example_of(size: Any, number: int = EXAMPLE) -> int:
-    """Return the size if each symbol is ``number``."""
-    return size.at(number) if isinstance(size, Size) else int(size)
+def example_of(size: Any) -> int:
+    """Return `Size.example`, or a number itself."""
+    return size.example if isinstance(size, Size) else int(size)
 
 
 def product_of_terms(size: AnySize, known: Sequence[AnySize]) -> list[list[int]] | None:
