@@ -87,7 +87,7 @@ def measure(
     wall_seconds = time.monotonic() - begin
     if module.emulated and not times_only:
         outputs = module.run(*values)
-    plan = next(plan for plan in module.plans() if plan["name"] == fastest["plan"])
+    plan = module.plan_of_run(fastest["plan"])
     problem = next((noted["problem"] for noted in module.info().get("plans", ()) if noted["name"] == plan["name"]), "")
     return Measured(
         plan=plan,
