@@ -19,7 +19,8 @@ FEW = (
     "not pipeline and not (every_way and not nvidia) "
     "and not (four_devices and nvidia and branches) and not (four_devices and image and not nvidia)"
 )
-"""What one GPU runs in `make test`: each model, and each kind of kernels, once."""
+FEW_SCHEDULES = "not (pipelines and branches) and not (random_schedules and image and handwritten_cuda)"
+"""What one GPU and four run in `make test`: each model, and each kind of kernels, once."""
 # Of each run, a process: what pytest is given, and the GPUs.
 RUNS = {
     "one GPU": (
@@ -29,7 +30,7 @@ RUNS = {
     ),
     "networks": ([CASES["networks"]], {"seed": 2}),
     "four, peers": (
-        [CASES["schedules"]] + ([CASES["generation"]] if repeated_here() else []),
+        [CASES["schedules"]] + ([CASES["generation"]] if repeated_here() else ["-k", FEW_SCHEDULES]),
         {"devices": 4, "archs": FOUR, "seed": 3},
     ),
     "four alike": ([CASES["variants"]], {"devices": 4, "seed": 7}),

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .._library import function
 from ..problem import Problem
-from ..search_budget import check_time
+from ..search_budget import check_time, seconds_left
 from .critical_path import critical_path_bound
 from .device_work import device_work_bound
 from .relaxation import Relaxation
@@ -25,6 +25,8 @@ STATES = (20_000, 200_000, 1_000_000)
 """States to look at for one latency and direction, in rounds. The checker looks at no more than the last."""
 ALL_STATES = 4_000_000
 """States to look at for all latencies."""
+STATES_PER_SECOND = 500_000
+"""States that a search looks at in a second, at least, on an idle core of a server."""
 
 
 class Enumeration(NamedTuple):
@@ -118,7 +120,6 @@ class _Search:
         for most in STATES:
             limit = enough
             while too_short + 1 < limit and self.states > 0:
-                check_time()
                 # What is known is often attained.
                 middle = self.known if too_short < self.known else (too_short + limit) // 2
                 for direction, (end, complete) in enumerate(self._runs(middle, most)):
@@ -137,6 +138,8 @@ class _Search:
         """Yield for both directions the end of a schedule within the latency, -1 without one, and whether that is sure."""
         order, devices = self.relaxation.problem.graph.index.order, len(self.relaxation.problem.topology.devices)
         for step, graph in zip((1, -1), self._graphs, strict=True):
+            check_time()
+            most = int(min(most, STATES_PER_SECOND * seconds_left() + 1))
             complete, states, end, *rest = function("tvm_sched.enumerate")(*graph, devices, latency, most)
             self.states -= states
             if end >= 0:
