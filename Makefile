@@ -44,7 +44,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: mutants test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build wheels test-wheels release-check test-aarch64 clean
+.PHONY: mutants test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build build-dev wheels test-wheels release-check test-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -187,6 +187,8 @@ stubs: $(STAMPS)/dev $(STAMPS)/library ## Write the declarations of C++ objects 
 	tvm-ffi-stubgen --dlls python/tvm_sched/_lib/libtvm_sched.so $$(grep -rl 'tvm-ffi-stubgen(begin)' python --include='*.py')
 
 build: $(STAMPS)/library ## Make .venv, install the package and build the C++ library
+
+build-dev: $(STAMPS)/dev
 
 # What a wheel requires of other packages is left outside of it; the rest of what its libraries need has to be in it, or in
 # every Linux of the tag that auditwheel chooses.

@@ -88,12 +88,10 @@ std::int64_t LeastTimeWithPorts(Integers time, Integers maker, Integers copy, In
 /// \param time By operator, in topological order.
 /// \param from, to, delay By edge.
 /// \return 1 if all states were looked at or a schedule was found, else 0; states; when the
-/// schedule ends, -1 without one.
-tvm::ffi::Tuple<std::int64_t, std::int64_t, std::int64_t> Enumerate(Integers time, Integers from,
-                                                                    Integers to, Integers delay,
-                                                                    std::int64_t devices,
-                                                                    std::int64_t deadline,
-                                                                    std::int64_t states) {
+/// schedule ends, -1 without one; its operators in the order of starts; their devices.
+tvm::ffi::Array<std::int64_t> Enumerate(Integers time, Integers from, Integers to, Integers delay,
+                                        std::int64_t devices, std::int64_t deadline,
+                                        std::int64_t states) {
   search::DelayedGraph graph;
   const auto times = Elements("time", time);
   const auto first = Elements("from", from), second = Elements("to", to, first.size());
@@ -111,8 +109,11 @@ tvm::ffi::Tuple<std::int64_t, std::int64_t, std::int64_t> Enumerate(Integers tim
         {static_cast<std::int32_t>(first[e]), static_cast<std::int32_t>(second[e]), delays[e]});
   }
   const auto found = search::Enumerate(graph, deadline, states);
-  return tvm::ffi::Tuple<std::int64_t, std::int64_t, std::int64_t>(
-      static_cast<std::int64_t>(found.complete), found.states, found.end);
+  tvm::ffi::Array<std::int64_t> result{static_cast<std::int64_t>(found.complete), found.states,
+                                       found.end};
+  for (const std::int64_t o : found.order) result.push_back(o);
+  for (const std::int64_t d : found.device) result.push_back(d);
+  return result;
 }
 
 TVM_FFI_STATIC_INIT_BLOCK() {

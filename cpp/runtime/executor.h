@@ -83,6 +83,9 @@ class Executor {
   explicit Executor(std::shared_ptr<const Plan> plan);
   ~Executor();
 
+  /// Run another plan from now on, which differs in sizes only: an instance of the same template.
+  void Use(std::shared_ptr<const Plan> plan) { plan_ = std::move(plan); }
+
   /// Run the plan once, on the caller's thread where one is enough. One caller at a time. Throws
   /// StepError for the first step that failed, StalledError when the watchdog struck, and whatever
   /// `poll` throws; in all cases no thread works for the run any more.

@@ -4,6 +4,7 @@
 
 #include <dlpack/dlpack.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@ enum class BackendKind { kCpu, kEmulated, kCuda };
 enum class SourceKind { kArena, kArgument, kParameter, kOutput, kState, kNextState };
 enum class StepKind { kKernel, kCopy, kHostRead, kRead };
 enum class Calling { kDps, kPacked };
+
+struct TemplateSizes;
 
 struct TensorSpec {
   std::string name;
@@ -36,6 +39,7 @@ struct Device {
   Bytes extra{};  // beside the arena: states, and workspaces of libraries
   /// That libraries may take on each stream of its kernels; without a value, as much as is usual.
   std::optional<Bytes> workspace{};
+  std::optional<Bytes> memory{};  // that it has
 };
 
 /// A tensor that a run leaves for the next one, in a device's memory. It has two places: a run
@@ -69,7 +73,8 @@ struct Step {
   std::vector<int> outputs;
   std::vector<int> waits;
   Nanoseconds duration{0};
-  Share cores;             // of a kernel: the part of the cores that compute it
+  std::vector<std::int64_t> sizes;  // of a kernel: given to it after its tensors
+  Share cores;                      // of a kernel: the part of the cores that compute it
   bool evict = false;      // of a copy: the parameter that it brings leaves after its last reader
   std::string event_json;  // returned with the timeline as it came
 };
@@ -91,6 +96,8 @@ struct Plan {
   std::vector<Step> steps;
   /// Pieces of the file of parameters that are asked of the disk at once, where steps read it.
   int queue_depth = 1;
+  /// Of a template, from which Instantiate makes plans: what its sizes depend on. Else null.
+  std::shared_ptr<const TemplateSizes> open;
 
   /// The steps of each queue in their order.
   std::vector<std::vector<int>> StepsOfQueues() const;

@@ -6,6 +6,8 @@
 #include <set>
 #include <utility>
 
+#include "runtime/plan_template.h"
+
 namespace tvm_sched::runtime {
 
 namespace {
@@ -45,19 +47,25 @@ void CheckMemory(const JsonCursor& item, const Device& device) {
                " there; use more devices, devices with more memory, or smaller inputs");
 }
 
-std::vector<Device> ReadDevices(const JsonCursor& cursor) {
+std::vector<Device> ReadDevices(const JsonCursor& cursor, bool open) {
   std::vector<Device> devices;
   std::set<std::string> seen;
   for (const JsonCursor& item : cursor.Items()) {
     item.AllowFields({"name", "arena_bytes", "extra_bytes", "workspace_bytes", "memory_bytes"});
-    devices.push_back({item.Field("name").Name(), {item.Field("arena_bytes").NonNegative()}});
+    devices.push_back({item.Field("name").Name(), {}});
     Device& device = devices.back();
+    if (!open) {
+      device.arena = {item.Field("arena_bytes").NonNegative()};
+    } else if (item.OptionalField("arena_bytes")) {
+      item.Fail("a template has no arena_bytes: they depend on the sizes");
+    }
     if (auto extra = item.OptionalField("extra_bytes"); extra)
       device.extra = {extra->NonNegative()};
     if (auto space = item.OptionalField("workspace_bytes"); space) {
       device.workspace = Bytes{space->NonNegative()};
     }
     CheckMemory(item, device);
+    if (auto memory = item.OptionalField("memory_bytes")) device.memory = {memory->NonNegative()};
     RejectTwice(seen, item.Field("name"), "devices");
   }
   return devices;
@@ -85,12 +93,13 @@ void ReadQueues(const JsonCursor& cursor, Plan* plan) {
   }
 }
 
-std::vector<TensorSpec> ReadTensors(const JsonCursor& cursor, const std::string& unique) {
+std::vector<TensorSpec> ReadTensors(const JsonCursor& cursor, const std::string& unique,
+                                    TemplateSizes* open = nullptr) {
   std::vector<TensorSpec> tensors;
   std::set<std::string> seen;
   for (const JsonCursor& item : cursor.Items()) {
     item.AllowFields({"name", "shape", "dtype"});
-    tensors.push_back(ReadTensorSpec(item));
+    tensors.push_back(ReadTensorSpec(item, open));
     if (!unique.empty()) {
       item.Field("name").Name();
       RejectTwice(seen, item.Field("name"), unique);
@@ -100,10 +109,13 @@ std::vector<TensorSpec> ReadTensors(const JsonCursor& cursor, const std::string&
 }
 
 Source ReadArenaSource(const JsonCursor& cursor, const Plan& plan, const TensorSpec& spec) {
+  const int index = cursor.Field("device").Index(plan.devices.size(), "devices");
+  if (plan.open) {
+    cursor.AllowFields({"kind", "device"});
+    return {SourceKind::kArena, index, {}};
+  }
   cursor.AllowFields({"kind", "device", "offset"});
-  Source source{SourceKind::kArena,
-                cursor.Field("device").Index(plan.devices.size(), "devices"),
-                {cursor.Field("offset").NonNegative()}};
+  Source source{SourceKind::kArena, index, {cursor.Field("offset").NonNegative()}};
   const Device& device = plan.devices[source.index];
   if (source.offset.count % static_cast<std::int64_t>(kAlignment) != 0) {
     cursor.Field("offset").Unexpected("a multiple of " + std::to_string(kAlignment));
@@ -148,9 +160,9 @@ std::vector<TensorSpec> SpecsOf(const std::vector<State>& states) {
   return specs;
 }
 
-Buffer ReadBuffer(const JsonCursor& cursor, const Plan& plan) {
+Buffer ReadBuffer(const JsonCursor& cursor, const Plan& plan, TemplateSizes* open) {
   cursor.AllowFields({"name", "shape", "dtype", "source"});
-  Buffer buffer{ReadTensorSpec(cursor), {}};
+  Buffer buffer{ReadTensorSpec(cursor, open), {}};
   const JsonCursor source = cursor.Field("source");
   switch (source.Field("kind").Word(
       {"arena", "argument", "parameter", "output", "state", "next_state"})) {
@@ -220,9 +232,9 @@ void CheckOutputsAreWritable(const JsonCursor& cursor, const Plan& plan, const S
   }
 }
 
-Step ReadStep(const JsonCursor& cursor, const Plan& plan) {
+Step ReadStep(const JsonCursor& cursor, const Plan& plan, TemplateSizes* open) {
   cursor.AllowFields({"queue", "kind", "name", "function", "calling", "inputs", "outputs", "waits",
-                      "duration_ns", "event", "evict", "cores"});
+                      "duration_ns", "event", "evict", "cores", "sizes"});
   Step step;
   step.queue = cursor.Field("queue").Index(plan.queues.size(), "queues");
   step.kind =
@@ -239,6 +251,12 @@ Step ReadStep(const JsonCursor& cursor, const Plan& plan) {
   }
   if (auto outputs = cursor.OptionalField("outputs"); outputs) {
     step.outputs = ReadIndices(*outputs, plan.buffers.size(), "buffers");
+  }
+  if (auto sizes = cursor.OptionalField("sizes"); sizes) {
+    if (open == nullptr || step.kind != StepKind::kKernel) {
+      sizes->Fail("only kernels of a template (a plan with symbols) are given sizes");
+    }
+    for (const JsonCursor& item : sizes->Items()) step.sizes.push_back(-1 - open->Add(item));
   }
   for (const JsonCursor& wait : cursor.Field("waits").Items()) {
     const std::size_t earlier = plan.steps.size();
@@ -320,11 +338,49 @@ void CheckDurations(const JsonCursor& cursor, const Plan& plan) {
   }
 }
 
+std::shared_ptr<TemplateSizes> ReadSymbols(const JsonCursor& cursor) {
+  auto open = std::make_shared<TemplateSizes>();
+  std::set<std::string> seen;
+  for (const JsonCursor& item : cursor.Items()) {
+    item.AllowFields({"name", "low", "high"});
+    Symbol symbol{item.Field("name").Name()};
+    RejectTwice(seen, item.Field("name"), "symbols");
+    if (auto low = item.OptionalField("low")) symbol.low = low->NonNegative();
+    if (auto high = item.OptionalField("high")) {
+      symbol.high = high->Int(symbol.low, std::numeric_limits<std::int64_t>::max());
+    }
+    open->symbols.push_back(std::move(symbol));
+  }
+  return open;
+}
+
+void ReadConditions(const JsonCursor& cursor, TemplateSizes* open) {
+  for (const JsonCursor& item : cursor.Items()) {
+    item.AllowFields({"where", "size", "needed"});
+    const int size = open->Add(item.Field("size"));
+    open->conditions.push_back({item.Field("where").Name(), size, open->Add(item.Field("needed"))});
+  }
+}
+
+/// A call's sizes are those of dimensions that are whole symbols.
+void CheckSymbols(const JsonCursor& cursor, const Plan& plan) {
+  std::vector<bool> found(plan.open->symbols.size());
+  for (const TensorSpec& argument : plan.arguments) {
+    for (std::int64_t extent : argument.shape) {
+      const int symbol = extent < 0 ? plan.open->expressions[-1 - extent].symbol() : -1;
+      if (symbol >= 0) found[symbol] = true;
+    }
+  }
+  for (std::size_t k = 0; k < found.size(); ++k) {
+    if (!found[k]) cursor.Items()[k].Fail("no argument has this symbol as a dimension");
+  }
+}
+
 Plan ReadPlan(const JsonCursor& cursor) {
   CheckFormat(cursor);
   cursor.AllowFields({"format", "version", "name", "backend", "devices", "queues", "arguments",
                       "parameters", "buffers", "outputs", "states", "steps", "threads",
-                      "queue_depth"});
+                      "queue_depth", "symbols", "conditions"});
   Plan plan;
   plan.name = cursor.Field("name").Name();
   plan.backend =
@@ -333,22 +389,37 @@ Plan ReadPlan(const JsonCursor& cursor) {
   if (auto depth = cursor.OptionalField("queue_depth")) {
     plan.queue_depth = static_cast<int>(depth->Int(1, 1024));
   }
-  plan.devices = ReadDevices(cursor.Field("devices"));
+  std::shared_ptr<TemplateSizes> open;
+  if (auto symbols = cursor.OptionalField("symbols")) {
+    plan.open = open = ReadSymbols(*symbols);
+    if (plan.backend != BackendKind::kCpu || cursor.OptionalField("states")) {
+      symbols->Fail("a plan with symbols has the backend \"cpu\" and no states");
+    }
+  }
+  plan.devices = ReadDevices(cursor.Field("devices"), open != nullptr);
   ReadQueues(cursor.Field("queues"), &plan);
-  plan.arguments = ReadTensors(cursor.Field("arguments"), "");
+  plan.arguments = ReadTensors(cursor.Field("arguments"), "", open.get());
   plan.parameters = ReadTensors(cursor.Field("parameters"), "parameters");
-  plan.outputs = ReadTensors(cursor.Field("outputs"), "");
+  plan.outputs = ReadTensors(cursor.Field("outputs"), "", open.get());
   if (auto states = cursor.OptionalField("states")) plan.states = ReadStates(*states, plan);
   for (const JsonCursor& item : cursor.Field("buffers").Items()) {
-    plan.buffers.push_back(ReadBuffer(item, plan));
+    plan.buffers.push_back(ReadBuffer(item, plan, open.get()));
   }
   for (const JsonCursor& item : cursor.Field("steps").Items()) {
-    plan.steps.push_back(ReadStep(item, plan));
+    plan.steps.push_back(ReadStep(item, plan, open.get()));
   }
   CheckWritten(cursor, plan, SourceKind::kOutput);
   CheckWritten(cursor, plan, SourceKind::kNextState);
   CheckInPlace(cursor, plan);
   CheckDurations(cursor, plan);
+  if (auto conditions = cursor.OptionalField("conditions")) {
+    if (!open) conditions->Fail("only a plan with symbols has conditions");
+    ReadConditions(*conditions, open.get());
+  }
+  if (open) {
+    CheckSymbols(cursor.Field("symbols"), plan);
+    open->FindLifetimes(plan);
+  }
   return plan;
 }
 
@@ -386,6 +457,9 @@ void CheckSameTypes(const JsonCursor& cursor, const std::string& what, const Pla
 
 /// Plans of one artifact must differ in name and in their arguments.
 void CheckTogether(const JsonCursor& cursor, const std::vector<Plan>& plans) {
+  if (std::count_if(plans.begin(), plans.end(), [](const Plan& plan) { return plan.open; }) > 1) {
+    cursor.Fail("several plans have symbols; an artifact has one such plan at most");
+  }
   for (std::size_t i = 0; i < plans.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (plans[i].name == plans[j].name) {

@@ -13,8 +13,12 @@ namespace tvm_sched::runtime {
 /// Read one plan or a list of plans. Throws FormatError, which names the place in the document.
 std::vector<Plan> ReadPlans(const std::string& json);
 
-/// Read the shape and dtype (and name, where there is one) of a tensor.
-TensorSpec ReadTensorSpec(const JsonCursor& cursor);
+/// Keeps a product of extents, and of the bits of an element, far from the end of 64 bits.
+inline constexpr std::int64_t kLargestTensor = std::int64_t{1} << 50;
+
+/// Read the shape and dtype (and name, where there is one) of a tensor; of a template, extents may
+/// be expressions, which are added to `open`.
+TensorSpec ReadTensorSpec(const JsonCursor& cursor, TemplateSizes* open = nullptr);
 
 /// Read a data type's name.
 DLDataType ReadDtype(const JsonCursor& cursor);

@@ -3,18 +3,20 @@
 #include <tvm/ffi/error.h>
 
 #include "runtime/plan_reader.h"
+#include "runtime/plan_template.h"
 
 namespace tvm_sched::runtime {
 
 namespace {
 
-// Keeps a product of extents, and of the bits of an element, far from the end of 64 bits.
-constexpr std::int64_t kLargestTensor = std::int64_t{1} << 50;
-
-std::vector<std::int64_t> ReadShape(const JsonCursor& cursor) {
+std::vector<std::int64_t> ReadShape(const JsonCursor& cursor, TemplateSizes* open) {
   std::vector<std::int64_t> shape;
   std::int64_t elements = 1;
   for (const JsonCursor& item : cursor.Items()) {
+    if (open != nullptr && !item.value().as<std::int64_t>()) {
+      shape.push_back(-1 - open->Add(item));
+      continue;
+    }
     const std::int64_t extent = item.Int(0, kLargestTensor);
     if (extent != 0 && elements > kLargestTensor / extent) {
       cursor.Fail("the tensor has more than 2^50 elements");
@@ -57,10 +59,10 @@ DLDataType ReadDtype(const JsonCursor& cursor) {
   cursor.Unexpected("a data type such as \"float32\", \"int64\", \"bool\", \"bfloat16\"");
 }
 
-TensorSpec ReadTensorSpec(const JsonCursor& cursor) {
+TensorSpec ReadTensorSpec(const JsonCursor& cursor, TemplateSizes* open) {
   TensorSpec spec;
   if (auto name = cursor.OptionalField("name"); name) spec.name = name->String();
-  spec.shape = ReadShape(cursor.Field("shape"));
+  spec.shape = ReadShape(cursor.Field("shape"), open);
   spec.dtype = ReadDtype(cursor.Field("dtype"));
   return spec;
 }

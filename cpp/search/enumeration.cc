@@ -253,7 +253,11 @@ class Enumeration {
           arrival = std::max(arrival, d == choice.d ? end : end + delay);
         }
       }
+      found_.order.push_back(static_cast<std::int64_t>(choice.o));
+      found_.device.push_back(static_cast<std::int64_t>(choice.d));
       if (Extend(next)) return true;
+      found_.order.pop_back();
+      found_.device.pop_back();
       if (stopped_) return false;
     }
     return false;

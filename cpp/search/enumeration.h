@@ -33,6 +33,8 @@ struct Enumerated {
   std::int64_t states = 0;
   /// When the schedule that was found ends; -1 if none was found.
   std::int64_t end = -1;
+  /// Its operators in the order of their starts on each device, and the device of each.
+  std::vector<std::int64_t> order, device;
 };
 
 /// Looks for a schedule that ends by `deadline` (docs/proofs/enumeration.md, Theorem).

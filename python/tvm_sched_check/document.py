@@ -167,11 +167,12 @@ class Problem:
             raise Refused("some activation is not made by exactly one operator, or an operator makes a host tensor")
         self.maker = dict(producers)  # of each activation
         self.normal, self.direct, self.host_read_ns = times_of(costs)
-        self.host_routes = self.routes  # of copies of host tensors
+        self.host_routes, self.read_routes = self.routes, self.routes  # of copies of host tensors, and of direct reads
         if document.get(AT_ONCE):  # type: ignore[call-overload]
             loads = {ends: route._replace(latency=0.0) for ends, route in self.routes.items() if ends[0] == HOST}
             self.host_routes = {ends: r._replace(latency=-1e-9) for ends, r in self.routes.items()} | loads
-            self.routes |= loads
+            self.routes = self.routes | loads
+            self.read_routes = self.routes if "variants" in document else self.read_routes
         self.host_inputs = [[t for t in read if self.is_host(t)] for read in self.inputs]
         parts = [o.get("read_bytes") or {} for o in operators]  # of tensors that are read directly in part
         self.host_bytes = [
@@ -203,7 +204,7 @@ class Problem:
     def host_read(self, o: int, d: int) -> int:
         """Return for how many nanoseconds the direct read of an operator occupies the bus of its device."""
         several = self.host_read_ns[o][d] if self.host_inputs[o] else None
-        return max(self.routes[HOST, d].ns(sum(self.host_bytes[o].values())), several or 0)
+        return max(self.read_routes[HOST, d].ns(sum(self.host_bytes[o].values())), several or 0)
 
     def taken(self, o: int, t: int) -> float:
         """Return the bytes of a host tensor that an operator reads directly; infinite if it cannot read directly."""

@@ -32,6 +32,9 @@ class Serving:
     """The context is rounded up to a multiple of it."""
     cache_copied: bool = False
     """A layer's keys and values are written again in each step, as by ``torch.cat``."""
+    engine: str = ""
+    """Name of the runtime if its times have errors of their own (`program_errors`); "framework" is one that starts each
+    operator from the host."""
     fused_attention: bool = True
     """Attention is one kernel that keeps no scores. Otherwise it is two batched products with a softmax between, which
     compute all scores, those that a causal mask removes as well."""
@@ -59,13 +62,14 @@ def language_model(architecture: Architecture, workload: TokenWorkload, serving:
         at_once = max(1, chunk // workload.prompt)
         prefill = _Pass(chunk, at_once, workload.prompt, min(chunk, workload.prompt), causal=True)
         decode = _Pass(sequences, sequences, full, 1, causal=False)
-        shapes = {"prefill": (prefill, passes), "decode": (decode, workload.generated)}
+        token = "token" if sequences == 1 else "tokens"
+        shapes = {"prefill": (prefill, passes, "prompt"), "decode": (decode, workload.generated, token)}
     else:
         whole = _Pass(sequences * workload.context, sequences, workload.context, workload.context, causal=False)
-        shapes = {"run": (whole, 1)}
+        shapes = {"run": (whole, 1, "encoder")}
     phases = tuple(
-        _Writer(name, architecture, workload, serving, each, full).phase(repeats)
-        for name, (each, repeats) in shapes.items()
+        _Writer(name, architecture, workload, serving, each, full).phase(repeats, work)
+        for name, (each, repeats, work) in shapes.items()
     )
     layers = range(architecture.config.layers)
     names = ["embed", *(f"{i}.{half}" for i in layers for half in ("attention", "feed_forward")), "head"]
@@ -121,7 +125,7 @@ class _Writer:
     moved: dict[str, int] = field(default_factory=dict)
     members: list[tuple[int, ...]] = field(default_factory=list)
 
-    def phase(self, repeats: int) -> Phase:
+    def phase(self, repeats: int, work: str) -> Phase:
         config = self.architecture.config
         self._activation("tokens", 8 * self.shape.tokens, kind="input")
         self._unit(self._embed)
@@ -135,7 +139,8 @@ class _Writer:
         timed.append(Tensor("table.rows", self.moved["table.rows"], "parameter"))
         embed = msgspec.structs.replace(self.operators[0], inputs=("tokens", "table.rows"))
         moves = OpGraph(graph.name, (embed, *self.operators[1:]), tuple(timed), ("logits",))
-        return Phase(self.name, graph, moves, tuple(self.members), repeats)
+        engine = self.serving.engine
+        return Phase(self.name, graph, moves, tuple(self.members), repeats, work=work, engine=engine)
 
     def _unit(self, write: Callable[..., None], *which: int) -> None:
         before = len(self.operators)

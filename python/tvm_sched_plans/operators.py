@@ -54,8 +54,8 @@ class OperatorModel:
     external: bool = False
     """Whether weights lie in files beside the model's."""
 
-    def units(self) -> UnitModel:
-        """Return a model in which each operator is a unit and runs once."""
+    def units(self, engine: str = "") -> UnitModel:
+        """Return a model in which each operator is a unit and runs once; ``engine``: see `Phase.engine`."""
         members = tuple((o,) for o in range(len(self.graph.operators)))
-        phase = Phase("run", self.graph, self.graph, members, free=self.free)
+        phase = Phase("run", self.graph, self.graph, members, free=self.free, engine=engine)
         return UnitModel(self.graph.name, self.names, (phase,))

@@ -28,6 +28,11 @@ class Phase:
     """How many times the phase runs in the workload."""
     free: frozenset[int] = frozenset()
     """Operators that take no time."""
+    work: str = "graph"
+    """What it is to `program_errors`: ``token`` (of one sequence), ``tokens`` (of several), ``prompt``, ``encoder`` or
+    ``graph``."""
+    engine: str = ""
+    """`Serving.engine`."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from tvm_sched.schedule.indexed import ScheduleIndex
 from tvm_sched.schedule.residency import moved_parameters
 
 from .cuts import stage_times
+from .program_errors import Kind, program_errors
 from .unit_chain import Chain, Placement, segments
 from .unit_model import Phase
 
@@ -49,25 +50,44 @@ def price(chain: Chain, placement: Placement, micro_batches: int = 1) -> PricedP
     return PricedPlacement(placement, phase_ns, total, held, fits)
 
 
-def price_intervals(chain: Chain, priced: PricedPlacement) -> dict[str, tuple[int, int]]:
-    """Return the nanoseconds between which 80 % of each phase's latencies lie, and of the total by the name ``""``.
+def kernel_intervals(chain: Chain, priced: PricedPlacement) -> dict[str, tuple[int, int]]:
+    """Return the nanoseconds between which 80 % of each phase's latencies lie by the errors of its kernels' prices alone.
 
-    Nothing if the prices have no intervals. Errors of a kernel are the same in all phases. Units run one after another, so a
-    phase's latency errs by the sum of its operators' errors; several micro-batches err by the same share.
+    Nothing if the prices have no intervals. Units run one after another, so a phase's latency errs by the sum of its
+    operators' errors.
     """
     if not all(has_intervals(problem) for problem in chain.problems):
         return {}
-    total, serial, ends = np.zeros(DRAWS), 0, {}
+    ends = {}
     for phase, problem in zip(chain.model.phases, chain.problems, strict=True):
         where = [(o, priced.placement[u]) for u, members in enumerate(phase.members) for o in members]
         operators, places = np.array(where).T
         sums = [drawn.costs.operator_ns[operators, places].sum() for drawn in draws(problem, DRAWS)]
         error = np.array(sums) - problem.costs.operator_ns[operators, places].sum()
-        ends[phase.name] = np.quantile(priced.phase_ns[phase.name] + error, (0.1, 0.9))
-        total += phase.repeats * error
-        serial += phase.repeats * priced.phase_ns[phase.name]
-    ends[""] = np.quantile(priced.total_ns * (1 + total / max(serial, 1)), (0.1, 0.9))
-    return {name: (int(low), int(high)) for name, (low, high) in ends.items()}
+        low, high = np.quantile(priced.phase_ns[phase.name] + error, (0.1, 0.9))
+        ends[phase.name] = int(low), int(high)
+    return ends
+
+
+def price_intervals(chain: Chain, priced: PricedPlacement) -> dict[str, tuple[int, int]]:
+    """Return the nanoseconds between which 80 % of each phase's latencies should lie, and of the total by the name ``""``.
+
+    The ends of `kernel_intervals` are moved by the errors that published times of such programs have beyond them
+    (`program_errors`). Nothing if the prices have no intervals. All phases are taken to err in the same direction.
+    """
+    ends = kernel_intervals(chain, priced)
+    if not ends:
+        return {}
+    shared = any(chain.machine.places[p].all_reduce is not None for p in priced.placement)
+    totals = np.zeros(3)
+    for phase in chain.model.phases:
+        time, (low, high) = priced.phase_ns[phase.name], ends[phase.name]
+        below, above = program_errors(Kind(phase.engine, phase.work, shared))
+        ends[phase.name] = low, high = min(int(low * below), time), max(int(high * above), time)
+        totals += phase.repeats * np.array([low, time, high])
+    low, high = priced.total_ns * totals[[0, 2]] / max(totals[1], 1)  # micro-batches err by the same share
+    ends[""] = int(low), int(high)
+    return ends
 
 
 def schedule_of(chain: Chain, phase: Phase, problem: Problem, placement: Placement) -> Schedule:

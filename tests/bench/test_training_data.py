@@ -1,11 +1,16 @@
 """Readers of published measurements."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tvm_sched.cost_model.features import FAMILIES
+from tvm_sched.cost_model.learned_model import load_learned
 from tvm_sched.errors import InputError
 from tvm_sched_bench.training import aiconfigurator, vidur
+from tvm_sched_bench.training.sources import read_samples
+from tvm_sched_bench.training.train import train
 
 OPERATORS = ("attn_pre_proj", "mlp_up_proj", "mlp_down_proj", "input_layernorm", "add")
 SHAPE = "n_head,n_kv_head,n_embd,n_expanded_embd,vocab_size,use_gated_mlp,num_tokens,num_tensor_parallel_workers"
@@ -68,3 +73,11 @@ def test_the_package_is_missing(monkeypatch):
     monkeypatch.setattr(aiconfigurator, "available", lambda: False)
     with pytest.raises(InputError, match=r"pip install 'tvm-sched\[data\]'"):
         aiconfigurator.read()
+
+
+@pytest.mark.slow
+def test_learning_makes_the_shipped_model_again():
+    # The part for CPUs, whose data is here; that for GPUs takes minutes and needs vidur's files.
+    data = Path(__file__).parents[2] / "benchmarks" / "data" / "cpu2.json"
+    samples, _ = read_samples([data], published=False)
+    assert train(samples, seed=0).parts["cpu"] == load_learned().parts["cpu"]

@@ -32,9 +32,26 @@ def test_what_does_not_fit_has_no_prediction():
 
 def test_coverage():
     point = page.Point("s", "vllm", "llama-2-7b", "fp16", "A", 1, "decode", 64, 10.0)
-    inside, outside, none = ({"learned": page.Predicted(9.0, ends)} for ends in ((8.0, 11.0), (8.0, 9.5), None))
-    assert page.covered([(point, inside), (point, outside), (point, none)], "learned") == "50%"
+    kind, narrow = page.Kind("", "token", False), (8.5, 9.5)
+    inside, outside, none = (
+        {"learned": page.Predicted(9.0, kind, ends and narrow, ends)} for ends in ((8.0, 11.0), (8.0, 9.5), None)
+    )
+    rows = [(point, inside), (point, outside), (point, none)]
+    assert page.covered(rows, "learned") == "50%"
+    assert page.covered(rows, "learned", "of_kernels") == "0%"
     assert page.covered([(point, none)], "learned") == ""
+    assert [line[:6] for line in page.by_kind(rows)] == [
+        ["other runtimes, token", point.part, "1", "3", "0%", "50%"], ["all kinds", point.part, "1", "3", "0%", "50%"],
+    ]  # fmt: skip
+
+
+def test_an_encoder_is_one_run_of_all_its_tokens():
+    _, cards, _ = page.read_points(page.DATA)
+    point = page.Point("s", "exo", "bert-base", "fp16", "A30", 1, "prefill", 128, 1.0, 8)
+    found = page.predict(point, cards["A30"], "roofline")
+    assert found.kind == ("", "encoder", False)
+    # 85 million weights and 12 layers of attention over all 128 tokens: operations of 1024 tokens at 165 TFLOP/s
+    assert found.time >= 2 * 1024 * (85e6 + 12 * 2 * 128 * 768) / 165e12 * 1e3
 
 
 def test_summary():

@@ -89,6 +89,16 @@ def test_a_fan_by_hand(tmp_path):
         files.check(tmp_path)
 
 
+def test_anytime_offers_the_schedule_that_the_bound_found():
+    """List scheduling and HEFT miss it, and no search has work."""
+    times = np.repeat([[3], [3], [2], [2], [2]], 2, axis=1)
+    problem = tasks_on_switch("partition", "test", times, [[]] * 5, [], [])  # 3 + 3 and 2 + 2 + 2
+    assert solve(problem, method="heft").certificate.latency_ns == 7
+    found = solve(problem, method="anytime", options={"work": 1e-9})
+    assert found.certificate.latency_ns == 6
+    assert found.certificate.status == "optimal"
+
+
 def test_it_is_left_out_where_the_argument_does_not_hold():
     unequal = tasks_on_switch("t", "test", np.array([[4, 4], [4, 5], [4, 4]]), [[], [], []], [], [])
     assert enumeration_bound(Relaxation(unequal)) is None

@@ -51,6 +51,8 @@ def test_schedule_with_learned_latencies_says_how_sure_it_is(run, problem, probl
     assert low < machine["latency_ns"] < high
     assert "with 80 %" in run("schedule", problem_file, "--costs", "learned", "-s", "single").stdout
     Problem(problem.graph, problem.topology, learned(problem)).save(new)
+    compared = run("compare", new, "--schedulers", "single", "--json").json["schedulers"]
+    assert compared[0]["interval_ns"] == pytest.approx(machine["interval_ns"], abs=1)
     run("schedule", new, "-s", "single", "-o", tmp_path / "s.json", "--report", tmp_path / "r.html")
     assert "Most useful to measure" in (tmp_path / "r.html").read_text()
     said = run("simulate", new, tmp_path / "s.json", "--samples", 40, "--seed", 3, "--json").json

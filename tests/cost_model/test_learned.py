@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.device_properties import GPUS, DeviceProperties
-from tvm_sched.cost_model.features import JOIN_SECONDS, describe, matrix_products, roofline_seconds
+from tvm_sched.cost_model.features import JOIN_SECONDS, KernelWork, describe, matrix_products, roofline_seconds
 from tvm_sched.cost_model.learned_model import SHIPPED, LearnedModel, error_interval, load_learned
 from tvm_sched.cost_model.refine import refine
 from tvm_sched.cost_model.samples import Samples
@@ -76,6 +76,20 @@ def test_far_from_the_data_it_is_the_roofline_times_a_constant(model):
     assert found.seconds[0] == pytest.approx(1.7 * roofline_seconds(far, GPUS["H100"])[0], rel=0.1)
     other = model.predict(matrix_products([64], [64], [64], "float64", 64), GPUS["H100"])
     assert other.far.all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_convolutions_beyond_their_data_take_a_constant_times_the_roofline(dtype):
+    # 27 convolutions of one picture are in the data. Larger ones were 18 times too long, as the trees went on with products.
+    ratio = []
+    for batch in (32, 128, 512):
+        rows, size = batch * 14 * 14, 4 if dtype == "float32" else 2
+        work = KernelWork.of(
+            "conv2d", dtype, flops=[2.0 * rows * 256 * 2304], read=size * rows * 256, parameters=size * 256 * 2304,
+            written=size * rows * 256, m=rows, n=256, k=2304, window=9, library=1,
+        )  # fmt: skip
+        ratio.append(load_learned().predict(work, GPUS["V100"]).seconds[0] / roofline_seconds(work, GPUS["V100"])[0])
+    assert max(ratio) < 1.25 * min(ratio)
 
 
 def test_same_data_and_seed_same_file(model, tmp_path):

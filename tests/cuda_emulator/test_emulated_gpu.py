@@ -15,16 +15,22 @@ CASES = {
     for name in ("networks", "operators", "libraries", "recurrent", "generation", "schedules", "variants")
 }
 FOUR = "sm_80,sm_86,sm_89,sm_90"
+FEW = (
+    "not pipeline and not (every_way and not nvidia) "
+    "and not (four_devices and nvidia and branches) and not (four_devices and image and not nvidia)"
+)
+FEW_SCHEDULES = "not (pipelines and branches) and not (random_schedules and image and handwritten_cuda)"
+"""What one GPU and four run in `make test`: each model, and each kind of kernels, once."""
 # Of each run, a process: what pytest is given, and the GPUs.
 RUNS = {
     "one GPU": (
         ["tests/cuda", CASES["operators"], CASES["libraries"], CASES["recurrent"]]
-        + ([CASES["generation"]] if repeated_here() else ["-k", "not pipeline"]),
+        + ([CASES["generation"]] if repeated_here() else ["-k", FEW]),
         {"seed": 2},
     ),
     "networks": ([CASES["networks"]], {"seed": 2}),
     "four, peers": (
-        [CASES["schedules"]] + ([CASES["generation"]] if repeated_here() else []),
+        [CASES["schedules"]] + ([CASES["generation"]] if repeated_here() else ["-k", FEW_SCHEDULES]),
         {"devices": 4, "archs": FOUR, "seed": 3},
     ),
     "four alike": ([CASES["variants"]], {"devices": 4, "seed": 7}),

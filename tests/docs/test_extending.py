@@ -103,6 +103,30 @@ def test_kernel_library(monkeypatch):
     assert [operator.kind for operator in compiled.problem.graph.operators] == ["mine.negative"]
     values = np.arange(6, dtype="float32").reshape(2, 3)
     np.testing.assert_array_equal(compiled.run(values), -values)
+    with_both_libraries(values)
+
+
+def with_both_libraries(values):
+    """Build a product and a negation by TVM alone: one is oneDNN's, the other that of the page."""
+    import tvm
+    from tvm import relax
+
+    from tvm_sched.relax.lower.kernel_libraries import OffloadKernels, claimed_functions, get_library
+
+    if get_library("onednn").why_not() is not None:
+        return
+    weight = np.arange(12, dtype="float32").reshape(3, 4)
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            product = builder.emit(relax.op.matmul(relax.op.negative(x), relax.const(weight)))
+            result = builder.emit_output(relax.op.negative(product))
+        builder.emit_func_output(result)
+    offloaded = OffloadKernels("mine")(OffloadKernels("onednn")(builder.get()))
+    assert {name.partition(".")[0] for name in claimed_functions(offloaded)} == {"mine", "onednn"}
+    machine = relax.VirtualMachine(tvm.compile(offloaded, "llvm"), tvm.cpu())
+    np.testing.assert_array_equal(machine["main"](tvm.runtime.tensor(values)).numpy(), values @ weight)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -7,7 +7,7 @@ from tvm_sched.report.connections import LEGEND, connection, matrix
 from tvm_sched.report.drawing import topology_svg
 from tvm_sched.report.figures import lane_figures, ordered_lanes, time_by_kind
 from tvm_sched.report.measurement import measured_timeline, planned_timeline
-from tvm_sched.report.units import format_bytes, format_percent, format_rate, format_spread, format_time
+from tvm_sched.report.units import format_bytes, format_percent, format_rate, format_spread, format_time, why_outside
 from tvm_sched.schedule.simulator import simulate
 
 
@@ -82,3 +82,9 @@ def test_a_time_with_its_interval():
     assert format_spread(1_600_000, None) == "1.60 ms"
     assert format_spread(1_600_000, (1_300_000, 2_100_000)) == "1.60 ms, 1.30 to 2.10 ms with 80 %"
     assert format_spread(960_000, (700_000, 1_200_000)) == "960 µs, 700 µs to 1.20 ms with 80 %"
+
+
+def test_an_interval_that_leaves_its_time_out_is_explained():
+    assert why_outside(1_300_000, None) is why_outside(1_300_000, (1_300_000, 2_000_000)) is None
+    assert why_outside(1_300_000, (1_350_000, 1_870_000)).startswith("the interval lies above 1.30 ms, the latency at")
+    assert why_outside(1_300_000, (1_100_000, 1_200_000)).startswith("the interval lies below 1.30 ms")

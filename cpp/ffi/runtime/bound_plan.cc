@@ -116,7 +116,7 @@ void BoundPlan::BindKernel(int index, ffi::Function function) {
     buffers.insert(buffers.end(), step.outputs.begin(), step.outputs.end());
   }
   std::vector<ffi::AnyView>& arguments = arguments_[index];
-  arguments.resize(buffers.size());
+  arguments.resize(buffers.size() + step.sizes.size());
   for (std::size_t i = 0; i < buffers.size(); ++i) {
     if (InArena(buffers[i])) {
       arguments[i] = tensors_[buffers[i]];
@@ -124,6 +124,9 @@ void BoundPlan::BindKernel(int index, ffi::Function function) {
       patches_.push_back(
           {&arguments[i], buffers[i], devices_ ? given_->device_of_step()[index] : 0});
     }
+  }
+  for (std::size_t i = 0; i < step.sizes.size(); ++i) {
+    arguments[buffers.size() + i] = step.sizes[i];
   }
   if (step.calling == Calling::kPacked) {
     const ffi::AnyView* list = arguments.data();

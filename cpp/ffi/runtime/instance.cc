@@ -72,19 +72,23 @@ Instance::~Instance() {
 
 void Instance::Prepare(const Request& request, const Elsewhere& elsewhere,
                        ParameterStore& parameters, const BoundPlan::Lookup& lookup) {
-  const std::shared_ptr<const Plan>& plan = plans_[request.plan];
-  Runnable& runnable = runnables_[request.plan];
+  const std::shared_ptr<const Plan>& plan = request.plan;
+  Runnable& runnable = runnables_[request.index];
   if (!runnable.executor) runnable.executor = std::make_unique<Executor>(plan);
+  runnable.executor->Use(plan);
   if (!WantsValues(*plan, request.options)) return;
   parameters.Require(*plan);
   const bool on_gpus = plan->backend == BackendKind::kCuda;
   std::optional<cuda::ContextGuard> guard;
   if (on_gpus) guard.emplace();
   if (on_gpus) OpenDevices(*plan, request.options, elsewhere);
+  TakeKept(request);
   if (!runnable.bound) {
-    runnable.bound = std::make_unique<BoundPlan>(
-        plan, Arenas(), lookup, devices_,
-        elsewhere_.empty() ? std::vector<bool>{} : elsewhere_[request.plan]);
+    auto bound = std::make_shared<BoundPlan>(
+        plan, Arenas(*plan), lookup, devices_,
+        elsewhere_.empty() ? std::vector<bool>{} : elsewhere_[request.index]);
+    if (plan != plans_[request.index]) runnable.kept.emplace_back(plan, bound);
+    runnable.bound = std::move(bound);
   }
   runnable.bound->AttachParameters(parameters);
   states_.Place(*plan, devices_);
@@ -97,11 +101,27 @@ void Instance::Prepare(const Request& request, const Elsewhere& elsewhere,
   runnable.cuda->TakeTurns(request.options.in_turn ? turns_ : nullptr);
 }
 
+void Instance::TakeKept(const Request& request) {
+  if (request.plan == plans_[request.index]) return;
+  Runnable& runnable = runnables_[request.index];
+  auto& kept = runnable.kept;
+  const auto found = std::find_if(kept.begin(), kept.end(), [&request](const auto& each) {
+    return each.first == request.plan;
+  });
+  runnable.bound = found == kept.end() ? nullptr : found->second;
+  if (runnable.bound) {
+    std::rotate(found, found + 1, kept.end());
+  } else if (const auto most = static_cast<std::size_t>(request.options.kept_sizes);
+             kept.size() >= most) {
+    kept.erase(kept.begin(), kept.end() - static_cast<std::ptrdiff_t>(most - 1));
+  }
+}
+
 void Instance::PrepareOnGpus(const Request& request, const Elsewhere& elsewhere,
                              ParameterStore& parameters, const BoundPlan::Lookup& lookup) {
   const cuda::ContextGuard guard;
   Prepare(request, elsewhere, parameters, lookup);
-  Runnable& runnable = runnables_[request.plan];
+  Runnable& runnable = runnables_[request.index];
   // Arguments and outputs get their pinned memory, too.
   Attachment attachment(*runnable.bound);
   runnable.bound->Attach({}, {}, states_);
@@ -134,24 +154,26 @@ void Instance::FreeMemory() {
   for (Runnable& runnable : runnables_) {
     runnable.cuda.reset();
     runnable.bound.reset();
+    runnable.kept.clear();
   }
   arenas_.clear();
-  arena_bytes_ = {0};
+  arena_sizes_.clear();
 }
 
 Bytes Instance::Sleep() {
   std::optional<cuda::ContextGuard> guard;
   if (devices_) guard.emplace();
-  const Bytes freed = arena_bytes_;
+  Bytes freed;
+  for (Bytes size : arena_sizes_) freed.count += size.count;
   FreeMemory();
   return freed;
 }
 
 LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
-  const std::shared_ptr<const Plan>& plan = plans_[request.plan];
+  const std::shared_ptr<const Plan>& plan = request.plan;
   const bool emulated = plan->backend == BackendKind::kEmulated;
   const bool values = WantsValues(*plan, request.options);
-  Warm warm{request.plan, request.parameters_version, request.skipped_when_warm, values};
+  Warm warm{plan, request.parameters_version, request.skipped_when_warm, values};
   LastRun last{plan, {}, {}, 1.0, request.options.trace};
   // A run that fails leaves the arenas in an unknown state, so the next one is cold.
   const bool repeated = std::exchange(warm_, std::nullopt) == warm;
@@ -167,7 +189,7 @@ LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
   } else if (values) {
     for (const TensorSpec& spec : plan->outputs) outputs->push_back(AllocateTensor(spec));
     MakeReady(&request.arguments);
-    BoundPlan& bound = *runnables_[request.plan].bound;
+    BoundPlan& bound = *runnables_[request.index].bound;
     Attachment attachment(bound);
     bound.Attach(request.arguments, *outputs, states_);
     CpuBackend backend(plan);
@@ -182,7 +204,7 @@ LastRun Instance::Run(Request request, std::vector<Tensor>* outputs) {
 RunRecord Instance::RunOnGpus(Request& request, const std::vector<bool>& skipped, const Warm& warm,
                               bool repeated, std::vector<Tensor>* outputs) {
   const cuda::ContextGuard guard;
-  Runnable& runnable = runnables_[request.plan];
+  Runnable& runnable = runnables_[request.index];
   BoundPlan& bound = *runnable.bound;
   GivenMemory& given = bound.given();
   MakeReady(&request.arguments, /*gpus=*/true);
@@ -202,7 +224,7 @@ RunRecord Instance::RunOnGpus(Request& request, const std::vector<bool>& skipped
 
 RunRecord Instance::RunGraph(const Request& request, const std::vector<bool>& skipped,
                              const Warm& warm, const Places& places) {
-  const Runnable& runnable = runnables_[request.plan];
+  const Runnable& runnable = runnables_[request.index];
   const Captured& captured = CapturedLike(request, skipped, warm, places);
   return runnable.executor->Replay(*runnable.cuda, captured.launch, Settings(request, skipped));
 }
@@ -210,8 +232,8 @@ RunRecord Instance::RunGraph(const Request& request, const std::vector<bool>& sk
 const Instance::Captured& Instance::CapturedLike(const Request& request,
                                                  const std::vector<bool>& skipped, const Warm& warm,
                                                  const Places& places) {
-  const Plan& plan = *plans_[request.plan];
-  const Runnable& runnable = runnables_[request.plan];
+  const Plan& plan = *request.plan;
+  const Runnable& runnable = runnables_[request.index];
   std::vector<std::byte*> memory;
   for (std::size_t k = 0; k < plan.states.size(); ++k) {
     for (SourceKind kind : {SourceKind::kState, SourceKind::kNextState}) {
@@ -239,17 +261,25 @@ const Instance::Captured& Instance::CapturedLike(const Request& request,
   return captured_.back();
 }
 
-const BoundPlan::Arenas& Instance::Arenas() {
-  if (!arenas_.empty()) return arenas_;
+const BoundPlan::Arenas& Instance::Arenas(const Plan& plan) {
+  bool enough = !arenas_.empty();
+  for (std::size_t d = 0; enough && d < plan.devices.size() && elsewhere_.empty(); ++d) {
+    enough = plan.devices[d].arena <= arena_sizes_[d];
+  }
+  if (enough) return arenas_;
+  FreeMemory();  // of smaller sizes of a template, and what refers to it
   const StageTimer timer("memory");
-  std::vector<Device> largest;
+  std::vector<Device> largest = plan.devices;
+  if (!elsewhere_.empty()) {
+    for (Device& device : largest) device.arena = {0};
+  }
   for (std::size_t p = 0; p < plans_.size(); ++p) {
-    const Plan& plan = *plans_[p];
-    const ArenaLayout moved = elsewhere_.empty() ? ArenaLayout{} : CloseGaps(plan, elsewhere_[p]);
-    for (std::size_t d = 0; d < plan.devices.size(); ++d) {
-      if (d == largest.size()) largest.push_back({plan.devices[d].name, {0}});
+    const Plan& other = *plans_[p];
+    const ArenaLayout moved = elsewhere_.empty() ? ArenaLayout{} : CloseGaps(other, elsewhere_[p]);
+    for (std::size_t d = 0; d < other.devices.size(); ++d) {
+      if (d == largest.size()) largest.push_back({other.devices[d].name, {0}});
       largest[d].arena =
-          std::max(largest[d].arena, elsewhere_.empty() ? plan.devices[d].arena : moved.sizes[d]);
+          std::max(largest[d].arena, elsewhere_.empty() ? other.devices[d].arena : moved.sizes[d]);
     }
   }
   BoundPlan::Arenas arenas;
@@ -270,7 +300,7 @@ const BoundPlan::Arenas& Instance::Arenas() {
                                    << "\"; free memory, or schedule for smaller inputs";
     }
   }
-  for (const Device& device : largest) arena_bytes_.count += device.arena.count;
+  for (const Device& device : largest) arena_sizes_.push_back(device.arena);
   return arenas_ = std::move(arenas);
 }
 
@@ -292,9 +322,9 @@ RunRecord Instance::Execute(const Request& request, Backend& backend, const Bind
   // Emulated devices need the times of their steps, for they have no other clock.
   settings.timed = settings.timed || bindings.kernels.empty();
   try {
-    return runnables_[request.plan].executor->Run(backend, bindings, settings);
+    return runnables_[request.index].executor->Run(backend, bindings, settings);
   } catch (const StepError& error) {
-    RethrowStepError(*plans_[request.plan], error);
+    RethrowStepError(*request.plan, error);
   }
 }
 

@@ -25,7 +25,8 @@ using PlanList = std::vector<std::shared_ptr<const Plan>>;
 
 /// A run before it begins: what was read under the module's lock.
 struct Request {
-  int plan = 0;
+  int index = 0;                     // in the list of plans
+  std::shared_ptr<const Plan> plan;  // that one, or an instance of it if it is a template
   std::vector<tvm::ffi::Tensor> arguments;
   RunOptions options;
   std::vector<bool> skipped_when_warm;  // by step, or empty
@@ -69,12 +70,14 @@ class Instance {
  private:
   struct Runnable {
     std::unique_ptr<Executor> executor;
-    std::unique_ptr<BoundPlan> bound;
+    std::shared_ptr<BoundPlan> bound;  // that of the next run
+    /// The last ones bound of a template's instances, the latest last.
+    std::vector<std::pair<std::shared_ptr<const Plan>, std::shared_ptr<BoundPlan>>> kept{};
     std::unique_ptr<CudaBackend> cuda;
   };
   /// Whose parameters lie in the arenas since the last run.
   struct Warm {
-    int plan;
+    std::shared_ptr<const Plan> plan;
     std::uint64_t parameters_version;
     std::vector<bool> skipped;
     bool values;  // whether parameters really lie where they were brought
@@ -88,7 +91,10 @@ class Instance {
     std::function<void()> launch;
   };
 
-  const BoundPlan::Arenas& Arenas();
+  /// Arenas that are large enough for every plan and for this one.
+  const BoundPlan::Arenas& Arenas(const Plan& plan);
+  /// Make what binds a request's plan the one of the next run, if it was bound before.
+  void TakeKept(const Request& request);
   /// Open the GPUs that the options name; others than before, or other parameters that lie
   /// elsewhere: let go of what lies there.
   void OpenDevices(const Plan& plan, const RunOptions& options, const Elsewhere& elsewhere);
@@ -110,7 +116,7 @@ class Instance {
   std::shared_ptr<cuda::Turns> turns_;
   // One arena a device, large enough for every plan: an instance's runs follow each other.
   BoundPlan::Arenas arenas_;
-  Bytes arena_bytes_{0};
+  std::vector<Bytes> arena_sizes_;
   std::vector<Runnable> runnables_;  // of each plan, made at its first run
   std::optional<Warm> warm_;
   std::shared_ptr<const cuda::Devices> devices_;  // of plans for GPUs

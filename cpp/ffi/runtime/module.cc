@@ -22,6 +22,7 @@
 #include "runtime/cuda/driver.h"
 #include "runtime/machine.h"
 #include "runtime/plan_reader.h"
+#include "runtime/plan_template.h"
 #include "runtime/processor.h"
 #include "runtime/stages.h"
 #include "runtime/throw.h"
@@ -90,6 +91,7 @@ std::string Signature(const std::vector<TensorSpec>& specs) {
 }
 
 bool Takes(const Plan& plan, const std::vector<TensorSpec>& given) {
+  if (plan.open) return false;  // see BindSizes
   if (plan.arguments.size() != given.size()) return false;
   for (std::size_t i = 0; i < given.size(); ++i) {
     if (!plan.arguments[i].SameType(given[i])) return false;
@@ -228,9 +230,6 @@ const std::map<std::string, ScheduledModule::Method>& ScheduledModule::Methods()
       {"run_times", &ScheduledModule::RunTimes},
       {"plan_of", &ScheduledModule::PlanOf},
       {"tvm_sched.copy", &ScheduledModule::Copy},
-      {"tvm_sched.has_plan", &ScheduledModule::HasPlan},
-      {"tvm_sched.parameter", &ScheduledModule::Parameter},
-      {"tvm_sched.require", &ScheduledModule::Require},
       {"load_parameters", &ScheduledModule::LoadParameters},
       {"set_parameter", &ScheduledModule::SetParameter},
       {"configure", &ScheduledModule::Configure},
@@ -333,25 +332,26 @@ ffi::Any ScheduledModule::AloneWithStates(const std::function<ffi::Any()>& work)
 
 void ScheduledModule::Main(ffi::PackedArgs args, ffi::Any* result) {
   std::vector<Tensor> arguments = TensorArguments(args);
-  const int plan = Choose(arguments, plans_);
-  Run(plan, std::move(arguments), result);
+  const Chosen chosen = Choose(arguments, plans_);
+  Run(chosen, std::move(arguments), result);
 }
 
 void ScheduledModule::RunPlan(int plan, ffi::PackedArgs args, ffi::Any* result) {
   std::vector<Tensor> arguments = TensorArguments(args);
-  Choose(arguments, {plans_[plan]});
-  Run(plan, std::move(arguments), result);
+  Chosen chosen = Choose(arguments, {plans_[plan]});
+  chosen.index = plan;
+  Run(chosen, std::move(arguments), result);
 }
 
 void ScheduledModule::RunTimes(ffi::PackedArgs args, ffi::Any* result) {
   std::vector<Tensor> arguments = TensorArguments(args);
-  const int plan = Choose(arguments, plans_);
-  Execute(plan, std::move(arguments), /*times_only=*/true);
+  const Chosen chosen = Choose(arguments, plans_);
+  Execute(chosen, std::move(arguments), /*times_only=*/true);
   Latency(ffi::PackedArgs(nullptr, 0), result);
 }
 
-void ScheduledModule::Run(int plan, std::vector<Tensor> arguments, ffi::Any* result) {
-  Return(Execute(plan, std::move(arguments), /*times_only=*/false), result);
+void ScheduledModule::Run(const Chosen& chosen, std::vector<Tensor> arguments, ffi::Any* result) {
+  Return(Execute(chosen, std::move(arguments), /*times_only=*/false), result);
 }
 
 void ScheduledModule::Results(ffi::PackedArgs args, ffi::Any* result) {
@@ -370,7 +370,7 @@ void ScheduledModule::Results(ffi::PackedArgs args, ffi::Any* result) {
   Return(tensors, result);
 }
 
-std::vector<Tensor> ScheduledModule::Execute(int plan, std::vector<Tensor> arguments,
+std::vector<Tensor> ScheduledModule::Execute(const Chosen& chosen, std::vector<Tensor> arguments,
                                              bool times_only) {
   CheckProcessor();  // also for what this process compiled, for another machine
   RunUnderWay under_way;
@@ -383,7 +383,7 @@ std::vector<Tensor> ScheduledModule::Execute(int plan, std::vector<Tensor> argum
            "there are no outputs: call run_times, or set times_only to false";
   }
   CheckAwake();
-  Request request = RequestFor(plan);
+  Request request = RequestFor(chosen);
   request.arguments = std::move(arguments);
   request.options.times_only = times_only;
   const Clock::time_point began = Clock::now();
@@ -391,7 +391,7 @@ std::vector<Tensor> ScheduledModule::Execute(int plan, std::vector<Tensor> argum
   last_run_.reset();
   instance.Prepare(request, elsewhere_, *parameters_,
                    [this](const std::string& name) { return FindKernel(name); });
-  PrepareKernels(static_cast<std::size_t>(plan));
+  PrepareKernels(static_cast<std::size_t>(chosen.index));
   request.parameters_version = parameters_->version();  // Require may have loaded a file
   lock.unlock();
   std::vector<Tensor> outputs;
@@ -402,9 +402,34 @@ std::vector<Tensor> ScheduledModule::Execute(int plan, std::vector<Tensor> argum
   return outputs;
 }
 
-Request ScheduledModule::RequestFor(int plan) {
+std::shared_ptr<const Plan> ScheduledModule::PlanFor(const Chosen& chosen) {
+  const Plan& plan = *plans_[chosen.index];
+  if (!plan.open) return plans_[chosen.index];
+  const auto found = std::find_if(kept_.begin(), kept_.end(), [&chosen](const auto& each) {
+    return each.first == chosen.sizes;
+  });
+  if (found != kept_.end()) {
+    std::rotate(found, found + 1, kept_.end());
+  } else {
+    std::shared_ptr<const Plan> instance;
+    try {
+      instance = Instantiate(plan, chosen.sizes);
+    } catch (const SizeError& error) {
+      TVM_SCHED_THROW(ValueError) << error.what();
+    }
+    if (const auto most = static_cast<std::size_t>(options_.kept_sizes); kept_.size() >= most) {
+      kept_.erase(kept_.begin(), kept_.end() - static_cast<std::ptrdiff_t>(most - 1));
+    }
+    kept_.emplace_back(chosen.sizes, std::move(instance));
+  }
+  return kept_.back().second;
+}
+
+Request ScheduledModule::RequestFor(const Chosen& chosen) {
+  const int plan = chosen.index;
   Request request;
-  request.plan = plan;
+  request.index = plan;
+  request.plan = PlanFor(chosen);
   request.options = options_;
   if (plans_[plan]->backend == BackendKind::kCuda && options_.devices.empty()) {
     request.options.devices = DefaultGpus();
@@ -448,30 +473,9 @@ int ScheduledModule::Acquire() {
 }
 
 void ScheduledModule::PlanOf(ffi::PackedArgs args, ffi::Any* result) {
-  *result = ffi::String(plans_[Choose(TensorArguments(args), plans_)]->name);
-}
-
-void ScheduledModule::HasPlan(ffi::PackedArgs args, ffi::Any* result) {
-  std::vector<TensorSpec> given;
-  for (const Tensor& tensor : TensorArguments(args)) given.push_back(SpecOf(tensor));
-  *result = std::any_of(plans_.begin(), plans_.end(),
-                        [&](const auto& plan) { return Takes(*plan, given); });
-}
-
-void ScheduledModule::Parameter(ffi::PackedArgs args, ffi::Any* result) {
-  ExpectArguments(args, 1, "parameter(name)");
-  parameters_->Require(*plans_.front());
-  *result = parameters_->Get(args[0].cast<ffi::String>());
-}
-
-void ScheduledModule::Require(ffi::PackedArgs args, ffi::Any*) {
-  ExpectArguments(args, 3, "require(where, size, other)");
-  const auto size = args[1].cast<std::int64_t>();
-  const auto other = args[2].cast<std::int64_t>();
-  if (size != other) {
-    TVM_SCHED_THROW(ValueError) << args[0].cast<std::string>() << " is " << size << ", and "
-                                << other << " is needed";
-  }
+  const Chosen chosen = Choose(TensorArguments(args), plans_);
+  const Plan& plan = *plans_[chosen.index];
+  *result = ffi::String(plan.open ? InstanceName(plan, chosen.sizes) : plan.name);
 }
 
 void ScheduledModule::Copy(ffi::PackedArgs args, ffi::Any* result) {
@@ -491,11 +495,19 @@ Tensor ScheduledModule::OwnCopy(const Tensor& tensor) {
   TVM_SCHED_THROW(ValueError) << "the result is on a GPU, and the plan has run on none";
 }
 
-int ScheduledModule::Choose(const std::vector<Tensor>& arguments, const PlanList& plans) {
+Chosen ScheduledModule::Choose(const std::vector<Tensor>& arguments, const PlanList& plans) {
   std::vector<TensorSpec> given;
   for (const Tensor& tensor : arguments) given.push_back(SpecOf(tensor));
   for (std::size_t p = 0; p < plans.size(); ++p) {
-    if (Takes(*plans[p], given)) return static_cast<int>(p);
+    if (Takes(*plans[p], given)) return {static_cast<int>(p), {}};
+  }
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    if (!plans[p]->open) continue;
+    try {
+      return {static_cast<int>(p), BindSizes(*plans[p], given)};
+    } catch (const SizeError& error) {
+      TVM_SCHED_THROW(ValueError) << error.what();
+    }
   }
   std::string known;
   for (const auto& plan : plans) {
@@ -615,7 +627,7 @@ void ScheduledModule::PrepareGpus() {
   const std::lock_guard lock(gate_->mutex);
   if (!parameters_->Complete(*plans_.front())) return;
   try {
-    lease.instance().PrepareOnGpus(RequestFor(0), elsewhere_, *parameters_,
+    lease.instance().PrepareOnGpus(RequestFor({0, {}}), elsewhere_, *parameters_,
                                    [this](const std::string& name) { return FindKernel(name); });
   } catch (const std::exception&) {
     // There may be no such GPU, or another one is named before the first run.
@@ -657,6 +669,7 @@ void ScheduledModule::SetThreads(ffi::PackedArgs args, ffi::Any*) {
     changed.cores = Cores(count, plan->threads);
     plan = std::make_shared<const Plan>(std::move(changed));
   }
+  kept_.clear();
   for (const ffi::Any& import : imports()) {
     auto module = import.cast<ffi::Module>();
     if (auto function = module->GetFunction("tvm_sched.set_threads")) (*function)(count);

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ffi/runtime/instance.h"
@@ -27,6 +28,12 @@ namespace tvm_sched::runtime {
 struct Result {
   bool argument;
   int index;
+};
+
+/// What runs a call: a plan, or the plan of a template for a size of each of its symbols.
+struct Chosen {
+  int index;
+  std::vector<std::int64_t> sizes;
 };
 
 class ScheduledModule final : public tvm::ffi::ModuleObj {
@@ -63,11 +70,6 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   /// caller may keep and change, also where the model returns an argument, or a tensor twice.
   void Results(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Copy(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
-  // For the function that takes any sizes: whether a plan takes the tensors, a parameter's value,
-  // and an error (ValueError) where two sizes differ.
-  void HasPlan(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
-  void Parameter(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
-  void Require(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   tvm::ffi::Tensor OwnCopy(const tvm::ffi::Tensor& tensor);
   void Prepare(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   void Sleep(tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
@@ -110,12 +112,12 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   std::optional<int> PlanOfFunction(std::string_view name) const;
   void RunPlan(int plan, tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   /// Run and return the outputs, which are an error where times are all that is asked for.
-  void Run(int plan, std::vector<tvm::ffi::Tensor> arguments, tvm::ffi::Any* result);
+  void Run(const Chosen& chosen, std::vector<tvm::ffi::Tensor> arguments, tvm::ffi::Any* result);
   /// Run, on emulated devices without values if so wanted; return the outputs, if there are any.
-  std::vector<tvm::ffi::Tensor> Execute(int plan, std::vector<tvm::ffi::Tensor> arguments,
-                                        bool times_only);
-  /// The position of the plan that takes these arguments; an error lists what the plans take.
-  static int Choose(const std::vector<tvm::ffi::Tensor>& arguments, const PlanList& plans);
+  std::vector<tvm::ffi::Tensor> Execute(const Chosen& chosen,
+                                        std::vector<tvm::ffi::Tensor> arguments, bool times_only);
+  /// The plan that takes these arguments, else the template; an error says what is allowed.
+  static Chosen Choose(const std::vector<tvm::ffi::Tensor>& arguments, const PlanList& plans);
   /// Wait for a free instance, open to Ctrl-C.
   int Acquire();
   /// Tell kernel modules, which may hold parameters in layouts of their own, that values changed.
@@ -130,7 +132,9 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   /// there. What goes wrong is left to that run to tell.
   void PrepareGpus();
   /// A run of a plan with the options as they are. Under the lock.
-  Request RequestFor(int plan);
+  Request RequestFor(const Chosen& chosen);
+  /// A chosen plan; those of a template's last sizes are kept.
+  std::shared_ptr<const Plan> PlanFor(const Chosen& chosen);
   std::optional<tvm::ffi::Function> FindKernel(const std::string& name) const;
 
   std::string plans_json_;
@@ -140,6 +144,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   PlanList plans_;
   std::unique_ptr<ParameterStore> parameters_;
   StateStore states_;
+  /// Of the template: the plans of its last sizes, the latest last.
+  std::vector<std::pair<std::vector<std::int64_t>, std::shared_ptr<const Plan>>> kept_;
   std::vector<std::uint64_t> prepared_;  // of each plan: the version of parameters in its kernels
   RunOptions options_;
   std::optional<std::vector<Result>> results_;

@@ -30,7 +30,7 @@ Resident ReadResident(const JsonCursor& cursor) {
 
 RunOptions ReadOptions(const JsonCursor& cursor, RunOptions options) {
   cursor.AllowFields({"trace", "times_only", "emulation_scale", "resident", "instances", "watchdog",
-                      "devices", "graph", "in_turn", "pinned_outputs"});
+                      "devices", "graph", "in_turn", "pinned_outputs", "kept_sizes"});
   if (auto trace = cursor.OptionalField("trace"); trace) options.trace = trace->Bool();
   if (auto times = cursor.OptionalField("times_only"); times) options.times_only = times->Bool();
   if (auto scale = cursor.OptionalField("emulation_scale"); scale) {
@@ -46,6 +46,9 @@ RunOptions ReadOptions(const JsonCursor& cursor, RunOptions options) {
   }
   if (auto instances = cursor.OptionalField("instances"); instances) {
     options.instances = static_cast<int>(instances->Int(1, 1024));
+  }
+  if (auto kept = cursor.OptionalField("kept_sizes"); kept) {
+    options.kept_sizes = static_cast<int>(kept->Int(1, 1 << 20));
   }
   if (auto watchdog = cursor.OptionalField("watchdog"); watchdog) {
     const double seconds = watchdog->IsNull() ? 0 : watchdog->Number();

@@ -27,6 +27,7 @@ struct RunOptions {
   std::vector<int> devices;     // GPU of each of the plan's devices; empty: in their order
   bool graph = false;           // warm runs on GPUs replay a captured graph
   bool in_turn = false;         // runs on GPUs at once: kernels after those of the run before
+  int kept_sizes = 32;          // last sizes of a template whose plans are kept
   bool pinned_outputs = false;  // callers of runs on GPUs get the pinned memory itself
 };
 

@@ -18,22 +18,28 @@ namespace {
 constexpr std::int64_t kBlock = 4096;
 constexpr std::int64_t kTaskElements = 16 << 10;  // fewer are not worth another thread
 
-/// The mean of numbers in a row, and the sum of their squared distances from it.
-TVM_SCHED_VERSIONS void OfRow(const float* values, std::int64_t count, float* mean,
+/// Roughly the mean of numbers in a row, the sum of their distances from it, and that of the
+/// squared distances. A sum of numbers far from 0 rounds; the distances say by how much.
+TVM_SCHED_VERSIONS void OfRow(const float* values, std::int64_t count, float* mean, float* rest,
                               float* squares) {
-  float sum = 0, square = 0;
+  float sum = 0, off = 0, square = 0;
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t k = 0; k < count; ++k) sum += values[k];
   const float middle = sum / static_cast<float>(count);
-#pragma omp simd reduction(+ : square)
-  for (std::int64_t k = 0; k < count; ++k) square += (values[k] - middle) * (values[k] - middle);
-  *mean = middle, *squares = square;
+#pragma omp simd reduction(+ : off, square)
+  for (std::int64_t k = 0; k < count; ++k) {
+    const float distance = values[k] - middle;
+    off += distance;
+    square += distance * distance;
+  }
+  *mean = middle, *rest = off, *squares = square;
 }
 
 /// The same of each column of a compact matrix.
 TVM_SCHED_VERSIONS void OfColumns(const float* values, std::int64_t rows, std::int64_t columns,
-                                  float* mean, float* squares) {
+                                  float* mean, float* rest, float* squares) {
   std::fill_n(mean, columns, 0.0f);
+  std::fill_n(rest, columns, 0.0f);
   std::fill_n(squares, columns, 0.0f);
   for (std::int64_t row = 0; row < rows; ++row) {
     const float* line = values + row * columns;
@@ -46,7 +52,9 @@ TVM_SCHED_VERSIONS void OfColumns(const float* values, std::int64_t rows, std::i
     const float* line = values + row * columns;
 #pragma omp simd
     for (std::int64_t c = 0; c < columns; ++c) {
-      squares[c] += (line[c] - mean[c]) * (line[c] - mean[c]);
+      const float distance = line[c] - mean[c];
+      rest[c] += distance;
+      squares[c] += distance * distance;
     }
   }
 }
@@ -87,9 +95,9 @@ class Moments final : public OwnKernel {
         for (std::int64_t row = all * task / tasks; row < all * (task + 1) / tasks; ++row) {
           for (std::int64_t first = 0; first < places_; first += kBlock) {
             const std::int64_t count = std::min(kBlock, places_ - first);
-            float mean, squares;
-            OfRow(source + row * places_ + first, count, &mean, &squares);
-            found[row].Add(static_cast<double>(count), mean, squares);
+            float mean, rest, squares;
+            OfRow(source + row * places_ + first, count, &mean, &rest, &squares);
+            found[row].AddBlock(static_cast<double>(count), mean, rest, squares);
           }
         }
       });
@@ -104,14 +112,14 @@ class Moments final : public OwnKernel {
       const std::int64_t part = task % parts, image = task / parts;
       const std::int64_t block = std::max(kBlock / channels, std::int64_t{1});
       const std::int64_t end = places_ * (part + 1) / parts;
-      std::vector<float> mean(channels), squares(channels);
+      std::vector<float> mean(channels), rest(channels), squares(channels);
       Moment* mine = found.data() + task * channels;
       for (std::int64_t row = places_ * part / parts; row < end; row += block) {
         const std::int64_t rows = std::min(block, end - row);
         OfColumns(source + (image * places_ + row) * channels, rows, channels, mean.data(),
-                  squares.data());
+                  rest.data(), squares.data());
         for (std::int64_t c = 0; c < channels; ++c) {
-          mine[c].Add(static_cast<double>(rows), mean[c], squares[c]);
+          mine[c].AddBlock(static_cast<double>(rows), mean[c], rest[c], squares[c]);
         }
       }
     });
@@ -125,6 +133,10 @@ class Moments final : public OwnKernel {
     double count = 0, mean = 0, squares = 0;
 
     void Add(double other_count, double other_mean, double other_squares);
+    /// Numbers whose distances from `middle` have the sum `rest`, and their squares `about_middle`.
+    void AddBlock(double numbers, double middle, double rest, double about_middle) {
+      Add(numbers, middle + rest / numbers, about_middle - rest * rest / numbers);
+    }
   };
 
   void Finish(const std::vector<Moment>& found, std::int64_t parts, const float* scale,

@@ -229,7 +229,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def _agreeing(self, node: Any) -> Any:
         """Return a node whose operands have one size where sizes have to be equal."""
         operands = [self._nodes.get(name) if name else None for name in node.input]
-        agree = agreeing(node, operands)
+        agree = agreeing(self.bb, node, operands)
         if all(new is old for old, new in zip(operands, agree, strict=True)):
             return node
         changed = type(node)()
@@ -237,7 +237,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         for k, (old, new) in enumerate(zip(operands, agree, strict=True)):
             if new is not old:
                 changed.input[k] = f"{node.input[k]} as operand {k} of {node.output[0]}"
-                self._nodes[changed.input[k]] = self.bb.emit(new)
+                self._nodes[changed.input[k]] = new
         return changed
 
     def _shape_of_sizes(self, name: str) -> None:

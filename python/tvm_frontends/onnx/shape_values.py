@@ -201,7 +201,9 @@ BitwiseAnd BitwiseOr BitwiseXor BitShift
 """Operators whose operands are broadcast to each other."""
 
 
-def agreeing(node: Any, operands: Sequence[relax.Expr | None]) -> list[relax.Expr | None]:
+def agreeing(
+    builder: relax.BlockBuilder, node: Any, operands: Sequence[relax.Expr | None]
+) -> Sequence[relax.Expr | None]:
     """Return a node's operands with one size where theirs are different expressions that have to be equal.
 
     It stands for the condition that they are, which is checked when the model runs; a size that is not known to be 1 is
@@ -211,30 +213,27 @@ def agreeing(node: Any, operands: Sequence[relax.Expr | None]) -> list[relax.Exp
     known = [shape for shape in shapes if shape is not None]
     joined = node.op_type == "Concat"
     if not (joined or node.op_type in _ELEMENTWISE) or len(known) < 2 or len(known) < len(operands):
-        return list(operands)
+        return operands
     rank = max(map(len, known))
     if joined and any(len(shape) != rank for shape in known):
-        return list(operands)
+        return operands
     except_axis = next((each.i for each in node.attribute if each.name == "axis"), 0) % max(rank, 1) if joined else -1
-    wanted: list[Any] = [None] * rank
     analyzer = Analyzer()
-    apart = [False] * len(operands)
+    result: list[relax.Expr] = [operand for operand in operands if operand is not None]
     for axis in range(rank):
-        for k, shape in enumerate(known):
-            place = axis - rank + len(shape)
-            if axis == except_axis or place < 0 or _is(shape[place], 1):
+        places = [axis - rank + len(shape) for shape in known]
+        sizes = {k: known[k][place] for k, place in enumerate(places) if axis != except_axis and place >= 0}
+        if not joined:
+            sizes = {k: size for k, size in sizes.items() if not _is(size, 1)}
+        wanted = min(sizes.values(), key=lambda size: not isinstance(size, tirx.IntImm), default=None)
+        for k, size in sizes.items():
+            if isinstance(size, tirx.IntImm) or analyzer.can_prove_equal(size, wanted):
                 continue
-            if wanted[axis] is None:
-                wanted[axis] = shape[place]
-            elif not analyzer.can_prove_equal(shape[place], wanted[axis]):
-                apart[k] |= not (isinstance(shape[place], tirx.IntImm) and isinstance(wanted[axis], tirx.IntImm))
-    result: list[relax.Expr | None] = []
-    for operand, shape, differs in zip(operands, known, apart, strict=True):
-        if differs:
-            own = wanted[rank - len(shape) :]
-            target = [size if _is(size, 1) or other is None else other for size, other in zip(shape, own, strict=True)]
-            operand = relax.op.broadcast_to(operand, relax.ShapeExpr(target))
-        result.append(operand)
+            target = list(_dims(result[k]) or ())
+            target[places[k]] = wanted
+            # Nothing is broadcast to 1; as only this axis changes, numbers of elements agree where its sizes do.
+            join = relax.op.reshape if _is(wanted, 1) else relax.op.broadcast_to
+            result[k] = builder.emit(join(result[k], relax.ShapeExpr(target)))
     return result
 
 
@@ -325,8 +324,8 @@ def converted(node: Any, data: relax.Expr | None, values: Sequence[Values | None
             ),
         )
     if len(given) > 1 and given[1] is not None and given[1].ndim == 1:
-        if node.op_type == "Reshape" and not attributes.get("allowzero", 0):
-            return _reshape(data, given[1])
+        if node.op_type == "Reshape":
+            return _reshape(data, given[1], bool(attributes.get("allowzero", 0)))
         if node.op_type == "Expand":
             return _expand(data, given[1])
     if node.op_type == "Slice" and len(given) > 2 and given[1] is not None and given[2] is not None:
@@ -340,10 +339,10 @@ def converted(node: Any, data: relax.Expr | None, values: Sequence[Values | None
     return None
 
 
-def _reshape(data: relax.Expr, sizes: Values) -> relax.Expr:
-    """Reshape to sizes, of which 0 stands for the dimension of the data, and -1 for what is left."""
+def _reshape(data: relax.Expr, sizes: Values, zero: bool) -> relax.Expr:
+    """Reshape to sizes, of which -1 stands for what is left, and 0 for the dimension of the data unless ``zero``."""
     have = list(data.ty.shape.values)
-    want = [have[k] if _is(size, 0) else size for k, size in enumerate(sizes)]
+    want = [have[k] if _is(size, 0) and not zero else size for k, size in enumerate(sizes)]
     if any(_is(size, -1) for size in want):
         left = list(have)
         divisor: Any = 1

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .._library import function
 from ..problem import Problem
-from ..search_budget import check_time
+from ..search_budget import check_time, seconds_left
 from .critical_path import critical_path_bound
 from .device_work import device_work_bound
 from .relaxation import Relaxation
@@ -25,6 +25,8 @@ STATES = (20_000, 200_000, 1_000_000)
 """States to look at for one latency and direction, in rounds. The checker looks at no more than the last."""
 ALL_STATES = 4_000_000
 """States to look at for all latencies."""
+STATES_PER_SECOND = 500_000
+"""States that a search looks at in a second, at least, on an idle core of a server."""
 
 
 class Enumeration(NamedTuple):
@@ -34,7 +36,14 @@ class Enumeration(NamedTuple):
     backwards: bool
 
 
-_known: weakref.WeakKeyDictionary[Problem, Enumeration | None] = weakref.WeakKeyDictionary()
+class Placed(NamedTuple):
+    """The operators of a schedule in launch order, and the device of each."""
+
+    operators: list[int]
+    devices: list[int]
+
+
+_known: weakref.WeakKeyDictionary[Problem, tuple[Enumeration | None, Placed | None]] = weakref.WeakKeyDictionary()
 
 
 def enumeration_bound(relaxation: Relaxation) -> Enumeration | None:
@@ -54,8 +63,14 @@ def enumeration_bound(relaxation: Relaxation) -> Enumeration | None:
         return None
     if problem not in _known:
         weaker = max(critical_path_bound(relaxation), device_work_bound(relaxation))
-        _known[problem] = _Search(relaxation, math.ceil(weaker * (1 - 1e-9))).bound()
-    return _known[problem]
+        search = _Search(relaxation, math.ceil(weaker * (1 - 1e-9)))
+        _known[problem] = search.bound(), search.best
+    return _known[problem][0]
+
+
+def enumerated_schedule(problem: Problem) -> Placed | None:
+    """Return the shortest schedule that `enumeration_bound` found; None if it was not computed, or found none."""
+    return _known.get(problem, (None, None))[1]
 
 
 def _is_covered(relaxation: Relaxation) -> bool:
@@ -77,6 +92,8 @@ class _Search:
     known: int
     """Nanoseconds that other arguments prove."""
     states: int = ALL_STATES
+    best: Placed | None = None
+    """The shortest schedule found."""
 
     @cached_property
     def _graphs(self) -> list[tuple[npt.NDArray[np.int64], ...]]:
@@ -103,7 +120,6 @@ class _Search:
         for most in STATES:
             limit = enough
             while too_short + 1 < limit and self.states > 0:
-                check_time()
                 # What is known is often attained.
                 middle = self.known if too_short < self.known else (too_short + limit) // 2
                 for direction, (end, complete) in enumerate(self._runs(middle, most)):
@@ -120,8 +136,13 @@ class _Search:
 
     def _runs(self, latency: int, most: int) -> Iterator[tuple[int, bool]]:
         """Yield for both directions the end of a schedule within the latency, -1 without one, and whether that is sure."""
-        for graph in self._graphs:
-            devices = len(self.relaxation.problem.topology.devices)
-            complete, states, end = function("tvm_sched.enumerate")(*graph, devices, latency, most)
+        order, devices = self.relaxation.problem.graph.index.order, len(self.relaxation.problem.topology.devices)
+        for step, graph in zip((1, -1), self._graphs, strict=True):
+            check_time()
+            most = int(min(most, STATES_PER_SECOND * seconds_left() + 1))
+            complete, states, end, *rest = function("tvm_sched.enumerate")(*graph, devices, latency, most)
             self.states -= states
+            if end >= 0:
+                operators = [order[::step][i] for i in rest[: len(order)]]
+                self.best = Placed(operators[::step], rest[len(order) :][::step])
             yield int(end), bool(complete)

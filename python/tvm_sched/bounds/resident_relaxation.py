@@ -18,11 +18,13 @@ def of_run(scenario: Scenario) -> Problem:
 def loads_at_once(problem: Problem) -> Problem:
     """Return the problem in which host tensors move without latency if parameters are joinable; else the problem itself.
 
+    Direct reads keep their times, but for problems with variants, whose relaxed problems have no times of direct reads.
     Proof that its bounds hold for all ways to join parameters: Lemma 1 of ``docs/proofs/joined.md``.
     """
     if not problem.joinable:
         return problem
-    return Problem.derive(problem.graph, problem.topology.loading_at_once, problem.costs, problem.variants)
+    costs = problem.costs if problem.variants else problem.costs.replace(host_read_ns=problem.host_reads_ns)
+    return Problem.derive(problem.graph, problem.topology.loading_at_once, costs, problem.variants)
 
 
 def without_resident(problem: Problem, resident: Collection[str]) -> Problem:

@@ -375,7 +375,7 @@ def run(
     from .. import runtime
     from ..report.measurement import RunSummary, measure
     from ..runtime.parameters import require_parameters
-    from ..runtime.values import choose_inputs, run_unplanned, takes_inputs
+    from ..runtime.values import choose_inputs
 
     with out.step("Loading the artifact"):
         module = runtime.load(
@@ -388,15 +388,7 @@ def run(
     module.configure(**vars(emulation))
     module.configure(**settings)
     configured = module.info().get("run", {}) | settings
-    if module.info().get("any_shape") and inputs and not takes_inputs(module.plans(), inputs):
-        if timeline or trace or emulation.times_only:
-            raise InputError("--timeline, --trace and --times-only are for sizes with a plan; these inputs have none")
-        with out.step("Running"):
-            outputs, seconds = run_unplanned(module, inputs, warm_up, repeat)
-        values.save(out, outputs)
-        out.say(f"no plan has these sizes: run unscheduled in {seconds * 1e3:.3g} ms (median of {repeat})")
-        return
-    chosen = choose_inputs(module.plans(), inputs, values.seed)
+    chosen = choose_inputs(module.plans(), inputs, values.seed, any_sizes=module.template is not None)
     with out.step("Running") as step:
         measured = measure(
             module, chosen, warm_up, repeat, step, trace_apart=configured.get("graph", False),

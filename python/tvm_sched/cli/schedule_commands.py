@@ -270,7 +270,16 @@ def _show_schedule(
     interval = latency_interval(problem, chosen)
     lanes = (lanes_table(problem.topology, each) for each in predicted)
     out.show(certificate_table(chosen, interval=interval), *lanes)
+    _say_outside(out, chosen, interval)
     return predicted[0], interval
+
+
+def _say_outside(out: Output, schedule: Schedule, interval: tuple[int, int] | None) -> None:
+    from ..report.units import why_outside
+
+    sentence = why_outside(schedule.certificate.latency_ns, interval) if schedule.certificate else None
+    if sentence:
+        out.say(sentence)
 
 
 def _kinds(schedule: Schedule) -> list[tuple[str, ...]]:
@@ -360,6 +369,7 @@ def simulate(
             out.say(f"latency by the blocks of kernels: {format_ns(each.latency_ns)}")
     interval = latency_interval(plain, inner)
     out.show(certificate_table(chosen, real, interval), *(lanes_table(problem.topology, each) for each in runs))
+    _say_outside(out, chosen, interval)
     sampled = _sample(out, plain, inner, samples, seed) if samples else None
     if useful := most_useful(plain, inner):
         out.show(useful_table(useful))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,10 @@ IDENTITY = tuple(NAMES.index(name) for name in ("peak", "bandwidth", "balance", 
 """Columns that identify a device."""
 SHIPPED = Path(__file__).with_name("learned.msgpack")
 
-RANGED = tuple(NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k"))
+TIMES = [NAMES.index(name) for name in ("compute", "memory", "roofline")]
+"""Columns that are logarithms of seconds."""
+EXTENTS = ("m", "n", "k")
+RANGED = tuple(NAMES.index(name) for name in ("flops", "read", "parameters", "written", *EXTENTS))
 """Columns that decide whether an operator is far from the training data."""
 EXPONENT = 0.5
 """Power of the roofline that the trees correct. With 1, trees that may not fall could not learn that small operators take
@@ -119,8 +122,9 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
 
     def predict(self, work: KernelWork, device: DeviceProperties) -> Prediction:
         """Return the seconds of each operator with their intervals."""
-        columns = features(work, device)
-        far = self._far(columns)
+        own = features(work, device)
+        far, columns = self._far(own), features(self._within(work), device)
+        columns[:, TIMES] = np.minimum(own[:, TIMES], np.log2(self.reach)[work.family, None])
         known = self.knows(device)
         ideal = roofline_seconds(work, device)
         in_data = np.array([family in self.families for family in FAMILIES])[work.family]
@@ -133,6 +137,19 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
             for name in ("low", "high", "shared")
         )
         return Prediction(seconds, seconds * np.exp(low), seconds * np.exp(high), shared, far)
+
+    def _within(self, work: KernelWork) -> KernelWork:
+        """Return operators no larger than the largest of their family in the data.
+
+        The trees' value at the edge of a family's data holds beyond it, too. They would go on rising where another family
+        has larger operators, and the roofline rises besides.
+        """
+        most = np.full((len(FAMILIES), len(EXTENTS)), np.inf)
+        for name, (_, highest) in self.families.items():
+            if name in FAMILIES:
+                most[FAMILIES.index(name)] = np.exp2(highest[-len(EXTENTS) :])
+        limits = dict(zip(EXTENTS, most[work.family].T, strict=True))
+        return replace(work, **{name: np.minimum(getattr(work, name), limit) for name, limit in limits.items()})
 
     def _far(self, columns: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
         """Return the rows outside the training data: an unknown family or dtype, or sizes beyond its range."""

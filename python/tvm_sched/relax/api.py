@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,10 @@ from ..pipeline import PipelinePlan
 from ..problem import Problem, Topology
 from ..progress import report_to
 from ..runtime import ScheduledModule, to_numpy
-from ..runtime.tensors import aligned_tensor
 from ..schedule import Schedule
 from .codegen.cpu.kernel_objects import static_kernels
 from .codegen.cpu.kernels import compile_kernels
-from .emit.any_shape import AnyShape, lower_any_shape
+from .emit.any_shape import AnyShape, Template, lower_any_shape
 from .emit.emit_executor import attach_executor
 from .emit.executor import make_executor
 from .emit.export import EMBED_LIMIT, export
@@ -118,8 +118,6 @@ class CompiledModel:
             As for `tvm_sched.runtime.ScheduledModule.run`.
         """
         tensors = self.module.check_inputs(*inputs)
-        if "any_shape" in self.module.info():
-            tensors = list(map(aligned_tensor, tensors))
         with self._turn:
             try:
                 return _arrays(self._machine["main"](*tensors))
@@ -254,6 +252,11 @@ def compile(
             devices = source.devices_of(static) if isinstance(source, ModelWithPlans) else ()
             with report_to(report):
                 mods.append(values.share(decide(imported, chosen, report, schedule=fixed, devices=devices)))
+        template = None
+        if any_shape is not None and isinstance(source, OpenModel):
+            with report_to(progress):
+                template = _schedule_template(any_shape, source, [static for static, _ in combinations], chosen)
+            values.share(template.placed)
         measured = mods if compare and chosen.backend in (None, "cpu") else ()
         beside = tuple(compare_with_one_device(mod, progress) for mod in measured)
         if progress:
@@ -270,9 +273,9 @@ def compile(
             compiler=compiler,
             states=chosen.states,
             about=source.about if isinstance(source, ModelWithPlans) else None,
-            any_shape=any_shape,
+            template=template,
         )
-        mod = attach_executor(mods[0], [executor.module], executor.main, executor.functions)
+        mod = attach_executor(mods[0], [executor.module], executor.main)
         executable = tvm.relax.build(build_functions(mod), get_compile_target(mod).host, relax_pipeline=None)
     external = {key: value.numpy() for key, value in executor.parameters.items()}
     problems, schedules = tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods)
@@ -450,8 +453,8 @@ def _lower_any_shape(
         limits[name] = low, high
     inputs = tuple(item for item in source.inputs if item.name not in frozen)
     warnings.warn(
-        f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan run unscheduled and take "
-        "longer: list those that matter (--shape, input_shapes)",
+        f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan of their own run with kernels "
+        "for every size, which are slower: list those that matter (--shape, input_shapes)",
         ModelWarning,
         stacklevel=2,
     )
@@ -465,6 +468,28 @@ def _lower_any_shape(
         except InputError as refused:
             raise InputError(f"{refused}; {reason}") from error
         raise InputError(f"{source.where}: {reason}; list the sizes") from error
+
+
+def _schedule_template(
+    model: AnyShape, source: OpenModel, plans: Sequence[StaticShapes], options: CompileOptions
+) -> Template:
+    """Schedule a model for any size at its anchor, the largest sizes of ``plans``, without measuring.
+
+    Smaller sizes stand in for it if a kernel would then read beyond a tensor, such as a table of 12 rows.
+    """
+    chosen = replace(options, measure=False, variants=False, row_parts=1)
+    passes = [*problem_passes(chosen), *decision_passes(chosen)]
+    names = [each.info.name for each in passes]
+    schedule = tvm.transform.Sequential(passes[names.index("tvm_sched.LowerToKernels") + 1 :])
+    anchors: list[StaticShapes | int] = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values()))), 16, 4, 1]
+    refused = []
+    for anchor in anchors:
+        try:
+            bound, functions = model.bind(anchor)
+            return Template(model, schedule(bound), functions)
+        except InputError as error:
+            refused.append(error)
+    raise InputError(f"{source.where}: the model cannot be compiled for any size: {refused[0]}; list the sizes")
 
 
 def _numbered(progress: Any, position: int, count: int) -> Any:

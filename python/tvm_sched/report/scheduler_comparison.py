@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import msgspec
 from rich.table import Table
 
+from ..cost_model.uncertainty import latency_interval
 from ..problem import Problem, Workload
-from ..schedule import Schedule
+from ..schedule import Schedule, resolved
 from ..schedule.schedule import weighted_mean
 from ..schedulers import REFERENCES
 from .tables import table
-from .units import format_ns, format_percent, format_time
+from .units import format_ns, format_percent, format_spread, format_time
 
 
 class ComparedSchedule(msgspec.Struct, frozen=True):
@@ -27,6 +28,8 @@ class ComparedSchedule(msgspec.Struct, frozen=True):
     seconds: float | None = None
     speedup_over_single: float | None = None
     error: str | None = None
+    interval_ns: tuple[int, int] | None = None
+    """Nanoseconds between which 80 % of the latencies lie by the errors of the prices; none if these are not known."""
 
 
 class ReferenceLatency(msgspec.Struct, frozen=True):
@@ -54,6 +57,7 @@ class Comparison(msgspec.Struct, frozen=True):
             ComparedSchedule(
                 name, c.latency_ns, c.lower_bound_ns, c.gap, c.bound, c.status, schedules[name].seconds,
                 base / c.latency_ns if base and c.latency_ns else None,
+                interval_ns=latency_interval(*resolved(problem, schedules[name])),
             )
             for name, c in certificates.items()
         ]  # fmt: skip
@@ -73,7 +77,8 @@ class Comparison(msgspec.Struct, frozen=True):
             (row.scheduler, "failed", "", "", "", "", "")
             if row.latency_ns is None
             else (
-                row.scheduler, format_ns(row.latency_ns), format_ns(row.lower_bound_ns or 0), format_percent(row.gap or 0.0),
+                row.scheduler, format_spread(row.latency_ns, row.interval_ns), format_ns(row.lower_bound_ns or 0),
+                format_percent(row.gap or 0.0),
                 row.bound or "", format_time(row.seconds or 0.0), _times(row.speedup_over_single),
             )
             for row in self.schedulers

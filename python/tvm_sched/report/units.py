@@ -25,6 +25,16 @@ def format_spread(nanoseconds: int, interval: tuple[int, int] | None) -> str:
     return f"{format_ns(nanoseconds)}, {shared.strip()} to {high} with 80 %"
 
 
+def why_outside(nanoseconds: int, interval: tuple[int, int] | None) -> str | None:
+    """Return a sentence that explains why a predicted latency is outside of its interval; None if it is inside."""
+    if interval is None or interval[0] <= nanoseconds <= interval[1]:
+        return None
+    at = f"{format_ns(nanoseconds)}, the latency at the likeliest time of each operator"
+    if nanoseconds > interval[1]:
+        return f"the interval lies below {at}: most of these operators are more likely faster than slower"
+    return f"the interval lies above {at}: the latest of operators side by side decides, and in most draws one is late"
+
+
 def format_bytes(size: float) -> str:
     """Format bytes in binary units, as memory is sold: ``"1.50 MiB"``."""
     for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

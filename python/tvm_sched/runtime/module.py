@@ -11,7 +11,6 @@ from typing import Any
 
 from .. import _library
 from ..errors import ExecutionError, InputError
-from .any_shape import check_sizes
 from .machine import check_threads
 from .statistics import LatencyStatistics
 from .tensors import to_numpy, to_tensor
@@ -129,9 +128,7 @@ class ScheduledModule:
         try:
             self._plan_of(*tensors)
         except (TypeError, ValueError) as error:
-            if self._any_shape is None:
-                raise InputError(str(error)) from None
-            check_sizes(self._any_shape, tensors)
+            raise InputError(str(error)) from None
         return [
             value if _on_gpu(tensor) and hasattr(value, "__dlpack_c_exchange_api__") else tensor
             for value, tensor in zip(ordered, tensors, strict=True)
@@ -143,7 +140,7 @@ class ScheduledModule:
             for value in ordered:
                 tensors.append(to_tensor(value))
         except InputError as error:
-            arguments = self.plans()[0]["arguments"]
+            arguments = self._documents[0]["arguments"]
             name = f" ({arguments[len(tensors)]['name']})" if len(tensors) < len(arguments) else ""
             raise InputError(f"input {len(tensors)}{name}: {error}") from None
         return tensors
@@ -151,7 +148,7 @@ class ScheduledModule:
     def run_tensors(self, /, *inputs: Any, **named: Any) -> list[Any]:
         """Run the model once as `run` does; return ``tvm_ffi`` tensors, or PyTorch's as `run` says."""
         tensors = self.check_inputs(*inputs, **named)
-        if self._virtual_machine is not None and not (self._any_shape and self._module["tvm_sched.has_plan"](*tensors)):
+        if self._virtual_machine is not None:
             if any(map(_on_gpu, tensors)):
                 raise InputError(
                     "a part of the model has sizes that are known only when it runs, and takes inputs in the CPU's memory: "
@@ -175,13 +172,7 @@ class ScheduledModule:
     @cached_property
     def _virtual_machine(self) -> VirtualMachine | None:
         """TVM's virtual machine for a model with sizes that are known only at run time."""
-        return VirtualMachine(self._root[0]) if self.info().get("tail") or self._any_shape else None
-
-    @cached_property
-    def _any_shape(self) -> dict[str, Any] | None:
-        """What a module with a function for any sizes takes."""
-        found: dict[str, Any] | None = self.info().get("any_shape")
-        return found
+        return VirtualMachine(self._root[0]) if self.info().get("tail") else None
 
     def configure(
         self,
@@ -196,6 +187,7 @@ class ScheduledModule:
         graph: bool | None = None,
         in_turn: bool | None = None,
         pinned_outputs: bool | None = None,
+        kept_sizes: int | None = None,
     ) -> None:
         """Set options of the following runs; omitted options stay as they are.
 
@@ -227,11 +219,13 @@ class ScheduledModule:
         pinned_outputs
             Outputs of runs on GPUs that go to the host are returned where the GPU wrote them, in pinned memory, without a
             copy on the host. While a caller holds more than four of an output, further ones are copied.
+        kept_sizes
+            Number of the last sizes without a plan of their own for which the plan is kept; other sizes are planned anew.
         """
         options: dict[str, Any] = {
             "trace": trace, "times_only": times_only, "instances": instances, "watchdog": watchdog,
             "devices": None if devices is None else list(devices), "graph": graph,
-            "in_turn": in_turn, "pinned_outputs": pinned_outputs,
+            "in_turn": in_turn, "pinned_outputs": pinned_outputs, "kept_sizes": kept_sizes,
             "resident": resident if resident is None or isinstance(resident, (int, float)) else list(resident),
         }  # fmt: skip
         options = {name: value for name, value in options.items() if value is not None}
@@ -338,7 +332,21 @@ class ScheduledModule:
         return list(json.loads(self._module["parameters"]()))
 
     def plans(self) -> list[dict[str, Any]]:
-        """Return the plans as ``docs/formats/plan.md`` describes them."""
+        """Return the plans as ``docs/formats/plan.md`` describes them, without the `template` of plans for any sizes."""
+        return [plan for plan in self._documents if "symbols" not in plan]
+
+    @property
+    def template(self) -> dict[str, Any] | None:
+        """The plan template from which runs of sizes without a plan get theirs; None: only `plans` run."""
+        return next((plan for plan in self._documents if "symbols" in plan), None)
+
+    def plan_of_run(self, name: str) -> dict[str, Any]:
+        """Return the plan of a name in `timeline`: one of `plans`, or the `template` under the name of its instance."""
+        known = {plan["name"]: plan for plan in self.plans()}
+        return known.get(name) or {**(self.template or {}), "name": name}
+
+    @property
+    def _documents(self) -> list[dict[str, Any]]:
         plans = json.loads(self._module["plans"]())
         return plans if isinstance(plans, list) else [plans]
 
@@ -443,7 +451,7 @@ class ScheduledModule:
     def _in_order(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> list[Any]:
         if not named:
             return list(inputs)
-        names = [argument["name"] for argument in self.plans()[0]["arguments"]][len(inputs) :]
+        names = [argument["name"] for argument in self._documents[0]["arguments"]][len(inputs) :]
         unknown = [name for name in named if name not in names]
         missing = [name for name in names if name not in named]
         if unknown or missing:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import io
-import time
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -77,8 +75,12 @@ def read_array(what: str, file: Path) -> Any:
     return array
 
 
-def choose_inputs(plans: Sequence[dict[str, Any]], inputs: Mapping[str, Array], seed: int) -> list[Array]:
+def choose_inputs(
+    plans: Sequence[dict[str, Any]], inputs: Mapping[str, Array], seed: int, any_sizes: bool = False
+) -> list[Array]:
     """Complete the user's inputs with random ones, for the first plan that takes them.
+
+    With ``any_sizes``, all inputs may also be given with sizes that no plan has.
 
     Raises
     ------
@@ -94,33 +96,13 @@ def choose_inputs(plans: Sequence[dict[str, Any]], inputs: Mapping[str, Array], 
             rng = np.random.default_rng(seed)
             return [random_value(rng, argument) if argument["name"] not in inputs else inputs[argument["name"]]
                     for argument in plan["arguments"]]  # fmt: skip
+    if any_sizes and len(inputs) == len(names):
+        return [inputs[name] for name in names]
     described = ", ".join(f"{name}: {list(value.shape)} {value.dtype}" for name, value in inputs.items())
     allowed = "; or ".join(
         ", ".join(f"{a['name']}: {list(a['shape'])} {a['dtype']}" for a in plan["arguments"]) for plan in plans
     )
     raise InputError(f"the artifact takes no inputs {described}; allowed are {allowed}")
-
-
-def takes_inputs(plans: Sequence[dict[str, Any]], inputs: Mapping[str, Array]) -> bool:
-    """Return whether a plan takes the user's inputs."""
-    return any(all(_takes(argument, inputs) for argument in plan["arguments"]) for plan in plans)
-
-
-def run_unplanned(module: Any, inputs: Mapping[str, Array], warm_up: int, repeat: int) -> tuple[list[Array], float]:
-    """Run a module that takes any sizes; return the outputs and the median of the times in seconds.
-
-    Raises
-    ------
-    InputError
-        An input is missing or unknown, or a size is not admissible.
-    """
-    seconds = []
-    for count in range(warm_up + repeat):
-        began = time.perf_counter()
-        outputs = module.run(**inputs)
-        if count >= warm_up:
-            seconds.append(time.perf_counter() - began)
-    return outputs, median(seconds)
 
 
 def _takes(argument: Mapping[str, Any], inputs: Mapping[str, Array]) -> bool:

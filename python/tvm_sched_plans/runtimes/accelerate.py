@@ -32,7 +32,7 @@ class Accelerate(Runtime):
     overhead = int(0.9 * GB)
     overhead_is = "CUDA context and cuBLAS workspaces (0.6 GB), gaps of PyTorch's allocator (0.3 GB)"
     file = "device_map.json"
-    serving = Serving(cache_copied=True)
+    serving = Serving(cache_copied=True, engine="framework")
 
     def cases(self, request: PlanRequest) -> list[Case]:
         """Return the case with all on GPUs; if that does not fit, also cases that offload as few layers as suffice."""

@@ -34,7 +34,7 @@ class LlamaCpp(Runtime):
     overhead = int(0.7 * GB)
     overhead_is = "CUDA context and cuBLAS (0.5 GB), gaps between buffers (0.2 GB)"
     file = "llama.sh"
-    serving = Serving(chunk=512, cache_block=256)
+    serving = Serving(chunk=512, cache_block=256, engine=name)
 
     def cases(self, request: PlanRequest) -> list[Case]:
         """Return the case with the embedding and the remaining layers on the host, then GPUs in any order."""

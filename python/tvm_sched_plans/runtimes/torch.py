@@ -32,7 +32,7 @@ class Torch(Runtime):
     overhead = int(0.9 * GB)
     overhead_is = "CUDA context and cuBLAS workspaces (0.6 GB), gaps of PyTorch's allocator (0.3 GB)"
     file = "place_model.py"
-    serving = Serving(cache_copied=True)
+    serving = Serving(cache_copied=True, engine="framework")
 
     def cases(self, request: PlanRequest) -> list[Case]:
         """Return the case of GPUs in any order; if their memory does not suffice, also the case with the CPU."""
@@ -51,7 +51,7 @@ class Torch(Runtime):
     def _model(self, request: PlanRequest) -> UnitModel:
         if isinstance(request.source, Architecture):
             return by_layer(self.language_model(request))
-        return request.operators.units()
+        return request.operators.units(self.serving.engine)
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
         """Return the usual splits by hand: everything on the first GPU, or equal numbers of layers on all GPUs."""

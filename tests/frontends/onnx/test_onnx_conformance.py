@@ -32,19 +32,12 @@ def answers(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_no_case_is_wrong(answers):
-    wrong = {name: answer for name, answer in answers.items() if answer["status"] in ("wrong", "failed")}
-    assert not wrong
-
-
-@pytest.mark.slow
-def test_most_cases_of_fixed_shapes_are_right(answers):
+def test_cases_are_right_or_refused_in_a_sentence(answers):
+    """One test, so that one part of the thorough tests has the sample."""
+    assert not {name: answer for name, answer in answers.items() if answer["status"] in ("wrong", "failed")}
     fixed = [name for name, answer in answers.items() if answer["fixed"]]
     right = [name for name in fixed if answers[name]["status"] == "right"]
     assert len(fixed) > 50
     assert len(right) >= 0.8 * len(fixed), sorted(set(fixed) - set(right))
-
-
-def test_refusals_name_node_and_operator(answers):
     refused = {name: answer["reason"] for name, answer in answers.items() if answer["status"] == "refused"}
     assert not {name: reason for name, reason in refused.items() if "Traceback" in reason or not reason.strip()}

@@ -75,6 +75,9 @@ COMPUTED = """
     floored = Floor(scaled)
     i = Cast <to = 7> (floored)
     j = Size(x)
+    batch = Shape <end = 1> (x)
+    rows = Concat <axis = 0> (batch, minus)
+    k = Reshape <allowzero = 1> (x, rows)
 """
 
 
@@ -89,7 +92,7 @@ def _model(body: str, names: str, whole: str = "") -> onnx.ModelProto:
     [
         pytest.param(_model(NORMS, "abcdeijklmp", "p"), id="norms"),
         pytest.param(_model(RESIZES, "abcde"), id="resizes"),
-        pytest.param(_model(COMPUTED, "abcdeij", "ij"), id="computed"),
+        pytest.param(_model(COMPUTED, "abcdeijk", "ij"), id="computed"),
     ],
 )
 def test_values_are_those_of_onnxruntime_at_every_size(model, tmp_path):
@@ -110,10 +113,16 @@ def test_sizes_that_have_to_be_equal_are_compared_when_the_model_runs(tmp_path):
         low = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (x)
         back = Resize <coordinate_transformation_mode = "asymmetric", nearest_mode = "floor"> (low, none, twice)
         a = Add(back, x)
+        axes = Constant <value_ints: ints = [2]> ()
+        mean = ReduceMean(x, axes)
+        pooled = MaxPool <kernel_shape = [4, 1], strides = [4, 1]> (x)
+        b = Concat <axis = 1> (mean, pooled)
     """
-    compile(_model(pyramid, "a"), "cpu1").export(tmp_path / "m.so")
+    compile(_model(pyramid, "ab"), "cpu1", input_shapes={"h": range(3, 5)}).export(tmp_path / "m.so")
     module, x = load(tmp_path / "m.so"), np.arange(2 * 4 * 4 * 6, dtype="float32").reshape(2, 4, 4, 6)
     low = x.reshape(2, 4, 2, 2, 3, 2).max((3, 5))
-    assert (np.asarray(module.run(x)[0]) == low.repeat(2, 2).repeat(2, 3) + x).all()
+    added, joined = map(np.asarray, module.run(x))
+    assert (added == low.repeat(2, 2).repeat(2, 3) + x).all()
+    np.testing.assert_array_equal(joined, np.concatenate([x.mean(2, keepdims=True), x.max(2, keepdims=True)], 1))
     with pytest.raises(ExecutionError, match=r"size is 2, and 3 is needed|size is 3, and 2 is needed"):
         module.run(x[:, :, :3])

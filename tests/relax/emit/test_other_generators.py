@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tvm.relax.backend import get_patterns_with_prefix
 from tvm.relax.backend.contrib import example_npu  # noqa: F401, registers its patterns
 
 from tvm_sched import runtime
+from tvm_sched.cost_model.database import CostWarning
 from tvm_sched.relax import CompiledModel, compile
 
 X = np.arange(-6, 6, dtype="float32").reshape(3, 4)
@@ -40,11 +42,13 @@ def compiled() -> CompiledModel:
     with builder.function("main", [x]):
         with builder.dataflow():
             small = builder.emit(relax.op.cumsum(builder.emit(relax.op.nn.relu(x)), axis=1))
-            result = builder.emit_output(relax.op.nn.relu(relax.op.negative(small)))
+            result = builder.emit_output(relax.op.nn.relu(relax.op.subtract(small, relax.const(3.0, "float32"))))
         builder.emit_func_output(result)
     patterns = get_patterns_with_prefix("example_npu.relu")
     partitioned = relax.transform.FuseOpsByPattern(patterns, bind_constants=False, annotate_codegen=True)(builder.get())
-    return compile(relax.transform.RunCodegen()(partitioned), "cpu1", "single", cache=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CostWarning)  # of kernels that could not be measured
+        return compile(relax.transform.RunCodegen()(partitioned), "cpu1", "single", cost_model="calibrated", cache=False)
 
 
 def test_calls_are_operators_with_a_measured_price(compiled: CompiledModel) -> None:
@@ -56,7 +60,8 @@ def test_calls_are_operators_with_a_measured_price(compiled: CompiledModel) -> N
 
 
 def test_values(compiled: CompiledModel, tmp_path: Path) -> None:
-    expected = np.maximum(-np.cumsum(np.maximum(X, 0), axis=1), 0)
+    expected = np.maximum(np.cumsum(np.maximum(X, 0), axis=1) - 3, 0)
+    assert expected.max() > 0
     np.testing.assert_array_equal(compiled.run(X), expected)
     compiled.export(tmp_path / "model.so")
     np.testing.assert_array_equal(runtime.load(tmp_path / "model.so").run(X)[0], expected)

@@ -80,6 +80,7 @@ def decide(monkeypatch, times, quiet=True, close=0.0):
 
     monkeypatch.setattr(measured_choice, "compare", compare)
     monkeypatch.setattr(measured_choice, "SECONDS", 0.01)
+    monkeypatch.setattr(measured_choice, "MOST_COMPARING", np.inf)  # a busy machine prepares the candidates slowly
 
 
 NAMES = ["one stream", "in parallel", "one of N devices", "logical devices"]
@@ -128,6 +129,14 @@ def test_what_is_predicted_to_be_far_slower_is_not_run(monkeypatch, two_cores):
     decide(monkeypatch, [(1.0, 1.2)])
     monkeypatch.setattr(measured_choice, "OPEN", 0.0)
     said = compile(branches()[0], "cpu", "single").schedule.notes["measured"]
+    assert [row["schedule"] for row in said["measured"]] == NAMES[:2]
+
+
+def test_no_comparison_begins_after_the_limit(monkeypatch, two_cores):
+    decide(monkeypatch, [(1.0, 1.01)], close=1.5)
+    monkeypatch.setattr(measured_choice, "MOST_COMPARING", -1.0)
+    said = compile(branches()[0], "cpu", "single").schedule.notes["measured"]
+    assert said["chosen"] == "one stream"
     assert [row["schedule"] for row in said["measured"]] == NAMES[:2]
 
 

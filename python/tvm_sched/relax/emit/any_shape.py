@@ -1,37 +1,37 @@
-"""Lower a model with open dimensions to one function, which TVM's virtual machine runs for sizes without a plan."""
+"""Lower a model with open dimensions to kernels with symbolic extents, and make a plan the template for all sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import mul
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.sym import Analyzer
 
 from tvm_frontends import ImportedModel
-from tvm_frontends.imported_model import PARAMETERS, number_of_inputs
+from tvm_frontends.imported_model import number_of_inputs
 from tvm_frontends.shapes import DeclaredInput
 
 from ...errors import InputError
+from ...execution_plan import Calls
 from ..codegen.cpu.index_bounds import bound_indices
-from ..ir.attributes import SetCompileTarget
+from ..ir.attributes import NAME, SetCompileTarget
 from ..ir.call_names import describe
+from ..ir.flops import FLOPS
+from ..ir.kernel_table import KernelTable
 from ..ir.statements import contains
-from ..lower.kernel_libraries import KERNELS, available_libraries, claimed_functions, make_modules
+from ..lower.kernel_libraries import available_libraries
 from ..lower.lower_to_kernels import LowerToKernels
 from ..lower.operators_without_kernel import simplify
-from ..lower.split_tail import UNBOUNDED, own_results
+from ..lower.split_tail import UNBOUNDED
 from ..toolchain.compile_target import CompileTarget
 from .operand_sizes import PROVED, operand_sizes, tensors
 
-ENTRY = "tvm_sched_any_shape"
-"""Name of the function."""
-REQUIRE, PARAMETER, HAS_PLAN = "tvm_sched.require", "tvm_sched.parameter", "tvm_sched.has_plan"
-"""Functions of the runtime module that the virtual machine calls."""
 _REDUCTION = 2
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
@@ -47,71 +47,262 @@ class AnyShape:
     inputs: tuple[DeclaredInput, ...]
     ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
 
-    def about(self) -> dict[str, Any]:
-        """Return the entry ``any_shape`` of the artifact's metadata."""
+    def symbols(self) -> dict[tirx.Var, str]:
+        """Return the open dimensions and their names.
 
-        def dimension(item: DeclaredInput, axis: int, size: Any) -> int | str:
-            return size if isinstance(size, int) else f"{item.name}, {axis}" if size is None else str(size)
+        Raises
+        ------
+        InputError
+            An input is a tuple, or a dimension is an expression of a symbol that no input has alone.
+        """
+        names: dict[tirx.Var, str] = {}
+        used: set[tirx.Var] = set()
+        for variable, item in zip(self._arguments(), self.inputs, strict=True):
+            for axis, size in enumerate(variable.ty.shape.values):
+                used |= set(tirx.analysis.undefined_vars(size))
+                if isinstance(size, tirx.Var) and size not in names:
+                    declared = (item.shape or ())[axis] if item.shape else None
+                    name = str(declared) if isinstance(declared, str) else f"{item.name}, {axis}"
+                    names[size] = name if name not in names.values() else f"{item.name}, {axis}"
+        if lacking := used - set(names):
+            raise InputError(f"no input has the size {', '.join(sorted(v.name for v in lacking))} as a dimension")
+        return names
 
-        return {
-            "inputs": [
-                {
-                    "name": item.name,
-                    "shape": [dimension(item, axis, size) for axis, size in enumerate(item.shape or ())],
-                    "dtype": item.dtype,
-                }
-                for item in self.inputs
-            ],
-            "ranges": {name: list(limits) for name, limits in self.ranges.items()},
-        }
+    def _arguments(self) -> list[relax.Var]:
+        main = self.mod["main"]
+        found = list(main.params[: number_of_inputs(main)])
+        for variable in found:
+            if not isinstance(variable.ty, relax.TensorType):
+                raise InputError(f"input {variable.name!r} is a tuple; a model with open dimensions takes tensors")
+        return found
 
-    def function(self, held: Mapping[str, str]) -> tvm.IRModule:
-        """Return a module with the function `ENTRY` and its kernels.
+    def bind(self, shapes: Mapping[str, Sequence[int]] | int) -> tuple[tvm.IRModule, dict[str, str]]:
+        """Bind the symbols to the sizes of the inputs' ``shapes``, by name; return the module, and what `Template` says.
+
+        A number in place of the shapes is the size of every symbol, as far as its range allows.
+        """
+        names = self.symbols()
+        if isinstance(shapes, int):
+            limits = {variable: self.ranges.get(name, (0, None)) for variable, name in names.items()}
+            return _bind(
+                self.mod,
+                {v: max(low, shapes if high is None else min(shapes, high)) for v, (low, high) in limits.items()},
+            )
+        sizes: dict[tirx.Var, int] = {}
+        for variable, item in zip(self._arguments(), self.inputs, strict=True):
+            for size, given in zip(variable.ty.shape.values, shapes[item.name], strict=True):
+                if isinstance(size, tirx.Var):
+                    sizes[size] = int(given)
+        return _bind(self.mod, {variable: sizes[variable] for variable in names})
+
+    def template(self, plan: Mapping[str, Any], calls: Calls) -> dict[str, Any]:
+        """Make the plan of an anchor the template of the plans for all sizes (``docs/formats/plan.md``).
 
         Parameters
         ----------
-        held : mapping of str to str
-            Names under which the runtime module holds values of parameters; the others become constants.
+        plan : mapping
+            Plan of a module from `bind`.
+        calls : Calls
+            Its kernel calls.
         """
-        main, values = self.mod["main"], self.mod.attrs[PARAMETERS]
-        count = number_of_inputs(main)
-        params, conditions = [], list(self.conditions)
-        for variable in main.params[:count]:
-            param, more = _with_free_dimensions(variable)
-            params.append(param)
-            conditions += more
-        renamed: dict[Any, relax.Expr] = dict(zip(main.params[:count], params, strict=True))
-        given = [relax.Var(variable.name, relax.TensorType(dtype="")) for variable in params]  # the caller checks them
-        first: list[relax.Binding] = [relax.MatchCast(v, g, v.ty) for v, g in zip(params, given, strict=True)]
-        for text, left, right in conditions:
-            call = relax.Call(relax.ExternFunc(REQUIRE), [tvm.ir.StringImm(text), left, right], None, [_EMPTY])
-            first.append(relax.VarBinding(relax.Var("checked", _EMPTY), call))
-        for variable in main.params[count:]:
-            name = held.get(variable.name)
-            if name is None:
-                renamed[variable] = relax.const(values[variable.name])
-                continue
-            renamed[variable] = relax.Var(variable.name, variable.ty)
-            load = relax.call_pure_packed(PARAMETER, tvm.ir.StringImm(name), ty_args=variable.ty)
-            first.append(relax.VarBinding(renamed[variable], load))
-        bindings = [binding for block in main.body.blocks for binding in block.bindings]
-        copies, result = own_results(bindings, main.body.body, set(main.params))
-        body = relax.SeqExpr([relax.BindingBlock([*bindings, *copies])], result)
-        body = _Substitution(renamed).visit_expr(body)
-        whole = relax.SeqExpr([relax.BindingBlock(first), *body.blocks] if first else body.blocks, body.body)
-        ret = relax.analysis.erase_to_well_defined(result.ty)
-        function = relax.Function(given, whole, ret, is_pure=False).with_attr("global_symbol", ENTRY)
-        kernels = tvm.IRModule({v: f for v, f in self.mod.functions_items() if v.name_hint != "main"})
-        builder = relax.BlockBuilder(kernels)
-        builder.add_func(function, ENTRY)
-        return builder.finalize()
+        names = self.symbols()
+        shapes, given = self._expressions(calls, names)
 
-    def libraries(self) -> list[tvm.runtime.Module]:
-        """Return the modules of the kernel libraries that the function calls."""
-        return make_modules(self.mod, {name: name for name in claimed_functions(self.mod)}, {})
+        def spec(entry: Mapping[str, Any]) -> dict[str, Any]:
+            return {**entry, "shape": shapes.get(entry["name"], entry["shape"])}
+
+        def buffer(entry: Mapping[str, Any]) -> dict[str, Any]:
+            return {**spec(entry), "source": {k: v for k, v in entry["source"].items() if k != "offset"}}
+
+        def step(entry: Mapping[str, Any]) -> dict[str, Any]:
+            sizes = given.get(entry["name"]) if entry["kind"] == "kernel" else None
+            return {**entry, "sizes": sizes} if sizes else dict(entry)
+
+        def symbol(name: str) -> dict[str, Any]:
+            low, high = self.ranges.get(name, (0, None))
+            return {"name": name, "low": low, **({} if high is None else {"high": high})}
+
+        return {
+            **plan,
+            "symbols": [symbol(name) for name in names.values()],
+            "conditions": [
+                {"where": where, "size": as_document(size, names), "needed": as_document(needed, names)}
+                for where, size, needed in self.conditions
+            ],
+            "devices": [{k: v for k, v in device.items() if k != "arena_bytes"} for device in plan["devices"]],
+            "arguments": [spec(entry) for entry in plan["arguments"]],
+            "outputs": [spec(entry) for entry in plan["outputs"]],
+            "buffers": [buffer(entry) for entry in plan["buffers"]],
+            "steps": [step(entry) for entry in plan["steps"]],
+        }
+
+    def kernels(self) -> tvm.IRModule:
+        """Return the kernels as executors call them: their sizes come after their tensors."""
+        functions = {v: f for v, f in self.mod.functions_items() if isinstance(f, tirx.PrimFunc)}
+        no_count = tirx.IntImm("int64", 0)  # it depends on the sizes
+        return tvm.IRModule({v: bound_indices(sizes_last(f)).with_attr(FLOPS, no_count) for v, f in functions.items()})
+
+    def _expressions(
+        self, calls: Calls, names: Mapping[tirx.Var, str]
+    ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+        """Return the shape of each input and result, and the sizes that each operator's kernel is given."""
+        shapes: dict[str, list[Any]] = {}
+        given: dict[str, list[Any]] = {}
+
+        def note(tensor: str, ty: Any) -> None:
+            shapes[tensor] = [as_document(size, names) for size in ty.shape.values]
+
+        for name, variable in zip(calls.arguments, self._arguments(), strict=True):
+            note(name, variable.ty)
+        bindings = [binding for block in self.mod["main"].body.blocks for binding in block.bindings]
+        kernels = [binding for binding in bindings if _is_kernel(binding.value)]
+        for call, binding in zip(calls.calls, kernels, strict=True):
+            for tensor, ty in zip(call.outputs, tensors(binding.var.ty), strict=True):
+                note(tensor, ty)
+            if binding.value.op.name == "relax.call_tir":
+                sizes = [argument for argument in binding.value.args[1].fields if _is_size(argument)]
+                given[call.operator] = [as_document(size, names) for size in sizes]
+        return shapes, given
 
 
-_EMPTY = relax.TupleType([])
+@dataclass(frozen=True)
+class Template:
+    """A model for every size, and its schedule at one set of sizes, the anchor."""
+
+    model: AnyShape
+    placed: tvm.IRModule
+    """The model bound to the anchor (`AnyShape.bind`), with problem and schedule in its attributes."""
+    functions: Mapping[str, str]
+    """By name of a kernel of ``placed``: the model's kernel, which has open extents."""
+
+    def add_kernels(self, table: KernelTable, names: Mapping[str, str]) -> dict[str, str]:
+        """Add the model's kernels to the artifact's, under the ``names`` of those of ``placed``; return what they got."""
+        wanted = {self.functions[bound]: name for bound, name in names.items() if bound in self.functions}
+        added = table.add(self.model.kernels(), wanted, ())
+        return {bound: added[name] for bound, name in self.functions.items() if name in added}
+
+
+_BUFFER = type(tirx.decl_buffer([1], "float32").ty)
+_KERNEL_CALLS = ("relax.call_tir", "relax.call_dps_packed", "relax.call_pure_packed")
+_OPERATORS = {
+    tirx.Add: "+", tirx.Sub: "-", tirx.Mul: "*", tirx.FloorDiv: "//", tirx.FloorMod: "%", tirx.Min: "min", tirx.Max: "max",
+}  # fmt: skip
+
+
+def _is_kernel(value: Any) -> bool:
+    return isinstance(value, relax.Call) and getattr(value.op, "name", "") in _KERNEL_CALLS
+
+
+def as_document(size: Any, names: Mapping[tirx.Var, str]) -> Any:
+    """Return a size as a plan template writes it: an integer, a symbol's name, or ``[operator, left, right]``.
+
+    Raises
+    ------
+    InputError
+        Another operator.
+    """
+    if isinstance(size, tirx.IntImm):
+        return int(size)
+    if isinstance(size, tirx.Var) and size in names:
+        return names[size]
+    if isinstance(size, tirx.Cast):
+        return as_document(size.value, names)
+    if (operator := _OPERATORS.get(type(size))) is not None:
+        return [operator, as_document(size.a, names), as_document(size.b, names)]
+    if (truth := _TRUTHS.get(type(size))) is not None:
+        return truth(as_document(size.a, names), as_document(size.b, names))
+    if isinstance(size, tirx.Not):
+        return ["-", 1, as_document(size.a, names)]
+    choice = None
+    if isinstance(size, tirx.Select):
+        choice = size.condition, size.true_value, size.false_value
+    elif isinstance(size, tvm.ir.Call) and getattr(size.op, "name", "") in ("prim.if_then_else", "tirx.if_then_else"):
+        choice = size.args
+    if choice is not None:
+        condition, one, other = (as_document(part, names) for part in choice)
+        return ["+", other, ["*", condition, ["-", one, other]]]
+    raise InputError(f"the size {size} cannot be computed when the model runs; +, -, *, //, %, min and max can")
+
+
+def _less(a: Any, b: Any) -> Any:
+    return ["min", 1, ["max", 0, ["-", b, a]]]
+
+
+def _same_size(a: Any, b: Any) -> Any:
+    return ["-", 1, ["min", 1, ["max", ["-", a, b], ["-", b, a]]]]
+
+
+_TRUTHS: dict[Any, Callable[[Any, Any], Any]] = {
+    tirx.LT: _less,
+    tirx.GT: lambda a, b: _less(b, a),
+    tirx.LE: lambda a, b: ["-", 1, _less(b, a)],
+    tirx.GE: lambda a, b: ["-", 1, _less(a, b)],
+    tirx.EQ: _same_size,
+    tirx.NE: lambda a, b: ["-", 1, _same_size(a, b)],
+    tirx.And: lambda a, b: ["*", a, b],
+    tirx.Or: lambda a, b: ["max", a, b],
+}
+"""Conditions, as the numbers 1 and 0."""
+
+
+def _bind(mod: tvm.IRModule, sizes: Mapping[tirx.Var, int]) -> tuple[tvm.IRModule, dict[str, str]]:
+    """Bind the symbols of ``main`` and of each kernel that it calls."""
+    mod = relax.transform.BindSymbolicVars(dict(sizes), "main")(mod)
+    main = mod["main"]
+    kernels: dict[str, tirx.PrimFunc] = {}
+    functions: dict[str, str] = {}
+    builder = relax.BlockBuilder()
+    bound: list[relax.Binding] = []
+    for binding in (binding for block in main.body.blocks for binding in block.bindings):
+        value = binding.value
+        if isinstance(value, relax.Call) and getattr(value.op, "name", "") == "relax.call_tir":
+            name = value.args[0].name_hint
+            arguments = value.args[1].fields
+            kernel = _specialised(mod[name], arguments, list(tensors(binding.var.ty)))
+            known = next((k for k, of in functions.items() if of == name and _same(kernels[k], kernel)), None)
+            if known is None:
+                known = name if name not in kernels else f"{name}__{len(kernels)}"
+                kernels[known], functions[known] = kernel, name
+            variable = builder.add_func(kernel.with_attr("global_symbol", known), known)
+            operands = relax.Tuple([argument for argument in arguments if not _is_size(argument)])
+            types = list(tensors(binding.var.ty)) if isinstance(binding.var.ty, relax.TupleType) else binding.var.ty
+            binding = relax.VarBinding(binding.var, builder.normalize(relax.call_tir(variable, operands, types)))
+        bound.append(binding)
+    body = relax.SeqExpr([relax.BindingBlock(bound)], main.body.body)
+    function = relax.Function(main.params, body, main.ret_ty, main.is_pure).with_attrs(main.attrs)
+    builder.add_func(function, "main")
+    return builder.finalize().with_attrs(mod.attrs), functions
+
+
+def _same(one: tirx.PrimFunc, other: tirx.PrimFunc) -> bool:
+    return bool(tvm_ffi.structural_equal(one, other))
+
+
+def _specialised(function: tirx.PrimFunc, arguments: Sequence[Any], results: Sequence[Any]) -> tirx.PrimFunc:
+    """Bind the extents of a kernel: ``arguments`` are those of its call, ``results`` the types of its outputs."""
+    given: dict[Any, Any] = {}
+    types = [*(argument if _is_size(argument) else argument.ty for argument in arguments), *results]
+    for param, ty in zip(function.params, types, strict=True):
+        if _is_size(ty):
+            given[param] = ty
+            continue
+        dims = [
+            tirx.IntImm("int64", int(size)) if isinstance(dim, tirx.Var) else dim
+            for dim, size in zip(param.shape, ty.shape.values, strict=True)
+        ]
+        if any(isinstance(dim, tirx.Var) for dim in param.shape):
+            given[param] = tirx.decl_buffer(dims, param.dtype, param.name)
+    return function.specialize(given) if given else function
+
+
+def _is_size(value: Any) -> bool:
+    return bool(tvm.ir.is_prim_expr(value))
+
+
+def sizes_last(function: tirx.PrimFunc) -> tirx.PrimFunc:
+    """Return a kernel that takes its sizes after its tensors, as executors call it."""
+    params = sorted(function.params, key=lambda param: not isinstance(param.ty, _BUFFER))
+    return tirx.PrimFunc(params, function.body, function.ret_type, function.attrs, function.span)
 
 
 def lower_any_shape(
@@ -127,21 +318,22 @@ def lower_any_shape(
     InputError
         A size depends on data, or two sizes may be equal or not.
     """
-    mod = tvm.transform.Sequential([SetCompileTarget(target)])(imported.with_parameters())
+    mod = imported.with_parameters().with_attr(NAME, imported.name)
+    mod = tvm.transform.Sequential([SetCompileTarget(target)])(mod)
     with tvm.target.Target("llvm"):
         conditions = _conditions(simplify(mod)["main"])
     libraries = [name for name in available_libraries() if name == "onednn"]
     mod = tvm.transform.Sequential([LowerToKernels(libraries=libraries), relax.transform.ToNonDataflow()])(mod)
-    builder, renamed = relax.BlockBuilder(), {}
+    result = mod.clone()
     for variable, function in mod.functions_items():
-        if isinstance(function, tirx.PrimFunc):  # plans have kernels of the same names
-            prepared = bound_indices(initialise_first(function))
-            renamed[variable] = builder.add_func(prepared, f"{ENTRY}_{variable.name_hint}")
-    result = builder.get().with_attrs(mod.attrs)
-    documents = mod.attrs.get(KERNELS, {})
-    result = result.with_attr(KERNELS, {f"{ENTRY}_{name}": document for name, document in documents.items()})
-    result["main"] = _Substitution(renamed, set(map(str, documents))).visit_expr(mod["main"])
-    return AnyShape(result, conditions, inputs, ranges)
+        if isinstance(function, tirx.PrimFunc):
+            result.update_func(variable, initialise_first(function))
+    lowered = AnyShape(result, conditions, inputs, ranges)
+    names = lowered.symbols()
+    for _, *sizes in conditions:
+        for size in sizes:
+            as_document(size, names)  # refuses what a template cannot state
+    return lowered
 
 
 def initialise_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -154,21 +346,6 @@ def initialise_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
             continue
         schedule.decompose_reduction(block, loops[kinds.index(_REDUCTION)])
     return schedule.mod["main"]
-
-
-def _with_free_dimensions(variable: relax.Var) -> tuple[relax.Var, list[tuple[str, Any, Any]]]:
-    """Return an argument whose dimensions are numbers and symbols, and the conditions for those that were expressions."""
-    if not isinstance(variable.ty, relax.TensorType):
-        raise InputError(f"input {variable.name!r} is a tuple; a model with open dimensions takes tensors")
-    dims, conditions = [], []
-    for axis, size in enumerate(variable.ty.shape.values):
-        if isinstance(size, (tirx.IntImm, tirx.Var)):
-            dims.append(size)
-            continue
-        free = tirx.Var(f"{variable.name}_{axis}", "int64")
-        dims.append(free)
-        conditions.append((f"input {variable.name!r}: dimension {axis} (the model says {size})", free, size))
-    return relax.Var(variable.name, relax.TensorType(dims, variable.ty.dtype.dtype)), conditions
 
 
 def _conditions(function: relax.Function) -> list[tuple[str, Any, Any]]:
@@ -287,21 +464,4 @@ def _split(where: str, call: relax.Call) -> None:
         raise InputError(f"{where}: splits a dimension of open size")
 
 
-@relax.expr_functor.mutator
-class _Substitution(relax.PyExprMutator):
-    def __init__(self, values: Mapping[Any, relax.Expr], kernels: Collection[str] = ()) -> None:
-        super().__init__()
-        self.values, self.kernels = values, kernels
-
-    def visit_var_(self, op: relax.Var) -> relax.Expr:
-        return self.values.get(op, super().visit_var_(op))
-
-    def visit_extern_func_(self, op: relax.ExternFunc) -> relax.Expr:
-        name = str(op.global_symbol)
-        return relax.ExternFunc(f"{ENTRY}_{name}") if name in self.kernels else op
-
-    def visit_global_var_(self, op: tvm.ir.GlobalVar) -> relax.Expr:
-        return self.values.get(op, op)
-
-
-__all__ = ["ENTRY", "HAS_PLAN", "AnyShape", "lower_any_shape"]
+__all__ = ["AnyShape", "Template", "lower_any_shape"]

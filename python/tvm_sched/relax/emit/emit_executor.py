@@ -61,12 +61,9 @@ def attach_executor(
     mod: tvm.IRModule,
     modules: Sequence[tvm.runtime.Module],
     main: relax.Function,
-    functions: tvm.IRModule | None = None,
 ) -> tvm.IRModule:
-    """Put ``main`` and the modules and functions that it calls into a module, and drop unused kernels."""
+    """Put ``main`` and the modules that it calls into a module, and drop unused kernels."""
     result = mod.clone()
-    if functions is not None:
-        result = functions.with_attrs(mod.attrs)
     if TAIL in mod.attrs:
         result.update(mod.attrs[TAIL])
         result = result.without_attr(TAIL)

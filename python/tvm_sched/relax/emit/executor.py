@@ -26,8 +26,7 @@ from ..lower.dynamic_tail import ENTRY as TAIL_ENTRY
 from ..lower.dynamic_tail import refuse_tail, tail_operators
 from ..lower.kernel_libraries import claimed_functions
 from ..problem.operator_graph import Extraction, extract
-from .any_shape import ENTRY as ANY_SHAPE
-from .any_shape import HAS_PLAN, AnyShape
+from .any_shape import Template
 from .backend_kernels import Compiler, compile_for, description
 from .pack_parameters import pack_parameters
 from .runtime_module import lower, make_runtime_module
@@ -35,8 +34,6 @@ from .shared_values import same_bits
 
 ENTRY = "tvm_sched.main"
 """Name under which the virtual machine finds the module's main function, which returns the plan's outputs."""
-PLAN = "tvm_sched_plan"
-"""Name of the function that calls `RESULTS`, where another takes inputs of other sizes."""
 RESULTS = "tvm_sched.results"
 """Name of the function that returns the model's results in their order, each in memory of its own."""
 
@@ -76,7 +73,6 @@ class Executor:
     main: relax.Function  # takes the inputs and the parameters without values
     parameters: dict[str, Any]  # tensors that the module needs but does not hold; empty if they are embedded
     plans: list[dict[str, Any]]  # as in docs/formats/plan.md
-    functions: tvm.IRModule | None = None  # that main calls, besides the module's
 
 
 def make_executor(
@@ -88,7 +84,7 @@ def make_executor(
     compiler: Compiler = compile_kernels,
     states: Mapping[str, int] | None = None,
     about: Mapping[str, Any] | None = None,
-    any_shape: AnyShape | None = None,
+    template: Template | None = None,
 ) -> Executor:
     """Emit the plans of one or more scheduled modules, which are one model with different input shapes.
 
@@ -108,8 +104,8 @@ def make_executor(
         Inputs that the executor keeps from run to run, each with the position of the result that replaces it.
     about : mapping, optional
         The entry ``generation`` of the metadata (``docs/formats/language_model.md``).
-    any_shape : AnyShape, optional
-        What runs for sizes that no plan takes.
+    template : Template, optional
+        The model for sizes that no plan takes.
     """
     library_function("tvm_sched.make_module")  # fail before the long work if the library is missing
     if len(mods) > 1:
@@ -122,6 +118,9 @@ def make_executor(
         variants = [_packed(variants[0])]
     if backend != "cpu":
         refuse_tail(mods, f"the backend {backend!r}")
+    static = len(variants)
+    if template is not None:
+        variants.append(replace(_variant(template.placed, 0, 1, {}), name=f"{variants[0].extraction.graph.name}#any"))
     _check_alike(variants)
     if backend == "cuda":
         for variant in variants:
@@ -134,7 +133,11 @@ def make_executor(
         suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
         claimed = claimed_functions(variant.mod)
         functions = kernel_names(variant.extraction.calls, claimed, suffix)
-        functions = table.add(variant.mod, functions, claimed)
+        open_sizes = template if len(plans) == static else None
+        if open_sizes is None:
+            functions = table.add(variant.mod, functions, claimed)
+        else:
+            functions |= open_sizes.add_kernels(table, functions)
         values = dict(variant.mod.attrs[PARAMETERS]) if PARAMETERS in variant.mod.attrs else {}
         plan, called = lower(
             variant.mod,
@@ -148,60 +151,21 @@ def make_executor(
             states=variant.states,
         )
         libraries += called
+        if open_sizes is not None:
+            plan = open_sizes.model.template(plan, variant.extraction)
         _resize_parameters(plan, values)
         _rename_parameters(plan, values, parameters)
         plans.append(plan)
-    main = _main_function(variants)
+    main = _main_function(variants, template is not None)
     targets = get_compile_target(variants[0].mod).hosts
-    described = _metadata(variants, plans, targets)
+    described = _metadata(variants[:static], plans[:static], targets)
     if about is not None:
         described["generation"] = dict(about)
-    functions_of_main: tvm.IRModule | None = None
-    if any_shape is not None:
-        described["any_shape"] = any_shape.about()
-        free = any_shape.function(_held(any_shape.mod.attrs[PARAMETERS], parameters))
-        main, functions_of_main = _dispatching_main(main, free)
-        libraries += any_shape.libraries()
     if run_options:
         described["run"] = dict(run_options)
     compiled = compile_for(backend, table.kernels, variants[0].problem.topology, targets, compiler)
     module = make_runtime_module(plans, described, parameters if embed else {}, [*compiled, *libraries])
-    return Executor(module, main, {} if embed else parameters, plans, functions_of_main)
-
-
-def _held(values: Mapping[str, Any], parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Return the names under which the runtime module holds values."""
-    found = {}
-    for name, value in values.items():
-        same = (
-            other for other in parameters if other.partition("#")[0] == name and same_bits(parameters[other], value)
-        )
-        if (other := next(same, None)) is not None:
-            found[name] = other
-    return found
-
-
-def _dispatching_main(main: relax.Function, others: tvm.IRModule) -> tuple[relax.Function, tvm.IRModule]:
-    """Return ``main`` that runs a plan if one takes the inputs, else the function for any sizes, and what it calls."""
-    builder = relax.BlockBuilder(others)
-    plan, free = builder.add_func(main.with_attr("global_symbol", PLAN), PLAN), others.get_global_var(ANY_SHAPE)
-    params = [relax.Var(variable.name, variable.ty) for variable in main.params]
-    ty = others[ANY_SHAPE].ret_ty
-    has_plan = relax.Var("has_plan", relax.TensorType((), "bool"))
-    result = relax.Var("result", ty)
-
-    def branch(function: Any) -> relax.Expr:
-        value = relax.Var("value", ty)
-        call = relax.Call(function, params, None, [ty])
-        return relax.SeqExpr([relax.BindingBlock([relax.VarBinding(value, call)])], value)
-
-    bindings = [
-        relax.VarBinding(has_plan, relax.call_pure_packed(HAS_PLAN, *params, ty_args=has_plan.ty)),
-        relax.VarBinding(result, relax.If(has_plan, branch(plan), branch(free))),
-    ]
-    body = relax.SeqExpr([relax.BindingBlock(bindings)], result)
-    function = relax.Function(params, body, ty, is_pure=False).with_attr("num_input", len(params))
-    return builder.normalize(function), builder.finalize()
+    return Executor(module, main, {} if embed else parameters, plans)
 
 
 def _variant(mod: tvm.IRModule, position: int, count: int, states: Mapping[str, int]) -> Variant:
@@ -388,8 +352,8 @@ def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:
     return [places[name] for name in leaves(variant.result)]
 
 
-def _main_function(variants: Sequence[Variant]) -> relax.Function:
-    """Make ``main``, which calls the module and assembles the results."""
+def _main_function(variants: Sequence[Variant], any_shape: bool) -> relax.Function:
+    """Make ``main``, which calls the module and assembles the results; ``any_shape``: which may have any size."""
     first = variants[0]
     old = first.mod["main"]
     held = set(first.mod.attrs[PARAMETERS]) if PARAMETERS in first.mod.attrs else set()
@@ -406,7 +370,7 @@ def _main_function(variants: Sequence[Variant]) -> relax.Function:
     builder = relax.BlockBuilder()
     with builder.function("main", params):
         values = [element(builder, variable, path) for variable, path in arguments]
-        result_types = _result_types(variants)
+        result_types = _result_types(variants, any_shape)
         results = emit_call(builder, RESULTS, values, result_types) if result_types else []
         result = rebuild(first.result, iter(results))
         if TAIL in first.mod.attrs:
@@ -443,13 +407,13 @@ def open_type(ty: Any) -> Any:
     return relax.TensorType(dtype="") if isinstance(ty, relax.TensorType) else ty
 
 
-def _result_types(variants: Sequence[Variant]) -> list[Any]:
+def _result_types(variants: Sequence[Variant], any_shape: bool) -> list[Any]:
     """Return the type of each leaf of the result; it leaves open what differs between the plans."""
     types = []
     for names in zip(*(leaves(variant.result) for variant in variants), strict=True):
         tensors = [_shape_and_dtype(variant, name) for variant, name in zip(variants, names, strict=True)]
         shapes, (shape, dtype) = {shape for shape, _ in tensors}, tensors[0]
-        if len(shapes) == 1:
+        if len(shapes) == 1 and not any_shape:
             types.append(relax.TensorType(shape, dtype))
         else:
             ndim = len(shape) if len({len(each) for each in shapes}) == 1 else -1

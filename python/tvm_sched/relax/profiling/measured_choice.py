@@ -36,6 +36,8 @@ SECONDS, LEAST_SECONDS, RUNS = 1.0, 0.25, 60
 """Default time for comparing two schedules: that of so many runs of the first, within these limits."""
 OPEN = 1.25
 """A schedule is not run if its kernels' times predict that it takes this number of times as long as one stream."""
+MOST_COMPARING = 10.0
+"""Seconds after which no further comparison begins: each prepares a candidate, and takes longer beside other processes."""
 MOST_BYTES = 2**30
 """Bytes of parameters up to which a schedule is measured beside one device, which takes two more copies of them."""
 _WARM_UP, _LEAST_RUNS = 3, 2
@@ -116,7 +118,7 @@ def choose_fastest(
     one artifact may differ by more than `MARGIN` for seconds. Both comparisons count alike (`settle`). So the answer is
     slower than one stream with all cores by no more than the machine's noise, and slower than the best candidate by no
     more than noise and `MARGIN`. While other processes disturb the machine, only a far faster candidate replaces one
-    stream, and one core never replaces all.
+    stream, and one core never replaces all. No comparison begins after `MOST_COMPARING` seconds, except the first.
 
     A choice on a quiet machine is cached on disk, by the graph and the content of its kernels.
 
@@ -255,7 +257,10 @@ class MeasuredChoice:
         self.tried = [first, *candidates]
         incumbent = Runner(self.module(best)) if candidates else None
         ratios = {first.name: 1.0}  # time of each candidate / time of the first
+        end = time.monotonic() + MOST_COMPARING
         for position, candidate in enumerate(candidates):
+            if position and time.monotonic() > end:
+                break
             self.progress(f"measuring {candidate.name}", position, len(candidates))
             assert incumbent is not None
             challenger = Runner(self.module(candidate))
@@ -269,7 +274,7 @@ class MeasuredChoice:
                 best, incumbent = candidate, challenger
         incumbent = None  # frees its parameters
         best = self._compare_again(
-            best, {name: ratio / ratios.get(best.name, np.inf) for name, ratio in ratios.items()}
+            best, {name: ratio / ratios.get(best.name, np.inf) for name, ratio in ratios.items()}, end
         )
         notes = {"chosen": best.name, "cores": self.cores, "margin": MARGIN, "measured": self.rows}
         schedule = best.schedule.replace(notes={**best.schedule.notes, "measured": notes})
@@ -285,14 +290,19 @@ class MeasuredChoice:
             return self.seconds
         return min(max(RUNS * latency, LEAST_SECONDS), SECONDS)
 
-    def _compare_again(self, best: Candidate, ratios: dict[str, float]) -> Candidate:
-        """Compare the close candidates a second time and return the fastest; ``ratios``: times over that of the best."""
+    def _compare_again(self, best: Candidate, ratios: dict[str, float], end: float) -> Candidate:
+        """Compare the close candidates a second time and return the fastest.
+
+        ``ratios``: times over that of the best; ``end``: when no more is measured.
+        """
         close = [each for each in self.tried if each.name != best.name and 0 < ratios.get(each.name, np.inf) <= CLOSE]
-        if _total(self.tried[0]) > SECONDS / 2:  # caches and noise matter little, and it would take many seconds
-            close = []
+        if _total(self.tried[0]) > SECONDS / 2 or time.monotonic() > end:
+            close = []  # caches and noise matter little in long runs, and it would take many seconds
         again: dict[str, tuple[float, float]] = {}
         incumbent = Runner(self.module(best)) if close else None
         for position, candidate in enumerate(close):
+            if time.monotonic() > end:
+                break
             self.progress(f"measuring {candidate.name} again", position, len(close))
             assert incumbent is not None
             comparison = compare(incumbent, Runner(self.module(candidate)), self.turns(_total(self.tried[0])))

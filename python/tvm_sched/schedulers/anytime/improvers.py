@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ...bounds.enumeration import enumerated_schedule
 from ...errors import InfeasibleError
+from ...problem import HOST
 from ...progress import report_progress
 from ...schedule import ScheduleIndex
 from ...search_budget import Budget
 from ..common.direct_access import keep_direct_reads
+from ..common.events import MOVE, RUN
 from ..common.native_methods import Effort, anneal_several, fit_into_memory
 from ..common.search import Improvement
 from .device_group_moves import BlockSearch
@@ -74,6 +79,27 @@ class AnnealingIntoStages(Annealing):
 
     def _starts(self, state: ScheduleState) -> list[ScheduleIndex]:
         return super()._starts(state) if state.best is None else [state.best]
+
+
+class Enumerated:
+    """The schedule that the bound `enumeration` found, if it looked for one."""
+
+    name = ""
+
+    def step(self, state: ScheduleState, budget: Budget) -> bool:
+        """Offer it; copies go from the device that makes a tensor to each that reads it."""
+        found = enumerated_schedule(state.scenario.problem)
+        if found is None:
+            return False
+        index, on = state.scenario.graph.index, dict(zip(found.operators, found.devices, strict=True))
+        rows: dict[tuple[int, ...], None] = {}
+        for o in found.operators:
+            for t in index.inputs[o]:
+                if (maker := index.producer[t]) >= 0 and on[maker] != on[o]:
+                    rows[MOVE, t, on[maker], on[o]] = None
+            rows[RUN, o, HOST, on[o]] = None
+        state.tried["enumeration"] = state.offer_index(ScheduleIndex.of_sequence(state.scenario, np.array(list(rows))))
+        return False
 
 
 class Blocks:

@@ -17,6 +17,7 @@ from ..common.native_methods import is_contention_free
 from ..common.requests import best_schedule, schedule_each_request
 from ..scheduler_registry import register
 from .improver_registry import read_shares, turns_by_share
+from .improvers import Enumerated
 from .joined_loads import may_join
 from .list_rules import FEW_PLACES, MOST_PLACES, device_groups
 from .machine_parts import promising_machines
@@ -231,6 +232,7 @@ def turns(
         Turn(QuickMethods(ALWAYS, options.stage)),
         Turn(ListScheduling(FEW_PLACES if brief else MOST_PLACES)),
         Turn(LowerBound(bound_of)),
+        Turn(Enumerated()),
     ]
     if not brief:
         chosen.append(Turn(QuickMethods(quick_methods(scenario, work), options.stage)))

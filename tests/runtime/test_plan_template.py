@@ -1,0 +1,191 @@
+"""Plan templates by hand: a layer with an open batch runs in the executor for every size, on two devices."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from runtime_plans import in_threads, register_kernels, tensor, tvm_ffi
+
+from tvm_sched.errors import ExecutionError, InputError
+from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
+
+W = np.arange(12, dtype="float32").reshape(4, 3) - 6
+
+
+def _register():
+    register_kernels()
+
+    def product(x, w, y, size):
+        assert size == x.shape[0] * 3
+        to_numpy(y)[...] = to_numpy(x) @ to_numpy(w)
+
+    tvm_ffi.register_global_func("tvm_sched.test.product", product, override=True)
+    tvm_ffi.register_global_func(
+        "tvm_sched.test.relu", lambda x, y: to_numpy(y).__setitem__(..., np.maximum(to_numpy(x), 0)), override=True
+    )
+
+
+def _template(**more):
+    """Return relu(x[n, 4] @ w + y[n + 1, 3][:n]); the sum lies on the second device. ``m`` is another size of y."""
+
+    def arena(name, device):
+        return {**tensor(name, ["n", 3]), "source": {"kind": "arena", "device": device}}
+
+    def step(queue, kind, inputs, outputs, waits, **fields):
+        return {
+            "queue": queue, "kind": kind, "name": f"{kind}{inputs}", "inputs": inputs, "outputs": outputs, "waits": waits,
+            "duration_ns": 1000, **fields,
+        }  # fmt: skip
+
+    return {
+        "format": "tvm_sched.plan", "version": 1, "name": "mlp", "backend": "cpu",
+        "devices": [{"name": "cpu0"}, {"name": "cpu1", "memory_bytes": 1 << 30}],
+        "queues": [{"name": "cpu0"}, {"name": "cpu1"}, {"name": "bus"}],
+        "symbols": [{"name": "n"}, {"name": "m", "low": 1, "high": 9}],
+        "conditions": [{"where": "rows of y", "size": ["%", "m", 2], "needed": 1}],
+        "arguments": [tensor("x", ["n", 4]), tensor("y", ["m", ["+", "n", 1]])],
+        "parameters": [tensor("w", [4, 3])],
+        "outputs": [tensor("z", ["n", 3])],
+        "buffers": [
+            {**tensor("x", ["n", 4]), "source": {"kind": "argument", "index": 0}},
+            {**tensor("w", [4, 3]), "source": {"kind": "parameter", "index": 0}},
+            arena("a", 0), arena("b", 0), arena("there", 1),
+            {**tensor("z", ["n", 3]), "source": {"kind": "output", "index": 0}},
+        ],
+        "steps": [
+            step(0, "kernel", [0, 1], [2], [], function="tvm_sched.test.product", sizes=[["*", "n", 3]]),
+            step(0, "kernel", [2, 2], [3], [], function="tvm_sched.test.add"),
+            step(2, "copy", [3], [4], [1]),
+            step(1, "kernel", [4], [5], [2], function="tvm_sched.test.relu"),
+        ],
+        **more,
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def module():
+    _register()
+    return ScheduledModule(make_module([_template()], {}, {"w": W}))
+
+
+def _inputs(n, m=1):
+    return np.random.default_rng(n).integers(-3, 4, (n, 4)).astype("float32"), np.zeros((m, n + 1), "float32")
+
+
+def _check(module, n):
+    x, y = _inputs(n)
+    np.testing.assert_array_equal(module.run(x, y)[0], np.maximum(2 * (x @ W), 0))
+
+
+def test_every_size_is_right_in_any_order(module):
+    module.configure(kept_sizes=2)
+    for n in (1, 0, 5, 300, 2, 300, 5, 0, 1):  # the memory grows in between, and plans are forgotten
+        _check(module, n)
+    assert module.plans() == []
+    assert module.template["name"] == "mlp"
+
+
+def test_the_timeline_is_that_of_the_size(module):
+    module.configure(trace=True)
+    _check(module, 7)
+    timeline = module.timeline()
+    assert timeline["plan"] == "mlp[n=7, m=1]"
+    assert [event["step"] for event in timeline["events"]] == [0, 1, 2, 3]
+    assert module.plan_of_run("mlp[n=7, m=1]")["steps"][0]["duration_ns"] == 1000
+    module.configure(trace=False)
+
+
+def test_sizes_that_are_not_admissible_name_the_dimension_and_both_values(module):
+    x, y = _inputs(3)
+    for inputs, error, message in (
+        ((x, _inputs(4)[1]), InputError, r"dimension 1 of input 'y' is 5; the model fixes it at 4"),
+        ((x, np.zeros((11, 4), "float32")), InputError, r"\('m'\) is 11; sizes from 1 to 9 are allowed"),
+        ((x[:, :2], y), InputError, r"dimension 1 of input 'x' is 2; the model fixes it at 4: x\[n, 4\]"),
+        ((x[0], y), InputError, r"input 'x' has the shape \[4\]; the model takes x\[n, 4\]"),
+        ((x.astype("float64"), y), InputError, "input 'x' is of the type float64; float32 is needed"),
+        ((x, np.zeros((2, 4), "float32")), ExecutionError, "rows of y is 0, and 1 is needed"),
+    ):
+        with pytest.raises(error, match=message):
+            module.run(*inputs)
+    _check(module, 3)
+
+
+def test_runs_at_once_of_different_sizes(module):
+    module.configure(instances=3, kept_sizes=2)
+
+    def work(turn):
+        for n in range(12):
+            _check(module, (n * (turn + 3)) % 17)
+
+    assert in_threads(work) == []
+    module.configure(instances=1)
+
+
+def test_a_kernel_that_fails_leaves_other_sizes_right():
+    _register()
+    fails = _template()
+    fails["steps"][1]["function"] = "tvm_sched.test.sometimes"
+
+    def sometimes(a, _, b):
+        if a.shape[0] == 4:
+            raise ValueError("no luck")
+        to_numpy(b)[...] = 2 * to_numpy(a)
+
+    tvm_ffi.register_global_func("tvm_sched.test.sometimes", sometimes, override=True)
+    module = ScheduledModule(make_module([fails], {}, {"w": W}))
+    for n in (2, 4, 2, 4, 6):
+        if n == 4:
+            with pytest.raises(ExecutionError, match="no luck"):
+                module.run(*_inputs(n))
+        else:
+            _check(module, n)
+
+
+def test_sizes_beyond_the_device_s_memory_are_refused_and_the_others_stay_right():
+    _register()
+    small = _template(devices=[{"name": "cpu0", "memory_bytes": 256}, {"name": "cpu1"}])
+    module = ScheduledModule(make_module([small], {}, {"w": W}))
+    _check(module, 4)
+    with pytest.raises(ExecutionError, match=r'device "cpu0" has 256 bytes, but the plan "mlp\[n=40, m=1\]" needs'):
+        module.run(*_inputs(40))
+    _check(module, 5)
+
+
+def test_a_child_of_a_fork_takes_sizes_of_its_own(module):
+    _check(module, 3)
+    child = os.fork()
+    if child == 0:
+        try:
+            _check(module, 3)
+            _check(module, 11)
+        finally:
+            os._exit(int(not np.array_equal(module.run(*_inputs(2))[0], np.maximum(2 * (_inputs(2)[0] @ W), 0))))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    _check(module, 12)
+
+
+def test_a_template_is_embedded_beside_plans_and_read_back(tmp_path):
+    _register()
+    plan = _template(name="three")
+    for key in ("symbols", "conditions"):
+        del plan[key]
+    sizes = {"n": 3, "m": 1}
+    for entry in (*plan["arguments"], *plan["outputs"], *plan["buffers"]):
+        entry["shape"] = [4 if isinstance(d, list) else sizes.get(d, d) for d in entry["shape"]]
+    for device in plan["devices"]:
+        device["arena_bytes"] = 128
+    for k, offset in ((2, 0), (3, 64), (4, 0)):
+        plan["buffers"][k]["source"]["offset"] = offset
+    plan["steps"][0].pop("sizes")
+    plan["steps"][0]["function"] = "tvm_sched.test.fixed"
+    tvm_ffi.register_global_func(
+        "tvm_sched.test.fixed", lambda x, w, y: to_numpy(y).__setitem__(..., to_numpy(x) @ to_numpy(w)), override=True
+    )
+    module = ScheduledModule(make_module([plan, _template()], {}, {"w": W}))
+    module.configure(trace=True)
+    for n, name in ((3, "three"), (4, "mlp[n=4, m=1]")):
+        _check(module, n)
+        assert module.timeline()["plan"] == name
+    assert [each["name"] for each in module.plans()] == ["three"]
