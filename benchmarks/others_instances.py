@@ -47,8 +47,8 @@ the search alone): paths and work prove 86 published schedules optimal. Of the o
 [enumeration](../proofs/enumeration.md) proves 58: 49 with at most 50,000 states, the others with at most 1,000,000.
 None of the 150 published schedules was found not to be optimal. Six are left open: two in-trees of 21 tasks and CCR
 10, on 6 and 16 processors; an out-tree of 21 tasks and CCR 1; a series-parallel graph of 30 tasks and CCR 10; two
-stencils of CCR 0.1 on two processors. The checker was run on nine of the 58 and accepts them. The 150 are of both halves, and
-enumeration was written with them in view, so its figures are not of unseen graphs. All 1,975 schedules
+stencils of CCR 0.1 on two processors. The checker was run on nine of the 58 and accepts them. The 150 are of both
+halves, and enumeration was written with them in view, so its figures are not of unseen graphs. All 1,975 schedules
 replay to the length in their file.
 
 **Schedules were at fault as well.** Before `anytime` began from the schedule that enumeration finds, it took 50 where

@@ -324,8 +324,8 @@ def converted(node: Any, data: relax.Expr | None, values: Sequence[Values | None
             ),
         )
     if len(given) > 1 and given[1] is not None and given[1].ndim == 1:
-        if node.op_type == "Reshape" and not attributes.get("allowzero", 0):
-            return _reshape(data, given[1])
+        if node.op_type == "Reshape":
+            return _reshape(data, given[1], bool(attributes.get("allowzero", 0)))
         if node.op_type == "Expand":
             return _expand(data, given[1])
     if node.op_type == "Slice" and len(given) > 2 and given[1] is not None and given[2] is not None:
@@ -339,10 +339,10 @@ def converted(node: Any, data: relax.Expr | None, values: Sequence[Values | None
     return None
 
 
-def _reshape(data: relax.Expr, sizes: Values) -> relax.Expr:
-    """Reshape to sizes, of which 0 stands for the dimension of the data, and -1 for what is left."""
+def _reshape(data: relax.Expr, sizes: Values, zero: bool) -> relax.Expr:
+    """Reshape to sizes, of which -1 stands for what is left, and 0 for the dimension of the data unless ``zero``."""
     have = list(data.ty.shape.values)
-    want = [have[k] if _is(size, 0) else size for k, size in enumerate(sizes)]
+    want = [have[k] if _is(size, 0) and not zero else size for k, size in enumerate(sizes)]
     if any(_is(size, -1) for size in want):
         left = list(have)
         divisor: Any = 1

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import numpy.typing as npt
+from rich.markup import escape
 from rich.table import Table
 
 from ..files import convert
@@ -193,7 +194,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         split = [(name, *map(format_ns, times.values())) for name, times in self.time_ns.items()]
         return [
             table((f"{self.source} latency", f"{self.repeat} runs"), latencies),
-            table(("plan", self.plan), rows, text_columns=2),  # the text on emulation has several lines
+            table(("plan", escape(self.plan)), rows, text_columns=2),  # the text on emulation has several lines
             table(("time over all lanes", f"predicted{of}", f"{self.source}, fastest run"), split),
         ]
 

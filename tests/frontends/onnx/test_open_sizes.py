@@ -75,6 +75,9 @@ COMPUTED = """
     floored = Floor(scaled)
     i = Cast <to = 7> (floored)
     j = Size(x)
+    batch = Shape <end = 1> (x)
+    rows = Concat <axis = 0> (batch, minus)
+    k = Reshape <allowzero = 1> (x, rows)
 """
 
 
@@ -89,7 +92,7 @@ def _model(body: str, names: str, whole: str = "") -> onnx.ModelProto:
     [
         pytest.param(_model(NORMS, "abcdeijklmp", "p"), id="norms"),
         pytest.param(_model(RESIZES, "abcde"), id="resizes"),
-        pytest.param(_model(COMPUTED, "abcdeij", "ij"), id="computed"),
+        pytest.param(_model(COMPUTED, "abcdeijk", "ij"), id="computed"),
     ],
 )
 def test_values_are_those_of_onnxruntime_at_every_size(model, tmp_path):

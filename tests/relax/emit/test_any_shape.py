@@ -67,7 +67,8 @@ def _random_graph(seed):
 
 
 @pytest.mark.parametrize(
-    "seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.thorough)]
+    "seed",
+    [0, pytest.param(1, marks=pytest.mark.slow), *(pytest.param(k, marks=pytest.mark.thorough) for k in range(2, 12))],
 )
 def test_random_graphs_are_exact_at_every_size(seed):
     module, expected = _random_graph(seed)

@@ -270,10 +270,12 @@ def strides_of(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(prod(shape[k + 1 :]) for k in range(len(shape)))
 
 
-def _strided(places: Any) -> tuple[int, tuple[int, ...]] | None:
+def _strided(places: Any) -> tuple[Any, tuple[Any, ...]] | None:
     """Return the offset and strides that give the position of each element; None if there are none."""
-    if places is None or isinstance(places, OpenPlaces):
-        return places and (places.offset, places.strides)
+    if places is None:
+        return None
+    if isinstance(places, OpenPlaces):
+        return places.offset, places.strides
     first = int(places.flat[0])
     strides: list[int] = []
     expected: Any = np.int32(first)
