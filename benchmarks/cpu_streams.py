@@ -210,10 +210,13 @@ NETWORKS: dict[str, tuple[str, Callable[[], Any]]] = {
 def lowered(model: Any) -> Any:
     """Lower the model to kernels, with its problem and a schedule on one device."""
     from tvm_sched.relax import load_model
-    from tvm_sched.relax.api import decide
+    from tvm_sched.relax.api import model_with_name
     from tvm_sched.relax.options import CompileOptions
+    from tvm_sched.relax.passes import ToSchedule, schedule_modules
 
-    return decide(load_model(model), CompileOptions.of("cpu", scheduler="single", measure=False, cost_model="roofline"))
+    options = CompileOptions.of("cpu", scheduler="single", measure=False, cost_model="roofline")
+    (mod,) = schedule_modules([ToSchedule(model_with_name(load_model(model)))], options)
+    return mod
 
 
 def measure(name: str, mod: Any) -> Result:

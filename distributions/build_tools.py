@@ -70,6 +70,7 @@ RUNTIME_MODULES = (
     "tvm_sched.presets",
     "tvm_sched.run_artifact",
     "tvm_sched.standard_output",
+    "tvm_sched.startup",
     "tvm_sched.toml_files",
 )
 """And single modules; of a package, its ``__init__`` alone."""

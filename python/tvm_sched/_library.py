@@ -7,18 +7,14 @@ sees the same registry.
 from __future__ import annotations
 
 import atexit
-import contextlib
-import ctypes
 import functools
-import importlib
-import importlib.abc
 import os
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from .startup import ffi
 
 _FILE_NAME = "libtvm_sched.so"
 _OVERRIDE = "TVM_SCHED_LIBRARY"
@@ -45,52 +41,6 @@ def library_path() -> Path:
             "an installed package brings it."
         )
     return path
-
-
-class _WithoutTorch(importlib.abc.MetaPathFinder):
-    """Import hook that hides PyTorch from the thread that creates it."""
-
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-        if name == "torch" and threading.get_ident() == self.thread:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-@functools.cache
-def ffi() -> Any:
-    """Import ``tvm_ffi`` without PyTorch, which it imports if it is installed.
-
-    That import takes seconds and serves types that we don't use; tensors of PyTorch come by DLPack. If PyTorch or tvm_ffi
-    are imported already, nothing changes.
-    """
-    with without_torch():
-        return importlib.import_module("tvm_ffi")
-
-
-def without_backtraces() -> None:
-    """Make errors of TVM from now on without the backtrace of C++, of which the first one takes half a second.
-
-    TVM raises and catches errors while it is imported. A process that has loaded tvm_ffi keeps them.
-    """
-    path = Path(__file__).parent / "_lib" / "libtvm_sched_no_backtrace.so"
-    if "tvm_ffi" not in sys.modules and path.is_file():
-        ctypes.CDLL(str(path), mode=os.RTLD_GLOBAL | os.RTLD_NOW)
-
-
-@contextlib.contextmanager
-def without_torch() -> Iterator[None]:
-    """Hide PyTorch from this thread's imports within the context, unless it is imported already."""
-    if "torch" in sys.modules:
-        yield
-        return
-    hides = _WithoutTorch()
-    sys.meta_path.insert(0, hides)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(hides)
 
 
 @functools.cache

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import msgspec
 
-from ._library import without_torch
 from .checks import require_number_or_auto
 from .cost_model import CostModel, default_cost_model, get_cost_model
 from .cost_model.calibrated_model import NAME as CALIBRATED
@@ -21,7 +20,6 @@ from .cost_model.calibrated_model import is_of_this_machine
 from .errors import InputError
 from .files import UNREADABLE
 from .input_shapes import ShapeSet, is_token_shape, one_shape, parse_constants, parse_shapes, token_shapes
-from .late_import import import_when_used
 from .problem import (
     DecoderConfig,
     Group,
@@ -37,6 +35,7 @@ from .problem.decoder_config import PRESETS, is_config, read_config
 from .progress import Progress
 from .resident_texts import parse_requests
 from .schedule import requests_of
+from .startup import import_when_used, without_torch
 
 
 class ProblemWarning(UserWarning):

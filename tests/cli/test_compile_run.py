@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tvm_sched.relax.options import CompileOptions
 from tvm_sched.schedule import Timeline
 
 from .conftest import run_command, write_model
@@ -53,12 +54,18 @@ def test_wrong_further_models_are_refused_before_the_first_is_compiled(also, rea
     assert reason in fails(2, *command)
 
 
-def test_the_module_behind_a_pass_is_written(run, fails, model_file, tmp_path):
+def test_the_module_behind_a_pass_is_written(run, fails, model_file, tmp_path, monkeypatch):
+    made, check = [], CompileOptions.__post_init__
+    monkeypatch.setattr(CompileOptions, "__post_init__", lambda options: made.append(check(options)))
     command = ("compile", model_file, "-t", "cpu2", "-s", "single", "--costs", "roofline", "-o")
     run(*command, tmp_path / "lowered.txt", "--stop-after", "LowerToKernels")
+    assert len(made) == 1, "options are made and checked once"
     lowered = (tmp_path / "lowered.txt").read_text()
     assert "R.call_tir" in lowered or "R.call_dps_packed" in lowered
     assert "tvm_sched.problem" not in lowered
+    run(*command, tmp_path / "fused.txt", "--stop-after", "FuseOperators")
+    assert "tvm_sched.constants" in (tmp_path / "fused.txt").read_text()
+    assert "tvm_sched.constants" not in lowered
     run(*command, tmp_path / "placed.txt", "--stop-after", "Place")
     assert "tvm_sched.schedule" in (tmp_path / "placed.txt").read_text()
     assert "in order, there run SetCompileTarget" in fails(2, *command, tmp_path / "m.txt", "--stop-after", "Placed")

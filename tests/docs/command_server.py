@@ -116,7 +116,7 @@ def preload_commands():
     from ortools.math_opt.python import mathopt  # noqa: F401
     from pydantic import BeforeValidator, Field, TypeAdapter  # noqa: F401
 
-    from tvm_sched._library import without_torch
+    from tvm_sched.startup import without_torch
 
     with without_torch():
         import tvm  # noqa: F401

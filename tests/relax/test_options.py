@@ -256,5 +256,7 @@ def test_a_schedule_that_breaks_a_rule_is_not_emitted():
     mod = tvm.transform.Sequential([*problem_passes(options), *decision_passes(options)])(cases.Branches)
     schedule = get_schedule(mod)
     short = msgspec.structs.replace(schedule, placements=schedule.placements[:-1], certificate=None)
-    with pytest.raises(InputError, match="rule"):
-        emit_passes(options)[0](leave(mod, SCHEDULE, short))
+    broken = leave(mod, SCHEDULE, short)
+    for first, others in ((broken, []), (mod, [broken])):  # the second of two input shapes is verified, too
+        with pytest.raises(InputError, match="rule"):
+            emit_passes(options, others)[0](first)

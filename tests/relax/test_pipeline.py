@@ -1,6 +1,7 @@
 """End to end: modules through the pipeline, on one to four devices, against TVM's own build."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,12 +11,15 @@ import pytest
 import tvm
 from tvm import relax, te
 
+from docs.snippets import ROOT
 from relax import cases
 from relax.cases import CASES, SQUARE, VECTOR
 from relax.compare import assert_same, leaves, run
 from tvm_sched.errors import InputError
 from tvm_sched.relax import CompileOptions, compile, get_graph, get_problem, get_schedule, passes, run_passes, target
+from tvm_sched.relax.lower.lower_to_kernels import names_of
 from tvm_sched.relax.profiling.calibration import KernelTimer
+from tvm_sched.relax.toolchain.linking import load_executable
 from tvm_sched.runtime import ScheduledModule
 
 QUICK = {"work": 0.05}
@@ -94,6 +98,40 @@ def test_passes_run_up_to_one_of_them():
             *("Place", "AllocateStreams", "OrderLaunches", "EmitExecutor"),
         )
     ]
+
+
+def test_steps_of_lowering_are_passes_to_stop_after():
+    options = CompileOptions.of("cpu2", scheduler="single", cost_model="roofline")
+    (lower,) = (each for each in passes.pass_list(options) if isinstance(each, passes.LowerToKernels))
+    behind = {name: run_passes(cases.Operators, options, name) for name in names_of(lower.steps())}
+    assert list(behind) == [
+        *("BindParameters", "SimplifyOperators", "SplitTail", "FoldParameters", "ClaimOperators", "FoldParametersAgain"),
+        *("LegalizeOperators", "SplitRows", "FuseOperators", "OfferVariants", "MakeKernels", "LiftParameters"),
+    ]  # fmt: skip
+    tvm.ir.assert_structural_equal(behind["LiftParameters"], run_passes(cases.Operators, options, "LowerToKernels"))
+    texts = {name: mod.script() for name, mod in behind.items()}
+    assert "R.call_dps_packed" not in texts["FoldParameters"]
+    assert "R.call_dps_packed" in texts["ClaimOperators"]
+    assert "R.cumsum" in texts["FoldParametersAgain"]
+    assert "R.cumsum" not in texts["LegalizeOperators"]
+    assert "op_pattern" not in texts["SplitRows"]
+    assert "op_pattern" in texts["FuseOperators"]
+    with pytest.raises(InputError, match="'FuseOperator' runs for these options; did you mean 'FuseOperators'"):
+        run_passes(cases.Operators, options, "FuseOperator")
+
+
+def test_steps_of_lowering_are_listed():
+    listed = re.findall(r"^\| - `(\w+)`", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    beside = {"before_fusion": [passes.SplitRows(1)], "after_fusion": [passes.OfferVariants()]}
+    assert names_of(passes.LowerToKernels(libraries=("nvidia",), device_kind="cuda", **beside).steps()) == listed
+
+
+def test_every_way_to_an_executable_gives_the_same_plan():
+    options = CompileOptions.of("cpu2", scheduler="heft", cost_model="roofline")
+    by_target = tvm.compile(cases.Branches, target(options))
+    by_build = tvm.relax.build(cases.Branches, "llvm", relax_pipeline=passes.pipeline(options))
+    plans = [ScheduledModule(load_executable(each)).plans() for each in (by_target, by_build)]
+    assert plans == [compile(cases.Branches, options).module.plans()] * 2
 
 
 def test_pass_without_its_attribute_names_the_pass():

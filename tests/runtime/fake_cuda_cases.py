@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from runtime_plans import PlanBuilder, in_threads
 
-from tvm_sched import _library
+from tvm_sched import _library, startup
 from tvm_sched.errors import ExecutionError
 from tvm_sched.execution_plan import emit_plan
 from tvm_sched.problem import Bus, Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
@@ -27,7 +27,7 @@ from tvm_sched.schedule import Placement, Schedule, Transfer
 from tvm_sched_bench.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
 
-tvm_ffi = _library.ffi()  # without PyTorch, which takes longer than most of these
+tvm_ffi = startup.ffi()  # without PyTorch, which takes longer than most of these
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 driver = ctypes.CDLL(os.environ["TVM_SCHED_CUDA_DRIVER"])
 driver.fake_cuda_enqueue.argtypes = [ctypes.c_void_p, CALLBACK, ctypes.c_void_p]

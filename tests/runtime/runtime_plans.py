@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tvm_sched._library import ffi
 from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
+from tvm_sched.startup import ffi
 
 tvm_ffi = ffi()
 

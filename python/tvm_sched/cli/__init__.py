@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from .._library import without_backtraces
 from ..standard_output import written_out
+from ..startup import without_backtraces
 from . import (  # noqa: F401 - each registers its commands
     auto,
     compare,

@@ -150,7 +150,7 @@ def compile_model(
         typer.Option(
             "--stop-after",
             metavar="PASS",
-            help="Run the compiler's passes up to this one only, such as LowerToKernels or Place, and write the module "
+            help="Run the compiler's passes up to this one only, such as FuseOperators or Place, and write the module "
             "there as text: -o FILE.txt.",
         ),
     ] = None,
@@ -184,15 +184,14 @@ def compile_model(
 
     options = method.of(get(method.scheduler), out)
     chosen = CompileOptions.of(topology, scheduler=method.scheduler, options=options, cache=not no_cache, **settings)
-    chosen.check_methods()  # before the long work
+    inputs = {"input_shapes": sets or None, "constants": constants}
     if stop_after is not None:
-        return _store_module(out, model, output, chosen, stop_after, {"input_shapes": sets, "constants": constants})
-    asked = {"topology": chosen, "input_shapes": sets or None, "constants": constants}
+        return _store_module(out, model, output, chosen, stop_after, inputs)
     out.kept_in_cache = _counting_kept()
-    results = [_cached_or_compiled(out, model, output, compiler, asked, own_options)]
+    results = [_cached_or_compiled(out, model, output, compiler, chosen, inputs, own_options)]
     _show_compiled(out, model, results[0], files, chosen.parameters)
     for other, artifact in others:
-        results.append(_cached_or_compiled(out, other, artifact, None, asked, {}))
+        results.append(_cached_or_compiled(out, other, artifact, None, chosen, inputs, {}))
         _show_compiled(out, other, results[-1], ArtifactFiles(artifact), chosen.parameters)
     out.result(CompilationSummary.of(*results))
 
@@ -202,24 +201,24 @@ def _cached_or_compiled(
     model: Path,
     output: Path,
     compiler: CompilerOptions | None,
-    asked: dict[str, Any],
+    chosen: CompileOptions,
+    inputs: dict[str, Any],
     own_options: dict[str, Any],
 ) -> CompilationResult:
     """Return the artifact from the cache, or compile the model."""
     from ..relax.compiled_results import compilation_key, keep, restore
 
-    chosen = asked["topology"]
     searches = searches_run_in(partial(answered, out))
     with interruptible(out), searches, out.step(f"Compiling {model.name}") as step, model_warnings(out):
         cache = compiled_models() if chosen.cache else None
-        key = compilation_key(model, asked | vars(chosen) | own_options, type(compiler).__module__) if cache else None
+        key = compilation_key(model, inputs | vars(chosen) | own_options, type(compiler).__module__) if cache else None
         result = restore(cache, key, output) if cache and key else None
         if result:
             out.say(f"{model} was compiled before: taken from the cache (--no-cache compiles it anew)")
         else:
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("default")
-                result = _compile(model, output, compiler, asked, step)
+                result = _compile(model, output, compiler, chosen, inputs, step)
             for warning in caught:
                 warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
             if cache and key and not was_interrupted():
@@ -270,7 +269,7 @@ def _store_module(
     out: Output, model: Path, path: Path, options: CompileOptions, stop_after: str, inputs: dict[str, Any]
 ) -> None:
     """Write the module after one of the compiler's passes."""
-    sets = inputs["input_shapes"]
+    sets = inputs["input_shapes"] or []
     if len(sets) > 1:
         raise InputError(f"--stop-after takes one set of shapes, not {len(sets)}")
     from ..problem_sources import packages_for
@@ -285,7 +284,12 @@ def _store_module(
 
 
 def _compile(
-    model: Path, output: Path, compiler: CompilerOptions | None, asked: dict[str, Any], step: Step
+    model: Path,
+    output: Path,
+    compiler: CompilerOptions | None,
+    chosen: CompileOptions,
+    inputs: dict[str, Any],
+    step: Step,
 ) -> CompilationResult:
     step("loading the compiler", 0, 0)
     from ..problem_sources import packages_for
@@ -296,9 +300,9 @@ def _compile(
 
     compiled: Compiled
     if compiler is not None:
-        compiled = compiler.compile(model, asked["topology"], step)
+        compiled = compiler.compile(model, chosen, step)
     else:
-        compiled = compile_scheduled(model, progress=step, compare=True, **asked)
+        compiled = compile_scheduled(model, chosen, progress=step, compare=True, **inputs)
     step("writing the artifact", 0, 0)
     written = compiled.export(output)
     return CompilationResult(

@@ -62,7 +62,7 @@ __all__ = [
 def _register_errors() -> None:
     """Register our error classes, so that TVM's C++ pass manager does not turn them into RuntimeError."""
     from .. import errors
-    from .._library import ffi
+    from ..startup import ffi
 
     register = ffi().register_error
     for name, value in vars(errors).items():
@@ -79,7 +79,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    from .quick_import import import_tvm
+    from ..startup import import_tvm
 
     if import_tvm()._RUNTIME_ONLY:
         from ..errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,23 +22,23 @@ from tvm_frontends.shapes import InputShapes, StaticShapes
 from ..checks import require_kind, shown
 from ..cost_model.roofline_model import SlowKernel
 from ..errors import ExecutionError, InputError
-from ..pipeline import PipelinePlan
 from ..problem import Problem, Topology
-from ..progress import report_to
+from ..progress import Progress, report_to
 from ..runtime import ScheduledModule, to_numpy
 from ..schedule import Schedule
-from .codegen.cpu.kernel_objects import static_kernels
-from .codegen.cpu.kernels import compile_kernels
 from .emit.any_shape import AnyShape, Template, lower_any_shape
-from .emit.emit_executor import attach_executor
-from .emit.executor import make_executor
-from .emit.export import EMBED_LIMIT, export
-from .emit.shared_values import SharedValues
+from .emit.export import export
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule
 from .model_loading import OpenModel, load_model, open_model
 from .options import CompileOptions
-from .passes import build_functions, compile_target, decision_passes, pass_list, problem_passes
-from .place.restrict_devices import RestrictDevices
+from .passes import (
+    ToSchedule,
+    compile_modules,
+    compile_target,
+    decision_passes,
+    pass_list,
+    problem_passes,
+)
 from .profiling.measured_choice import compare_with_one_device
 from .profiling.paired_runs import Comparison
 from .profiling.slow_kernels import slow_kernels
@@ -221,66 +221,55 @@ def compile(
         raise InputError(f"progress is {shown(progress)}; a function or None is allowed")
     if not shapes:
         raise InputError("input_shapes is an empty list; give one mapping for each plan, or None")
-    if progress:
-        progress("reading the model", 0, 0)
+    report = progress or (lambda *_: None)
+    report("reading the model", 0, 0)
     source = model if isinstance(model, ModelWithPlans) else open_model(model, name)
     asked, (shapes, ranges, is_open) = shapes, _open_sizes(source, shapes, constants, chosen)
     combinations = [each for mapping in shapes for each in source.combinations(mapping, constants)]
     _check_different(combinations)
     with report_to(progress), explained(f"model {source.name!r}"):
-        any_shape = None
-        if is_open and isinstance(source, OpenModel):
-            if progress:
-                progress("lowering for any size", 0, 0)
-            any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, chosen)
-        mods, values = [], SharedValues()
-        for position, (static, frozen) in enumerate(combinations):
-            report = _numbered(progress or (lambda *_: None), position, len(combinations))
-            report("importing", 0, 0)
-            try:
-                imported = source.import_with(static, frozen)
-            except InputError as error:
-                if not is_open:
-                    raise
-                sizes = ", ".join(f"{name}{list(shape)}" for name, shape in static.items())
-                raise InputError(
-                    f"{error}; tried with {sizes}, which stands for sizes that are not given: give some that fit "
-                    "(--shape, input_shapes)"
-                ) from error
-            report("lowering to kernels", 0, 0)
-            fixed = schedule if len(combinations) == 1 else None
-            devices = source.devices_of(static) if isinstance(source, ModelWithPlans) else ()
-            with report_to(report):
-                mods.append(values.share(decide(imported, chosen, report, schedule=fixed, devices=devices)))
         template = None
-        if any_shape is not None and isinstance(source, OpenModel):
-            with report_to(progress):
-                template = _schedule_template(any_shape, source, [static for static, _ in combinations], chosen)
-            values.share(template.placed)
+        if is_open and isinstance(source, OpenModel):
+            report("lowering for any size", 0, 0)
+            any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, chosen)
+            template = partial(_schedule_template, any_shape, source, [static for static, _ in combinations], chosen)
+        models = _imported(source, combinations, is_open, schedule, report)
+        about = source.about if isinstance(source, ModelWithPlans) else None
+        mods, mod = compile_modules(models, chosen, template, about=about, for_export=True)
+        executable = tvm.relax.build(mod, get_compile_target(mod).host, relax_pipeline=None)
         measured = mods if compare and chosen.backend in (None, "cpu") else ()
-        beside = tuple(compare_with_one_device(mod, progress) for mod in measured)
-        if progress:
-            progress("compiling kernels", 0, 0)
-        embed = chosen.parameters == "embed" or (chosen.parameters == "auto" and _bytes(mods) <= EMBED_LIMIT)
-        # To run in this process, objects are linked with the embedded values, which is fast if these are small.
-        small = not embed or _bytes(mods) <= EMBED_LIMIT
-        compiler = partial(static_kernels, cache=chosen.cache) if small else compile_kernels
-        executor = make_executor(
-            mods,
-            backend=chosen.backend,
-            embed=embed,
-            run_options=chosen.run_options,
-            compiler=compiler,
-            states=chosen.states,
-            about=source.about if isinstance(source, ModelWithPlans) else None,
-            template=template,
-        )
-        mod = attach_executor(mods[0], [executor.module], executor.main)
-        executable = tvm.relax.build(build_functions(mod), get_compile_target(mod).host, relax_pipeline=None)
-    external = {key: value.numpy() for key, value in executor.parameters.items()}
-    problems, schedules = tuple(get_problem(m) for m in mods), tuple(get_schedule(m) for m in mods)
+        beside = tuple(compare_with_one_device(each, progress) for each in measured)
+    external = {str(key): value.numpy() for key, value in mod.attrs.get(PARAMETERS, {}).items()}
+    problems, schedules = tuple(map(get_problem, mods)), tuple(map(get_schedule, mods))
     slow = () if chosen.backend == "cuda" else tuple(dict.fromkeys(k for mod in mods for k in slow_kernels(mod)))
     return CompiledModel(executable, problems, schedules, external, slow, chosen.threads, beside)
+
+
+def _imported(
+    source: Any,
+    combinations: Sequence[tuple[StaticShapes, Any]],
+    is_open: bool,
+    schedule: Schedule | None,
+    report: Progress,
+) -> Iterator[ToSchedule]:
+    """Import the model with each combination of shapes, when it is needed."""
+    for position, (static, frozen) in enumerate(combinations):
+        own = _numbered(report, position, len(combinations))
+        own("importing", 0, 0)
+        try:
+            imported = source.import_with(static, frozen)
+        except InputError as error:
+            if not is_open:
+                raise
+            sizes = ", ".join(f"{name}{list(shape)}" for name, shape in static.items())
+            raise InputError(
+                f"{error}; tried with {sizes}, which stands for sizes that are not given: give some that fit "
+                "(--shape, input_shapes)"
+            ) from error
+        own("lowering to kernels", 0, 0)
+        devices = source.devices_of(static) if isinstance(source, ModelWithPlans) else ()
+        fixed = schedule if len(combinations) == 1 else None
+        yield ToSchedule(model_with_name(imported), fixed, devices=devices, progress=own)
 
 
 def make_problem(
@@ -326,8 +315,8 @@ def run_passes(
     model, topology, input_shapes, constants, name, progress, settings
         As in `compile`; one set of shapes.
     stop_after : str, optional
-        Name of the last pass that runs, such as ``"LowerToKernels"`` or ``"Place"`` (`tvm_sched.relax.passes.pass_list`).
-        Default: all passes.
+        Name of the last pass that runs, such as ``"Place"``, or of a step of `LowerToKernels`, such as ``"FuseOperators"``
+        (`tvm_sched.relax.passes.pass_list`). Default: all passes.
 
     Returns
     -------
@@ -347,7 +336,6 @@ def run_passes(
     'heft'
     """
     chosen = CompileOptions.of(topology, **settings)
-    chosen.check_methods()
     passes = pass_list(chosen, progress, stop_after)
     imported = load_model(model, input_shapes, name, constants)
     with explained(f"model {imported.name!r}"):
@@ -355,35 +343,13 @@ def run_passes(
 
 
 def check_before(options: CompileOptions, objective: str) -> None:
-    """Raise `InputError` for the other objective, unknown methods, a wrong processor, or CUDA without nvcc."""
-    options.check_methods()
+    """Raise `InputError` for the other objective, a wrong processor, or CUDA without nvcc."""
     compile_target(options)
     if options.objective != objective:
         other = {"latency": "compile", "throughput": "compile_pipeline"}[options.objective]
         raise InputError(f"the options have objective={options.objective!r}; call `tvm_sched.relax.{other}` for it")
     if options.backend == "cuda":
         check_architectures(architectures(device.arch for device in options.topology.devices))
-
-
-def decide(
-    imported: ImportedModel,
-    options: CompileOptions,
-    progress: Any = None,
-    *,
-    schedule: Schedule | None = None,
-    plan: PipelinePlan | None = None,
-    devices: Sequence[str] = (),
-) -> tvm.IRModule:
-    """Lower a model to kernels and schedule it; the module's attributes hold the problem and the schedule or plan.
-
-    ``devices`` are the only ones that may compute it; none: all.
-    """
-    passes = [
-        *problem_passes(options, progress),
-        *([RestrictDevices(devices)] if devices else []),
-        *decision_passes(options, progress, schedule=schedule, plan=plan),
-    ]
-    return tvm.transform.Sequential(passes)(model_with_name(imported))
 
 
 def model_with_name(imported: ImportedModel) -> tvm.IRModule:
@@ -497,11 +463,6 @@ def _numbered(progress: Any, position: int, count: int) -> Any:
     if count == 1:
         return progress
     return lambda what, done, total: progress(f"shape {position + 1} of {count}: {what}", done, total)
-
-
-def _bytes(mods: Sequence[tvm.IRModule]) -> int:
-    values = (value for mod in mods for value in mod.attrs[PARAMETERS].values())
-    return sum({int(v.data_ptr()): int(v.numel()) * v.dtype.itemsize for v in values}.values())
 
 
 def _arrays(result: Any) -> Any:

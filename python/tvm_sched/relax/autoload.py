@@ -9,6 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from ..startup import register_targets_on_demand
 from .target_tags import PREFIX, THROUGHPUT, config
 
 CPU_TAGS = 128
@@ -26,7 +27,7 @@ def register() -> None:
     if tvm._RUNTIME_ONLY:
         return
     _register_tags()
-    _parse_other_tags()
+    register_targets_on_demand(PREFIX, _register_other_tag)
     _register_pipeline()
     _explain_build()
 
@@ -53,30 +54,11 @@ def _register_tags() -> None:
         tvm.target.register_tag(f"{PREFIX}{name}{THROUGHPUT}", throughput, override=True)
 
 
-def _parse_other_tags() -> None:
-    """Register tags such as ``tvm_sched/cpu200`` on first use, and name the allowed ones for ``tvm_sched/cpu0``.
+def _register_other_tag(tag: str) -> None:
+    """Register a tag such as ``tvm_sched/cpu200``, or name the allowed ones for ``tvm_sched/cpu0``."""
+    from .targets import register_tag
 
-    TVM has no hook for unknown tags, so this wraps the constructor of ``Target``.
-    """
-    from tvm.target import Target
-
-    construct = Target.__init__
-    if hasattr(construct, "__wrapped__"):
-        return
-
-    @wraps(construct)
-    def construct_or_explain(self: Any, target: Any, host: Any = None) -> None:
-        try:
-            construct(self, target, host)
-        except ValueError:
-            if not isinstance(target, str) or not target.startswith(PREFIX):
-                raise
-            from .targets import register_tag
-
-            register_tag(target)
-            construct(self, target, host)
-
-    Target.__init__ = construct_or_explain
+    register_tag(tag)
 
 
 def _register_pipeline() -> None:

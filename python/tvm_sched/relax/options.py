@@ -114,7 +114,7 @@ class CompileOptions:
     Raises
     ------
     InputError
-        A value that is not allowed, an unknown topology, or an option of the other objective.
+        A value that is not allowed, an unknown topology, method or cost model, or an option of the other objective.
 
     Examples
     --------
@@ -174,6 +174,7 @@ class CompileOptions:
         if source == MEASURED:
             object.__setattr__(self, "_named_cpu", self.topology)
         self._check_measure()
+        self._check_methods()
 
     def _check_run(self) -> None:
         for name in ("variants", "rows", "graph", "measure", "cache"):
@@ -245,8 +246,7 @@ class CompileOptions:
             return replace(topology, **changes) if changes else topology
         return cls(topology=topology, **changes)  # type: ignore[arg-type]
 
-    def check_methods(self) -> None:
-        """Raise `InputError` if the method, its options or the cost model does not exist."""
+    def _check_methods(self) -> None:
         from .. import pipeline, schedulers
         from ..cost_model import get_cost_model
 

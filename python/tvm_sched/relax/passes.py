@@ -6,8 +6,9 @@ Each pass is usable alone in ``tvm.transform.Sequential``.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -18,7 +19,7 @@ from ..cost_model.occupancy_model import BY_LAUNCHES
 from ..errors import InputError, did_you_mean
 from ..pipeline import PipelinePlan
 from ..problem import Topology
-from ..progress import Progress
+from ..progress import Progress, report_to
 from ..schedule import Schedule
 from ..schedulers import get
 from ..schedulers.common.milp import ProgramOptions
@@ -26,14 +27,17 @@ from ..streams import BEST
 from .codegen.cuda import compile_image
 from .codegen.describe_launches import DescribeLaunches
 from .codegen.prepare_kernels import PrepareKernels
+from .emit.any_shape import Template
 from .emit.emit_executor import EmitExecutor
 from .emit.emit_pipeline import EmitPipeline
+from .emit.shared_values import SharedValues
 from .ir.attributes import SetCompileTarget, get_compile_target, model_name
-from .lower.lower_to_kernels import LowerToKernels
+from .lower.lower_to_kernels import LowerToKernels, names_of
 from .lower.split_tail import SplitTail
 from .options import DEFAULTS, CompileOptions, check_names
 from .place.partition_pipeline import PartitionPipeline
 from .place.place import Place
+from .place.restrict_devices import RestrictDevices
 from .place.split_by_dominators import SplitByDominators
 from .place.streams_and_launches import AllocateStreams, OrderLaunches
 from .problem.estimate_latencies import EstimateLatencies
@@ -50,8 +54,9 @@ from .variants.split_rows import SplitRows
 __all__ = [
     "AllocateStreams", "ChooseRowParts", "DescribeLaunches", "EmitExecutor", "EmitPipeline", "EstimateLatencies",
     "LowerToKernels", "MeasureSchedules", "OfferVariants", "OrderLaunches", "PartitionPipeline", "Place", "PrepareKernels",
-    "SetCompileTarget", "SplitByDominators", "SplitRows", "SplitTail", "build_functions", "compile_target",
-    "decision_passes", "emit_passes", "pass_list", "pipeline", "problem_passes",
+    "RestrictDevices", "SetCompileTarget", "SplitByDominators", "SplitRows", "SplitTail", "ToSchedule",
+    "build_functions", "compile_modules", "compile_target", "decision_passes", "emit_passes", "pass_list", "pipeline",
+    "problem_passes", "schedule_modules",
 ]  # fmt: skip
 
 
@@ -89,7 +94,7 @@ def pipeline(
         chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, arguments)
         check_embeds(chosen)
         with explained(f"model {model_name(mod)!r}"):
-            return build_functions(tvm.transform.Sequential(pass_list(chosen))(mod))
+            return compile_modules([ToSchedule(mod)], replace(chosen, parameters="embed"))[1]
 
     return run
 
@@ -109,17 +114,103 @@ def _chosen(current: Any, topology: Any, arguments: Mapping[str, Any]) -> Compil
     return CompileOptions.of(topology, **kept | {k: v for k, v in arguments.items() if v is not None})
 
 
+@dataclass(frozen=True)
+class ToSchedule:
+    """A model with one set of input shapes, and what is decided before the passes run.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> from tvm_sched.relax.passes import ToSchedule
+    >>> ToSchedule(tvm_frontends.load_model("model.onnx", {"x": (2, 3)}).with_parameters(), devices=["cpu1"]).devices
+    ['cpu1']
+    """
+
+    mod: tvm.IRModule
+    schedule: Schedule | None = None
+    """A schedule to take instead of calling the scheduler."""
+    plan: PipelinePlan | None = None
+    """A pipeline plan to take instead of calling the partitioner."""
+    devices: Sequence[str] = ()
+    """Names of the only devices that may compute the model; none: all."""
+    progress: Progress | None = None
+    """Called with the current task, the number of finished parts, and the number of parts."""
+
+
+def schedule_modules(models: Iterable[ToSchedule], options: CompileOptions) -> list[tvm.IRModule]:
+    """Run the passes before emission on each model; equal values of parameters are held once.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> from tvm_sched.relax import get_schedule
+    >>> from tvm_sched.relax.passes import ToSchedule, schedule_modules
+    >>> model = ToSchedule(tvm_frontends.load_model("model.onnx", {"x": (2, 3)}).with_parameters(), devices=["cpu1"])
+    >>> [scheduled] = schedule_modules([model], options)
+    >>> [placement.device for placement in get_schedule(scheduled).placements]
+    ['cpu1']
+    """
+    values, mods = SharedValues(), []
+    for model in models:
+        passes = pass_list(options, model.progress, schedule=model.schedule, plan=model.plan, devices=model.devices)[
+            :-1
+        ]
+        with report_to(model.progress) if model.progress else nullcontext():
+            mods.append(values.share(tvm.transform.Sequential(passes)(model.mod)))
+    return mods
+
+
+def compile_modules(
+    models: Iterable[ToSchedule],
+    options: CompileOptions,
+    template: Callable[[], Template] | None = None,
+    **emission: Any,
+) -> tuple[list[tvm.IRModule], tvm.IRModule]:
+    """Run `pass_list` and TVM's build pipeline: the one way to an executable, for `compile`, targets and the command line.
+
+    The models are one model with different input shapes. ``template`` is called when they are scheduled, and makes what runs
+    for sizes that no plan takes. ``emission`` are arguments of `emit_passes`.
+
+    Returns
+    -------
+    list of tvm.IRModule
+        The scheduled modules.
+    tvm.IRModule
+        What ``tvm.relax.build`` turns into the executable.
+
+    Examples
+    --------
+    >>> import tvm_frontends
+    >>> from tvm_sched.relax.passes import ToSchedule, compile_modules
+    >>> model = ToSchedule(tvm_frontends.load_model("model.onnx", {"x": (2, 3)}).with_parameters())
+    >>> scheduled, mod = compile_modules([model], options)
+    >>> len(scheduled), [module.kind for module in mod.attrs["external_mods"]]
+    (1, ['tvm_sched'])
+    """
+    mods = schedule_modules(models, options)
+    (emit,) = emit_passes(options, mods[1:], template=template and template(), **emission)
+    return mods, build_functions(emit(mods[0]))
+
+
 def pass_list(
-    options: CompileOptions, progress: Progress | None = None, stop_after: str | None = None
+    options: CompileOptions,
+    progress: Progress | None = None,
+    stop_after: str | None = None,
+    *,
+    schedule: Schedule | None = None,
+    plan: PipelinePlan | None = None,
+    devices: Sequence[str] = (),
 ) -> list[tvm.transform.Pass]:
-    """Return the passes that run for these options, in order.
+    """Return the passes that run for these options, in order; the last one emits.
 
     Parameters
     ----------
     progress : callable, optional
         Called with the current task, the number of finished parts, and the number of parts.
     stop_after : str, optional
-        Name of the last pass (``"Place"``). Default: all passes.
+        Name of the last pass (``"Place"``), or of a step of `LowerToKernels`. Default: all passes.
+    schedule, plan, devices
+        As in `ToSchedule`.
 
     Raises
     ------
@@ -132,14 +223,25 @@ def pass_list(
     >>> [each.info.name.removeprefix("tvm_sched.") for each in pass_list(options, stop_after="Place")]
     ['SetCompileTarget', 'LowerToKernels', 'PrepareKernels', 'EstimateLatencies', 'Place']
     """
-    passes = [*problem_passes(options, progress), *decision_passes(options, progress), *emit_passes(options)]
+    passes = [
+        *problem_passes(options, progress),
+        *([RestrictDevices(devices)] if devices else []),
+        *decision_passes(options, progress, schedule=schedule, plan=plan),
+        *emit_passes(options),
+    ]
     if stop_after is None:
         return passes
-    names = [str(each.info.name).removeprefix("tvm_sched.") for each in passes]
-    if stop_after not in names:
-        hint = did_you_mean(stop_after, names)
-        raise InputError(f"no pass {stop_after!r} runs for these options{hint}; in order, there run {', '.join(names)}")
-    return passes[: names.index(stop_after) + 1]
+    names = names_of(passes)
+    if stop_after in names:
+        return passes[: names.index(stop_after) + 1]
+    steps = [name for each in passes if isinstance(each, LowerToKernels) for name in names_of(each.steps())]
+    if stop_after in steps:
+        return problem_passes(options, progress, stop_after)[: names.index("LowerToKernels") + 1]
+    hint = did_you_mean(stop_after, [*names, *steps])
+    within = f"; within LowerToKernels, {', '.join(steps)}" if steps else ""
+    raise InputError(
+        f"no pass {stop_after!r} runs for these options{hint}; in order, there run {', '.join(names)}{within}"
+    )
 
 
 def compile_target(options: CompileOptions) -> CompileTarget:
@@ -165,8 +267,10 @@ def emulates_gpus(options: CompileOptions) -> bool:
     return options.backend in (None, "emulated") and any(device.kind != "cpu" for device in options.topology.devices)
 
 
-def problem_passes(options: CompileOptions, progress: Progress | None = None) -> list[tvm.transform.Pass]:
-    """Return the passes up to a scheduling problem.
+def problem_passes(
+    options: CompileOptions, progress: Progress | None = None, last_step: str | None = None
+) -> list[tvm.transform.Pass]:
+    """Return the passes up to a scheduling problem; ``last_step`` is the last step of `LowerToKernels` that runs.
 
     Examples
     --------
@@ -193,6 +297,7 @@ def problem_passes(options: CompileOptions, progress: Progress | None = None) ->
             archs=sorted({device.arch for device in options.topology.devices if device.arch}),
             after_fusion=variants if offers_variants(options) else (),
             before_fusion=[SplitRows(options.row_parts)],
+            stop_after=last_step,
         ),
         *([DescribeLaunches(archs)] if archs else []),
         PrepareKernels(),
@@ -253,8 +358,14 @@ def decision_passes(
     return [*_splitting(options), Place(options.scheduler, options.options, progress, resident=options.resident), *last]
 
 
-def emit_passes(options: CompileOptions) -> list[tvm.transform.Pass]:
-    """Return the passes that put a schedule or a pipeline into an executable.
+def emit_passes(
+    options: CompileOptions,
+    others: Sequence[tvm.IRModule] = (),
+    about: Mapping[str, Any] | None = None,
+    template: Template | None = None,
+    for_export: bool = False,
+) -> list[tvm.transform.Pass]:
+    """Return the pass that puts schedules or a pipeline into an executable; parameters as in `EmitExecutor`.
 
     Examples
     --------
@@ -264,7 +375,18 @@ def emit_passes(options: CompileOptions) -> list[tvm.transform.Pass]:
     """
     if options.objective == "throughput":
         return [EmitPipeline(options.backend)]
-    return [EmitExecutor(options.backend, run_options=options.run_options, states=options.states)]
+    return [
+        EmitExecutor(
+            options.backend,
+            options.run_options,
+            options.states,
+            options.parameters,
+            others,
+            about,
+            template,
+            for_export,
+        )
+    ]
 
 
 def _splitting(options: CompileOptions) -> list[tvm.transform.Pass]:

@@ -15,13 +15,14 @@ from ..pipeline import PipelinePlan
 from ..pipeline.compiled_pipeline import CompiledPipeline, assemble
 from ..pipeline.pipeline_artifact import new_artifact, write_manifest
 from ..problem import Topology
-from .api import check_before, decide
+from .api import check_before, model_with_name
 from .emit.emit_pipeline import CompiledStage, make_stages
 from .emit.executor import names_of_outputs
 from .emit.export import export
 from .ir.attributes import get_pipeline_plan, get_problem
 from .model_loading import load_model
 from .options import CompileOptions
+from .passes import ToSchedule, schedule_modules
 from .problem.operator_graph import extract
 from .toolchain.failures import explained
 
@@ -108,7 +109,7 @@ def compile_pipeline(
     check_before(chosen, "throughput")
     imported = load_model(model, input_shapes, name, constants)
     with explained(f"model {imported.name!r}"):
-        mod = decide(imported, chosen, progress, plan=plan)
+        (mod,) = schedule_modules([ToSchedule(model_with_name(imported), plan=plan, progress=progress)], chosen)
         problem, plan = get_problem(mod), get_pipeline_plan(mod)
         compiled = tuple(make_stages(mod, chosen.backend, parameters=chosen.parameters))
         names = names_of_outputs(mod, extract(mod).result, problem.graph.outputs)

@@ -56,7 +56,6 @@ def target(
         scheduler=scheduler, options=options, cost_model=cost_model, backend=backend, measure=measure, **settings,
     )  # fmt: skip
     check_embeds(chosen)
-    chosen.check_methods()
     if isinstance(topology, (CompileOptions, Topology)):
         model = f"{chosen.topology.name}@{id(chosen.topology):x}"
         _topologies[model] = chosen.topology
@@ -102,7 +101,6 @@ def register_tag(tag: str) -> None:
         )
     chosen = CompileOptions.of(name, **SUFFIXES[slash + path] | dict(map(_setting, options)))
     check_embeds(chosen)
-    chosen.check_methods()
     tvm.target.register_tag(tag, config(name, chosen.to_json()), override=True)
 
 

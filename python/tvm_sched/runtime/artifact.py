@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .. import _library
+from .. import _library, startup
 from ..errors import InputError
 from .parameters import MARK_SIZE, written_mark
 
@@ -191,7 +191,7 @@ def load_library(file: Path) -> Any:
 
     The dynamic loader identifies libraries by name and inode, and would return the old one.
     """
-    tvm_ffi = _library.ffi()
+    tvm_ffi = startup.ffi()
     _load_tvm_runtime()
     _library.function("tvm_sched.take_parallel_loops")()
     path = file.resolve()

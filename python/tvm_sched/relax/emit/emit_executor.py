@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import tvm
 from tvm import relax
 
 from ...schedule.verifier import verify
+from ..codegen.cpu.kernel_objects import static_kernels
+from ..codegen.cpu.kernels import compile_kernels
 from ..ir.attributes import PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
+from .any_shape import Template
 from .executor import make_executor
+from .export import EMBED_LIMIT
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.EmitExecutor")
 class EmitExecutor:
     """Compile the kernels, emit the plan, and put the module that executes it into the attribute ``external_mods``.
 
-    ``main`` then takes the inputs (and the parameters without values) and calls that module. The parameters whose
-    values the module's attributes hold are embedded. Run TVM's default build pipeline after it.
+    ``main`` then takes the inputs (and the parameters without values) and calls that module. Run TVM's default build
+    pipeline after it.
 
     Parameters
     ----------
@@ -28,11 +33,22 @@ class EmitExecutor:
         Initial settings, as for `tvm_sched.runtime.ScheduledModule.configure`.
     states : mapping of str to int, optional
         Inputs that the executor keeps from run to run, as in `CompileOptions`.
+    parameters : {"embed", "auto", "external"}
+        As in `CompileOptions`. Values that are not embedded remain in the attribute ``tvm_frontends.parameters``.
+    others : sequence of tvm.IRModule
+        The same model, scheduled for other input shapes. ``main`` picks the plan by the shapes of its inputs.
+    about : mapping, optional
+        The entry ``generation`` of the metadata (``docs/formats/language_model.md``).
+    template : Template, optional
+        What runs for sizes that no plan takes.
+    for_export : bool
+        Whether the executable is exported or linked (`load_executable`) before it runs. Kernels then come from the cache of
+        object files.
 
     Raises
     ------
     tvm_sched.errors.ScheduleError
-        The schedule in the attributes breaks a rule of ``docs/model.md``.
+        A schedule in the attributes breaks a rule of ``docs/model.md``.
 
     Examples
     --------
@@ -47,14 +63,43 @@ class EmitExecutor:
         backend: str | None = None,
         run_options: Mapping[str, Any] | None = None,
         states: Mapping[str, int] | None = None,
+        parameters: str = "embed",
+        others: Sequence[tvm.IRModule] = (),
+        about: Mapping[str, Any] | None = None,
+        template: Template | None = None,
+        for_export: bool = False,
     ) -> None:
         self.backend, self.run_options, self.states = backend, dict(run_options or {}), dict(states or {})
+        self.parameters, self.others, self.about = parameters, tuple(others), about
+        self.template, self.for_export = template, for_export
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        verify(get_problem(mod), get_schedule(mod))
-        executor = make_executor([mod], backend=self.backend, run_options=self.run_options, states=self.states)
-        return attach_executor(mod, [executor.module], executor.main)
+        mods = [mod, *self.others]
+        for each in mods:
+            verify(get_problem(each), get_schedule(each))
+        few = _bytes(mods) <= EMBED_LIMIT
+        embed = self.parameters == "embed" or (self.parameters == "auto" and few)
+        # To run in this process, objects are linked with the embedded values, which is fast if these are small.
+        objects = self.for_export and (few or not embed)
+        executor = make_executor(
+            mods,
+            backend=self.backend,
+            embed=embed,
+            run_options=self.run_options,
+            compiler=partial(static_kernels, cache=get_compile_target(mod).cache) if objects else compile_kernels,
+            states=self.states,
+            about=self.about,
+            template=self.template,
+        )
+        result = attach_executor(mod, [executor.module], executor.main)
+        return result.with_attr(PARAMETERS, executor.parameters) if executor.parameters else result
+
+
+def _bytes(mods: Sequence[tvm.IRModule]) -> int:
+    """Return the bytes of the parameters' values; what several modules hold counts once."""
+    values = (value for mod in mods if PARAMETERS in mod.attrs for value in mod.attrs[PARAMETERS].values())
+    return sum({int(v.data_ptr()): int(v.numel()) * v.dtype.itemsize for v in values}.values())
 
 
 def attach_executor(

@@ -25,6 +25,8 @@ LAUNCHES = "tvm_sched.launches"
 """GPU launches of each kernel, as JSON by kernel name; left by DescribeLaunches."""
 DEVICE_KIND = "tvm_sched.device_kind"
 """``"cuda"`` where LowerToKernels lowers for GPUs."""
+CONSTANTS = "tvm_sched.constants"
+"""The values of the constants of ``main`` that have names, and the names; between the steps of LowerToKernels."""
 SAMPLES = "tvm_sched.samples"
 """A JSON object: typical values of integer inputs, such as positions, that are used when kernels are measured."""
 SCHEDULE = "tvm_sched.schedule"
@@ -43,6 +45,7 @@ TAIL = "tvm_sched.tail"
 __all__ = [
     "CHOICE",
     "COMPILE_TARGET",
+    "CONSTANTS",
     "DEVICE_KIND",
     "LAUNCHES",
     "NAME",

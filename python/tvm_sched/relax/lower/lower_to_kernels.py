@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from threading import RLock
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -15,7 +17,7 @@ from tvm_frontends.imported_model import PARAMETERS, data_address, lift_constant
 
 from ...errors import InputError
 from ...progress import report_progress
-from ..ir.attributes import DEVICE_KIND, get_compile_target
+from ..ir.attributes import CONSTANTS, DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
 from . import comparisons, extremum_positions, half_precision, max_pools, scatters, zero_factors
 from .dynamic_tail import tail_operators
@@ -31,6 +33,8 @@ from .split_tail import split_tail
 
 MOST_FUSED = 32
 """Most operators of a fused kernel. LLVM's time for a kernel grows faster than its length; TVM's own limit is 256."""
+_LEGALIZED = (half_precision, comparisons, extremum_positions, max_pools, scatters, zero_factors)
+"""Modules whose legalisations replace TVM's; of two for one operator, the later one."""
 _LOWERING = RLock()
 """Held while a module is lowered: TVM 0.27 keeps operator tags (`tvm.te.tag_scope`) in one variable for all threads."""
 
@@ -41,7 +45,7 @@ class LowerToKernels:
 
     Operators are decomposed, legalised to PrimFuncs and fused, and calls on parameters are folded. Then constants of
     ``main`` become arguments after the inputs (the function attribute ``num_input`` is the number of inputs), and the
-    module attribute ``tvm_frontends.parameters`` holds their values by name.
+    module attribute ``tvm_frontends.parameters`` holds their values by name. `steps` are the passes that do this.
 
     Parameters of an imported model keep their names. Folded constants are named after their parameter
     (``conv1.bias.reshape``). Operators whose sizes are known only at run time are first moved out of ``main`` (`SplitTail`),
@@ -63,6 +67,8 @@ class LowerToKernels:
         become kernels.
     before_fusion : sequence of passes
         Passes such as `tvm_sched.relax.passes.SplitRows`, run when each call of ``main`` is one of a PrimFunc.
+    stop_after : str, optional
+        Name of the last of the `steps` that runs.
 
     Raises
     ------
@@ -87,6 +93,7 @@ class LowerToKernels:
         archs: Sequence[str] = (),
         after_fusion: Sequence[tvm.transform.Pass] = (),
         before_fusion: Sequence[tvm.transform.Pass] = (),
+        stop_after: str | None = None,
     ) -> None:
         self.fold = fold
         self.libraries = libraries
@@ -94,78 +101,133 @@ class LowerToKernels:
         self.archs = tuple(archs)
         self.after_fusion = list(after_fusion)
         self.before_fusion = list(before_fusion)
+        self.stop_after = stop_after
+
+    def steps(self) -> list[tvm.transform.Pass]:
+        """Return the passes that lower a module, in order; they hand over names of constants in `CONSTANTS`."""
+        libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
+        half = self.device_kind == "cuda" and "nvidia" in libraries
+        fuse = [relax.transform.AnnotateTIROpPattern(), relax.transform.FoldConstant(), relax.transform.FuseOps()]
+        last = [
+            relax.transform.FuseTIR(),
+            relax.transform.CanonicalizeBindings(),
+            relax.transform.DeadCodeElimination(),
+        ]
+        return [
+            *([_as_pass("BindParameters", _named(_bind))] if self.fold else []),
+            _as_pass("SimplifyOperators", simplify),
+            _as_pass("SplitTail", _split_tail),
+            _as_pass("FoldParameters", _named(partial(_fold, "folding parameters"))),
+            *([_as_pass("PrepareHalfConvolutions", _named(prepare_half_convolutions))] if half else []),
+            *([_as_pass("ExpandPackedProducts", _named(_expand))] if "language" not in libraries else []),
+            _as_pass("ClaimOperators", _named(partial(self._claim, libraries))),
+            # Libraries also change the layout of other operators.
+            _as_pass("FoldParametersAgain", _named(partial(_fold, "folding parameters again"))),
+            _as_pass("LegalizeOperators", self._legalize),
+            *self.before_fusion,
+            _as_pass("FuseOperators", tvm.transform.Sequential(fuse)),
+            *self.after_fusion,
+            _as_pass("MakeKernels", tvm.transform.Sequential(last)),
+            _as_pass("LiftParameters", self._lift),
+        ]
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        with _LOWERING:
-            return self._transformed(mod)
-
-    def _transformed(self, mod: tvm.IRModule) -> tvm.IRModule:
         if "main" not in [v.name_hint for v in mod.get_global_vars()] or not isinstance(mod["main"], relax.Function):
             raise InputError("the module has no Relax function 'main', so there is nothing to schedule")
-        values = dict(mod.attrs[PARAMETERS]) if mod.attrs and PARAMETERS in mod.attrs else {}
-        names: Names = {}
-        if self.fold and values:
-            mod = _bind(mod, values, names)
-            values = {}
-        with tvm.target.Target("llvm"):  # some passes need a target that TVM knows
-            mod = split_tail(simplify(mod))
-            _warn_of_tail(mod)
-            report_progress("folding parameters", 0, 0)
-            mod, kept = fold_parameters(mod, names)
-            libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
-            if self.libraries is None and self.device_kind == "cuda":
-                _warn_of_missing_library(mod, libraries)
-            precision = get_compile_target(mod).precision
-            needed = {BFLOAT16: "onednn", TF32: "nvidia"}.get(precision)
-            if needed is not None and needed not in libraries:
-                raise InputError(f"precision {precision!r} takes the kernel library {needed!r}, which is not used here")
-            transposed: list[object] = []
-            if self.device_kind == "cuda" and "nvidia" in libraries:
-                mod, transposed = prepare_half_convolutions(mod, names)
-            dequantized = KernelSet("")
-            if "language" not in libraries:
-                mod = expand_packed_products(mod, dequantized, names)
-            mod, claimed = _claim(mod, libraries, names, self.archs)
-            report_progress("folding parameters again", 0, 0)
-            mod, laid_out = fold_parameters(mod, names)  # libraries also change the layout of other operators
-            report_progress("fusing operators", 0, 0)
-            mod = self._legalize_and_fuse(mod)
-        mod, constants = _lift(mod, names)
-        del kept, transposed, dequantized, laid_out
-        documents = dict(mod.attrs[KERNELS]) if KERNELS in mod.attrs else {}
-        documents |= {name: text for kernels in claimed for name, text in kernels.documents.items()}
-        mod = mod.with_attr(KERNELS, documents) if documents else mod
-        mod = mod.with_attr(DEVICE_KIND, self.device_kind) if self.device_kind != "cpu" else mod
-        return mod.with_attr(PARAMETERS, {**values, **constants})
+        steps = self.steps()
+        if self.stop_after is not None:
+            steps = steps[: names_of(steps).index(self.stop_after) + 1]
+        current = tvm.transform.PassContext.current()
+        config = {**current.config, "relax.FuseOps.max_depth": MOST_FUSED}
+        context = tvm.transform.PassContext(
+            current.opt_level, current.required_pass, current.disabled_pass, current.instruments, config
+        )
+        with _LOWERING, tvm.target.Target("llvm"), context:  # some passes need a target that TVM knows
+            return tvm.transform.Sequential(steps)(mod)
 
-    def _legalize_and_fuse(self, mod: tvm.IRModule) -> tvm.IRModule:
-        transform = relax.transform
+    def _claim(self, libraries: Sequence[str], mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, list[Any]]:
+        """Let the libraries claim operators one after the other."""
+        if self.libraries is None and self.device_kind == "cuda":
+            _warn_of_missing_library(mod, libraries)
+        precision = get_compile_target(mod).precision
+        needed = {BFLOAT16: "onednn", TF32: "nvidia"}.get(precision)
+        if needed is not None and needed not in libraries:
+            raise InputError(f"precision {precision!r} takes the kernel library {needed!r}, which is not used here")
+        documents, constants = dict(mod.attrs[KERNELS]) if mod.attrs and KERNELS in mod.attrs else {}, []
+        for position, name in enumerate(libraries):
+            report_progress(f"choosing kernels of {name}", position, len(libraries))
+            kernels = KernelSet(name, self.archs)
+            mod = get_library(name).claim(mod, kernels, names)
+            documents.update(kernels.documents)
+            constants += kernels.constants
+        return mod.with_attr(KERNELS, documents) if documents else mod, constants
+
+    def _legalize(self, mod: tvm.IRModule) -> tvm.IRModule:
+        report_progress("fusing operators", 0, 0)
         with _operators_for(self.device_kind):
-            legal = tvm.transform.Sequential(
+            return tvm.transform.Sequential(
                 [
                     relax.backend.DispatchSampling(),
                     relax.backend.DispatchSortScan(),
-                    transform.LegalizeOps(
-                        {
-                            **half_precision.legalizations(),
-                            **comparisons.legalizations(),
-                            **extremum_positions.legalizations(),
-                            **max_pools.legalizations(),
-                            **scatters.legalizations(),
-                            **zero_factors.legalizations(),
-                        }
+                    relax.transform.LegalizeOps(
+                        {name: rule for each in _LEGALIZED for name, rule in each.legalizations().items()}
                     ),
                 ]
             )(widen_scans(mod))
-        fuse = [transform.AnnotateTIROpPattern(), transform.FoldConstant(), transform.FuseOps()]
-        last = [transform.FuseTIR(), transform.CanonicalizeBindings(), transform.DeadCodeElimination()]
-        current = tvm.transform.PassContext.current()
-        config = {**current.config, "relax.FuseOps.max_depth": MOST_FUSED}
-        with tvm.transform.PassContext(
-            current.opt_level, current.required_pass, current.disabled_pass, current.instruments, config
-        ):
-            return tvm.transform.Sequential([*self.before_fusion, *fuse, *self.after_fusion, *last])(legal)
+
+    def _lift(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """Make the constants of ``main`` its last arguments, and leave their values."""
+        values = dict(mod.attrs[PARAMETERS]) if mod.attrs and PARAMETERS in mod.attrs else {}
+        mod, constants = _lifted(mod, _names_of_constants(mod))
+        mod = mod.without_attr(CONSTANTS) if CONSTANTS in (mod.attrs or ()) else mod
+        mod = mod.with_attr(DEVICE_KIND, self.device_kind) if self.device_kind != "cpu" else mod
+        return mod.with_attr(PARAMETERS, {**values, **constants})
+
+
+def names_of(passes: Sequence[tvm.transform.Pass]) -> list[str]:
+    """Return the names of passes, as ``--stop-after`` takes them.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax.lower.lower_to_kernels import names_of
+    >>> from tvm_sched.relax.passes import LowerToKernels
+    >>> names_of(LowerToKernels(libraries=()).steps())[-2:]
+    ['MakeKernels', 'LiftParameters']
+    """
+    return [str(each.info.name).removeprefix("tvm_sched.") for each in passes]
+
+
+def _as_pass(name: str, step: Callable[[tvm.IRModule], tvm.IRModule]) -> tvm.transform.Pass:
+    @tvm.transform.module_pass(opt_level=0, name=f"tvm_sched.{name}")
+    def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        return step(mod)
+
+    return run
+
+
+def _named(
+    step: Callable[[tvm.IRModule, Names], tuple[tvm.IRModule, list[Any]]],
+) -> Callable[[tvm.IRModule], tvm.IRModule]:
+    """Return a step that reads the names of constants, and leaves those of its result.
+
+    Names belong to addresses (`data_address`), so the step returns its new constants, which live until their values are in
+    the attribute.
+    """
+
+    def run(mod: tvm.IRModule) -> tvm.IRModule:
+        names = _names_of_constants(mod)
+        changed, _kept = step(mod, names)
+        found = [constant for constant in main_constants(changed) if data_address(constant) in names]
+        values = [constant.value for constant in found]
+        return changed.with_attr(CONSTANTS, [values, [names[data_address(constant)] for constant in found]])
+
+    return run
+
+
+def _names_of_constants(mod: tvm.IRModule) -> Names:
+    values, names = mod.attrs[CONSTANTS] if mod.attrs and CONSTANTS in mod.attrs else ((), ())
+    return {int(value.data_ptr()): str(name) for value, name in zip(values, names, strict=True)}
 
 
 def _operators_for(device_kind: str) -> tvm.target.Target:
@@ -173,7 +235,8 @@ def _operators_for(device_kind: str) -> tvm.target.Target:
     return tvm.target.Target({"kind": "cuda", "arch": "sm_80"} if device_kind == "cuda" else "llvm", host="llvm")
 
 
-def _warn_of_tail(mod: tvm.IRModule) -> None:
+def _split_tail(mod: tvm.IRModule) -> tvm.IRModule:
+    mod = split_tail(mod)
     kinds = tail_operators(mod)
     if kinds:
         warnings.warn(
@@ -182,6 +245,7 @@ def _warn_of_tail(mod: tvm.IRModule) -> None:
             ModelWarning,
             stacklevel=2,
         )
+    return mod
 
 
 def _warn_of_missing_library(mod: tvm.IRModule, libraries: Sequence[str]) -> None:
@@ -201,30 +265,29 @@ def _warn_of_missing_library(mod: tvm.IRModule, libraries: Sequence[str]) -> Non
     )
 
 
-def _bind(mod: tvm.IRModule, values: dict[str, tvm.runtime.Tensor], names: Names) -> tvm.IRModule:
+def _bind(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, list[Any]]:
     """Replace parameters with known values by constants, and record their names."""
-    function = mod["main"]
+    if not mod.attrs or PARAMETERS not in mod.attrs:
+        return mod, []
+    function, values = mod["main"], dict(mod.attrs[PARAMETERS])
     bound = {v: values[v.name] for v in function.params[number_of_inputs(function) :] if v.name in values}
     for variable, value in bound.items():
         names[int(value.data_ptr())] = variable.name
-    return relax.transform.BindParams("main", bound)(mod)
+    return relax.transform.BindParams("main", bound)(mod.without_attr(PARAMETERS)), list(bound.values())
 
 
-def _claim(
-    mod: tvm.IRModule, libraries: Sequence[str], names: Names, archs: Sequence[str]
-) -> tuple[tvm.IRModule, list[KernelSet]]:
-    """Let the libraries claim operators one after the other; return the module and the claimed kernels."""
-    claimed = []
-    for position, name in enumerate(libraries):
-        report_progress(f"choosing kernels of {name}", position, len(libraries))
-        kernels = KernelSet(name, tuple(archs))
-        mod = get_library(name).claim(mod, kernels, names)
-        claimed.append(kernels)
-    return mod, claimed
+def _fold(doing: str, mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, list[Any]]:
+    report_progress(doing, 0, 0)
+    return fold_parameters(mod, names)
 
 
-def _lift(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
-    """Make the constants of ``main`` its last arguments; return the module and their values by name."""
+def _expand(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, list[Any]]:
+    kernels = KernelSet("")
+    return expand_packed_products(mod, kernels, names), kernels.constants
+
+
+def _lifted(mod: tvm.IRModule, names: Names) -> tuple[tvm.IRModule, dict[str, tvm.runtime.Tensor]]:
+    """Return the module with the constants of ``main`` as its last arguments, and their values by name."""
     used_names = {variable.name for variable in mod["main"].params}
     variables: dict[int, relax.Var] = {}
     values: dict[str, tvm.runtime.Tensor] = {}
