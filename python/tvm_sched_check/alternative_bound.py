@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .document import HOST, Problem, Refused, count, join, times_of
+from .document import HOST, Problem, Refused, count, times_of
+from .joined import join
 
 Row = tuple[dict[str, Any], list[Any], list[Any], list[Any]]
 """An operator and its times by device: normal, direct, of direct reads on the bus."""

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from . import bisection, enumeration, ports
 from .alternative_bound import relaxed_of, resolved
 from .derivation import bound_of
-from .document import MALFORMED, Refused, count, loading_at_once, read, without
+from .document import MALFORMED, Refused, count, read, without
 from .groups import Groups
+from .joined import loading_at_once
 from .replay import Replay
 
 

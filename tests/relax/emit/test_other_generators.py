@@ -48,7 +48,9 @@ def compiled() -> CompiledModel:
     partitioned = relax.transform.FuseOpsByPattern(patterns, bind_constants=False, annotate_codegen=True)(builder.get())
     with warnings.catch_warnings():
         warnings.simplefilter("error", CostWarning)  # of kernels that could not be measured
-        return compile(relax.transform.RunCodegen()(partitioned), "cpu1", "single", cost_model="calibrated", cache=False)
+        return compile(
+            relax.transform.RunCodegen()(partitioned), "cpu1", "single", cost_model="calibrated", cache=False
+        )
 
 
 def test_calls_are_operators_with_a_measured_price(compiled: CompiledModel) -> None:

@@ -140,6 +140,8 @@ def _convolution(call: Any, parameter: bool, transposed: bool) -> Product | None
     if layouts(call) != known_layouts(call, last=True):
         return None
     groups, kernel, rank = int(attrs.groups), filters[2:], len(shape)
+    if not all(isinstance(size, int) for size in (shape[-1], *filters)):
+        return None
     if prod(kernel) * shape[-1] // groups > MOST_TERMS * 2:
         return None
     turn = _turn(shape[1:-1], out[1:-1], kernel)
