@@ -8,7 +8,7 @@
 namespace tvm_sched::search {
 namespace {
 
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max() / 4;
+constexpr std::int64_t kUnfinished = std::numeric_limits<std::int64_t>::max() / 4;
 /// Where an operator could have started before the last start: another order has that schedule.
 constexpr std::int64_t kEarlier = -1;
 
@@ -97,7 +97,7 @@ class Enumeration {
         near.push_back({end + edge.delay, least[other], graph_.time[other]});
       }
       std::sort(near.begin(), near.end(), [](auto& a, auto& b) { return a.apart > b.apart; });
-      std::int64_t best = kNever;
+      std::int64_t best = kUnfinished;
       for (std::size_t k = 0; k <= near.size(); ++k) {
         std::vector<Neighbour> here(near.begin(), near.begin() + static_cast<std::ptrdiff_t>(k));
         std::sort(here.begin(), here.end(), [](auto& a, auto& b) { return a.head < b.head; });
@@ -138,7 +138,7 @@ class Enumeration {
 
   /// Computes the starts; false if an operator or the work of several can't end in time.
   bool Refine(State& state) {
-    state.start.assign(count_ * devices_, kNever);
+    state.start.assign(count_ * devices_, kUnfinished);
     head_now_ = head_;
     for (std::size_t o = 0; o < count_; ++o) {
       if (Has(state.done, o)) continue;
@@ -147,13 +147,13 @@ class Enumeration {
         const int u = __builtin_ctzll(rest);
         head = std::max(head, head_now_[u] + graph_.time[u]);
       }
-      std::int64_t least = kNever;
+      std::int64_t least = kUnfinished;
       for (std::size_t d = 0; d < devices_; ++d) {
         const std::int64_t raw = std::max(state.arrival[o * devices_ + d], state.free[d]);
         std::int64_t start = std::max({raw, state.last, head});
         least = std::min(least, start);
         if (start + graph_.time[o] + tail_[o] > deadline_) {
-          start = kNever;
+          start = kUnfinished;
         } else if (raw < state.last) {
           start = kEarlier;
         } else {
@@ -170,7 +170,7 @@ class Enumeration {
   /// Whether the work of the operators with at least some tail fits between the starts that
   /// devices allow and that tail.
   bool Fits(const State& state) {
-    least_.assign(devices_, kNever);
+    least_.assign(devices_, kUnfinished);
     std::int64_t work = 0;
     for (const std::size_t o : by_tail_) {
       if (Has(state.done, o)) continue;
@@ -178,7 +178,7 @@ class Enumeration {
       std::int64_t room = 0;
       for (std::size_t d = 0; d < devices_; ++d) {
         const std::int64_t start = state.start[o * devices_ + d];
-        if (start != kNever) {
+        if (start != kUnfinished) {
           least_[d] = std::min(least_[d], std::max({start, state.free[d], state.last, head_[o]}));
         }
         room += std::max<std::int64_t>(0, deadline_ - tail_[o] - least_[d]);
@@ -226,7 +226,7 @@ class Enumeration {
       if (only != count_ ? o != only : (twin_[o] & ~state.done) != 0) continue;
       for (std::size_t d = 0; d < devices_; ++d) {
         const std::int64_t start = state.start[o * devices_ + d];
-        if (start == kNever || start == kEarlier) continue;
+        if (start == kUnfinished || start == kEarlier) continue;
         bool same = false;
         for (std::size_t e = 0; !same && e < d; ++e) same = of_device[e] == of_device[d];
         if (!same) choices.push_back({start, tail_[o] + graph_.time[o], o, d});
