@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <unordered_set>
 
 namespace tvm_sched::search {
@@ -12,21 +13,14 @@ constexpr std::int64_t kUnfinished = std::numeric_limits<std::int64_t>::max() / 
 /// Where an operator could have started before the last start: another order has that schedule.
 constexpr std::int64_t kEarlier = -1;
 
-std::uint64_t Mixed(std::uint64_t value) {
-  value += 0x9e3779b97f4a7c15ULL;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
-  return value ^ (value >> 31);
+/// Bytes of the states to keep: the search stops there, like after the last state.
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+
+/// Appends a number of at least 0 in units of 7 bits, so that numbers in sequence are told apart.
+void Append(std::string& text, std::int64_t number) {
+  for (; number >= 128; number >>= 7) text.push_back(static_cast<char>((number & 127) | 128));
+  text.push_back(static_cast<char>(number));
 }
-
-struct Key {
-  std::uint64_t a, b;
-  bool operator==(const Key& other) const { return a == other.a && b == other.b; }
-};
-
-struct HashOfKey {
-  std::size_t operator()(const Key& key) const { return key.a; }
-};
 
 /// A part of a schedule: for each device the time from which it is free, not before the last
 /// start, and the time from which each operator could start there.
@@ -188,6 +182,22 @@ class Enumeration {
     return true;
   }
 
+  /// For each device the numbers that decide what may follow: from when it is free, and the starts.
+  std::vector<std::string> Numbers(const State& state) const {
+    std::vector<std::string> numbers(devices_);
+    for (std::size_t d = 0; d < devices_; ++d) {
+      const std::int64_t free = std::max(state.free[d], state.last);
+      Append(numbers[d], free);
+      for (std::size_t o = 0; o < count_; ++o) {
+        if (Has(state.done, o) || ((before_[o] & state.done) == 0 && before_[o] != 0)) continue;
+        const std::int64_t start = state.start[o * devices_ + d];
+        const bool late = start == kUnfinished;
+        Append(numbers[d], late ? 0 : start == kEarlier ? 1 : start - free + 2);
+      }
+    }
+    return numbers;
+  }
+
   bool Extend(State& state) {
     const std::uint64_t all = count_ == 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << count_) - 1;
     if (state.done == all) {
@@ -201,20 +211,19 @@ class Enumeration {
     const bool leaves = OnlyLeaves(state);
     if (leaves) state.last = 0;
     if (!Refine(state)) return false;
-    std::vector<std::uint64_t> of_device(devices_);
-    Key key{Mixed(state.done), state.done};
-    for (std::size_t d = 0; d < devices_; ++d) {
-      std::uint64_t hash = Mixed(static_cast<std::uint64_t>(std::max(state.free[d], state.last)));
-      for (std::size_t o = 0; o < count_; ++o) {
-        if (Has(state.done, o)) continue;
-        if ((before_[o] & state.done) == 0 && before_[o] != 0) continue;
-        hash = Mixed(hash + static_cast<std::uint64_t>(state.start[o * devices_ + d]) * 64 + o);
-      }
-      of_device[d] = hash;
-      key.a += Mixed(hash);
-      key.b += Mixed(hash ^ 0x5851f42d4c957f2dULL);
+    const std::vector<std::string> of_device = Numbers(state);
+    std::vector<std::string> sorted = of_device;
+    std::sort(sorted.begin(), sorted.end());
+    std::string whole;
+    Append(whole, static_cast<std::int64_t>(state.done >> 32));
+    Append(whole, static_cast<std::int64_t>(state.done & 0xffffffffULL));
+    for (const std::string& device : sorted) whole += device;
+    bytes_ += whole.size();
+    if (!known_.insert(std::move(whole)).second) return false;
+    if (bytes_ > kMostBytes) {
+      stopped_ = true;
+      return false;
     }
-    if (!known_.insert(key).second) return false;
     struct Choice {
       std::int64_t start, tail;
       std::size_t o, d;
@@ -269,7 +278,8 @@ class Enumeration {
   std::vector<std::uint64_t> before_, after_, twin_;
   std::vector<std::int64_t> head_, tail_, delay_, head_now_, least_;
   std::vector<std::size_t> by_tail_;
-  std::unordered_set<Key, HashOfKey> known_;
+  std::unordered_set<std::string> known_;
+  std::size_t bytes_ = 0;
   Enumerated found_;
   bool stopped_ = false;
 };

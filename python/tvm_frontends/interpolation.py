@@ -35,8 +35,7 @@ def interpolate(
     if not isinstance(indices, np.ndarray):
         length, taps = indices.ty.shape.values[0], int(indices.ty.shape.values[1])
         if taps == 1:
-            flat = builder.emit(relax.op.reshape(indices, relax.ShapeExpr([length])))
-            return relax.op.take(value, flat, axis)
+            return builder.emit_te(lambda x, at: _select(x, at, axis), value, indices, primfunc_name_hint="resize")
     elif indices.shape[1] == 1:
         return relax.op.take(value, relax.const(indices[:, 0], "int64"), axis)
     else:
@@ -50,7 +49,10 @@ def interpolate(
 
         def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
             source = [*i[:axis], at[i[axis], tap], *i[axis + 1 :]]
-            return te.sum(x[tuple(source)].astype(wide) * by[i[axis], tap].astype(wide), axis=tap)
+            element = x[tuple(source)].astype(wide)
+            if not isinstance(length, int):
+                element = _unless_empty(x, axis, element, wide)
+            return te.sum(element * by[i[axis], tap].astype(wide), axis=tap)
 
         shape = [*x.shape[:axis], length if isinstance(length, int) else at.shape[0], *x.shape[axis + 1 :]]
         return te.compute(shape, element, name="resize")
@@ -63,3 +65,15 @@ def interpolate(
         primfunc_name_hint="resize",
     )
     return resized if wide == kind else builder.emit(relax.op.astype(resized, kind))
+
+
+def _select(x: te.Tensor, at: te.Tensor, axis: int) -> te.Tensor:
+    def element(*i: tvm.tirx.Var) -> tvm.tirx.Expr:
+        return _unless_empty(x, axis, x[(*i[:axis], at[i[axis], 0], *i[axis + 1 :])], x.dtype)
+
+    return te.compute([*x.shape[:axis], at.shape[0], *x.shape[axis + 1 :]], element, name="resize")
+
+
+def _unless_empty(x: te.Tensor, axis: int, element: tvm.tirx.Expr, kind: str) -> tvm.tirx.Expr:
+    """Return an element, or 0 where an axis of open size has none."""
+    return tvm.tirx.if_then_else(x.shape[axis] > 0, element, tvm.tirx.const(0, kind))

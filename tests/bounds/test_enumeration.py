@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from random import Random
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 
 from bounds.test_region_ports import fan
 from checker.cases import certified, files_of
-from tvm_sched.bounds import all_bounds, lower_bound
+from tvm_sched.bounds import all_bounds, enumeration, lower_bound
 from tvm_sched.bounds.enumeration import enumeration_bound
 from tvm_sched.bounds.relaxation import Relaxation
 from tvm_sched.report.explanation import explain
 from tvm_sched.schedulers import solve
+from tvm_sched.search_budget import ending_at
 from tvm_sched_bench.task_files import tasks_on_switch
 from tvm_sched_check import Refused
 from tvm_sched_check.derivation import Derivation
@@ -21,10 +23,10 @@ from tvm_sched_check.document import Problem as Read
 from tvm_sched_check.enumeration import Enumeration as Rule
 
 
-def random_tasks(seed):
-    """A random graph of up to five tasks on two or three devices, some of them twins, forks, joins or independent."""
+def random_tasks(seed, tasks=None, devices=None, delays=range(7)):
+    """A random graph, by default of up to five tasks on two or three devices: twins, forks, joins or independent ones."""
     random = Random(seed)
-    tasks, devices = random.randint(3, 5), random.randint(2, 3)
+    tasks, devices = tasks or random.randint(3, 5), devices or random.randint(2, 3)
     shape = random.choice(["any", "fork", "join", "none"])
     joined = {
         "any": lambda a, b: random.random() < 0.4,
@@ -35,7 +37,9 @@ def random_tasks(seed):
     edges = [(a, b) for a, b in itertools.combinations(range(tasks), 2) if joined(a, b)]
     times = np.repeat([[random.randint(1, 4)] for _ in range(tasks)], devices, axis=1)
     reads = [[t for t, edge in enumerate(edges) if edge[1] == v] for v in range(tasks)]
-    return tasks_on_switch("random", "test", times, reads, [a for a, _ in edges], [random.randint(0, 6) for _ in edges])
+    return tasks_on_switch(
+        "random", "test", times, reads, [a for a, _ in edges], [random.choice(delays) for _ in edges]
+    )
 
 
 def optimum(problem):
@@ -74,6 +78,30 @@ def test_the_bound_is_the_optimum_and_the_checker_agrees(seed):
         assert checked(problem, best + 1, backwards) == 0
 
 
+def test_states_that_differ_in_one_start_are_told_apart():
+    """Copies of 100 ns are too late, so states differ in few numbers; these ones had equal hashes once."""
+    times = dict(zip("ykrvzgWouhx", (3, 6, 1, 1, 6, 1, 11, 5, 5, 9, 6), strict=True))
+    edges = [("y", "z", 100), ("y", "g", 1), ("y", "W", 1), ("r", "o", 100)]
+    edges += [("v", "u", 100), ("k", "h", 100), ("g", "h", 1), ("z", "x", 100)]
+    place, reads = (
+        {name: k for k, name in enumerate(times)},
+        [[t for t, edge in enumerate(edges) if edge[1] == v] for v in times],
+    )
+    rows = np.repeat([[ns] for ns in times.values()], 4, axis=1)
+    problem = tasks_on_switch("t", "test", rows, reads, [place[a] for a, _, _ in edges], [ns for *_, ns in edges])
+    # y z x on one device, k h, r v g o u, and W; the work is 54 ns, and W begins at 4 at the earliest.
+    assert lower_bound(problem).ns == 15
+
+
+@pytest.mark.parametrize("seed", [2, 10, 14, 19, 28, 29, 31, 32])
+def test_the_checker_accepts_the_bound_where_copies_are_too_late(seed):
+    """It compares states by other code; here their numbers are often "too late" or "earlier"."""
+    problem = random_tasks(seed, tasks=9, devices=4, delays=(1, 100))
+    claim = enumeration_bound(Relaxation(problem))
+    assert claim is not None
+    assert checked(problem, *claim) == claim.ns
+
+
 def test_a_fan_by_hand(tmp_path):
     """`docs/proofs/enumeration.md`; the certificate is checked, and one that claims more is refused."""
     problem = fan(60, contention=False)
@@ -97,6 +125,14 @@ def test_anytime_offers_the_schedule_that_the_bound_found():
     found = solve(problem, method="anytime", options={"work": 1e-9})
     assert found.certificate.latency_ns == 6
     assert found.certificate.status == "optimal"
+
+
+def test_a_search_without_time_is_not_taken_for_the_strongest(monkeypatch):
+    problem = fan(60, contention=False)
+    with monkeypatch.context() as patched, ending_at(time.monotonic() + 1000):
+        patched.setattr(enumeration, "STATES_PER_SECOND", 1e-9)
+        assert lower_bound(problem) == (410, "device work")
+    assert lower_bound(problem) == (420, "enumeration")
 
 
 def test_it_is_left_out_where_the_argument_does_not_hold():

@@ -1,7 +1,10 @@
 """Joined parameters: rules, times, bounds, checker and plans (``docs/model.md``, "Joined parameters")."""
 
+import time
 from dataclasses import replace
+from itertools import count
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,10 +14,35 @@ from execution_plan.residency_cases import as_bytes, plan_of
 from thorough import examples
 from tvm_sched.bounds import lower_bound
 from tvm_sched.errors import ScheduleError
-from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Scenario, Storage, Tensor, Topology
+from tvm_sched.problem import (
+    Bus,
+    Costs,
+    Device,
+    Link,
+    Operator,
+    OpGraph,
+    Problem,
+    Scenario,
+    Storage,
+    Tensor,
+    Topology,
+    as_scenario,
+)
 from tvm_sched.report.measurement import planned_timeline
-from tvm_sched.schedule import Placement, Schedule, Transfer, moved_parameters, resolved, simulate, verify, violations
+from tvm_sched.schedule import (
+    Placement,
+    Schedule,
+    ScheduleIndex,
+    Transfer,
+    moved_parameters,
+    resolved,
+    simulate,
+    verify,
+    violations,
+)
 from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.anytime import joined_loads, race
+from tvm_sched.search_budget import ending_at
 from tvm_sched_bench.testing import random_problem, random_schedule
 from tvm_sched_check.document import Refused
 
@@ -107,6 +135,25 @@ def test_a_neighbour_passes_joined_parameters_on():
     assert copies == ["w1", "b1", "w2", "b2", "a"]
 
 
+def test_a_device_that_reads_joined_parameters_in_host_memory_waits_for_none():
+    cpu, *gpus = (
+        Device("cpu", 10**6, 1e12, {"float32": 1e12}),
+        Device("gpu0", 10**6, 1e12, {"float32": 1e12}, bus="pcie"),
+    )
+    problem = two_layers()
+    machine = Topology("mixed", (cpu, *gpus), buses=(Bus("pcie", 1e9, LATENCY),))
+    problem = replace(problem, topology=machine, costs=Costs([[50] * 2] * 2))
+    graph = problem.graph
+    tied = msgspec.structs.replace(
+        graph, operators=(graph.operators[0], msgspec.structs.replace(graph.operators[1], inputs=("a", "w1", "b2")))
+    )
+    problem = as_bytes_joinable(replace(problem, graph=tied))
+    placements = Placement("first", "gpu0"), Placement("second", "cpu")
+    transfers = Transfer("load", "gpu0", "w1"), Transfer("copy", "cpu", "a", "gpu0")
+    schedule = Schedule(problem.digest, placements, transfers, joined=PAIRS[:1])
+    assert planned_timeline(plan_of(problem, schedule)).latency_ns == simulate(problem, schedule).latency_ns
+
+
 def test_joined_parameters_are_resident_if_all_are():
     problem = two_layers()
     schedule = on_one(problem, "w1", "w2", joined=PAIRS)
@@ -188,6 +235,55 @@ def test_plans_bounds_and_checker_agree_with_the_simulator(folder, seed):
     loads = [step for step in plan["steps"] if step.get("event", {}).get("kind") == "load"]
     size = {t.name: t.size for t in problem.graph.tensors}
     assert all(step["event"]["bytes"] == size[step["name"]] for step in loads)
+
+
+def test_a_part_of_a_machine_joins_no_more_than_the_whole_allows():
+    """18 GPUs on a bus with 100 ns, and two on one with 2 ns, which a part leaves out."""
+    devices = tuple(
+        Device(f"g{k}", 10**9, 1e12, {"float32": 1e12}, bus="fast" if k < 18 else "slow") for k in range(20)
+    )
+    machine = Topology("m", devices, buses=(Bus("fast", 1e9, LATENCY), Bus("slow", 1e6, 2e-9)))
+    graph = OpGraph(
+        "chain",
+        tuple(
+            Operator(f"o{k}", "", (*([f"a{k - 1}"] if k else []), f"w{k}", f"b{k}", f"c{k}"), (f"a{k}",))
+            for k in range(4)
+        ),
+        tuple(Tensor(f"{t}{k}", 10, "activation" if t == "a" else "parameter") for k in range(4) for t in "wbca"),
+        ("a3",),
+    )
+    problem = Problem(graph, machine, Costs([[50] * 20] * 4), joinable=True)
+    best = solve(problem, options={"work": 0.02})
+    verify(problem, best)
+    assert {len(names) for names in best.joined} == {2}
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 8])
+def test_an_interrupt_while_parameters_are_joined_gives_the_best_so_far(at, monkeypatch):
+    join, calls = joined_loads.join_loads, count()
+
+    def interrupted(*of, **options):
+        if next(calls) == at:
+            raise KeyboardInterrupt
+        return join(*of, **options)
+
+    for module in (joined_loads, race):
+        monkeypatch.setattr(module, "join_loads", interrupted)
+    problem = two_layers()
+    best = solve(problem, options={"work": 0.05})
+    verify(problem, best)
+    assert next(calls) == at + 1
+    assert best.certificate.status == "interrupted"
+
+
+def test_parameters_are_joined_until_the_deadline():
+    problem, schedule = two_layers(), on_one(two_layers(), "w1", "b1", "w2", "b2")
+    scenario = as_scenario(problem)
+    known = [ScheduleIndex.of(scenario, schedule)]
+    assert joined_loads.join_at_first(scenario, (), known)[0].sets
+    with ending_at(time.monotonic()):
+        assert joined_loads.join_at_first(scenario, (), known) == (None, False)
+        assert joined_loads.join_loads(scenario, known[0]).sets == ()
 
 
 def test_resident_parameters_are_searched_apart():

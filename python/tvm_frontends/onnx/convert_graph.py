@@ -181,9 +181,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
             converter = find(node.op_type, node.domain)
             try:
                 if self.symbolic and self._compute_sizes(node):
+                    check_results(node, [self._nodes.get(name) for name in node.output], self.inferred)
                     continue
                 if node.op_type == "Resize" and len(node.input) > 3:
-                    self._shape_of_sizes(node.input[3])
+                    node = self._with_shape(node, 3)
                 self._emit_sizes(node.input)
                 if self.symbolic:
                     node = self._agreeing(node)
@@ -221,7 +222,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                 return True
         if not computed and node.op_type not in ("Reshape", "Flatten"):
             return False
-        result = converted(node, data if known and node.input[0] not in self.sizes else None, values)
+        data = data if known and node.input[0] not in self.sizes else None
+        result = converted(node, data, values, self._inferred_dtype(node.output[0]))
         if result is not None:
             self._nodes[node.output[0]] = self.bb.emit(result)
         return result is not None
@@ -230,29 +232,36 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         """Return a node whose operands have one size where sizes have to be equal."""
         operands = [self._nodes.get(name) if name else None for name in node.input]
         agree = agreeing(self.bb, node, operands)
-        if all(new is old for old, new in zip(operands, agree, strict=True)):
+        pairs = enumerate(zip(operands, agree, strict=True))
+        others = {k: new for k, (old, new) in pairs if new is not None and new is not old}
+        return self._with_inputs(node, others) if others else node
+
+    def _with_shape(self, node: Any, position: int) -> Any:
+        """Return a node to which sizes are handed over as a shape, from which its converter takes the expressions."""
+        values = self.sizes.get(node.input[position])
+        if values is None or values.ndim != 1 or is_floating(values):
             return node
+        shape = self.bb.normalize(relax.ShapeExpr([size_of(value) for value in values]))
+        return self._with_inputs(node, {position: shape})
+
+    def _with_inputs(self, node: Any, inputs: Mapping[int, relax.Expr]) -> Any:
+        """Return a node with other inputs, which no other node reads."""
         changed = type(node)()
         changed.CopyFrom(node)
-        for k, (old, new) in enumerate(zip(operands, agree, strict=True)):
-            if new is not old:
-                changed.input[k] = f"{node.input[k]} as operand {k} of {node.output[0]}"
-                self._nodes[changed.input[k]] = new
+        for position, value in inputs.items():
+            changed.input[position] = f"{node.input[position]} as input {position} of {node.output[0]}"
+            self._nodes[changed.input[position]] = value
         return changed
-
-    def _shape_of_sizes(self, name: str) -> None:
-        """Hand sizes over as a shape, from which a converter takes the expressions."""
-        values = self.sizes.get(name)
-        if values is not None and values.ndim == 1 and not is_floating(values):
-            self._nodes[name] = self.bb.normalize(relax.ShapeExpr([size_of(value) for value in values]))
 
     def _emit_sizes(self, names: Iterable[str]) -> None:
         """Emit what has been computed of sizes as tensors, for nodes that compute with them."""
         for name in names:
             if name in self.sizes and name not in self._nodes:
-                kind = self.inferred[name].type.tensor_type.elem_type if name in self.inferred else 0
-                dtype = onnx_frontend.get_type(kind) if kind else None
-                self._nodes[name] = self.bb.emit(tensor_of(self.bb, self.sizes[name], dtype))
+                self._nodes[name] = self.bb.emit(tensor_of(self.bb, self.sizes[name], self._inferred_dtype(name)))
+
+    def _inferred_dtype(self, name: str) -> str | None:
+        kind = self.inferred[name].type.tensor_type.elem_type if name in self.inferred else 0
+        return str(onnx_frontend.get_type(kind)) if kind else None
 
     def _values(self, name: str) -> Values | None:
         node = self._nodes.get(name)

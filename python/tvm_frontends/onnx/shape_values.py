@@ -23,8 +23,8 @@ _MOST = 64
 _EXACT = 1 << 10
 """Numerator and denominator up to which a size is multiplied by a number of float32 without rounding."""
 _WHOLE = (6, 7)
-_FLOATING = (1, 10, 11)
-"""ONNX's numbers of the types int32 and int64; float32, float16 and float64."""
+_FLOATING = (1, 11)
+"""ONNX's numbers of the types int32 and int64; float32 and float64, which hold usual sizes."""
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,21 @@ def _remainder(left: Any, right: Any) -> Any:
     return left % right if isinstance(right, int) and right > 0 else None
 
 
+def _of_sizes(*values: Any) -> Analyzer:
+    """Return an analyzer that knows that the symbols of expressions are sizes."""
+    analyzer = Analyzer()
+    for symbol in {each for value in values for each in tirx.analysis.undefined_vars(size_of(value))}:
+        analyzer.bind(symbol, tvm.ir.Range(0, 1 << 40))
+    return analyzer
+
+
 def _compared(
     compare: Callable[[Any, Any], Any], opposite: Callable[[Any, Any], Any]
 ) -> Callable[[Any, Any], bool | None]:
     """Return a comparison that is None where neither it nor its opposite is known of all sizes."""
 
     def known(left: Any, right: Any) -> bool | None:
-        analyzer = Analyzer()
-        for symbol in {each for side in (left, right) for each in tirx.analysis.undefined_vars(size_of(side))}:
-            analyzer.bind(symbol, tvm.ir.Range(0, 1 << 40))
+        analyzer = _of_sizes(left, right)
         if analyzer.can_prove(compare(size_of(left), size_of(right))):
             return True
         return False if analyzer.can_prove(opposite(size_of(left), size_of(right))) else None
@@ -168,7 +174,10 @@ def _cast(value: Any, to: int) -> Any:
             value if isinstance(value, (Scaled, float)) else float(value) if isinstance(value, int) else Scaled(value)
         )
     if to in _WHOLE:
-        return value.rounded() if isinstance(value, Scaled) else int(value) if isinstance(value, float) else value
+        if isinstance(value, Scaled):  # a cast rounds towards zero
+            above = value.divisor == 1 or _compared(operator.ge, operator.lt)(value.dividend, 0)
+            return value.rounded() if above else None
+        return int(value) if isinstance(value, float) else value
     return value if isinstance(value, bool) else None
 
 
@@ -182,7 +191,11 @@ def _scale(operation: str) -> Callable[[Any, Any], Any]:
 
     def scaled(left: Any, right: Any) -> Any:
         if isinstance(left, float) and isinstance(right, float):
-            return left * right if operation == "Mul" else left / right if operation == "Div" and right else None
+            compute = {"Mul": operator.mul, "Div": operator.truediv}.get(operation)
+            if compute is None or (right == 0 and operation == "Div"):
+                return None
+            wide, narrow = compute(left, right), float(compute(np.float32(left), np.float32(right)))
+            return wide if wide == narrow else None  # else it depends on the type
         if operation == "Mul" and isinstance(right, Scaled):
             left, right = right, left
         if operation not in ("Mul", "Div") or not isinstance(left, Scaled) or not isinstance(right, float):
@@ -252,6 +265,8 @@ def tensor_of(builder: relax.BlockBuilder, values: Values, dtype: str | None) ->
 
     def compute(*sizes: Any) -> te.Tensor:
         def number(k: int) -> tirx.Expr:
+            if isinstance(flat[k], (int, float)):
+                return tirx.const(flat[k], kind)
             divisor = flat[k].divisor if isinstance(flat[k], Scaled) else 1
             return sizes[k].astype(kind) if divisor == 1 else sizes[k].astype(kind) / tirx.const(divisor, kind)
 
@@ -265,14 +280,15 @@ def tensor_of(builder: relax.BlockBuilder, values: Values, dtype: str | None) ->
 
         return te.compute(values.shape, element, name="sizes")
 
-    dividends = [size_of(value.dividend if isinstance(value, Scaled) else value) for value in flat]
+    dividends = [value.dividend if isinstance(value, Scaled) else value for value in flat]
+    dividends = [size_of(0 if isinstance(value, float) else value) for value in dividends]
     return builder.emit_te(compute, *dividends, primfunc_name_hint="sizes")
 
 
 def _slice(data: relax.Expr, starts: Values, ends: Values, axes: Values | None) -> relax.Expr | None:
     """Cut a part out of a tensor, with steps of 1; None if it is not known whether an end counts from the end.
 
-    Sizes for which an end lies outside of the tensor are refused when the model runs.
+    Ends that lie outside of the tensor are moved to its ends, as the standard has it.
     """
     dims = list(data.ty.shape.values)
     holds = _compared(operator.ge, operator.lt)
@@ -287,13 +303,17 @@ def _slice(data: relax.Expr, starts: Values, ends: Values, axes: Values | None) 
                 return None
             elif not positive:
                 limit = dims[axis] + limit
-            limits.append(size_of(limit))
-        begins.append(limits[0])
-        stops.append(limits[1])
+            limits.append(limit)
+        analyzer = _of_sizes(*limits, dims[axis])
+        inside = [analyzer.simplify(tirx.max(tirx.min(size_of(x), dims[axis]), size_of(0))) for x in limits]
+        begins.append(inside[0])
+        stops.append(analyzer.simplify(tirx.max(*inside)))
     return relax.op.strided_slice(data, list(chosen), begins, stops, assume_inbound=True)
 
 
-def converted(node: Any, data: relax.Expr | None, values: Sequence[Values | None]) -> relax.Expr | None:
+def converted(
+    node: Any, data: relax.Expr | None, values: Sequence[Values | None], dtype: str | None
+) -> relax.Expr | None:
     """Return the result of a node that takes sizes; None if it is not one, or some of them are not known.
 
     Parameters
@@ -302,15 +322,21 @@ def converted(node: Any, data: relax.Expr | None, values: Sequence[Values | None
         Its first input, if that is a tensor of known rank.
     values : sequence of arrays or None
         Values of its inputs, as far as they are known.
+    dtype : str, optional
+        Type of its result, if that is known.
     """
     attributes: dict[str, Any] = {each.name: _attribute(each) for each in node.attribute}
     given = [None if value is None or is_floating(value) else value for value in values]
     if node.op_type == "ConstantOfShape" and given[0] is not None:
         fill = numpy_helper.to_array(attributes["value"]) if "value" in attributes else np.zeros(1, "float32")
-        return relax.op.full(relax.ShapeExpr([size_of(size) for size in given[0]]), relax.const(fill.reshape(())))
+        shape = relax.ShapeExpr([size_of(size) for size in given[0]])
+        return relax.op.full(shape, relax.const(tvm.runtime.tensor(fill.reshape(()))))
     if node.op_type == "Range" and all(value is not None and value.size == 1 for value in given):
         start, end, step = (next(value.flat) for value in given if value is not None)
-        return relax.op.arange(size_of(start), size_of(end), size_of(step), "int64") if _is_positive(step) else None
+        if not _is_positive(step):
+            return None
+        end = _of_sizes(start, end).simplify(tirx.max(size_of(end), size_of(start)))
+        return relax.op.arange(size_of(start), end, size_of(step), dtype or "int64")
     if data is None:
         return None
     if node.op_type == "Flatten":

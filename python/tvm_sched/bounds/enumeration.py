@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from .._library import function
 from ..problem import Problem
-from ..search_budget import check_time, seconds_left
+from ..search_budget import OutOfTime, check_time, seconds_left
 from .critical_path import critical_path_bound
 from .device_work import device_work_bound
 from .relaxation import Relaxation
@@ -43,7 +43,8 @@ class Placed(NamedTuple):
     devices: list[int]
 
 
-_known: weakref.WeakKeyDictionary[Problem, tuple[Enumeration | None, Placed | None]] = weakref.WeakKeyDictionary()
+_known: weakref.WeakKeyDictionary[Problem, Enumeration | None] = weakref.WeakKeyDictionary()
+_found: weakref.WeakKeyDictionary[Problem, Placed | None] = weakref.WeakKeyDictionary()
 
 
 def enumeration_bound(relaxation: Relaxation) -> Enumeration | None:
@@ -57,6 +58,11 @@ def enumeration_bound(relaxation: Relaxation) -> Enumeration | None:
     -----
     The search is in ``cpp/search/enumeration.cc``. It looks for a latency in the middle between the largest that is known to
     be too short and the shortest schedule found, from the start of the run or, on the reversed graph, from its end.
+
+    Raises
+    ------
+    OutOfTime
+        The deadline of the search around does not leave the time for all states.
     """
     problem = relaxation.problem
     if not relaxation.of_schedules or not _is_covered(relaxation):
@@ -64,13 +70,16 @@ def enumeration_bound(relaxation: Relaxation) -> Enumeration | None:
     if problem not in _known:
         weaker = max(critical_path_bound(relaxation), device_work_bound(relaxation))
         search = _Search(relaxation, math.ceil(weaker * (1 - 1e-9)))
-        _known[problem] = search.bound(), search.best
-    return _known[problem][0]
+        try:
+            _known[problem] = search.bound()
+        finally:
+            _found[problem] = search.best
+    return _known[problem]
 
 
 def enumerated_schedule(problem: Problem) -> Placed | None:
     """Return the shortest schedule that `enumeration_bound` found; None if it was not computed, or found none."""
-    return _known.get(problem, (None, None))[1]
+    return _found.get(problem)
 
 
 def _is_covered(relaxation: Relaxation) -> bool:
@@ -139,9 +148,11 @@ class _Search:
         order, devices = self.relaxation.problem.graph.index.order, len(self.relaxation.problem.topology.devices)
         for step, graph in zip((1, -1), self._graphs, strict=True):
             check_time()
-            most = int(min(most, STATES_PER_SECOND * seconds_left() + 1))
-            complete, states, end, *rest = function("tvm_sched.enumerate")(*graph, devices, latency, most)
+            allowed = int(min(most, STATES_PER_SECOND * seconds_left() + 1))
+            complete, states, end, *rest = function("tvm_sched.enumerate")(*graph, devices, latency, allowed)
             self.states -= states
+            if end < 0 and not complete and allowed < most:
+                raise OutOfTime  # what this proves is not the strongest bound, which `_known` keeps
             if end >= 0:
                 operators = [order[::step][i] for i in rest[: len(order)]]
                 self.best = Placed(operators[::step], rest[len(order) :][::step])

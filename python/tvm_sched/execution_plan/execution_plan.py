@@ -169,7 +169,8 @@ class _Emitter:
             step.inputs = [self._location(self.tensor_id[t], device, direct) for t in call.inputs]
             step.outputs = [BufferKey(self.tensor_id[t], device) for t in call.outputs]
             joined = [BufferKey(self.tensor_id[t], device) for t in call.inputs if t in self.joined and not direct]
-            step.waits += [self.maker.arrival[key] for key in joined]
+            # What a device reads in host memory arrives with no step.
+            step.waits += [self.maker.arrival[key] for key in joined if key in self.maker.arrival]
 
     def _results(self) -> list[Step]:
         """Return the copies of outputs; a producer in host memory writes in place instead."""

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*it has open dimensions")
 ort = pytest.importorskip("onnxruntime")
 
 HEAD = '<ir_version: 8, opset_import: ["": 18]> g (float[n, 4, h, w] x) => ('
-SIZES = [(1, 4, 8, 4), (2, 4, 4, 12), (3, 4, 1, 1)]
+SIZES = [(1, 4, 8, 4), (2, 4, 4, 12), (3, 4, 1, 1), (1, 4, 3, 13)]
 
 NORMS = """
     f = Constant <value_floats: floats = [1.0, -2.0, 0.5, 3.0]> ()
@@ -78,12 +78,41 @@ COMPUTED = """
     batch = Shape <end = 1> (x)
     rows = Concat <axis = 0> (batch, minus)
     k = Reshape <allowzero = 1> (x, rows)
+    reals = Cast <to = 1> (shape)
+    l = Sqrt(reals)
+    two = Constant <value_ints: ints = [-2]> ()
+    last = Constant <value_ints: ints = [2]> ()
+    height = Shape <start = 2, end = 3> (x)
+    m = Slice(x, two, height, last)
+    wide = Constant <value_ints: ints = [3]> ()
+    n2 = Slice(x, zeros, height, wide)
+    o = Add(n2, n2)
+    longs = ConstantOfShape <value = int64[1] {5000000000}> (shape)
+    p = Identity(longs)
+    small = Cast <to = 6> (width)
+    begin = Constant <value = int32 {1}> ()
+    step = Constant <value = int32 {1}> ()
+    q = Range(begin, small, step)
+    halves = Cast <to = 10> (width)
+    r = Cast <to = 7> (halves)
+    four = Constant <value = int64 {1}> ()
+    channels = Gather(shape, four)
+    channel = Cast <to = 1> (channels)
+    tenth = Constant <value = float {0.7}> ()
+    tenths = Mul(channel, tenth)
+    s = Cast <to = 7> (tenths)
+    six = Constant <value = int64 {6}> ()
+    less = Sub(width, six)
+    lower = Cast <to = 1> (less)
+    lowered = Mul(lower, half)
+    t = Cast <to = 7> (lowered)
 """
 
 
-def _model(body: str, names: str, whole: str = "") -> onnx.ModelProto:
-    """Return a model with an output for each letter of ``names``; those in ``whole`` are int64."""
-    outputs = ", ".join(f"{'int64' if name in whole else 'float'} {name}" for name in names)
+def _model(body: str, names: str, whole: str = "", short: str = "") -> onnx.ModelProto:
+    """Return a model with an output for each letter of ``names``; those in ``whole`` are int64, in ``short`` int32."""
+    kinds = {**dict.fromkeys(whole, "int64"), **dict.fromkeys(short, "int32")}
+    outputs = ", ".join(f"{kinds.get(name, 'float')} {name}" for name in names)
     return onnx.parser.parse_model(f"{HEAD}{outputs}) {{{body}}}")
 
 
@@ -92,7 +121,7 @@ def _model(body: str, names: str, whole: str = "") -> onnx.ModelProto:
     [
         pytest.param(_model(NORMS, "abcdeijklmp", "p"), id="norms"),
         pytest.param(_model(RESIZES, "abcde"), id="resizes"),
-        pytest.param(_model(COMPUTED, "abcdeijk", "ij"), id="computed"),
+        pytest.param(_model(COMPUTED, "abcdeijklmoprstq", "ijprst", "q"), id="computed"),
     ],
 )
 def test_values_are_those_of_onnxruntime_at_every_size(model, tmp_path):
@@ -102,7 +131,9 @@ def test_values_are_those_of_onnxruntime_at_every_size(model, tmp_path):
     for size in SIZES:
         x = np.random.default_rng(1).normal(size=size).astype("float32")
         for name, own, expected in zip(names, module.run(x), session.run(None, {"x": x}), strict=True):
-            np.testing.assert_allclose(np.asarray(own), expected, rtol=2e-5, atol=2e-5, err_msg=f"{name} at {size}")
+            own = np.asarray(own)
+            assert own.dtype == expected.dtype, name
+            np.testing.assert_allclose(own, expected, rtol=2e-5, atol=2e-5, err_msg=f"{name} at {size}")
 
 
 def test_sizes_that_have_to_be_equal_are_compared_when_the_model_runs(tmp_path):

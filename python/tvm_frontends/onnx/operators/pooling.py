@@ -39,7 +39,8 @@ def max_pool(node: Node) -> relax.Expr | list[relax.Expr]:
     if not node.wants(1):
         return convert_upstream(node)
     x = node.input(0)
-    shape = node.sizes(x, "its input X")
+    # With `ceil_mode`, whether the last window starts in the padding depends on the size.
+    shape = (node.shape if node.attribute("ceil_mode", 0) else node.sizes)(x, "its input X")
     kernel = node.attribute("kernel_shape")
     rank = len(kernel)
     strides, dilations = node.attribute("strides", (1,) * rank), node.attribute("dilations", (1,) * rank)

@@ -459,7 +459,7 @@ def _slice(where: str, call: relax.Call, analyzer: Any, found: list[tuple[str, A
     axes, begins, ends = call.args[1:4]
     for axis, *limits in zip(axes.fields, begins.fields, ends.fields, strict=True):
         size = sizes[int(getattr(axis, "value", axis))]
-        if isinstance(size, tirx.IntImm):
+        if all(isinstance(each, tirx.IntImm) for each in (size, *limits)):
             continue
         for limit in limits:
             reach = tirx.max(limit, -limit)

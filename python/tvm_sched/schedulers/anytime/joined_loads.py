@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -11,6 +12,7 @@ import numpy as np
 from ...errors import InfeasibleError, ScheduleError
 from ...problem import HOST, Request, Scenario
 from ...schedule import ScheduleIndex
+from ...search_budget import OutOfTime, seconds_left
 from ..common.native_methods import shortfall
 from ..scheduler_registry import get
 
@@ -44,29 +46,46 @@ def may_join(scenario: Scenario) -> bool:
     return problem.joinable and problem.topology.most_joined > 1 and problem.parameters > scenario.resident
 
 
-def join_at_first(scenario: Scenario, mix: Sequence[Request], known: Sequence[ScheduleIndex] = ()) -> Joined | None:
-    """Return the fastest of quick schedules with joined parameters; None if there is none, or nothing to join.
+def join_at_first(
+    scenario: Scenario, mix: Sequence[Request], known: Sequence[ScheduleIndex] = ()
+) -> tuple[Joined | None, bool]:
+    """Return the fastest of quick schedules with joined parameters, and whether Ctrl-C came.
 
     The methods run on the problem with the sets that are best for the ``known`` schedules, and again on that with the sets
-    which were best then.
+    which were best then, until the deadline of the search around. There is no schedule if nothing can be joined.
     """
+    best: Joined | None = None
+    try:
+        for found in _joined_at_first(scenario, mix, known):
+            best = found
+    except KeyboardInterrupt:
+        return best, True
+    return best, False
+
+
+def _joined_at_first(scenario: Scenario, mix: Sequence[Request], known: Sequence[ScheduleIndex]) -> Iterator[Joined]:
+    """Yield ever faster schedules for `join_at_first`."""
+    best: Joined | None = None
     if not may_join(scenario):
-        return None
-    tried = [join_loads(scenario, index, mix=mix) for index in known]
-    best = min(tried, key=lambda each: each.latency_ns, default=None)
+        return
+    for index in known:
+        if seconds_left() <= 0:
+            return
+        found = join_loads(scenario, index, mix=mix)
+        if best is None or found.latency_ns < best.latency_ns:
+            yield (best := found)
     for _ in range(2):
         sets = best.sets if best else ()
         joined = scenario.resolve({}, sets)
         for name in QUICK:
+            if seconds_left() <= 0:
+                return
             method = get(name)
-            try:
+            with suppress(InfeasibleError, OutOfTime):
                 schedule = method.function(joined.problem, joined.workload, msgspec.convert({}, method.options))
-            except InfeasibleError:
-                continue
-            found = join_loads(scenario, ScheduleIndex.of(joined, schedule), sets, mix)
-            if best is None or found.latency_ns < best.latency_ns:
-                best = found
-    return best
+                found = join_loads(scenario, ScheduleIndex.of(joined, schedule), sets, mix)
+                if best is None or found.latency_ns < best.latency_ns:
+                    yield (best := found)
 
 
 def join_loads(scenario: Scenario, index: ScheduleIndex, sets: Sets = (), mix: Sequence[Request] = ()) -> Joined:
@@ -97,6 +116,8 @@ def join_loads(scenario: Scenario, index: ScheduleIndex, sets: Sets = (), mix: S
         other = _sets(scenario, rows, mix, several, share)
         if frozenset(other) in tried:
             continue
+        if seconds_left() <= 0:
+            break
         tried.add(frozenset(other))
         gone = {number[name] for names in other for name in names[1:]}
         kept = [row for row in rows if row[0] == ScheduleIndex.HOST_READ or row[1] not in gone]

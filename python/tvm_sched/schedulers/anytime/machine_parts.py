@@ -102,6 +102,8 @@ def _on(scenario: Scenario, devices: list[int]) -> Scenario | None:
     machine = part_of(topology, [topology.devices[d].name for d in devices])
     if machine.shares_storage != topology.shares_storage:  # a storage that feeds fewer buses may feed all at once
         return None
+    # Parameters that a schedule of the part joins are joined on the whole machine, too.
+    machine.__dict__["most_joined"] = topology.most_joined
     reduced = Variants(variants.groups, of_variants) if variants else None
     return scenario.with_problem(Problem.derive(problem.graph, machine, costs, reduced, problem.joinable))
 

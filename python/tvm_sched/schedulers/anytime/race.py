@@ -31,6 +31,8 @@ class Racer:
     """The run on the state's machine with this choice; the state's own may have joined parameters."""
     sets: Sets = ()
     """Joined parameters."""
+    interrupted: bool = False
+    """Whether Ctrl-C came while parameters were joined at first."""
 
     @staticmethod
     def of(
@@ -49,7 +51,8 @@ class Racer:
             if answer.choice == choice:
                 known.append(ScheduleIndex(whole, answer.at.placements, answer.at.transfers))
                 racer.state.tried[answer.method] = racer.state.offer_index(known[-1])
-        if (joined := join_at_first(whole, mix, known)) is not None:
+        joined, racer.interrupted = join_at_first(whole, mix, known)
+        if joined is not None:
             racer.join(joined)
         return racer
 

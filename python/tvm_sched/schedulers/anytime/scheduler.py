@@ -12,7 +12,7 @@ import msgspec
 from ...checks import require_at_least, require_seed
 from ...problem import FORBIDDEN, Problem, Request, Scenario, Workload
 from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
-from ...search_budget import Budget, SearchLimits, TimedOptions, Turn, budget_of, improve
+from ...search_budget import Budget, SearchLimits, TimedOptions, Turn, budget_of, ending_at, improve
 from ..common.native_methods import is_contention_free
 from ..common.requests import best_schedule, schedule_each_request
 from ..scheduler_registry import register
@@ -174,7 +174,8 @@ def _search(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions)
     if scenario.variants or may_join(scenario) or machines != [scenario]:
         answers, interrupted = quick_answers(scenario, mix, options.stage, budget.work)
     # The search holds the best of these from the start, whichever machines and choices it looks at.
-    kept = [Racer.of(each.choice, scenario.resolve(each.choice), options.seed, mix, answers) for each in answers[:1]]
+    kept = _racers(scenario, [each.choice for each in answers[:1]], options.seed, mix, answers, interrupted)
+    interrupted = interrupted or any(racer.interrupted for racer in kept)
     if interrupted:
         budget, machines = Budget(0.0, time.monotonic()), []
     share, work = SHARE / max(len(machines), 1), budget.left
@@ -186,11 +187,12 @@ def _search(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions)
             # There is no limit by the clock without a time limit.
             choosing.deadline = now + share * (budget.deadline - now)
             choices, interrupted = promising_choices(machine, choosing, options.seed)
-        if interrupted:
-            budget, choices = Budget(0.0, time.monotonic()), choices[:1]
         others = [each for each in choices if all(each != racer.choice for racer in own)]
-        chosen.append([*own, *(Racer.of(each, machine.resolve(each), options.seed, mix) for each in others)])
+        others = others[: 1 - len(own)] if interrupted else others
+        chosen.append([*own, *_racers(machine, others, options.seed, mix, (), interrupted)])
+        interrupted = interrupted or any(racer.interrupted for racer in chosen[-1])
         if interrupted:
+            budget = Budget(0.0, time.monotonic())
             break
     racers = [each for row in zip_longest(*chosen) for each in row if each is not None] or kept
 
@@ -202,15 +204,39 @@ def _search(scenario: Scenario, mix: Sequence[Request], options: AnytimeOptions)
     best, status = race(racers, first, turns_of)
     if best.state.best is None and best.choice:  # the graph as it is may fit
         best, status = race([Racer.of({}, scenario.resolve({}), options.seed, mix)], first, turns_of)
-    if may_join(scenario) and status != "interrupted":
-        best.join_anew()
-        status = improve(best.state, turns_of(best, budget.left, 1), budget)
-        best.join_anew()
+    if may_join(scenario) and not interrupted and status != "interrupted":
+        try:
+            best.join_anew()
+            status = improve(best.state, turns_of(best, budget.left, 1), budget)
+            if status != "interrupted":
+                best.join_anew()
+        except KeyboardInterrupt:
+            if all(racer.state.best is None for racer in (best, *kept)):
+                raise
+            status = "interrupted"
     best = min((best, *kept), key=lambda racer: racer.cost)
     status = "interrupted" if interrupted else status
     certificate = INTERRUPTED if status == "interrupted" else Certificate.unchecked(status)
     schedule = best.state.answer().replace(problem=scenario.problem.digest, certificate=certificate)
     return with_choice(scenario.problem, schedule, best.choice, best.sets)
+
+
+def _racers(
+    scenario: Scenario,
+    choices: Sequence[dict[str, str]],
+    seed: int,
+    mix: Sequence[Request],
+    answers: Sequence[QuickAnswer],
+    interrupted: bool,
+) -> list[Racer]:
+    """Return searches on these choices, the last the one at which Ctrl-C came; after an earlier one nothing is joined."""
+    racers: list[Racer] = []
+    with ending_at(time.monotonic() if interrupted else math.inf):
+        for choice in choices:
+            racers.append(Racer.of(choice, scenario.resolve(choice), seed, mix, answers))
+            if racers[-1].interrupted:
+                break
+    return racers
 
 
 def turns(
