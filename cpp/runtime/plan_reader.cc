@@ -418,7 +418,7 @@ Plan ReadPlan(const JsonCursor& cursor) {
   }
   if (open) {
     CheckSymbols(cursor.Field("symbols"), plan);
-    open->FindLifetimes(plan);
+    open->FindLifetimes(cursor, plan);
   }
   return plan;
 }

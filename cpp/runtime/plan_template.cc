@@ -70,13 +70,17 @@ int TemplateSizes::Add(const JsonCursor& cursor) {
   return static_cast<int>(expressions.size()) - 1;
 }
 
-void TemplateSizes::FindLifetimes(const Plan& plan) {
+void TemplateSizes::FindLifetimes(const JsonCursor& cursor, const Plan& plan) {
   const std::size_t steps = plan.steps.size();
   std::vector<std::vector<int>> users(plan.buffers.size());
-  std::vector<bool> parameter(plan.buffers.size());  // it holds one to the end of the run
+  std::vector<bool> parameter(plan.buffers.size());  // it holds one, also in the next, warm run
   for (std::size_t b = 0; b < parameter.size(); ++b) {
     parameter[b] = plan.buffers[b].source.kind == SourceKind::kParameter;
   }
+  const auto moves = [&parameter](const Step& step) {
+    return step.kind == StepKind::kRead ||
+           (step.kind == StepKind::kCopy && parameter[step.inputs[0]]);
+  };
   // Of each step: the steps that have ended when it begins, by queues and waits.
   std::vector<std::vector<bool>> ended(steps, std::vector<bool>(steps));
   std::vector<int> last(plan.queues.size(), -1);
@@ -87,16 +91,16 @@ void TemplateSizes::FindLifetimes(const Plan& plan) {
       if (alone) return;  // a warm run may leave it out
       for (int k = 0; k < other; ++k) ended[s][k] = ended[s][k] || ended[other][k];
     };
-    const bool moves = step.kind == StepKind::kCopy && parameter[step.inputs[0]];
     if (last[step.queue] >= 0) follow(last[step.queue], false);
-    for (int wait : step.waits) {
-      const Step& other = plan.steps[wait];
-      follow(wait, other.kind == StepKind::kCopy && parameter[other.inputs[0]]);
-    }
-    if (moves) {
-      parameter[step.outputs[0]] = true;
-    } else {
-      last[step.queue] = static_cast<int>(s);
+    for (int wait : step.waits) follow(wait, moves(plan.steps[wait]));
+    if (!moves(step)) last[step.queue] = static_cast<int>(s);
+    if (moves(step) && step.kind == StepKind::kCopy) parameter[step.outputs[0]] = true;
+    for (int b : step.inputs) {
+      if (users[b].empty() && plan.buffers[b].source.kind == SourceKind::kArena) {
+        cursor.Field("steps").Items()[s].Field("inputs").Fail(
+            "buffer " + std::to_string(b) + " (\"" + plan.buffers[b].spec.name +
+            "\") is read before a step writes it");
+      }
     }
     for (int b : step.outputs) {
       if (users[b].empty() && plan.buffers[b].source.kind == SourceKind::kArena) {
@@ -112,7 +116,7 @@ void TemplateSizes::FindLifetimes(const Plan& plan) {
     for (std::size_t a = 0; a < b; ++a) {
       const int other = blocks[a];
       if (plan.buffers[other].source.index != plan.buffers[blocks[b]].source.index) continue;
-      const bool done = !parameter[other] &&
+      const bool done = !parameter[other] && !parameter[blocks[b]] &&
                         std::all_of(users[other].begin(), users[other].end(),
                                     [&over](int step) { return static_cast<bool>(over[step]); });
       if (!done) in_use.back().push_back(other);

@@ -34,14 +34,16 @@ struct TemplateSizes {
   std::vector<Condition> conditions;
   std::vector<SizeExpression> expressions;
   /// The arena buffers in the order in which they are written, and of each of them: those before
-  /// it that may still be in use when it is written, whichever steps take long.
+  /// it that may still be in use when it is written, whichever steps take long. Parameters share
+  /// their bytes with no other buffer, so that they may remain for a warm run.
   std::vector<int> blocks;
   std::vector<std::vector<int>> in_use;
 
   /// The index of an expression, which is added if it is new.
   int Add(const JsonCursor& cursor);
-  /// Find `blocks` and `in_use` of a plan whose steps are complete.
-  void FindLifetimes(const Plan& plan);
+  /// Find `blocks` and `in_use` of a plan whose steps are complete. Throws FormatError, with the
+  /// place in the plan at `cursor`, if an arena buffer is read before it is written.
+  void FindLifetimes(const JsonCursor& cursor, const Plan& plan);
 };
 
 /// The symbols' sizes for a call with these arguments. Throws SizeError.

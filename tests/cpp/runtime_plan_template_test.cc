@@ -6,6 +6,7 @@
 
 #include "runtime/plan_reader.h"
 #include "runtime/plan_template.h"
+#include "runtime/residency.h"
 
 namespace tvm_sched::runtime {
 namespace {
@@ -111,6 +112,28 @@ TEST(PlanTemplate, RefusesSizesByName) {
   EXPECT_THROW(Instantiate(open, {1LL << 62}), SizeError);  // 2 n does not fit
 }
 
+TEST(PlanTemplate, KeepsParametersApartFromAllOthers) {
+  std::string text = Template("1");
+  const auto set = [&text](const std::string& from, const std::string& to) {
+    text.replace(text.find(from), from.size(), to);
+  };
+  // c is a parameter that lies there from the run before, while a was computed and read.
+  set(R"("parameters": [])", R"("parameters": [{"name": "w", "shape": [20], "dtype": "float32"}])");
+  set(R"({"name": "o", "shape")",
+      R"({"name": "w", "shape": [20], "dtype": "float32", "source": {"kind": "parameter", "index": 0}},
+      {"name": "o", "shape")");
+  set(R"("name": "c", "shape": ["n"])", R"("name": "c", "shape": [20])");
+  set(R"("kind": "kernel", "name": "c", "function": "f", "inputs": [0])",
+      R"("kind": "copy", "name": "c", "inputs": [4])");
+  set(R"("outputs": [4], "waits": [1])", R"("outputs": [5], "waits": [1, 2])");
+  const Plan open = ReadPlans(text).at(0);
+  const std::vector<bool> skipped = StepsSkippedWhenWarm(open, 1.0);
+  EXPECT_EQ(skipped, (std::vector<bool>{false, false, true, false}));
+  const auto plan = Instantiate(open, {20});
+  EXPECT_EQ(Offset(*plan, 3), 128 + 192);
+  EXPECT_EQ(StepsSkippedWhenWarm(*plan, 1.0), skipped);
+}
+
 void ExpectRefused(const std::string& from, const std::string& to, const std::string& message) {
   std::string text = Template("1");
   try {
@@ -131,6 +154,8 @@ TEST(PlanTemplate, BreaksNoRule) {
   ExpectRefused(R"({"name": "d0")", R"({"name": "d0", "arena_bytes": 64)", "no arena_bytes");
   ExpectRefused(R"("low": 0, "high": 4611686018427387904)", R"("low": 3, "high": 2)", "high");
   ExpectRefused(R"("device": 0}},)", R"("device": 0, "offset": 0}},)", "unknown field");
+  ExpectRefused(R"("inputs": [0], "outputs": [1])", R"("inputs": [3], "outputs": [1])",
+                "steps[0].inputs: buffer 3 (\"c\") is read before");
 }
 
 }  // namespace

@@ -153,6 +153,45 @@ def test_sizes_beyond_the_device_s_memory_are_refused_and_the_others_stay_right(
     _check(module, 5)
 
 
+def test_sizes_that_alternate_allocate_once():
+    _register()
+    tvm_ffi.register_global_func("tvm_sched.test.fill", lambda y, a: to_numpy(a).fill(1), override=True)
+    plan = _template()
+    plan["buffers"] += [
+        {**tensor("y", ["m", ["+", "n", 1]]), "source": {"kind": "argument", "index": 1}},
+        {**tensor("large", [["*", "m", 1000]]), "source": {"kind": "arena", "device": 1}},
+    ]
+    step = {**plan["steps"][3], "inputs": [6], "outputs": [7], "waits": [], "function": "tvm_sched.test.fill"}
+    plan["steps"].append({**step, "name": "fill"})
+    module = ScheduledModule(make_module([plan], {}, {"w": W}))
+    before = len(module.stages())
+    for sizes in 3 * [(300, 1), (2, 9)]:  # the first take more of one device, the others of the other
+        x, y = _inputs(*sizes)
+        np.testing.assert_array_equal(module.run(x, y)[0], np.maximum(2 * (x @ W), 0))
+    assert [stage["name"] for stage in module.stages()[before:]].count("memory") == 2
+
+
+def test_parameters_remain_where_no_other_tensor_lies():
+    """w lands after a and b were read: in a warm run, which leaves the copy out, they are written while it lies there."""
+    _register()
+    plan = _template()
+    plan["buffers"].append({**tensor("here", [4, 3]), "source": {"kind": "arena", "device": 0}})
+    kernels = plan["steps"][:3]
+    last = {**plan["steps"][3], "waits": [2, 3], "inputs": [4, 6], "function": "tvm_sched.test.add_first"}
+    copy = {**kernels[2], "name": "w", "inputs": [1], "outputs": [6], "waits": [2]}
+    plan["steps"] = [*kernels, copy, last]
+
+    def add_first(x, w, y):
+        to_numpy(y)[...] = to_numpy(x) + to_numpy(w)[0]
+
+    tvm_ffi.register_global_func("tvm_sched.test.add_first", add_first, override=True)
+    module = ScheduledModule(make_module([plan], {}, {"w": W}))
+    module.configure(resident=1.0)
+    for n in (5, 5, 5, 2, 2):
+        x, y = _inputs(n)
+        np.testing.assert_array_equal(module.run(x, y)[0], 2 * (x @ W) + W[0])
+
+
 def test_a_child_of_a_fork_takes_sizes_of_its_own(module):
     _check(module, 3)
     child = os.fork()

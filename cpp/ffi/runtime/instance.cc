@@ -267,6 +267,7 @@ const BoundPlan::Arenas& Instance::Arenas(const Plan& plan) {
     enough = plan.devices[d].arena <= arena_sizes_[d];
   }
   if (enough) return arenas_;
+  const std::vector<Bytes> former = arena_sizes_;  // so that sizes may alternate without a change
   FreeMemory();  // of smaller sizes of a template, and what refers to it
   const StageTimer timer("memory");
   std::vector<Device> largest = plan.devices;
@@ -281,6 +282,10 @@ const BoundPlan::Arenas& Instance::Arenas(const Plan& plan) {
       largest[d].arena =
           std::max(largest[d].arena, elsewhere_.empty() ? other.devices[d].arena : moved.sizes[d]);
     }
+  }
+  for (std::size_t d = 0; d < former.size(); ++d) {
+    if (d == largest.size()) largest.push_back({{}, {0}});
+    largest[d].arena = std::max(largest[d].arena, former[d]);
   }
   BoundPlan::Arenas arenas;
   CpuBackend cpu;

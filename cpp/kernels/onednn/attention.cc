@@ -58,6 +58,14 @@ bool IsMatrix(const Operand& operand) {
   return (column == 1 && row >= operand.dims[3]) || (row == 1 && column >= operand.dims[2]);
 }
 
+/// The stride of an axis of extent 1 says nothing: take that of a matrix without gaps.
+void MakePlain(Operand* operand) {
+  const std::int64_t rows = operand->dims[2], columns = operand->dims[3];
+  std::int64_t &row = operand->strides[2], &column = operand->strides[3];
+  if (rows == 1) row = column == 1 ? columns : 1;
+  if (columns == 1) column = row == 1 ? rows : 1;
+}
+
 /// Memory of the calling thread for the scores of a block.
 float* Scores(std::int64_t count) {
   thread_local std::vector<float> memory;
@@ -80,6 +88,7 @@ class Attention final : public OwnKernel {
     Check(safe_ || description.algorithm == "plain");
     for (const Operand& operand : operands) Check(operand.dims.size() == 4);
     query_ = operands[0], key_ = operands[1], value_ = operands[2], result_ = operands.back();
+    for (Operand* each : {&query_, &key_, &value_}) MakePlain(each);
     batch_ = query_.dims[0], heads_ = query_.dims[1], rows_ = query_.dims[2],
     width_ = query_.dims[3];
     keys_ = key_.dims[2], value_width_ = value_.dims[3];

@@ -54,6 +54,21 @@ TVM_SCHED_VERSIONS void OfWindows(const float* line, std::int64_t kernel, std::i
   }
 }
 
+/// Whether a tensor is stored without gaps, with channels after or before the image.
+bool IsDense(const Operand& operand, bool channels_last) {
+  std::int64_t expected = 1;
+  const auto follows = [&](std::size_t axis) {
+    const std::int64_t size = operand.dims[axis];
+    const bool fits = size <= 1 || operand.strides[axis] == expected;
+    expected *= size;
+    return fits;
+  };
+  bool dense = !channels_last || follows(1);
+  for (std::size_t axis = operand.dims.size(); axis-- > 2;) dense = follows(axis) && dense;
+  dense = (channels_last || follows(1)) && dense;
+  return (follows(0) && dense) || expected == 0;
+}
+
 /// Tensors of one to three dimensions besides batch and channels, with channels first or last. The
 /// maximum of numbers with a NaN is NaN; padding is minus infinity.
 class MaxPool final : public OwnKernel {
@@ -72,11 +87,11 @@ class MaxPool final : public OwnKernel {
       check(each->size() == count);
     }
     const std::int64_t channels = source.dims[1];
-    // Of a single pixel, channels lie side by side in both orders: then the result tells.
-    const bool last = channels > 1 && source.strides[1] == 1 && result.strides[1] == 1;
+    // Where both orders fit, they are the same in memory: the longer lines are faster.
+    const bool last = channels > 1 && IsDense(source, true) && IsDense(result, true);
+    check(last || (IsDense(source, false) && IsDense(result, false)));
     outer_ = source.dims[0] * (last ? 1 : channels);
     inner_ = last ? channels : 1;
-    std::int64_t strides[2] = {inner_, inner_};  // of the image's dimensions, the last first
     for (std::size_t d = rank; d-- > 2;) {
       const std::size_t k = d - 2;
       Axis& axis = axes_[3 - count + k];
@@ -86,10 +101,8 @@ class MaxPool final : public OwnKernel {
               description.strides[k],
               description.dilation[k] + 1,
               description.padding_low[k]};
-      check(axis.size > 0 && axis.out > 0 && axis.kernel > 0 && axis.stride > 0 && axis.step > 0);
+      check(axis.size >= 0 && axis.out > 0 && axis.kernel > 0 && axis.stride > 0 && axis.step > 0);
       check(axis.padding >= 0 && axis.padding < axis.kernel * axis.step);
-      check(source.strides[d] == strides[0] && result.strides[d] == strides[1]);
-      strides[0] *= axis.size, strides[1] *= axis.out;
     }
   }
 

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from tvm import relax, tirx
 
+from tvm_frontends.shapes import DeclaredInput
 from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.input_shapes import one_shape, parse_shapes
 from tvm_sched.relax import compile
+from tvm_sched.relax.emit.any_shape import AnyShape
 from tvm_sched.runtime import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it has open dimensions")
@@ -215,3 +217,14 @@ def test_a_range_outside_of_the_model_s_is_refused():
     program = torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),), dynamic_shapes=({0: dim},))
     with pytest.raises(InputError, match="'batch': sizes from 5 to 9 are given; the model allows 1 to 4"):
         compile(program, "cpu1", "single", cost_model="roofline", cache=False, input_shapes={"batch": range(5, 10)})
+
+
+def test_two_symbols_of_one_declared_name_have_its_range():
+    operands = [relax.Var(name, relax.TensorType((tirx.Var("n", "int64"),), "float32")) for name in "xy"]
+    builder = relax.BlockBuilder()
+    with builder.function("main", operands):
+        builder.emit_func_output(operands[0])
+    inputs = tuple(DeclaredInput(name, ("n",)) for name in "xy")
+    model = AnyShape(builder.finalize(), [], inputs, {"n": (1, 8)})
+    assert list(model.symbols().values()) == ["n", "y, 0"]
+    assert list(model.limits().values()) == [(1, 8), (1, 8)]

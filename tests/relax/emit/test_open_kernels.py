@@ -6,10 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from tvm import relax, tirx
 
 from tvm_sched.relax import api, compile
 from tvm_sched.relax.emit.any_shape import lower_any_shape
-from tvm_sched.relax.lower.kernel_libraries import claimed_functions, get_library
+from tvm_sched.relax.lower.kernel_libraries import KernelSet, claimed_functions, get_library
 
 onnx = pytest.importorskip("onnx")
 pytestmark = [
@@ -55,6 +56,19 @@ g (float[n, m, 8] x, float[n, k, 8] z, float[n, k] mask) => (float[n, m, 8] y) {
   v1 = MatMul(z, w3)  v4 = Reshape(v1, heads)  vt = Transpose<perm = [0, 2, 1, 3]>(v4)
   added = Unsqueeze(mask, axes)  scores = MatMul(qt, kt)  scaled = Mul(scores, half)  masked = Add(scaled, added)
   p = Softmax(masked)  o = MatMul(p, vt)  ot = Transpose<perm = [0, 2, 1, 3]>(o)  y = Reshape(ot, flat)
+}"""
+
+EDGES = """<ir_version: 8, opset_import: ["": 17]>
+g (float[n, 1, t] sound, float[n, 4, h, w] x, float[n, 2, 4, m] q, float[n, 2, 4, k] z)
+    => (float[n, 4, s] heard, float[n, 4, a, b] pooled, float[n, 2, m, 4] y, float[n, 2, m, 4] fixed) {
+  heard = Conv<strides = [160]>(sound, w1)
+  pooled = MaxPool<kernel_shape = [2, 2], strides = [2, 2], pads = [1, 1, 1, 1]>(x)
+  half = Constant<value_float = 0.5>()
+  qt = Transpose<perm = [0, 1, 3, 2]>(q)  zt = Transpose<perm = [0, 1, 3, 2]>(z)
+  scores = MatMul(qt, z)  scaled = Mul(scores, half)  p = Softmax(scaled)  y = MatMul(p, zt)
+  n1 = Shape<start = 0, end = 1>(q)  rest = Constant<value_ints = [2, 4, 5]>()  shape = Concat<axis = 0>(n1, rest)
+  keys = Expand(w2, shape)  values = Transpose<perm = [0, 1, 3, 2]>(keys)
+  scores2 = MatMul(qt, keys)  scaled2 = Mul(scores2, half)  p2 = Softmax(scaled2)  fixed = MatMul(p2, values)
 }"""
 
 
@@ -141,6 +155,31 @@ def test_attention_reads_its_operands_in_place():
         np.testing.assert_allclose(
             result[0] if isinstance(result, list) else result, reference.run(None, inputs)[0], atol=2e-6
         )
+
+
+def test_extents_of_1_and_0_and_windows_larger_than_any_example():
+    compiled, reference, kinds = _compiled(_model(EDGES, w1=(4, 1, 400), w2=(1, 2, 4, 5)))
+    assert {"attention", "conv1d", "max_pool2d"} <= set(kinds), kinds
+    for n, t, h, w, m, k in ((1, 400, 1, 1, 1, 1), (2, 1000, 1, 3, 1, 6), (1, 720, 2, 1, 5, 1), (3, 401, 5, 4, 2, 3)):
+        shapes = {"sound": (n, 1, t), "x": (n, 4, h, w), "q": (n, 2, 4, m), "z": (n, 2, 4, k)}
+        inputs = {name: _integers(shape, seed=len(name)) for name, shape in shapes.items()}
+        for result, expected in zip(compiled.run(*inputs.values()), reference.run(None, inputs), strict=True):
+            np.testing.assert_allclose(result, expected, atol=2e-6)
+    empty = compiled.run(inputs["sound"], _integers((3, 4, 0, 4)), inputs["q"], inputs["z"])[1]
+    np.testing.assert_array_equal(empty, np.full((3, 4, 1, 3), -np.inf, "float32"))
+
+
+def test_causal_attention_of_open_sizes_is_left_to_tvm():
+    n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
+    for shape in ((n, m, 2, 4), (n, 7, m, 4), (n, 7, 2, m)):
+        builder, kernels = relax.BlockBuilder(), KernelSet("onednn")
+        operands = [relax.Var(name, relax.TensorType(shape, "float32")) for name in "qkv"]
+        with builder.function("main", operands):
+            with builder.dataflow():
+                result = builder.emit_output(relax.op.nn.attention(*operands, causal_mask="TopLeft"))
+            builder.emit_func_output(result)
+        get_library("onednn").claim(builder.finalize(), kernels, {})
+        assert not kernels.documents
 
 
 def test_the_library_computes_what_it_does_for_static_sizes(rows):

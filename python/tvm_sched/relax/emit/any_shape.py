@@ -55,15 +55,24 @@ class AnyShape:
         InputError
             An input is a tuple, or a dimension is an expression of a symbol that no input has alone.
         """
-        names: dict[tirx.Var, str] = {}
+        return {variable: name for variable, (name, _) in self._symbols().items()}
+
+    def limits(self) -> dict[tirx.Var, tuple[int, int | None]]:
+        """Return the ranges of the open dimensions: those of one declared name have one."""
+        return {variable: self.ranges.get(declared, (0, None)) for variable, (_, declared) in self._symbols().items()}
+
+    def _symbols(self) -> dict[tirx.Var, tuple[str, str]]:
+        """Return the open dimensions, each with a name of its own and the declared one."""
+        names: dict[tirx.Var, tuple[str, str]] = {}
         used: set[tirx.Var] = set()
         for variable, item in zip(self._arguments(), self.inputs, strict=True):
             for axis, size in enumerate(variable.ty.shape.values):
                 used |= set(tirx.analysis.undefined_vars(size))
                 if isinstance(size, tirx.Var) and size not in names:
                     declared = (item.shape or ())[axis] if item.shape else None
-                    name = str(declared) if isinstance(declared, str) else f"{item.name}, {axis}"
-                    names[size] = name if name not in names.values() else f"{item.name}, {axis}"
+                    place = f"{item.name}, {axis}"
+                    name = declared if isinstance(declared, str) else place
+                    names[size] = (place if any(name == other for other, _ in names.values()) else name), name
         if lacking := used - set(names):
             raise InputError(f"no input has the size {', '.join(sorted(v.name for v in lacking))} as a dimension")
         return names
@@ -83,10 +92,12 @@ class AnyShape:
         """
         names = self.symbols()
         if isinstance(shapes, int):
-            limits = {variable: self.ranges.get(name, (0, None)) for variable, name in names.items()}
             return _bind(
                 self.mod,
-                {v: max(low, shapes if high is None else min(shapes, high)) for v, (low, high) in limits.items()},
+                {
+                    v: max(low, shapes if high is None else min(shapes, high))
+                    for v, (low, high) in self.limits().items()
+                },
             )
         sizes: dict[tirx.Var, int] = {}
         for variable, item in zip(self._arguments(), self.inputs, strict=True):
@@ -105,7 +116,7 @@ class AnyShape:
         calls : Calls
             Its kernel calls.
         """
-        names = self.symbols()
+        names, limits = self.symbols(), self.limits()
         shapes, given = self._expressions(calls, names)
 
         def spec(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,13 +129,13 @@ class AnyShape:
             sizes = given.get(entry["name"]) if entry["kind"] == "kernel" else None
             return {**entry, "sizes": sizes} if sizes else dict(entry)
 
-        def symbol(name: str) -> dict[str, Any]:
-            low, high = self.ranges.get(name, (0, None))
-            return {"name": name, "low": low, **({} if high is None else {"high": high})}
+        def symbol(variable: tirx.Var) -> dict[str, Any]:
+            low, high = limits[variable]
+            return {"name": names[variable], "low": low, **({} if high is None else {"high": high})}
 
         return {
             **plan,
-            "symbols": [symbol(name) for name in names.values()],
+            "symbols": [symbol(variable) for variable in names],
             "conditions": [
                 {"where": where, "size": as_document(size, names), "needed": as_document(needed, names)}
                 for where, size, needed in self.conditions

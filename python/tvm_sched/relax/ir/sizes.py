@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from operator import mul
 from typing import Any, TypeAlias
@@ -11,8 +11,9 @@ import tvm
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
-EXAMPLE = 32
-"""Size of a symbol where a number is needed: to ask a library for its implementation, or to count operations."""
+EXAMPLES = (32, 512, 8192, 131072)
+"""Sizes of symbols where a number is needed, to ask a library for its implementation or to count operations: the first that
+leaves no size below 1."""
 
 
 class Size:
@@ -103,12 +104,11 @@ class Size:
     def __tvm_ffi_object__(self) -> Any:
         return self.expression
 
-    @property
-    def example(self) -> int:
-        """The size if each symbol is `EXAMPLE`."""
+    def example(self, number: int) -> int:
+        """Return the size if each symbol is ``number``."""
         expression, analyzer = self.expression, Analyzer()
         for symbol in tirx.analysis.undefined_vars(expression):
-            analyzer.bind(symbol, tirx.IntImm("int64", EXAMPLE))
+            analyzer.bind(symbol, tirx.IntImm("int64", number))
         return int(analyzer.simplify(expression))
 
 
@@ -130,7 +130,9 @@ def size_of(expression: Any) -> AnySize:
     simple = expression if isinstance(expression, tirx.Var) else Analyzer().simplify(expression)
     if isinstance(simple, (tirx.IntImm, tirx.Add, tirx.Sub, tirx.Mul)):
         return size_of(simple)
-    return Size({(str(simple),): 1}, {str(simple): simple})
+    # Several symbols may have one name.
+    name = " ".join([str(simple), *(f"{hash(symbol):x}" for symbol in tirx.analysis.undefined_vars(simple))])
+    return Size({(name,): 1}, {name: simple})
 
 
 def divided(size: AnySize, other: AnySize) -> AnySize | None:
@@ -148,9 +150,15 @@ def sizes_of(value: Any) -> tuple[Any, ...] | None:
     return tuple(map(size_of, ty.shape.values))
 
 
-def example_of(size: Any) -> int:
+def example_of(size: Any, number: int) -> int:
     """Return `Size.example`, or a number itself."""
-    return size.example if isinstance(size, Size) else int(size)
+    return size.example(number) if isinstance(size, Size) else int(size)
+
+
+def example_for(sizes: Iterable[Any]) -> int | None:
+    """Return the first of `EXAMPLES` at which all open sizes are positive; None if there is none."""
+    left = [size for size in sizes if isinstance(size, Size)]
+    return next((number for number in EXAMPLES if all(size.example(number) > 0 for size in left)), None)
 
 
 def product_of_terms(size: AnySize, known: Sequence[AnySize]) -> list[list[int]] | None:
@@ -224,4 +232,14 @@ def _made(terms: Mapping[tuple[str, ...], int], *sources: Any) -> AnySize:
     return made if any(made.terms) else made.terms.get((), 0)
 
 
-__all__ = ["EXAMPLE", "AnySize", "Size", "describe_sizes", "divided", "example_of", "size_of", "sizes_of"]
+__all__ = [
+    "EXAMPLES",
+    "AnySize",
+    "Size",
+    "describe_sizes",
+    "divided",
+    "example_for",
+    "example_of",
+    "size_of",
+    "sizes_of",
+]

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...ir.sizes import sizes_of
 from .kernel_library import KernelSet
-from .memory_views import View, ViewRewriter, strides_of
+from .memory_views import View, ViewRewriter, is_open, strides_of
 from .rewrite import constant_value, operation
 
 
@@ -119,6 +119,8 @@ class AttentionClaimer(ViewRewriter, ABC):
             return None
         (batch, rows, heads, width), (_, keys, kept, _) = sizes_of(q) or (), sizes_of(k) or ()
         out = (sizes_of(v) or ())[-1]
+        if is_open((heads, kept, width)) or (call.attrs.causal_mask and is_open((rows, keys))):
+            return None
         if heads % kept or (rows > keys and call.attrs.causal_mask) or (heads > kept and not self.grouped):
             return None
         share = heads // kept

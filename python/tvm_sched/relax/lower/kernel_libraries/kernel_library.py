@@ -15,7 +15,7 @@ from tvm_frontends.imported_model import data_address
 
 from ....registry import Registry
 from ...ir.attributes import get_compile_target
-from ...ir.sizes import describe_sizes, example_of, sizes_of
+from ...ir.sizes import EXAMPLES, describe_sizes, example_for, example_of, sizes_of
 
 KERNELS = "tvm_sched.kernels"
 """Module attribute: for each function of a library, a JSON document ``{"library", "flops", "kernel", "in_place"}``; the last
@@ -145,7 +145,7 @@ class KernelSet:
             Floating-point operations.
         """
         name = f"{self.library}.{kind}_{len(self.documents)}"
-        content = {"library": self.library, "flops": example_of(flops)}
+        content = {"library": self.library, "flops": max(0, example_of(flops, example_for([flops]) or EXAMPLES[0]))}
         self.documents[name] = json.dumps({**content, "kernel": {}})
         self.with_sizes[name] = kernel
         taken = self.takes_shapes(name, [*(sizes_of(argument) or () for argument in arguments), sizes_of(ty) or ()])

@@ -126,16 +126,24 @@ def _constant_tuple(part: Any) -> bool:
 
 
 def _to_shape(call: Any) -> Callable[[Any], Any]:
-    shape = sizes_of(call)
-    return lambda places: places.reshape(shape)
+    shape = sizes_of(call) or ()
+    return lambda places: _places_as(places, shape)
+
+
+def _places_as(places: Any, shape: tuple[Any, ...]) -> Any:
+    """Reshape positions; None for those of a static tensor in an open shape, or if no strides do that."""
+    return places.reshape(shape) if isinstance(places, OpenPlaces) or not is_open(shape) else None
+
+
+def _broadcast(call: Any) -> Callable[[Any], Any]:
+    shape = sizes_of(call) or ()
+    return lambda places: None if isinstance(places, OpenPlaces) or is_open(shape) else np.broadcast_to(places, shape)
 
 
 MOVES: dict[str, Callable[[Any], Callable[[Any], Any] | None]] = {
     "permute_dims": lambda call: lambda places: places.transpose(axis_order(call)),
     **dict.fromkeys(RESHAPES, _to_shape),
-    "broadcast_to": lambda call: (
-        lambda places: None if isinstance(places, OpenPlaces) else np.broadcast_to(places, sizes_of(call) or ())
-    ),
+    "broadcast_to": _broadcast,
     "strided_slice": _sliced,
 }
 """Operators that move elements. From a call to a function that moves an array of positions as the call moves elements."""
@@ -168,7 +176,7 @@ class ViewRewriter(Rewriter):
         if not is_open(shape) and prod(shape) > MOST_ELEMENTS:
             return self.whole(expr, shape)
         base, places, scale = self._memory(expr)
-        layout = _strided(places.reshape(shape))
+        layout = _strided(_places_as(places, shape))
         return None if layout is None else View(base, shape, layout[1], scale, layout[0])
 
     def view_or_whole(self, expr: Any, shape: tuple[int, ...]) -> View:
@@ -257,6 +265,8 @@ def _reshaped(array: Any, shape: tuple[int, ...]) -> Any:
     """Reshape an array without a copy; None if that is impossible."""
     if isinstance(array, OpenPlaces):
         return array.reshape(shape)
+    if is_open(shape):
+        return None
     result = array.view()
     try:
         result.shape = shape

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from ....._library import function as library_function
-from ....ir.sizes import example_of, sizes_of
+from ....ir.sizes import example_for, example_of, sizes_of
 from ....toolchain.compile_target import BFLOAT16
 from ..rewrite import constant_value, is_float32, operation
 from .describe import channels_last, dense, permuted, transposed_window, window
@@ -80,10 +81,16 @@ class Product:
 
 
 def implementation(kernel: dict[str, Any]) -> str:
-    """Return the name of oneDNN's default implementation of a kernel on this machine; empty if it has none."""
+    """Return the name of oneDNN's default implementation of a kernel on this machine; empty if it has none, or no answer."""
+    number = example_for(size for operand in kernel["operands"] for size in operand["dims"])
+    if number is None:
+        return ""
     document = {"version": VERSION, "kernels": {"kernel": kernel}}
-    text = json.dumps(document, default=example_of)
-    return str(library_function("tvm_sched.onednn_implementation")(text))
+    text = json.dumps(document, default=partial(example_of, number=number))
+    try:
+        return str(library_function("tvm_sched.onednn_implementation")(text))
+    except (RuntimeError, ValueError):  # sizes that oneDNN does not know
+        return ""
 
 
 def is_fast(kernel: dict[str, Any] | None) -> bool:

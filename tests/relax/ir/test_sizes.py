@@ -1,0 +1,23 @@
+"""Open sizes, with which code for static shapes calculates."""
+
+from __future__ import annotations
+
+from tvm import tirx
+
+from tvm_sched.relax.ir.sizes import EXAMPLES, example_for, example_of, size_of
+
+
+def test_symbols_of_one_name_are_not_equal():
+    one, other = tirx.Var("n", "int64"), tirx.Var("n", "int64")
+    assert size_of(one) != size_of(other)
+    assert size_of(one // 2) != size_of(other // 2)
+    assert size_of(one) * size_of(other) - size_of(other) * size_of(one) == 0
+    assert size_of(one // 2 + 3) - size_of(one // 2) == 3
+
+
+def test_an_example_leaves_no_size_below_1():
+    n = size_of(tirx.Var("n", "int64"))
+    assert example_for([n, n - 40, 3]) == EXAMPLES[1]
+    assert example_of(n - 40, EXAMPLES[1]) == EXAMPLES[1] - 40
+    assert example_for([5]) == EXAMPLES[0]
+    assert example_for([n, -n]) is None
