@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+import msgspec
 import numpy as np
 import pytest
 import tvm
@@ -16,6 +17,7 @@ from relax import cases
 from relax.cases import CASES, SQUARE, VECTOR
 from relax.compare import assert_same, leaves, run
 from tvm_sched.errors import InputError
+from tvm_sched.problem import Storage, load_topology
 from tvm_sched.relax import CompileOptions, compile, get_graph, get_problem, get_schedule, passes, run_passes, target
 from tvm_sched.relax.lower.lower_to_kernels import names_of
 from tvm_sched.relax.profiling.calibration import KernelTimer
@@ -98,6 +100,18 @@ def test_passes_run_up_to_one_of_them():
             *("Place", "AllocateStreams", "OrderLaunches", "EmitExecutor"),
         )
     ]
+
+
+def test_passes_to_the_end_embed_parameters():
+    options = CompileOptions.of("cpu2", scheduler="single", cost_model="roofline", parameters="external")
+    assert "tvm_frontends.parameters" not in run_passes(cases.Operators, options).attrs
+
+
+def test_parameters_are_joined_where_schedules_are_not_measured():
+    machine = msgspec.structs.replace(load_topology("cpu2"), storage=Storage("disk", 1e9, 1e-6))
+    for measure in (False, True):
+        mod = run_passes(cases.Operators, machine, "EstimateLatencies", cost_model="roofline", measure=measure)
+        assert get_problem(mod).joinable is not measure
 
 
 def test_steps_of_lowering_are_passes_to_stop_after():

@@ -232,7 +232,10 @@ def compile(
         if is_open and isinstance(source, OpenModel):
             report("lowering for any size", 0, 0)
             any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, chosen)
-            template = partial(_schedule_template, any_shape, source, [static for static, _ in combinations], chosen)
+            unmeasured = replace(chosen, measure=False, variants=False, rows=None, row_parts=1)
+            template = partial(
+                _schedule_template, any_shape, source, [static for static, _ in combinations], unmeasured
+            )
         models = _imported(source, combinations, is_open, schedule, report)
         about = source.about if isinstance(source, ModelWithPlans) else None
         mods, mod = compile_modules(models, chosen, template, about=about, for_export=True)
@@ -439,12 +442,11 @@ def _lower_any_shape(
 def _schedule_template(
     model: AnyShape, source: OpenModel, plans: Sequence[StaticShapes], options: CompileOptions
 ) -> Template:
-    """Schedule a model for any size at its anchor, the largest sizes of ``plans``, without measuring.
+    """Schedule a model for any size at its anchor, the largest sizes of ``plans``; ``options`` neither measure nor split.
 
     Smaller sizes stand in for it if a kernel would then read beyond a tensor, such as a table of 12 rows.
     """
-    chosen = replace(options, measure=False, variants=False, row_parts=1)
-    passes = [*problem_passes(chosen), *decision_passes(chosen)]
+    passes = [*problem_passes(options), *decision_passes(options)]
     names = [each.info.name for each in passes]
     schedule = tvm.transform.Sequential(passes[names.index("tvm_sched.LowerToKernels") + 1 :])
     anchors: list[StaticShapes | int] = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values()))), 16, 4, 1]

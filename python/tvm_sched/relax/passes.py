@@ -201,7 +201,7 @@ def pass_list(
     plan: PipelinePlan | None = None,
     devices: Sequence[str] = (),
 ) -> list[tvm.transform.Pass]:
-    """Return the passes that run for these options, in order; the last one emits.
+    """Return the passes that run for these options, in order; the last one emits, with all parameters' values.
 
     Parameters
     ----------
@@ -224,10 +224,11 @@ def pass_list(
     ['SetCompileTarget', 'LowerToKernels', 'PrepareKernels', 'EstimateLatencies', 'Place']
     """
     passes = [
-        *problem_passes(options, progress),
+        # What is measured is made of problems without joined parameters; a schedule that exists may have some.
+        *problem_passes(options, progress, joinable=schedule is not None or not options.measuring),
         *([RestrictDevices(devices)] if devices else []),
         *decision_passes(options, progress, schedule=schedule, plan=plan),
-        *emit_passes(options),
+        *emit_passes(replace(options, parameters="embed")),
     ]
     if stop_after is None:
         return passes
@@ -268,9 +269,11 @@ def emulates_gpus(options: CompileOptions) -> bool:
 
 
 def problem_passes(
-    options: CompileOptions, progress: Progress | None = None, last_step: str | None = None
+    options: CompileOptions, progress: Progress | None = None, last_step: str | None = None, joinable: bool = True
 ) -> list[tvm.transform.Pass]:
     """Return the passes up to a scheduling problem; ``last_step`` is the last step of `LowerToKernels` that runs.
+
+    ``joinable``: as in `EstimateLatencies`.
 
     Examples
     --------
@@ -279,7 +282,7 @@ def problem_passes(
     ['SetCompileTarget', 'LowerToKernels', 'PrepareKernels', 'EstimateLatencies']
     """
     if options.row_parts == "auto":
-        passes_of = lambda parts: problem_passes(replace(options, row_parts=parts), progress)  # noqa: E731
+        passes_of = lambda parts: problem_passes(replace(options, row_parts=parts), progress, None, joinable)  # noqa: E731
         return [ChooseRowParts(passes_of, len(options.topology.devices), progress)]
     cost_model = options.cost_model
     if options.measuring and cost_model is None and len(options.topology.devices) == 1:
@@ -306,6 +309,7 @@ def problem_passes(
             cost_model,
             measure=KernelTimer(progress),
             compile_image=compile_image if compiles else None,
+            joinable=joinable,
         ),
     ]
 

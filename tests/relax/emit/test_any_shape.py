@@ -80,6 +80,13 @@ def test_random_graphs_are_exact_at_every_size(seed):
         np.testing.assert_array_equal(compiled.run(x), expected(x))
 
 
+def test_splits_by_rows_are_for_listed_sizes_alone():
+    """Once an error after all the work: the plan for any size has no variants, nor parts by rows."""
+    module = _module(lambda builder, x, n, m: builder.emit(relax.op.add(x, x)))
+    compiled = compile(module, "cpu2", cost_model="roofline", rows=True, cache=False)
+    assert np.array_equal(compiled.run(np.ones((2, 3, 4), "float32")), np.full((2, 3, 4), 2.0))
+
+
 def test_a_sum_over_no_elements_is_written():
     module = _module(lambda builder, x, n, m: builder.emit(relax.op.sum(x, [1])))
     compiled = compile(module, "cpu1", cost_model="roofline", cache=False)

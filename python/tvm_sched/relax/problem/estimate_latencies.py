@@ -39,6 +39,8 @@ class EstimateLatencies:
         kernels that were never measured.
     compile_image : callable, optional
         As for `tvm_sched.relax.problem.demands.with_demands`.
+    joinable : bool
+        Whether schedules may join parameters, where loads have a latency.
 
     Examples
     --------
@@ -54,13 +56,14 @@ class EstimateLatencies:
         cost_model: str | Callable[[OpGraph, Topology], Costs] | None = None,
         measure: MeasureKernels | None = None,
         compile_image: ImageCompiler | None = None,
+        joinable: bool = True,
     ) -> None:
         self.topology = topology if isinstance(topology, Topology) else load_topology(topology)
         chosen = default_cost_model(self.topology) if cost_model is None else cost_model
         self.measure = measure if chosen == CALIBRATED and is_of_this_machine(self.topology) else None
         self.cost_model = get_cost_model(chosen) if isinstance(chosen, str) else chosen
         self.by_rate = chosen in BY_RATE
-        self.compile_image = compile_image
+        self.compile_image, self.joinable = compile_image, joinable
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
@@ -73,4 +76,4 @@ class EstimateLatencies:
             def costs(graph: OpGraph, topology: Topology) -> Costs:
                 return measure(mod, calls.with_all_alternatives(), topology)
 
-        return leave(mod, PROBLEM, problem_of(calls.graph, calls.groups, self.topology, costs, joinable=True))
+        return leave(mod, PROBLEM, problem_of(calls.graph, calls.groups, self.topology, costs, joinable=self.joinable))

@@ -150,6 +150,8 @@ def choose_fastest(
             "machine's cores: compile for cpu or cpuN, or do not set measure"
         )
     if schedule.joined:  # candidates are made of problems without joined parameters
+        what = f"the schedule of {problem.graph.name!r} is taken as it is: it joins parameters, so it is not measured"
+        warnings.warn(what, RuntimeWarning, stacklevel=2)
         return problem, schedule
     key = _key(mod, problem, schedule, (seconds, streams, launch_order))
     cache = choice_cache(get_compile_target(mod).cache)
