@@ -104,7 +104,7 @@ def test_passes_run_up_to_one_of_them():
 
 def test_passes_to_the_end_embed_parameters():
     options = CompileOptions.of("cpu2", scheduler="single", cost_model="roofline", parameters="external")
-    assert "tvm_frontends.parameters" not in run_passes(cases.Operators, options).attrs
+    assert "tvm_frontends.parameters" not in run_passes(cases.constants_only()[0], options).attrs
 
 
 def test_parameters_are_joined_where_schedules_are_not_measured():
