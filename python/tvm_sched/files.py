@@ -78,7 +78,9 @@ def why_unreadable(error: BaseException) -> str:
     """Describe an error among `UNREADABLE` for a message."""
     if isinstance(error, RecursionError):
         return "its lists and objects are nested too deeply"
-    return f"it is no text in UTF-8: {error}" if isinstance(error, UnicodeDecodeError) else str(error)
+    # msgspec tells wrong bytes by `UnicodeDecodeError` up to 0.22, by an error of its own from 0.23 on.
+    wrong_bytes = isinstance(error, UnicodeDecodeError) or "Invalid UTF-8" in str(error)
+    return f"it is no text in UTF-8: {error}" if wrong_bytes else str(error)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

@@ -96,6 +96,9 @@ class Counted:
     def plans(self):
         return [{"name": "p"}]
 
+    def plan_of_run(self, name):
+        return {"name": name}
+
     def info(self):
         return {}
 

@@ -30,9 +30,8 @@ def test_a_pass_of_tvm_that_fails_is_named(work):
 
 def test_a_kernel_that_cannot_be_compiled_is_named():
     words = r"^model 'm': kernel 'tvm_sched_plus_one': TVM cannot .*not implemented"
-    with pytest.raises(UnsupportedModelError, match=words) as caught:
+    with pytest.raises(UnsupportedModelError, match=words):
         compile(cases.OfAGpu, "cpu2", "single", name="m")
-    assert isinstance(caught.value.__cause__, tvm.error.InternalError)
 
 
 def test_errors_of_others_remain_as_they_are():
