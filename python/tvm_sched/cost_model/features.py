@@ -260,8 +260,7 @@ def _extents(
         return 1.0, elements / max(n, 1.0), n, 1.0, 1.0
     if family == "conv2d" and len(weights) > 2:
         k = float(prod(weights[1:]))
-        first = out[1] == weights[0] and bool(read[0].shape) and read[0].shape[1] % max(weights[1], 1) == 0
-        channels = 1 if first else -1  # ONNX and PyTorch have them before rows and columns
+        channels = 1 if out[1] == weights[0] != out[-1] else -1  # ONNX and PyTorch have them before rows and columns
         groups = max(round(read[0].shape[channels] / weights[1]), 1) if read[0].shape and weights[1] else 1
         groups = groups if weights[0] % groups == 0 else 1
         return float(groups), elements / weights[0], weights[0] / groups, k, float(prod(weights[2:]))

@@ -228,7 +228,7 @@ def pass_list(
         *problem_passes(options, progress, joinable=schedule is not None or not options.measuring),
         *([RestrictDevices(devices)] if devices else []),
         *decision_passes(options, progress, schedule=schedule, plan=plan),
-        *emit_passes(replace(options, parameters="embed")),
+        *emit_passes(options, parameters="embed"),
     ]
     if stop_after is None:
         return passes
@@ -368,8 +368,11 @@ def emit_passes(
     about: Mapping[str, Any] | None = None,
     template: Template | None = None,
     for_export: bool = False,
+    parameters: str | None = None,
 ) -> list[tvm.transform.Pass]:
-    """Return the pass that puts schedules or a pipeline into an executable; parameters as in `EmitExecutor`.
+    """Return the pass that puts schedules or a pipeline into an executable; arguments as in `EmitExecutor`.
+
+    Without ``parameters`` they are kept as the options say.
 
     Examples
     --------
@@ -384,7 +387,7 @@ def emit_passes(
             options.backend,
             options.run_options,
             options.states,
-            options.parameters,
+            parameters or options.parameters,
             others,
             about,
             template,
