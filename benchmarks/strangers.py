@@ -1,9 +1,10 @@
 """Gaps of `anytime`, and its losses to quick methods, on machines and graphs that a seed draws.
 
-A case is a machine of 1 to 16 GPUs of one to three of 20 kinds, with buses of real speeds that are shared or not, and
+A case is a machine of 1 to 16 GPUs, of up to three models out of 20, with buses of real speeds that are shared or not, and
 with NVLink pairs, a mesh, a switch, no peer access or a disk; and a graph: one of three real networks at a random width
 and batch, a decoder, a task graph, or two networks at once. Each case runs cold and with all parameters on the devices.
-Cases with an even number are for looking at; of the others only the page tells. Draw a new seed for each page.
+Cases with an even number may be looked at and are listed; the others are held out and appear in sums only. Use a new
+seed for each page.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ void Append(std::string& text, std::int64_t number) {
   text.push_back(static_cast<char>(number));
 }
 
-/// A part of a schedule: for each device the time from which it is free, not before the last
-/// start, and the time from which each operator could start there.
+/// A part of a schedule. `free`: when each device becomes free; `start` and `arrival`: by operator
+/// and device.
 struct State {
   std::uint64_t done = 0;
   std::int64_t last = 0;

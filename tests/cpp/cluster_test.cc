@@ -203,22 +203,25 @@ TEST(Ants, CostsThatFallMakeTwoStagesInOneRackTheCheapest) {
   EXPECT_EQ(SendAnts(ring, costs, free, chain, settings, [] {})->pools.size(), 1u);
 }
 
-TEST(Ants, SubAgentsTakeTheWayThatCostsLess) {
-  // Only pools 0 and 1 have GPUs; links 0 or 3, 2, 1 join them. One GPU of each is needed.
+/// Two stages on pools 0 and 1, which alone have GPUs, one each; link 0 joins them, or 3, 2, 1.
+/// Link 0 is on the only shortest path and costs 20; the other links are on none and are free.
+std::size_t HopsOfTwo(const AntSettings& given, std::vector<std::int64_t> fibres = {}) {
   const Cluster ring = Ring();
   Residual free = AllOf(ring);
   free.gpus = {1, 1, 0, 0};
-  const LinkCosts costs(ring);
-  AntSettings settings;
+  if (!fibres.empty()) free.fibres = std::move(fibres);
+  AntSettings settings = given;
   settings.least_stages = settings.most_stages = 2;
+  const std::optional<Embedding> found =
+      SendAnts(ring, LinkCosts(ring), free, MakeChain({40, 40}, 60, 1000), settings, [] {});
+  return found.value().Hops();
+}
+
+TEST(Ants, SubAgentsTakeTheWayThatCostsLess) {
+  AntSettings settings;
   settings.sub_agents = settings.pool_links = settings.pool_choice = true;
-  const Chain chain = MakeChain({40, 40}, 60, 1000);
-  const std::optional<Embedding> found = SendAnts(ring, costs, free, chain, settings, [] {});
-  ASSERT_TRUE(found);
-  // Link 0 is on the only shortest path and costs 20; the other links are on none and are free.
-  EXPECT_EQ(found->Hops(), 3u);
-  free.fibres = {1, 0, 1, 1};
-  EXPECT_EQ(SendAnts(ring, costs, free, chain, settings, [] {})->Hops(), 1u);
+  EXPECT_EQ(HopsOfTwo(settings), 3u);
+  EXPECT_EQ(HopsOfTwo(settings, {1, 0, 1, 1}), 1u);
 }
 
 TEST(Ants, LinksFromGpusThatCostMakeOneStageCheaperThanTwo) {
@@ -234,17 +237,10 @@ TEST(Ants, LinksFromGpusThatCostMakeOneStageCheaperThanTwo) {
 }
 
 TEST(Ants, FreeWalksPassTheAimByWhereThatCostsLess) {
-  // As for sub-agents: link 0 is the shortest path, three others are free of cost.
-  const Cluster ring = Ring();
-  Residual free = AllOf(ring);
-  free.gpus = {1, 1, 0, 0};
-  const LinkCosts costs(ring);
   AntSettings settings;
-  settings.least_stages = settings.most_stages = 2;
-  const Chain chain = MakeChain({40, 40}, 60, 1000);
-  EXPECT_EQ(SendAnts(ring, costs, free, chain, settings, [] {})->Hops(), 1u);
+  EXPECT_EQ(HopsOfTwo(settings), 1u);
   settings.free_walks = true;
-  EXPECT_EQ(SendAnts(ring, costs, free, chain, settings, [] {})->Hops(), 3u);
+  EXPECT_EQ(HopsOfTwo(settings), 3u);
 }
 
 TEST(Ants, PipeEdgeTakesTheLeastCycle) {

@@ -163,22 +163,22 @@ def test_joined_parameters_are_resident_if_all_are():
 
 
 @pytest.mark.parametrize(
-    ("joined", "message"),
+    ("joined", "message", "refusal"),
     [
-        ((("w1", "b1"), ("b1", "w2")), "joined twice"),
-        ((("w1",),), "a set of 1 parameters is joined"),
-        (ALL, "a set of 4 parameters is joined"),
-        ((("w1", "a"),), "only parameters are"),
-        ((("w1", "none"),), "only parameters are"),
+        ((("w1", "b1"), ("b1", "w2")), "joined twice", "joined twice"),
+        ((("w1",),), "a set of 1 parameters is joined", "fewer than 2"),
+        (ALL, "a set of 4 parameters is joined", "more than 3"),
+        ((("w1", "a"),), "only parameters are", "not a parameter"),
+        ((("w1", "none"),), "only parameters are", "not a parameter"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(folder, joined, message):
+def test_what_cannot_be_joined_is_refused(folder, joined, message, refusal):
     problem = two_layers(buses=(Bus("pcie", 1e9, 3e-9),))
     schedule = on_one(problem, "w1", "w2", joined=joined)
     assert message in violations(problem, schedule)[0].message
     good = files_of(problem, certified(problem, on_one(problem, "w1", "w2", joined=PAIRS)))
     good.schedule["joined"] = joined
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match=refusal):
         good.check(folder)
 
 
@@ -291,5 +291,6 @@ def test_resident_parameters_are_searched_apart():
     problem = two_layers()
     state = Scenario(problem, frozenset({"w1", "b1"}))
     best = solve(problem, state.workload, options={"work": 0.1})
+    assert best.joined
     assert all({*names} <= {"w1", "b1"} or not {*names} & {"w1", "b1"} for names in best.joined)
     verify(problem, best)

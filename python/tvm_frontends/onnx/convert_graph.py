@@ -26,7 +26,7 @@ from .operators import Node, find
 from .operators.nodes import STANDARD, node_text
 from .operators.upstream import check_constants, check_results
 from .prepare import Prepared
-from .shape_values import Values, agreeing, constant_values, converted, is_floating, size_of, tensor_of, values_of
+from .shape_values import Values, agreeing, constant_values, converted, expression_of, is_floating, tensor_of, values_of
 
 if TYPE_CHECKING:
     import onnx
@@ -241,7 +241,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         values = self.sizes.get(node.input[position])
         if values is None or values.ndim != 1 or is_floating(values):
             return node
-        shape = self.bb.normalize(relax.ShapeExpr([size_of(value) for value in values]))
+        shape = self.bb.normalize(relax.ShapeExpr([expression_of(value) for value in values]))
         return self._with_inputs(node, {position: shape})
 
     def _with_inputs(self, node: Any, inputs: Mapping[int, relax.Expr]) -> Any:

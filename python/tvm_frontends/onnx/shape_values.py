@@ -20,8 +20,8 @@ Values = npt.NDArray[Any]
 """Integers, integer expressions of symbols, truth values, and numbers of floating point: `Scaled` or Python's."""
 _MOST = 64
 """Elements up to which a constant is looked at."""
-_EXACT = 1 << 10
-"""Numerator and denominator up to which a size is multiplied by a number of float32 without rounding."""
+EXACT = 1 << 10
+"""Numerator and denominator up to which float32 multiplies sizes up to 16,384 without rounding."""
 _WHOLE = (6, 7)
 _FLOATING = (1, 11)
 """ONNX's numbers of the types int32 and int64; float32 and float64, which hold usual sizes."""
@@ -38,7 +38,7 @@ class Scaled:
         """Multiply by a number; None if float32 might round the product of a usual size."""
         exact = factor / self.divisor
         power = exact.denominator & (exact.denominator - 1) == 0
-        if not 0 < exact.numerator <= _EXACT or exact.denominator > _EXACT or not power:
+        if not 0 < exact.numerator <= EXACT or exact.denominator > EXACT or not power:
             return None
         return Scaled(self.dividend * exact.numerator, exact.denominator)
 
@@ -52,8 +52,13 @@ class Scaled:
 def _divided(left: Any, right: Any) -> Any:
     if isinstance(left, int) and isinstance(right, int):
         return (abs(left) // abs(right)) * (1 if (left < 0) == (right < 0) else -1) if right else None
-    rounds_down = isinstance(right, int) and right > 0 and _compared(operator.ge, operator.lt)(left, 0)
-    return tirx.floordiv(left, tirx.IntImm("int64", right)) if rounds_down else None
+    if not isinstance(right, int) or right <= 0:
+        return None
+    zero, divisor = expression_of(0), expression_of(right)
+    if _compared(operator.ge, operator.lt)(left, 0):
+        return tirx.floordiv(left, divisor)
+    # It rounds towards zero.
+    return tirx.floordiv(tirx.max(left, zero), divisor) - tirx.floordiv(tirx.max(-left, zero), divisor)
 
 
 def _remainder(left: Any, right: Any) -> Any:
@@ -63,7 +68,7 @@ def _remainder(left: Any, right: Any) -> Any:
 def _of_sizes(*values: Any) -> Analyzer:
     """Return an analyzer that knows that the symbols of expressions are sizes."""
     analyzer = Analyzer()
-    for symbol in {each for value in values for each in tirx.analysis.undefined_vars(size_of(value))}:
+    for symbol in {each for value in values for each in tirx.analysis.undefined_vars(expression_of(value))}:
         analyzer.bind(symbol, tvm.ir.Range(0, 1 << 40))
     return analyzer
 
@@ -75,9 +80,9 @@ def _compared(
 
     def known(left: Any, right: Any) -> bool | None:
         analyzer = _of_sizes(left, right)
-        if analyzer.can_prove(compare(size_of(left), size_of(right))):
+        if analyzer.can_prove(compare(expression_of(left), expression_of(right))):
             return True
-        return False if analyzer.can_prove(opposite(size_of(left), size_of(right))) else None
+        return False if analyzer.can_prove(opposite(expression_of(left), expression_of(right))) else None
 
     return known
 
@@ -89,10 +94,10 @@ _PAIRS: dict[str, Callable[[Any, Any], Any]] = {
     "Div": _divided,
     "Mod": _remainder,
     "Max": lambda left, right: (
-        max(left, right) if _are_numbers(left, right) else tirx.max(size_of(left), size_of(right))
+        max(left, right) if _are_numbers(left, right) else tirx.max(expression_of(left), expression_of(right))
     ),
     "Min": lambda left, right: (
-        min(left, right) if _are_numbers(left, right) else tirx.min(size_of(left), size_of(right))
+        min(left, right) if _are_numbers(left, right) else tirx.min(expression_of(left), expression_of(right))
     ),
     "Equal": _compared(tirx.EQ, tirx.NE),
     "Less": _compared(operator.lt, operator.ge),
@@ -217,10 +222,9 @@ BitwiseAnd BitwiseOr BitwiseXor BitShift
 def agreeing(
     builder: relax.BlockBuilder, node: Any, operands: Sequence[relax.Expr | None]
 ) -> Sequence[relax.Expr | None]:
-    """Return a node's operands with one size where theirs are different expressions that have to be equal.
+    """Make sizes that have to be equal one expression: operands are broadcast or reshaped to it.
 
-    It stands for the condition that they are, which is checked when the model runs; a size that is not known to be 1 is
-    not broadcast.
+    Whether the sizes are equal is checked when the model runs. A size that is not known to be 1 is not broadcast.
     """
     shapes = [_dims(operand) for operand in operands]
     known = [shape for shape in shapes if shape is not None]
@@ -281,7 +285,7 @@ def tensor_of(builder: relax.BlockBuilder, values: Values, dtype: str | None) ->
         return te.compute(values.shape, element, name="sizes")
 
     dividends = [value.dividend if isinstance(value, Scaled) else value for value in flat]
-    dividends = [size_of(0 if isinstance(value, float) else value) for value in dividends]
+    dividends = [expression_of(0 if isinstance(value, float) else value) for value in dividends]
     return builder.emit_te(compute, *dividends, primfunc_name_hint="sizes")
 
 
@@ -305,7 +309,7 @@ def _slice(data: relax.Expr, starts: Values, ends: Values, axes: Values | None) 
                 limit = dims[axis] + limit
             limits.append(limit)
         analyzer = _of_sizes(*limits, dims[axis])
-        inside = [analyzer.simplify(tirx.max(tirx.min(size_of(x), dims[axis]), size_of(0))) for x in limits]
+        inside = [analyzer.simplify(tirx.max(tirx.min(expression_of(x), dims[axis]), expression_of(0))) for x in limits]
         begins.append(inside[0])
         stops.append(analyzer.simplify(tirx.max(*inside)))
     return relax.op.strided_slice(data, list(chosen), begins, stops, assume_inbound=True)
@@ -329,14 +333,14 @@ def converted(
     given = [None if value is None or is_floating(value) else value for value in values]
     if node.op_type == "ConstantOfShape" and given[0] is not None:
         fill = numpy_helper.to_array(attributes["value"]) if "value" in attributes else np.zeros(1, "float32")
-        shape = relax.ShapeExpr([size_of(size) for size in given[0]])
+        shape = relax.ShapeExpr([expression_of(size) for size in given[0]])
         return relax.op.full(shape, relax.const(tvm.runtime.tensor(fill.reshape(()))))
     if node.op_type == "Range" and all(value is not None and value.size == 1 for value in given):
         start, end, step = (next(value.flat) for value in given if value is not None)
         if not _is_positive(step):
             return None
-        end = _of_sizes(start, end).simplify(tirx.max(size_of(end), size_of(start)))
-        return relax.op.arange(size_of(start), end, size_of(step), dtype or "int64")
+        end = _of_sizes(start, end).simplify(tirx.max(expression_of(end), expression_of(start)))
+        return relax.op.arange(expression_of(start), end, expression_of(step), dtype or "int64")
     if data is None:
         return None
     if node.op_type == "Flatten":
@@ -375,7 +379,12 @@ def _reshape(data: relax.Expr, sizes: Values, zero: bool) -> relax.Expr:
         for size in (size for size in want if not _is(size, -1)):
             # Equal dimensions are left out of the quotient, since they may be 0.
             same = next(
-                (k for k, other in enumerate(left) if Analyzer().can_prove_equal(size_of(other), size_of(size))), None
+                (
+                    k
+                    for k, other in enumerate(left)
+                    if Analyzer().can_prove_equal(expression_of(other), expression_of(size))
+                ),
+                None,
             )
             if same is None:
                 divisor = divisor * size
@@ -385,14 +394,14 @@ def _reshape(data: relax.Expr, sizes: Values, zero: bool) -> relax.Expr:
         for size in left:
             number = number * size
         # Where the divisor is 0, the reshape is refused if there are elements, since their numbers differ.
-        quotient = tirx.floordiv(size_of(number), tirx.max(size_of(divisor), tirx.IntImm("int64", 1)))
+        quotient = tirx.floordiv(expression_of(number), tirx.max(expression_of(divisor), tirx.IntImm("int64", 1)))
         want = [quotient if _is(size, -1) else size for size in want]
-    return relax.op.reshape(data, relax.ShapeExpr([Analyzer().simplify(size_of(size)) for size in want]))
+    return relax.op.reshape(data, relax.ShapeExpr([Analyzer().simplify(expression_of(size)) for size in want]))
 
 
 def _expand(data: relax.Expr, sizes: Values) -> relax.Expr | None:
     """Broadcast to sizes where it is known which dimensions are 1; else None."""
-    have, want = list(data.ty.shape.values), [size_of(size) for size in sizes]
+    have, want = list(data.ty.shape.values), [expression_of(size) for size in sizes]
     count = max(len(have), len(want))
     have, want = ([tirx.IntImm("int64", 1)] * (count - len(dims)) + dims for dims in (have, want))
     result = []
@@ -442,7 +451,7 @@ def _is(size: Any, number: int) -> bool:
     return isinstance(size, (int, tirx.IntImm)) and int(size) == number
 
 
-def size_of(size: Any) -> Any:
+def expression_of(size: Any) -> Any:
     """Return a size as an expression of type int64."""
     return tirx.IntImm("int64", size) if isinstance(size, int) else size
 
@@ -456,4 +465,14 @@ def constant_values(array: npt.NDArray[Any] | None) -> Values | None:
     return found.reshape(array.shape)
 
 
-__all__ = ["Values", "agreeing", "constant_values", "converted", "is_floating", "size_of", "tensor_of", "values_of"]
+__all__ = [
+    "EXACT",
+    "Values",
+    "agreeing",
+    "constant_values",
+    "converted",
+    "expression_of",
+    "is_floating",
+    "tensor_of",
+    "values_of",
+]

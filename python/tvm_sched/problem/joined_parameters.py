@@ -19,7 +19,7 @@ def join_parameters(graph: OpGraph, joined: Sequence[Sequence[str]], most: int) 
     ------
     ProblemError
         A set has fewer than two or more than ``most`` parameters (`Topology.most_joined`); a name is in two sets, is not a
-        parameter or one that the graph returns, or is of another model than the first.
+        parameter, is a result of the graph, or belongs to another model than the first name of its set.
 
     Examples
     --------

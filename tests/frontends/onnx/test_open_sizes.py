@@ -106,6 +106,8 @@ COMPUTED = """
     lower = Cast <to = 1> (less)
     lowered = Mul(lower, half)
     t = Cast <to = 7> (lowered)
+    two_of = Constant <value = int64 {2}> ()
+    u = Div(less, two_of)
 """
 
 
@@ -121,7 +123,7 @@ def _model(body: str, names: str, whole: str = "", short: str = "") -> onnx.Mode
     [
         pytest.param(_model(NORMS, "abcdeijklmp", "p"), id="norms"),
         pytest.param(_model(RESIZES, "abcde"), id="resizes"),
-        pytest.param(_model(COMPUTED, "abcdeijklmoprstq", "ijprst", "q"), id="computed"),
+        pytest.param(_model(COMPUTED, "abcdeijklmoprstuq", "ijprstu", "q"), id="computed"),
     ],
 )
 def test_values_are_those_of_onnxruntime_at_every_size(model, tmp_path):

@@ -15,7 +15,6 @@ import tvm
 from tvm import relax
 
 from ...errors import Missing, UnsupportedNode
-from ...tensor_types import static_shape
 
 if TYPE_CHECKING:
     import onnx
@@ -128,22 +127,13 @@ class Node:
     def shape(self, value: relax.Expr | None, what: str) -> tuple[int, ...]:
         """Return the sizes of a tensor, which must be static.
 
-        Parameters
-        ----------
-        what : str
-            The tensor in the message: ``"its input X"``.
-
         Raises
         ------
         UnsupportedNode
-            The tensor is left out, or a dimension is known only when the model runs.
+            As `sizes`, or a dimension is known only when the model runs.
         """
-        if value is None:
-            raise self.unsupported(f"{what} is missing")
-        if isinstance(value, relax.ShapeExpr):
-            return (len(value.values),)
-        shape = static_shape(value)
-        if shape is None:
+        shape = self.sizes(value, what)
+        if not all(isinstance(size, int) for size in shape):
             raise self.unsupported(
                 f"the shape of {what} is known only when the model runs; freeze its input shapes, or cut it before this"
             )

@@ -13,9 +13,8 @@ from tvm.sym import Analyzer
 
 from ...errors import MissingConstant
 from ...interpolation import interpolate
+from ..shape_values import EXACT
 from .nodes import Node
-
-_EXACT = 1 << 10
 
 
 def has_open_sizes(node: Node) -> bool:
@@ -26,7 +25,8 @@ def has_open_sizes(node: Node) -> bool:
 def resize_open(node: Node, x: relax.Expr, shape: tuple[Any, ...]) -> relax.Expr:
     """Resize axes of open size: positions and weights are computed when the model runs, in float64.
 
-    Scales are quotients of whole numbers up to 1024, so that float32 rounds no length.
+    A scale must be a fraction with numerator and denominator up to 1024; float32 then has the new length of any size up to
+    16,384 exactly.
     """
     coordinates = node.attribute("coordinate_transformation_mode", default_coordinates(node))
     if node.attribute("antialias", 0) or node.attribute("exclude_outside", 0) or coordinates == "tf_crop_and_resize":
@@ -60,7 +60,7 @@ def _open_lengths(node: Node, shape: tuple[Any, ...]) -> list[tuple[Any, Any, An
         for axis, scale in zip(named, scales, strict=True):
             exact = Fraction(float(scale))
             up, down = exact.numerator, exact.denominator
-            if not 0 < up <= _EXACT or down > _EXACT:
+            if not 0 < up <= EXACT or down > EXACT:
                 raise node.unsupported(
                     f"its scale {scale:g} is rounded for some sizes of axis {axis}; give its input sizes"
                 )

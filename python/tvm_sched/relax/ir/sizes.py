@@ -19,8 +19,8 @@ leaves no size below 1."""
 class Size:
     """A polynomial of symbols and of what else sizes are computed by, such as ``n // 2``.
 
-    Equal polynomials are equal sizes. Symbols may be any size, so only sizes with a constant difference have an order.
-    Other comparisons answer as for large symbols, such as ``n > 1``: a dimension is then not taken for one of extent 1.
+    Equal polynomials are equal sizes. Where the difference of two is not constant, ``>`` and ``>=`` are true and ``<`` and
+    ``<=`` are false, whatever the sizes are: use them only to ask whether a size is more than a number, such as ``n > 1``.
     """
 
     __slots__ = ("atoms", "terms")

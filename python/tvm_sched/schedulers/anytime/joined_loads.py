@@ -20,7 +20,8 @@ Sets = tuple[tuple[str, ...], ...]
 """Names of joined parameters, as in `Schedule.joined`."""
 
 LIMITS = ((0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (4.0, 0.0), (16.0, 0.0), (1.0, 0.1), (1.0, 0.2), (1.0, 0.4))
-"""A set ends when its bytes take this many latencies, and at least this fraction of the bytes that are left. The second kind
+"""Sizes at which a set is closed: bytes worth this many latencies, and this fraction of the bytes still to be loaded.
+Successive parameters with the same readers stay in one set, and one of at least that size begins a set. The second kind
 gives sets that shrink towards the end of the loads, where kernels wait for the last one."""
 
 
@@ -89,7 +90,7 @@ def _joined_at_first(scenario: Scenario, mix: Sequence[Request], known: Sequence
 
 
 def join_loads(scenario: Scenario, index: ScheduleIndex, sets: Sets = (), mix: Sequence[Request] = ()) -> Joined:
-    """Return the fastest of a schedule's forms in which parameters are joined anew, one for each of `LIMITS`.
+    """Return the fastest of the given schedule and its copies with the sets that each of `LIMITS` gives.
 
     Parameters are joined that all transfers bring to the same devices in the same way, in the order of their transfers.
     Placements, and the order of transfers by the first of a set, stay as they are.

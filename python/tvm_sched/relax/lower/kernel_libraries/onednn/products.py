@@ -82,15 +82,18 @@ class Product:
 
 def implementation(kernel: dict[str, Any]) -> str:
     """Return the name of oneDNN's default implementation of a kernel on this machine; empty if it has none, or no answer."""
-    number = example_for(size for operand in kernel["operands"] for size in operand["dims"])
+    sizes = [size for operand in kernel["operands"] for size in operand["dims"]]
+    number = example_for(sizes)
     if number is None:
         return ""
     document = {"version": VERSION, "kernels": {"kernel": kernel}}
     text = json.dumps(document, default=partial(example_of, number=number))
     try:
         return str(library_function("tvm_sched.onednn_implementation")(text))
-    except (RuntimeError, ValueError):  # sizes that oneDNN does not know
-        return ""
+    except (RuntimeError, ValueError):
+        if all(isinstance(size, int) for size in sizes):
+            raise
+        return ""  # oneDNN does not take the example sizes
 
 
 def is_fast(kernel: dict[str, Any] | None) -> bool:
