@@ -329,7 +329,7 @@ def notes(rows: Sequence[tuple[Point, dict[str, Predicted | None]]]) -> str:
         pictures=span(lambda p: p.model.startswith("resnet") and p.dtype == "fp32" and p.batch >= 32),
         token=span(lambda p: p.phase == "decode", COSTS[0]),
         least=LEAST,
-        new=sum(point.new for point, _ in rows),
+        new=sum(point.new and found[COSTS[-1]] is not None for point, found in rows),
         held_out=covered([row for row in rows if row[0].part == f"{HALVES[1]}, new"], COSTS[-1]) or "nothing",
         prompts=f"{covered(held_out, COSTS[-1]) or 'nothing'} of {len(held_out)} points inside",
         tuned_prompts=f"{max(map(tuned.count, tuned), default=0)} of the {len(tuned)}",
