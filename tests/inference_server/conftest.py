@@ -76,8 +76,8 @@ class Server:
 
     def __init__(self, artifact, *options, stderr=subprocess.PIPE):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tvm_sched.run_artifact", "serve", str(artifact), "--port", "0", "--grpc-port", "0",
-             "--json", "--threads", "1", *options],
+            [sys.executable, "-m", "tvm_sched_runtime.run_artifact", "serve", str(artifact), "--port", "0",
+             "--grpc-port", "0", "--json", "--threads", "1", *options],
             stdout=subprocess.PIPE, stderr=stderr, text=True,
         )  # fmt: skip
         line = self.process.stdout.readline()

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import msgspec
 
-from ..problem import Operator, OpGraph, Problem, Scenario
-from ..problem.variants import Variants
+from tvm_sched_runtime.problem import Operator, OpGraph, Problem, Scenario
+from tvm_sched_runtime.problem.variants import Variants
 
 
 def of_run(scenario: Scenario) -> Problem:

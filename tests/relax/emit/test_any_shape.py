@@ -7,11 +7,11 @@ import pytest
 from tvm import relax, tirx
 
 from tvm_frontends.shapes import DeclaredInput
-from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.input_shapes import one_shape, parse_shapes
 from tvm_sched.relax import compile
 from tvm_sched.relax.emit.any_shape import AnyShape
-from tvm_sched.runtime import load
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.runtime import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it has open dimensions")
 
