@@ -30,6 +30,6 @@ topology = load_topology("v100-server")
 assert len(topology.devices) == 4
 why_not = function("tvm_sched.why_not_onednn")()
 print(
-    f"Python {platform.python_version()}, tvm-sched-runtime {tvm_sched_runtime.__version__}: {len(modules)} modules,", end=" "
+    f"Python {platform.python_version()}, tvm-sched-runtime {tvm_sched_runtime.__version__}: {len(modules)} modules,",
+    f"oneDNN: {why_not or 'there'}",
 )
-print(f"oneDNN: {why_not or 'there'}")

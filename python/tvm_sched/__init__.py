@@ -1,7 +1,7 @@
 """Schedule the operators of a neural network over several devices, and prove how good the schedules are.
 
-Public names are loaded at first use, so ``import tvm_sched`` imports neither TVM nor a solver. Problem files, the simulator and
-artifacts need neither: they are `tvm_sched_runtime`, a package and a distribution of its own, whose public names are here, too.
+Public names are loaded at first use, so ``import tvm_sched`` imports neither TVM nor a solver. What needs neither, such as
+problem files, the simulator and artifacts, is the package `tvm_sched_runtime`, whose public names are here too.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class _OldNames:
         from importlib.machinery import ModuleSpec
 
         warnings.warn(f"{name} is {_moved(name)} now", PendingDeprecationWarning, stacklevel=2)
-        return ModuleSpec(name, self)
+        return ModuleSpec(name, self)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Let Python make a module, which `exec_module` replaces."""
@@ -58,4 +58,4 @@ def _moved(name: str) -> str:
 
 def install() -> None:
     """Let imports find the old names, before they look into the folder of a package that has moved."""
-    sys.meta_path.insert(0, _OldNames())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _OldNames())

@@ -161,7 +161,7 @@ class Generator:
     source : path, ScheduledModule or sequence of ScheduledModule
         What `tvm-sched compile --generate` wrote, of a pipeline its first file; or the modules of all stages.
     parameters, threads, verify
-        As for `tvm_sched_runtime.runtime.load`.
+        As for `tvm_sched_runtime.load`.
 
     Raises
     ------

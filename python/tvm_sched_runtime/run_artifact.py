@@ -79,7 +79,7 @@ def _generate(arguments: list[str]) -> None:
 
 
 def add_verify(parser: argparse._ActionsContainer) -> None:
-    """Add ``--verify``; its value is ``verify`` of `tvm_sched_runtime.runtime.load`."""
+    """Add ``--verify``; its value is ``verify`` of `tvm_sched_runtime.load`."""
     parser.add_argument(
         "--verify",
         action="store_const",

@@ -43,7 +43,7 @@ class LoadOptions:
     follow_links: bool = True
     """Whether artifacts are opened which links take out of the repository."""
     verify: bool | None = None
-    """As for `tvm_sched_runtime.runtime.load`."""
+    """As for `tvm_sched_runtime.load`."""
 
 
 @dataclass

@@ -27,8 +27,10 @@ def program(tmp_path_factory):
     tvm, tvm_ffi = pytest.importorskip("tvm"), pytest.importorskip("tvm_ffi")
     load_library()
     folders = [
-        Path(tvm.__file__).parent / "lib", ROOT / "python" / "tvm_sched_runtime" / "_lib", Path(tvm_ffi.__file__).parent / "lib",
-    ]  # fmt: skip
+        Path(tvm.__file__).parent / "lib",
+        ROOT / "python" / "tvm_sched_runtime" / "_lib",
+        Path(tvm_ffi.__file__).parent / "lib",
+    ]
     target = tmp_path_factory.mktemp("cpp") / "run_model"
     links = [f"-L{folder}" for folder in folders] + ["-Wl,--no-as-needed", "-ltvm_sched", "-ltvm_runtime", "-ltvm_ffi"]
     rpath = "-Wl,-rpath," + ":".join(map(str, folders))

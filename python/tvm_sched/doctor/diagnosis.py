@@ -35,7 +35,7 @@ def diagnose(
     Parameters
     ----------
     artifact, parameters : Path, optional
-        Arguments of `tvm_sched_runtime.runtime.load`; the artifact runs on random inputs.
+        Arguments of `tvm_sched_runtime.load`; the artifact runs on random inputs.
     against : Path, optional
         Reference artifact of the same model for CPUs or emulated devices.
     topology : Topology, optional

@@ -49,7 +49,9 @@ def _register_loader() -> None:
 def _register_tags() -> None:
     import tvm
 
-    presets = sorted(path.stem for path in (Path(tvm_sched_runtime.__file__).parent / "problem" / "presets").glob("*.toml"))
+    presets = sorted(
+        path.stem for path in (Path(tvm_sched_runtime.__file__).parent / "problem" / "presets").glob("*.toml")
+    )
     for name in ["cpu", *(f"cpu{n}" for n in range(1, CPU_TAGS + 1)), *presets]:
         tvm.target.register_tag(PREFIX + name, config(name), override=True)
         throughput = config(name, '{"objective": "throughput"}')

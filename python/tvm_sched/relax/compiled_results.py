@@ -67,7 +67,10 @@ def compilation_key(model: Path, options: Mapping[str, Any], module: str = __nam
         "model": [model.name, model.resolve().name, files],
         "options": _json_value(options),
         "environment": {k: v for k, v in os.environ.items() if k.startswith("TVM_SCHED_") and k not in _OURS},
-        "program": [_sources({"tvm_frontends", "tvm_sched", "tvm_sched_runtime", module.partition(".")[0]}), _packages()],
+        "program": [
+            _sources({"tvm_frontends", "tvm_sched", "tvm_sched_runtime", module.partition(".")[0]}),
+            _packages(),
+        ],
         "machine": _machine(),
     }
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()

@@ -295,7 +295,7 @@ class ScheduledModule:
             self._module["set_threads"](count)
 
     def prepare(self) -> None:
-        """Prepare the first run now; `tvm_sched_runtime.runtime.load` calls this.
+        """Prepare the first run now; `tvm_sched_runtime.load` calls this.
 
         On CPUs, parameters are converted to the kernels' layouts. A plan with missing parameters, or with parameters that
         change later, converts them in its next run.

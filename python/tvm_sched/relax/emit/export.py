@@ -1,4 +1,4 @@
-"""Write an artifact for `tvm_sched_runtime.runtime.load`: an executable and its external parameters."""
+"""Write an artifact for `tvm_sched_runtime.load`: an executable and its external parameters."""
 
 from __future__ import annotations
 
