@@ -143,7 +143,7 @@ def test_steps_of_lowering_are_listed():
 def test_every_way_to_an_executable_gives_the_same_plan():
     options = CompileOptions.of("cpu2", scheduler="heft", cost_model="roofline")
     by_target = tvm.compile(cases.Branches, target(options))
-    by_build = tvm.relax.build(cases.Branches, "llvm", relax_pipeline=passes.pipeline(options))
+    by_build = tvm.relax.build(cases.Branches, "llvm", relax_pipeline=relax.get_pipeline("tvm_sched", topology=options))
     plans = [ScheduledModule(load_executable(each)).plans() for each in (by_target, by_build)]
     assert plans == [compile(cases.Branches, options).module.plans()] * 2
 
