@@ -25,6 +25,7 @@ from ..ir.call_names import describe
 from ..ir.flops import FLOPS
 from ..ir.kernel_table import KernelTable
 from ..ir.statements import contains
+from ..ir.virtual_devices import copied_to
 from ..lower.kernel_libraries import available_libraries
 from ..lower.lower_to_kernels import LowerToKernels
 from ..lower.operators_without_kernel import simplify
@@ -211,7 +212,8 @@ _OPERATORS = {
 
 
 def _is_kernel(value: Any) -> bool:
-    return isinstance(value, relax.Call) and getattr(value.op, "name", "") in _KERNEL_CALLS
+    is_call = isinstance(value, relax.Call) and getattr(value.op, "name", "") in _KERNEL_CALLS
+    return is_call and copied_to(value) is None
 
 
 def as_document(size: Any, names: Mapping[tirx.Var, str]) -> Any:
