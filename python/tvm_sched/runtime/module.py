@@ -350,14 +350,6 @@ class ScheduledModule:
         plans = json.loads(self._module["plans"]())
         return plans if isinstance(plans, list) else [plans]
 
-    def outputs(self, plan: int = 0) -> list[dict[str, Any]]:
-        """Return ``name, shape, dtype`` of each output of a plan, in the order in which `run` returns them.
-
-        The names are the model's. Outputs of a model with a dynamic tail have sizes and types that only a run knows: then
-        only the names are there.
-        """
-        return self._outputs(self.plans()[plan])
-
     def signature(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Return ``name, shape, dtype`` of each input and of each output; -1 is a size that differs between runs.
 
@@ -366,11 +358,16 @@ class ScheduledModule:
         documents = [self.template] if self.template else self.plans()
         inputs = _common([document["arguments"] for document in documents])
         if self.info().get("tail"):
-            return inputs, self._outputs(documents[0])
-        return inputs, _common([self._outputs(document) for document in documents])
+            return inputs, self.outputs()
+        return inputs, _common([self.outputs(document) for document in documents])
 
-    def _outputs(self, document: Mapping[str, Any]) -> list[dict[str, Any]]:
-        info = self.info()
+    def outputs(self, plan: int | Mapping[str, Any] = 0) -> list[dict[str, Any]]:
+        """Return ``name, shape, dtype`` of each output, in the order in which `run` returns them.
+
+        ``plan`` is one of `plans`, by number or itself, or the `template`. The names are the model's. Outputs of a model
+        with a dynamic tail have sizes and types that only a run knows: then only the names are there.
+        """
+        info, document = self.info(), self.plans()[plan] if isinstance(plan, int) else plan
         names = info.get("output_names")
         if info.get("tail"):
             return [{"name": name} for name in names or ()]
