@@ -153,7 +153,8 @@ def compile_model(
             "--stop-after",
             metavar="PASS",
             help="Run the compiler's passes up to this one only, such as FuseOperators or Place, and write the module "
-            "there as text: -o FILE.txt.",
+            "there as text: -o FILE.txt. WriteVDevices writes the schedule as a plain Relax module with TVM's virtual "
+            "devices.",
         ),
     ] = None,
 ) -> None:
