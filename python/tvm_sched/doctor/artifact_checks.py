@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tvm_sched_check import Refused
+from tvm_sched_check.plans import check_plan
+
 from ..errors import InputError, TvmSchedError
 from ..report.figures import time_by_kind
 from ..report.measurement import measured_timeline, planned_timeline
@@ -40,6 +43,7 @@ def open_artifact(path: Path, parameters: Path | None) -> tuple[ScheduledModule 
     about = ", ".join(f"{key} {info[key]}" for key in ("topology", "scheduler") if info.get(key))
     checks = [Check("artifact", "file", "ok", f"{path}: whole, {size}, {len(module.plans())} plans; {about}")]
     checks.append(_parameters(module, [str(warning.message) for warning in caught]))
+    checks.append(_order(module.plans()))
     found_differences = differences(info)
     checks += [Check("artifact", "machine", "warning", difference) for difference in found_differences]
     if not found_differences:
@@ -53,6 +57,14 @@ def _parameters(module: ScheduledModule, warned: list[str]) -> Check:
     external = [parameter for parameter in module.parameters() if not parameter["embedded"]]
     text = f"the file of {len(external)} parameters" if external else "embedded in the artifact"
     return Check("artifact", "parameters", "ok", f"{text}: as written, by its checksum")
+
+
+def _order(plans: Sequence[dict[str, Any]]) -> Check:
+    """Check that queues and waits order all accesses to the same memory, however long each step takes."""
+    try:
+        return Check("artifact", "order", "ok", "; ".join(check_plan(plan) for plan in plans))
+    except Refused as error:
+        return Check("artifact", "order", "failure", f"{error}: please report this, with the model")
 
 
 def needs_gpu(module: ScheduledModule) -> bool:
