@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tvm_sched.problem import (
+from tvm_sched_runtime.problem import (
     Alternative,
     Costs,
     Device,

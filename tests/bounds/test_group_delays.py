@@ -7,10 +7,10 @@ from hypothesis import assume, given, settings
 from strategies import SEEDS, problems
 from thorough import examples
 from tvm_sched.bounds import all_bounds, lower_bound, relaxation_of
-from tvm_sched.problem import Alternative, Costs, Group, Operator, Problem, Variants
-from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_schedule, random_variants
+from tvm_sched_runtime.problem import Alternative, Costs, Group, Operator, Problem, Variants
+from tvm_sched_runtime.schedule.simulator import simulate
 from variant_cases import blocks_in_halves
 
 

@@ -16,7 +16,11 @@ from thorough import examples
 from tvm_sched.bounds import all_bounds, lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.bounds.variant_relaxation import relaxed
-from tvm_sched.problem import (
+from tvm_sched.schedulers import solve
+from tvm_sched_bench.testing import random_problem, random_variants
+from tvm_sched_check import Refused
+from tvm_sched_check.alternative_bound import Relaxed
+from tvm_sched_runtime.problem import (
     Alternative,
     Bus,
     Costs,
@@ -30,10 +34,6 @@ from tvm_sched.problem import (
     Topology,
     Variants,
 )
-from tvm_sched.schedulers import solve
-from tvm_sched_bench.testing import random_problem, random_variants
-from tvm_sched_check import Refused
-from tvm_sched_check.alternative_bound import Relaxed
 
 
 def behind_a_disk(weight=40, disk=True, copies=1, devices=2):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import Operator
+from tvm_sched_runtime.problem import Operator
 
 Array = npt.NDArray[np.int64]
 

@@ -14,9 +14,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from ..problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor
-from ..problem.costs import concatenate_costs
-from ..search_budget import check_time
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor
+from tvm_sched_runtime.problem.costs import concatenate_costs
+from tvm_sched_runtime.search_budget import check_time
+
 from .alternative_heads import (
     SMALL,
     AlternativeOperator,
