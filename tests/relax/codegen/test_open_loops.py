@@ -34,7 +34,7 @@ OPERATORS = {
     "flat": (lambda x: relax.op.reshape(x, [-1]), lambda x: x.reshape(-1)),
     "regrouped": (
         lambda x: relax.op.reshape(relax.op.stack([x, x, x, x], 2), _shape(x, lambda n, m: [n, 2 * m, 2])),
-        lambda x: np.repeat(x, 4, 1).reshape(len(x), -1, 2),
+        lambda x: np.repeat(x, 4, 1).reshape(len(x), 2 * x.shape[1], 2),
     ),
     "turned": (lambda x: relax.op.multiply(relax.op.permute_dims(x), relax.const(2.0)), lambda x: x.T * 2),
 }
