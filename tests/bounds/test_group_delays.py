@@ -27,6 +27,14 @@ def test_where_copies_take_long_the_whole_block_is_the_best_way():
     assert lower_bound(blocks_in_halves(copy_ns=60)).ns == 20 + 120
 
 
+@pytest.mark.parametrize("groups", [1, 3])
+def test_blocks_whose_parts_read_pieces_follow_each_other(groups):
+    """No operator of the graph reads what the blocks hand on in all ways; where copies take long, one device is optimal."""
+    problem = blocks_in_halves(groups, copy_ns=60, cut=True)
+    assert lower_bound(problem).ns == 20 + 120 * groups == solve(problem, method="single").certificate.latency_ns
+    assert 20 + 90 * groups <= lower_bound(blocks_in_halves(groups, cut=True)).ns < 20 + 120 * groups
+
+
 def test_a_way_that_does_not_wait_for_what_the_graph_reads_leaves_nothing_to_say():
     problem = blocks_in_halves()
     group = problem.variants.groups[0]

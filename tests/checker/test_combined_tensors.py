@@ -5,7 +5,7 @@ import json
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from checker.cases import certified, files_of
@@ -123,6 +123,10 @@ def test_no_bound_exceeds_the_optimum_of_any_choice_behind_a_disk(seed, operator
     assert all(bound.ns <= least for bound in all_bounds(problem))
 
 
+# A table, of which an operator reads rows, is its largest host tensor.
+@example(
+    problem=random_problem(794, operators=3, devices=2, memory="generous", style="disk", all_joined=False), seed=185345
+)
 @settings(max_examples=examples(20), deadline=None)
 @given(
     problem=problems(max_operators=8, max_devices=3, min_operators=1, memory=("generous",), styles=("disk",)),
