@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from . import bisection, enumeration, ports
+from . import bisection, enumeration, joined, ports
 from .alternative_bound import relaxed_of, resolved
 from .derivation import bound_of
 from .document import MALFORMED, Refused, count, read, without
 from .groups import Groups
-from .joined import loading_at_once
 from .replay import Replay
 
 
@@ -64,18 +63,18 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
         if document["costs"].get("concurrency") is not None and "variants" in document:
             raise Refused("variants together with costs.concurrency are not covered by this checker")
         # With variants the schedule is for one choice; the bound holds for every choice.
-        choice, joined = schedule.get("choice") or {}, schedule.get("joined") or []
-        chosen = resolved(document, choice, joined)
+        choice, sets = schedule.get("choice") or {}, schedule.get("joined") or []
+        chosen = resolved(document, choice, sets)
         latency = Replay(chosen, schedule["placements"], schedule["transfers"]).latency
         if resident:  # a cold run comes first: its rules hold, too
-            partly = {names[0] for names in joined if not {*names} <= {*resident}}
+            partly = {names[0] for names in sets if not {*names} <= {*resident}}
             latency = Replay(chosen, schedule["placements"], schedule["transfers"], {*resident} - partly).latency
-        document = loading_at_once(without(document, resident))
+        document = joined.loading_at_once(without(document, resident))
         relaxed = relaxed_of(document, evidence)
         basis = resolved(document, {}) if relaxed is None else relaxed.problem
         searches = {"ports": ports.Ports().least, "enumeration": enumeration.Enumeration().least}
         rules = {**bisection.OF_SCHEDULES, **searches} if relaxed is None else {"alternatives": Groups(relaxed).least}
-        bound = bound_of(basis, evidence["lemmas"], rules)
+        bound = bound_of(basis, evidence["lemmas"], rules | {"joined": joined.least})
         if count(evidence["proved_ns"]) != bound:
             raise Refused(f"proved_ns of the evidence is {evidence['proved_ns']}, but its last lemma says {bound} ns")
         claimed = count(certificate["latency_ns"]) if certificate else latency

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tvm_sched import __version__
+from tvm_sched_runtime import __version__
 
 from .access import Access, quota_place
 from .datatypes import aligned_bytes, raw_bytes
@@ -475,7 +475,7 @@ class InferenceServer:
     async def _config(self, request: Request) -> Response:
         queue = self._find(request)
         described = metadata(self.repository, queue)
-        batch = queue.model.batch_sizes[-1] if queue.joins else 0
+        batch = queue.model.largest_batch if queue.joins else 0
         for kind in ("inputs", "outputs"):
             described[kind] = [
                 {"name": t["name"], "data_type": f"TYPE_{t['datatype']}", "dims": t["shape"][1 if batch else 0 :]}

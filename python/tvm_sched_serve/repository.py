@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_sched.errors import InputError, TvmSchedError
+from tvm_sched_runtime.errors import InputError, TvmSchedError
 
 from .execution_queue import ExecutionQueue, QueueOptions
 from .failures import Failed, NotFound, RequestError
-from .served_model import ServedModel
+from .served_model import NOT_JOINED, ServedModel
 from .served_text import ServedText, load_served
 from .text_queue import TextQueue
 
@@ -43,7 +43,7 @@ class LoadOptions:
     follow_links: bool = True
     """Whether artifacts are opened which links take out of the repository."""
     verify: bool | None = None
-    """As for `tvm_sched.runtime.load`."""
+    """As for `tvm_sched_runtime.load`."""
 
 
 @dataclass
@@ -259,10 +259,7 @@ class Models(ABC):
             for queue in loaded.values():
                 if isinstance(queue, ExecutionQueue) and queue.options.batch_delay is not None and not queue.joins:
                     LOG.warning(
-                        "model %s version %s: requests are not joined: the artifact holds batches of one size "
-                        "(compile --shape n={1,4,16})",
-                        name,
-                        queue.model.version,
+                        "model %s version %s: requests are not joined: %s", name, queue.model.version, NOT_JOINED
                     )
 
     def _lock(self, name: str) -> asyncio.Lock:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 
 import numpy as np
 import pytest
 from runtime_plans import in_threads, register_kernels, tensor, tvm_ffi
 
-from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.runtime import ScheduledModule, make_module, to_numpy
 
 W = np.arange(12, dtype="float32").reshape(4, 3) - 6
 
@@ -105,7 +107,7 @@ def test_sizes_that_are_not_admissible_name_the_dimension_and_both_values(module
         ((x[:, :2], y), InputError, r"dimension 1 of input 'x' is 2; the model fixes it at 4: x\[n, 4\]"),
         ((x[0], y), InputError, r"input 'x' has the shape \[4\]; the model takes x\[n, 4\]"),
         ((x.astype("float64"), y), InputError, "input 'x' is of the type float64; float32 is needed"),
-        ((x, np.zeros((2, 4), "float32")), ExecutionError, "rows of y is 0, and 1 is needed"),
+        ((x, np.zeros((2, 4), "float32")), InputError, "rows of y is 0, and 1 is needed"),
     ):
         with pytest.raises(error, match=message):
             module.run(*inputs)
@@ -148,22 +150,75 @@ def test_sizes_beyond_the_device_s_memory_are_refused_and_the_others_stay_right(
     small = _template(devices=[{"name": "cpu0", "memory_bytes": 256}, {"name": "cpu1"}])
     module = ScheduledModule(make_module([small], {}, {"w": W}))
     _check(module, 4)
-    with pytest.raises(ExecutionError, match=r'device "cpu0" has 256 bytes, but the plan "mlp\[n=40, m=1\]" needs'):
+    with pytest.raises(InputError, match=r'device "cpu0" has 256 bytes, but the plan "mlp\[n=40, m=1\]" needs'):
         module.run(*_inputs(40))
     _check(module, 5)
 
 
-def test_sizes_that_alternate_allocate_once():
+def _with_large(size):
+    """Return a module whose second device also holds a tensor of this size."""
     _register()
     tvm_ffi.register_global_func("tvm_sched.test.fill", lambda y, a: to_numpy(a).fill(1), override=True)
     plan = _template()
+    del plan["devices"][1]["memory_bytes"]
     plan["buffers"] += [
         {**tensor("y", ["m", ["+", "n", 1]]), "source": {"kind": "argument", "index": 1}},
-        {**tensor("large", [["*", "m", 1000]]), "source": {"kind": "arena", "device": 1}},
+        {**tensor("large", [size]), "source": {"kind": "arena", "device": 1}},
     ]
     step = {**plan["steps"][3], "inputs": [6], "outputs": [7], "waits": [], "function": "tvm_sched.test.fill"}
     plan["steps"].append({**step, "name": "fill"})
+    return ScheduledModule(make_module([plan], {}, {"w": W}))
+
+
+def test_sizes_for_which_there_is_no_memory_lose_nothing():
+    module = _with_large(["*", ["-", "m", 1], 1 << 48])
+    module.configure(instances=2)
+
+    def work(turn):
+        for n in (3, 8, 3, turn):
+            _check(module, n)
+            with pytest.raises(ExecutionError, match=r'not enough memory for the \d+ bytes that .* on device "cpu1"'):
+                module.run(*_inputs(n, 3))  # 2 PiB
+            with pytest.raises(InputError, match='tensor "large" would have the shape'):
+                module.run(*_inputs(n, 9))
+            _check(module, n)
+
+    assert in_threads(work) == []
+
+
+def test_ctrl_c_in_a_run_leaves_other_sizes_right():
+    _register()
+    plan = _template()
+    plan["steps"][1]["function"] = "tvm_sched.test.long"
+    noticed = threading.Event()
+
+    def double(a, _, b):
+        if a.shape[0] == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert noticed.wait(20)
+        to_numpy(b)[...] = 2 * to_numpy(a)
+
+    def interrupt(*_):
+        noticed.set()
+        raise KeyboardInterrupt
+
+    tvm_ffi.register_global_func("tvm_sched.test.long", double, override=True)
     module = ScheduledModule(make_module([plan], {}, {"w": W}))
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        for n in (2, 4, 2, 4, 6):
+            noticed.clear()
+            if n == 4:
+                with pytest.raises(KeyboardInterrupt):
+                    module.run(*_inputs(n))
+            else:
+                _check(module, n)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_sizes_that_alternate_allocate_once():
+    module = _with_large(["*", "m", 1000])
     before = len(module.stages())
     for sizes in 3 * [(300, 1), (2, 9)]:  # the first take more of one device, the others of the other
         x, y = _inputs(*sizes)

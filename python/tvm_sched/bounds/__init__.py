@@ -15,9 +15,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import InfeasibleError
-from ..problem import Problem, Scenario, as_scenario
-from ..search_budget import OutOfTime, check_time, seconds_left
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import Problem, Scenario, as_scenario
+from tvm_sched_runtime.search_budget import OutOfTime, check_time, seconds_left
+
 from .assignment import assignment_bound
 from .bisection import bisection_bound
 from .bus import bus_bound
@@ -25,6 +26,7 @@ from .critical_path import critical_path_bound
 from .device_work import device_work_bound
 from .enumeration import enumeration_bound
 from .group_delays import group_delays
+from .joined_loads import joined_loads_bound
 from .path_and_bus import path_and_bus_bound
 from .region_placement import Delay
 from .relaxation import Relaxation
@@ -90,7 +92,7 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     resident, it is the bound of the problem without them (``docs/proofs/resident_parameters.md``). If they are joinable, it
     holds for all ways to join them (``docs/proofs/joined.md``).
 
-    If the deadline of the search around passes meanwhile (`tvm_sched.search_budget.ending_at`), it is the `quick_bound`.
+    If the deadline of the search around passes meanwhile (`search_budget.ending_at`), it is the `quick_bound`.
     A later call with more time computes the strongest.
 
     Parameters
@@ -101,8 +103,8 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     Returns
     -------
     Bound
-        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"``, ``"path and bus"``, ``"assignment"``,
-        ``"bisection"`` or ``"enumeration"``; ``docs/proofs/index.md`` says where each is proved.
+        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"``, ``"joined loads"``, ``"path and bus"``,
+        ``"assignment"``, ``"bisection"`` or ``"enumeration"``; ``docs/proofs/index.md`` says where each is proved.
 
     Raises
     ------
@@ -250,6 +252,7 @@ BOUNDS: dict[str, Callable[[Relaxation], float | None]] = {
     "critical path": critical_path_bound,
     "device work": device_work_bound,
     "bus": _latency_of(bus_bound),
+    "joined loads": _latency_of(joined_loads_bound),
     "path and bus": _latency_of(path_and_bus_bound),
     "assignment": _latency_of(assignment_bound),
     "bisection": _latency_of(bisection_bound),
@@ -257,7 +260,7 @@ BOUNDS: dict[str, Callable[[Relaxation], float | None]] = {
 }
 """By name: nanoseconds that no schedule undercuts, infinite where there is none; None where the bound can't help."""
 
-QUICK_BOUNDS = ("critical path", "device work", "bus")
+QUICK_BOUNDS = ("critical path", "device work", "bus", "joined loads")
 """Those that take milliseconds."""
 
 

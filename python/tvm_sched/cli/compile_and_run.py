@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from ..file_cache import compiled_models
+from ..input_shapes import one_shape, parse_shapes
 from ..progress import searches_run_in
 from .attached_commands import COMPILERS, START, Compiled, CompilerOptions
 from .evidence import EvidenceFolder, store_all
@@ -151,7 +153,8 @@ def compile_model(
             "--stop-after",
             metavar="PASS",
             help="Run the compiler's passes up to this one only, such as FuseOperators or Place, and write the module "
-            "there as text: -o FILE.txt.",
+            "there as text: -o FILE.txt. WriteVDevices writes the schedule as a plain Relax module with TVM's virtual "
+            "devices.",
         ),
     ] = None,
 ) -> None:
@@ -327,6 +330,17 @@ def _show_compiled(out: Output, model: Path, result: CompilationResult, files: A
         out.say(slow_sentence(result.slow_kernels))
 
 
+RunShapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME:DIMS|SYMBOL=SIZE",
+        help="Shape of an input that gets random values, or size of an open dimension of an artifact that takes any size, "
+        "e.g. ids:1,40 or tokens=40. May be repeated.",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class EmulationOptions:
     """How emulated devices run."""
@@ -348,6 +362,7 @@ def run(
         Path, typer.Argument(metavar="ARTIFACT", help="What `compile` (.so) or `pipeline --artifact` (a folder) wrote.")
     ],
     values: ValueOptions,
+    shape: RunShapes = None,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Runs that are measured.")] = 10,
     warm_up: Annotated[int, typer.Option("--warm-up", metavar="N", help="Runs before them.")] = 2,
     stored: StoredParameters,
@@ -360,26 +375,28 @@ def run(
 
     $ tvm-sched run googlenet.so
     $ tvm-sched run googlenet.so --input data_0=image.npy --output results/
+    $ tvm-sched run bert.so --shape batch=1 --shape tokens=40
     $ tvm-sched run googlenet.so --seed 1 --warm-up 5 --repeat 100 --trace trace.json --json
     """
     if repeat < 1 or warm_up < 0:
         raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
     if emulation.times_only and values.output:
         raise InputError("--times-only computes no values, so that there are no outputs for --output: give one of them")
-    inputs = values.read()
+    inputs, shapes = values.read(), one_shape(parse_shapes(shape), "a run has one")
     if artifact.is_dir():
         from .pipeline_command import run_artifact
 
-        own = {**vars(stored), "timeline": timeline, **settings, **vars(emulation)}
+        own = {"shape": shape, **vars(stored), "timeline": timeline, **settings, **vars(emulation)}
         if given_here := [name for name, value in own.items() if value not in (None, False)]:
             option = f"--{given_here[0].replace('_', '-')}"
             raise InputError(f"{artifact} is a pipeline; {option} is for artifacts of one schedule")
         run_artifact(out, artifact, inputs, values, (warm_up, repeat), trace)
         return
-    from .. import runtime
+    from tvm_sched_runtime import runtime
+    from tvm_sched_runtime.runtime.parameters import require_parameters
+    from tvm_sched_runtime.runtime.values import choose_inputs
+
     from ..report.measurement import RunSummary, measure
-    from ..runtime.parameters import require_parameters
-    from ..runtime.values import choose_inputs
 
     with out.step("Loading the artifact"):
         module = runtime.load(
@@ -392,7 +409,7 @@ def run(
     module.configure(**vars(emulation))
     module.configure(**settings)
     configured = module.info().get("run", {}) | settings
-    chosen = choose_inputs(module.plans(), inputs, values.seed, any_sizes=module.template is not None)
+    chosen = choose_inputs(module.plans(), inputs, values.seed, module.template, shapes)
     with out.step("Running") as step:
         measured = measure(
             module, chosen, warm_up, repeat, step, trace_apart=configured.get("graph", False),

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
+import tvm
 from tvm import relax, tirx
 
 from tvm_frontends.shapes import DeclaredInput
-from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.input_shapes import one_shape, parse_shapes
 from tvm_sched.relax import compile
 from tvm_sched.relax.emit.any_shape import AnyShape
-from tvm_sched.runtime import load
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it has open dimensions")
 
@@ -102,10 +106,70 @@ def test_a_reshape_that_does_not_divide_is_an_error_with_both_sizes(tmp_path):
     x = np.arange(2 * 6 * 4, dtype="float32").reshape(2, 6, 4)
     np.testing.assert_array_equal(loaded.run(x)[0], x.reshape(2, 2, 12))
     for run in (compiled.run, loaded.run):
-        with pytest.raises(ExecutionError, match=r"reshape.*is 40, and 24 is needed"):
+        with pytest.raises(InputError, match=r"reshape.*is 40, and 24 is needed"):
             run(np.zeros((2, 5, 4), "float32"))
         with pytest.raises(InputError, match=r"'m'\) is 13; sizes from 3 to 12"):
             run(np.zeros((2, 13, 4), "float32"))
+
+
+@pytest.fixture(scope="module")
+def symbolic():
+    """Return ``main`` of an executable that TVM compiled for our target: x[n, m] and (z[n, 4],) to a product and z."""
+    n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
+    x = relax.Var("x", relax.TensorType([n, m], "float32"))
+    rest = relax.Var("rest", relax.TupleType([relax.TensorType([n, 4], "float32")]))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, rest], attrs={"tir_var_lower_bound": {"m": 0}, "tir_var_upper_bound": {"m": 8}}):
+        with builder.dataflow():
+            z = builder.emit(relax.TupleGetItem(rest, 0))
+            product = builder.emit(relax.op.matmul(builder.emit(relax.op.permute_dims(x)), z))
+            results = builder.emit_output(relax.Tuple([product, z]))
+        builder.emit_func_output(results)
+    machine = relax.VirtualMachine(tvm.compile(builder.finalize(), "tvm_sched/cpu2"), tvm.cpu())
+    tensor = tvm.runtime.tensor
+    return lambda x, z: [result.numpy() for result in machine["main"](tensor(x), (tensor(z),))]
+
+
+def test_tvm_compiles_symbolic_functions_for_our_target(symbolic):
+    for n, m in SIZES:
+        x = np.arange(n * m, dtype="float32").reshape(n, m)
+        z = np.arange(n * 4, dtype="float32").reshape(n, 4)
+        product, same = symbolic(x, z)
+        np.testing.assert_array_equal(product, x.T @ z)
+        np.testing.assert_array_equal(same, z)
+
+
+def test_sizes_that_a_symbolic_function_does_not_take_are_errors_with_both(symbolic):
+    with pytest.raises(ValueError, match=r"input 'rest.0' \('n'\) is 2, and dimension 0 of input 'x' is 3"):
+        symbolic(np.zeros((3, 2), "float32"), np.zeros((2, 4), "float32"))
+    with pytest.raises(ValueError, match=r"\('m'\) is 9; sizes from 0 to 8 are allowed"):
+        symbolic(np.zeros((3, 9), "float32"), np.zeros((3, 4), "float32"))
+
+
+def test_a_plan_in_which_an_operator_vanishes_returns_what_the_template_does():
+    """At n = 4, the reshape is an identity, and its result the input."""
+    n = tirx.Var("n", "int64")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x := relax.Var("x", relax.TensorType([n, 4], "float32"))]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.reshape(x, relax.ShapeExpr([4, n])))
+        builder.emit_func_output(result)
+    compiled = compile(
+        builder.finalize(), "cpu1", "single", cost_model="roofline", cache=False, input_shapes={"n": range(1, 5)}
+    )
+    for size in (4, 3):
+        x = np.arange(size * 4, dtype="float32").reshape(size, 4)
+        np.testing.assert_array_equal(compiled.run(x), x.reshape(4, size))
+
+
+def test_another_example_stands_in_for_one_that_does_not_fit():
+    """The usual example for n is 1; no input but those of a multiple of 6 rows is reshaped so."""
+    module = _module(lambda builder, x, n, m: builder.emit(relax.op.reshape(x, relax.ShapeExpr([n // 6, 24, m]))))
+    compiled = compile(module, "cpu1", "single", cost_model="roofline", cache=False)
+    x = np.arange(6 * 2 * 4, dtype="float32").reshape(6, 2, 4)
+    np.testing.assert_array_equal(compiled.run(x), x.reshape(1, 24, 2))
+    with pytest.raises(InputError, match="number of elements is 8, and 0 is needed"):
+        compiled.run(np.zeros((1, 2, 4), "float32"))
 
 
 def test_names_of_torch_dimensions_are_kept_and_inputs_must_agree(tmp_path):
@@ -194,15 +258,13 @@ def test_what_a_reshape_leaves_is_divided_by_no_zero():
     np.testing.assert_array_equal(run(4, 2), np.arange(12).reshape(6, 2))
     assert run(0, 0).shape == (0, 0)
     for n, k in ((4, 5), (2, 0)):
-        with pytest.raises(ExecutionError, match=f"number of elements is {3 * n}, and"):
+        with pytest.raises(InputError, match=f"number of elements is {3 * n}, and"):
             run(n, k)
 
 
 def test_an_example_size_that_does_not_fit_says_that_it_is_one():
     onnx = pytest.importorskip("onnx")
-    text = (
-        '<ir_version: 8, opset_import: ["": 17]> g (float[n, 4] x) => (float[a, 3] y) {t=Constant<value_ints=[-1, 3]>()'
-    )
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[n, 4] x) => (float[a, 11] y) {t=Constant<value_ints=[-1, 11]>()'
     with pytest.raises(
         InputError, match=r"do not fit .*tried with x\[1, 4\], which stands for sizes that are not given"
     ):
@@ -228,3 +290,76 @@ def test_two_symbols_of_one_declared_name_have_its_range():
     model = AnyShape(builder.finalize(), [], inputs, {"n": (1, 8)})
     assert list(model.symbols().values()) == ["n", "y, 0"]
     assert list(model.limits().values()) == [(1, 8), (1, 8)]
+
+
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory):
+    """An artifact with kernels of oneDNN and TVM for x[n, m, 4], whose results have n * m * m elements."""
+
+    def build(builder, x, n, m):
+        scores = builder.emit(relax.op.matmul(x, builder.emit(relax.op.permute_dims(x, [0, 2, 1]))))
+        return builder.emit(relax.op.sin(builder.emit(relax.op.nn.softmax(scores))))
+
+    path = tmp_path_factory.mktemp("attention") / "m.so"
+    compile(_module(build), "cpu2", "single", cost_model="roofline", cache=False).export(path)
+    return path
+
+
+UNDER_FAULTS = """
+import os, resource, signal, sys, threading
+import numpy as np
+from tvm_sched_runtime.errors import ExecutionError
+from tvm_sched_runtime.runtime import load
+
+random = np.random.default_rng(0)
+values = [random.standard_normal((*size, 4)).astype("float32") for size in random.integers(0, 60, (16, 2)) % [4, 60]]
+alone = load(sys.argv[1])
+wanted = [alone.run(x)[0] for x in values]
+module = load(sys.argv[1])
+module.configure(instances=3, kept_sizes=2)
+wrong, end = [], threading.Event()
+
+def check(k):
+    if not np.array_equal(module.run(values[k])[0], wanted[k]):
+        wrong.append(k)
+
+def work(turn):
+    random = np.random.default_rng(turn)
+    while not end.is_set():
+        check(random.integers(len(values)))
+
+threads = [threading.Thread(target=work, args=(turn,)) for turn in range(4)]
+for thread in threads:
+    thread.start()
+statuses = []
+for _ in range(5):  # children of a process whose threads run
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        for k in range(4):
+            check(k)
+        os._exit(len(wrong))
+    statuses.append(os.waitpid(child, 0)[1])
+end.set()
+for thread in threads:
+    thread.join()
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (200 << 20), resource.RLIM_INFINITY))
+refused = 0
+for tokens in (4000, 9000, 5500, 7000):  # 61 to 309 MiB of results, and as much between
+    try:
+        module.run(np.zeros((1, tokens, 4), "float32"))
+    except ExecutionError as error:
+        refused += "not enough memory" in str(error)
+    for k in range(len(values)):
+        check(k)
+print(wrong, statuses, refused)
+"""
+
+
+@pytest.mark.slow
+def test_threads_forks_and_a_lack_of_memory_lose_nothing(attention):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", UNDER_FAULTS, attention], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "[] [0, 0, 0, 0, 0] 3\n", done.stderr

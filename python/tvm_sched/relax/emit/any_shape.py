@@ -4,27 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from operator import mul
 from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax, s_tir, tirx
+from tvm import relax, tirx
 from tvm.sym import Analyzer
 
 from tvm_frontends import ImportedModel
 from tvm_frontends.imported_model import number_of_inputs
 from tvm_frontends.shapes import DeclaredInput
+from tvm_sched_runtime.errors import InputError
 
-from ...errors import InputError
 from ...execution_plan import Calls
-from ..codegen.cpu.index_bounds import bound_indices
+from ..codegen.cpu.open_loops import is_evaluable, prepare_open_kernel, substituted
 from ..ir.attributes import NAME, SetCompileTarget
 from ..ir.call_names import describe
 from ..ir.flops import FLOPS
 from ..ir.kernel_table import KernelTable
-from ..ir.statements import contains
+from ..ir.statements import contains, intrinsic
+from ..ir.virtual_devices import copied_to
 from ..lower.kernel_libraries import available_libraries
 from ..lower.lower_to_kernels import LowerToKernels
 from ..lower.operators_without_kernel import simplify
@@ -32,7 +33,6 @@ from ..lower.split_tail import UNBOUNDED
 from ..toolchain.compile_target import CompileTarget
 from .operand_sizes import PROVED, operand_sizes, tensors
 
-_REDUCTION = 2
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 
@@ -53,7 +53,7 @@ class AnyShape:
         Raises
         ------
         InputError
-            An input is a tuple, or a dimension is an expression of a symbol that no input has alone.
+            A dimension is an expression of a symbol that no input has alone.
         """
         return {variable: name for variable, (name, _) in self._symbols().items()}
 
@@ -65,8 +65,8 @@ class AnyShape:
         """Return the open dimensions, each with a name of its own and the declared one."""
         names: dict[tirx.Var, tuple[str, str]] = {}
         used: set[tirx.Var] = set()
-        for variable, item in zip(self._arguments(), self.inputs, strict=True):
-            for axis, size in enumerate(variable.ty.shape.values):
+        for ty, item in zip(self._types(), self.inputs, strict=True):
+            for axis, size in enumerate(ty.shape.values):
                 used |= set(tirx.analysis.undefined_vars(size))
                 if isinstance(size, tirx.Var) and size not in names:
                     declared = (item.shape or ())[axis] if item.shape else None
@@ -77,34 +77,35 @@ class AnyShape:
             raise InputError(f"no input has the size {', '.join(sorted(v.name for v in lacking))} as a dimension")
         return names
 
-    def _arguments(self) -> list[relax.Var]:
+    def _types(self) -> list[relax.TensorType]:
+        """Return the types of the inputs, fields of tuples one by one."""
         main = self.mod["main"]
-        found = list(main.params[: number_of_inputs(main)])
-        for variable in found:
-            if not isinstance(variable.ty, relax.TensorType):
-                raise InputError(f"input {variable.name!r} is a tuple; a model with open dimensions takes tensors")
-        return found
+        return [ty for variable in main.params[: number_of_inputs(main)] for ty in tensors(variable.ty)]
 
     def bind(self, shapes: Mapping[str, Sequence[int]] | int) -> tuple[tvm.IRModule, dict[str, str]]:
         """Bind the symbols to the sizes of the inputs' ``shapes``, by name; return the module, and what `Template` says.
 
         A number in place of the shapes is the size of every symbol, as far as its range allows.
         """
-        names = self.symbols()
+        return _bind(self.mod, self._sizes(shapes))
+
+    def admits(self, shapes: Mapping[str, Sequence[int]] | int) -> bool:
+        """Return whether all `conditions` hold at these sizes, which are as for `bind`."""
+        analyzer = Analyzer()
+        for variable, size in self._sizes(shapes).items():
+            analyzer.bind(variable, tirx.IntImm(str(variable.ty.dtype), size))
+        return all(analyzer.can_prove_equal(size, needed) for _, size, needed in self.conditions)
+
+    def _sizes(self, shapes: Mapping[str, Sequence[int]] | int) -> dict[tirx.Var, int]:
         if isinstance(shapes, int):
-            return _bind(
-                self.mod,
-                {
-                    v: max(low, shapes if high is None else min(shapes, high))
-                    for v, (low, high) in self.limits().items()
-                },
-            )
+            limits = self.limits().items()
+            return {v: max(low, shapes if high is None else min(shapes, high)) for v, (low, high) in limits}
         sizes: dict[tirx.Var, int] = {}
-        for variable, item in zip(self._arguments(), self.inputs, strict=True):
-            for size, given in zip(variable.ty.shape.values, shapes[item.name], strict=True):
+        for ty, item in zip(self._types(), self.inputs, strict=True):
+            for size, given in zip(ty.shape.values, shapes[item.name], strict=True):
                 if isinstance(size, tirx.Var):
                     sizes[size] = int(given)
-        return _bind(self.mod, {variable: sizes[variable] for variable in names})
+        return {variable: sizes[variable] for variable in self.symbols()}
 
     def template(self, plan: Mapping[str, Any], calls: Calls) -> dict[str, Any]:
         """Make the plan of an anchor the template of the plans for all sizes (``docs/formats/plan.md``).
@@ -149,9 +150,14 @@ class AnyShape:
 
     def kernels(self) -> tvm.IRModule:
         """Return the kernels as executors call them: their sizes come after their tensors."""
-        functions = {v: f for v, f in self.mod.functions_items() if isinstance(f, tirx.PrimFunc)}
         no_count = tirx.IntImm("int64", 0)  # it depends on the sizes
-        return tvm.IRModule({v: bound_indices(sizes_last(f)).with_attr(FLOPS, no_count) for v, f in functions.items()})
+        return tvm.IRModule({v: f.with_attr(FLOPS, no_count) for v, (f, _) in self._prepared.items()})
+
+    @cached_property
+    def _prepared(self) -> dict[Any, tuple[tirx.PrimFunc, list[Any]]]:
+        """Each kernel, and the expressions of its sizes that it is given after the sizes of its call."""
+        functions = {v: f for v, f in self.mod.functions_items() if isinstance(f, tirx.PrimFunc)}
+        return {v: prepare_open_kernel(sizes_last(f)) for v, f in functions.items()}
 
     def _expressions(
         self, calls: Calls, names: Mapping[tirx.Var, str]
@@ -163,16 +169,19 @@ class AnyShape:
         def note(tensor: str, ty: Any) -> None:
             shapes[tensor] = [as_document(size, names) for size in ty.shape.values]
 
-        for name, variable in zip(calls.arguments, self._arguments(), strict=True):
-            note(name, variable.ty)
+        for name, ty in zip(calls.arguments, self._types(), strict=True):
+            note(name, ty)
         bindings = [binding for block in self.mod["main"].body.blocks for binding in block.bindings]
         kernels = [binding for binding in bindings if _is_kernel(binding.value)]
         for call, binding in zip(calls.calls, kernels, strict=True):
             for tensor, ty in zip(call.outputs, tensors(binding.var.ty), strict=True):
                 note(tensor, ty)
             if binding.value.op.name == "relax.call_tir":
-                sizes = [argument for argument in binding.value.args[1].fields if _is_size(argument)]
-                given[call.operator] = [as_document(size, names) for size in sizes]
+                kernel, arguments = binding.value.args[0], binding.value.args[1].fields
+                sizes = _sizes_of_call(self.mod[kernel], arguments, list(tensors(binding.var.ty)))
+                computed = [substituted(size, sizes) for size in self._prepared[kernel][1]]
+                explicit = [argument for argument in arguments if _is_size(argument)]
+                given[call.operator] = [as_document(size, names) for size in (*explicit, *computed)]
         return shapes, given
 
 
@@ -185,6 +194,15 @@ class Template:
     """The model bound to the anchor (`AnyShape.bind`), with problem and schedule in its attributes."""
     functions: Mapping[str, str]
     """By name of a kernel of ``placed``: the model's kernel, which has open extents."""
+    schedule: Callable[[tvm.IRModule], tvm.IRModule]
+    """Makes ``placed`` of what `AnyShape.bind` returns."""
+
+    def at(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """Return the model as ``placed``, for the inputs' sizes of ``mod``."""
+        main = mod["main"]
+        types = [ty for variable in main.params[: number_of_inputs(main)] for ty in tensors(variable.ty)]
+        shapes = {item.name: ty.shape.values for item, ty in zip(self.model.inputs, types, strict=True)}
+        return self.schedule(self.model.bind(shapes)[0])
 
     def add_kernels(self, table: KernelTable, names: Mapping[str, str]) -> dict[str, str]:
         """Add the model's kernels to the artifact's, under the ``names`` of those of ``placed``; return what they got."""
@@ -201,7 +219,8 @@ _OPERATORS = {
 
 
 def _is_kernel(value: Any) -> bool:
-    return isinstance(value, relax.Call) and getattr(value.op, "name", "") in _KERNEL_CALLS
+    is_call = isinstance(value, relax.Call) and getattr(value.op, "name", "") in _KERNEL_CALLS
+    return is_call and copied_to(value) is None
 
 
 def as_document(size: Any, names: Mapping[tirx.Var, str]) -> Any:
@@ -289,19 +308,25 @@ def _same(one: tirx.PrimFunc, other: tirx.PrimFunc) -> bool:
     return bool(tvm_ffi.structural_equal(one, other))
 
 
-def _specialised(function: tirx.PrimFunc, arguments: Sequence[Any], results: Sequence[Any]) -> tirx.PrimFunc:
-    """Bind the extents of a kernel: ``arguments`` are those of its call, ``results`` the types of its outputs."""
-    given: dict[Any, Any] = {}
+def _sizes_of_call(function: tirx.PrimFunc, arguments: Sequence[Any], results: Sequence[Any]) -> dict[Any, Any]:
+    """Return what a kernel's symbols are in a call: ``arguments`` are the call's, ``results`` the types of its outputs."""
+    found: dict[Any, Any] = {}
     types = [*(argument if _is_size(argument) else argument.ty for argument in arguments), *results]
     for param, ty in zip(function.params, types, strict=True):
-        if _is_size(ty):
-            given[param] = ty
-            continue
-        dims = [
-            tirx.IntImm("int64", int(size)) if isinstance(dim, tirx.Var) else dim
-            for dim, size in zip(param.shape, ty.shape.values, strict=True)
-        ]
-        if any(isinstance(dim, tirx.Var) for dim in param.shape):
+        pairs = [(param, ty)] if _is_size(ty) else zip(param.shape, ty.shape.values, strict=True)
+        found |= {symbol: size for symbol, size in pairs if isinstance(symbol, tirx.Var)}
+    return found
+
+
+def _specialised(function: tirx.PrimFunc, arguments: Sequence[Any], results: Sequence[Any]) -> tirx.PrimFunc:
+    """Bind the extents of a kernel: ``arguments`` are those of its call, ``results`` the types of its outputs."""
+    sizes = _sizes_of_call(function, arguments, results)
+    given: dict[Any, Any] = {}
+    for param in function.params:
+        if param in sizes:
+            given[param] = sizes[param]
+        elif any(isinstance(dim, tirx.Var) for dim in param.shape):
+            dims = [tirx.IntImm("int64", int(sizes[dim])) if isinstance(dim, tirx.Var) else dim for dim in param.shape]
             given[param] = tirx.decl_buffer(dims, param.dtype, param.name)
     return function.specialize(given) if given else function
 
@@ -334,12 +359,9 @@ def lower_any_shape(
     with tvm.target.Target("llvm"):
         conditions = _conditions(simplify(mod)["main"])
     libraries = [name for name in available_libraries() if name == "onednn"]
-    mod = tvm.transform.Sequential([LowerToKernels(libraries=libraries), relax.transform.ToNonDataflow()])(mod)
-    result = mod.clone()
-    for variable, function in mod.functions_items():
-        if isinstance(function, tirx.PrimFunc):
-            result.update_func(variable, initialise_first(function))
-    lowered = AnyShape(result, conditions, inputs, ranges)
+    lower = LowerToKernels(libraries=libraries, before_fusion=[_select_sizes])
+    mod = tvm.transform.Sequential([lower, relax.transform.ToNonDataflow()])(mod)
+    lowered = AnyShape(mod, conditions, inputs, ranges)
     names = lowered.symbols()
     for _, *sizes in conditions:
         for size in sizes:
@@ -347,16 +369,16 @@ def lower_any_shape(
     return lowered
 
 
-def initialise_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Initialise each reduction before its loops: in its first iteration, it would not be if it has none."""
-    schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
-    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
-        step, loops = schedule.get(block), schedule.get_loops(block)
-        kinds = [int(item.iter_type) for item in step.iter_vars]
-        if step.init is None or _REDUCTION not in kinds or len(kinds) != len(loops):
-            continue
-        schedule.decompose_reduction(block, loops[kinds.index(_REDUCTION)])
-    return schedule.mod["main"]
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.SelectSizes")
+def _select_sizes(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+    """Choose sizes, those of pools that round up, without a call: TVM takes a call in a shape for one of an operator."""
+
+    def select(call: tvm.ir.Call) -> Any:
+        chosen = intrinsic(call) == "if_then_else" and str(call.ty.dtype) == "int64" and is_evaluable(call)
+        return tirx.Select(*call.args) if chosen else call
+
+    functions = {v: tvm_ffi.structural_map(function, (tvm.ir.Call, select)) for v, function in mod.functions_items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
 
 
 def _conditions(function: relax.Function) -> list[tuple[str, Any, Any]]:
@@ -369,7 +391,7 @@ def _conditions(function: relax.Function) -> list[tuple[str, Any, Any]]:
     analyzer = Analyzer()
     symbols: set[Any] = set()
     for param in function.params[: number_of_inputs(function)]:
-        for size in getattr(getattr(param.ty, "shape", None), "values", ()):
+        for size in (size for ty in tensors(param.ty) for size in ty.shape.values):
             for symbol in tirx.analysis.undefined_vars(size):
                 if symbol not in symbols:
                     symbols.add(symbol)

@@ -15,12 +15,12 @@ from tvm import relax
 
 from tvm_frontends.errors import ModelWarning
 from tvm_frontends.imported_model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
+from tvm_sched_runtime.errors import InputError
 
-from ...errors import InputError
 from ...progress import report_progress
 from ..ir.attributes import CONSTANTS, DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
-from . import comparisons, extremum_positions, half_precision, max_pools, scatters, zero_factors
+from . import comparisons, extremum_positions, half_precision, max_pools, open_reshapes, scatters, zero_factors
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .half_convolutions import prepare_half_convolutions
@@ -34,7 +34,7 @@ from .split_tail import split_tail
 
 MOST_FUSED = 32
 """Most operators of a fused kernel. LLVM's time for a kernel grows faster than its length; TVM's own limit is 256."""
-_LEGALIZED = (half_precision, comparisons, extremum_positions, max_pools, scatters, zero_factors)
+_LEGALIZED = (half_precision, comparisons, extremum_positions, max_pools, open_reshapes, scatters, zero_factors)
 """Modules whose legalisations replace TVM's; of two for one operator, the later one."""
 _LOWERING = RLock()
 """Held while a module is lowered: TVM 0.27 keeps operator tags (`tvm.te.tag_scope`) in one variable for all threads."""
@@ -73,7 +73,7 @@ class LowerToKernels:
 
     Raises
     ------
-    tvm_sched.errors.InputError
+    tvm_sched_runtime.errors.InputError
         The module has no Relax function ``main``.
 
     Examples
@@ -109,6 +109,7 @@ class LowerToKernels:
         libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
         half = self.device_kind == "cuda" and "nvidia" in libraries
         fuse = [relax.transform.AnnotateTIROpPattern(), relax.transform.FoldConstant(), relax.transform.FuseOps()]
+        fuse.append(_as_pass("InlineGroupsWithoutKernels", _inline_groups_without_kernels))
         last = [
             relax.transform.FuseTIR(),
             relax.transform.CanonicalizeBindings(),
@@ -212,6 +213,21 @@ def _as_pass(name: str, step: Callable[[tvm.IRModule], tvm.IRModule]) -> tvm.tra
         return step(mod)
 
     return run
+
+
+def _inline_groups_without_kernels(mod: tvm.IRModule) -> tvm.IRModule:
+    """Inline groups that only take fields of nested tuples, of which `FuseTIR` cannot make a kernel."""
+    main, groups = mod["main"], {}
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function) and function.attrs and "Primitive" in function.attrs:
+            bindings = [binding for block in function.body.blocks for binding in block.bindings]
+            if not any(isinstance(binding.value, relax.Call) for binding in bindings):
+                groups[variable] = function
+    if not groups:
+        return mod
+    result = mod.clone()
+    result["main"] = main.inline_functions(groups)
+    return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(result))
 
 
 def _named(
