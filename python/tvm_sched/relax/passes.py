@@ -13,12 +13,13 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tvm_sched_runtime.errors import InputError, did_you_mean
+from tvm_sched_runtime.pipeline import PipelinePlan
+from tvm_sched_runtime.schedule import Schedule
+
 from ..cost_model import default_cost_model
 from ..cost_model.occupancy_model import BY_LAUNCHES
-from ..errors import InputError, did_you_mean
-from ..pipeline import PipelinePlan
 from ..progress import Progress, report_to
-from ..schedule import Schedule
 from ..schedulers import get
 from ..schedulers.common.milp import ProgramOptions
 from ..streams import BEST

@@ -8,10 +8,11 @@ from typing import Any
 
 import tvm
 
-from ..._library import function as library_function
+from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Schedule
+
 from ...execution_plan import Calls, emit_plan
-from ...problem import Problem
-from ...schedule import Schedule
 from ...streams import core_shares
 from ..ir.attributes import get_compile_target
 from ..lower.kernel_libraries import KERNELS, claimed_functions, kernel_document, make_modules

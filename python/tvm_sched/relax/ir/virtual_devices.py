@@ -11,9 +11,8 @@ from tvm import relax
 
 from tvm_frontends.errors import first_line
 from tvm_frontends.imported_model import number_of_inputs
-
-from ...errors import InputError
-from ...problem import Topology
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Topology
 
 KINDS = {"llvm": "cpu", "c": "cpu", "cuda": "cuda"}
 """The kind of device in a topology for each kind of target that a ``VDevice`` may have."""
@@ -208,7 +207,7 @@ def device_of(vdevice: str, topology: Topology, operator: str) -> int:
 
     Examples
     --------
-    >>> from tvm_sched.problem import load_topology
+    >>> from tvm_sched_runtime.problem import load_topology
     >>> from tvm_sched.relax.ir.virtual_devices import device_of
     >>> device_of("llvm:1", load_topology("cpu2"), "add")
     1
