@@ -6,8 +6,8 @@ import tvm
 from tvm import relax
 from tvm.relax.backend import get_patterns_with_prefix
 
-from tvm_sched.errors import InputError
 from tvm_sched.relax.lower.kernel_libraries import OffloadKernels, register_patterns
+from tvm_sched_runtime.errors import InputError
 
 RNG = np.random.default_rng(0)
 VALUES = {"x": (4, 8), "c": (1, 3, 8, 8), "w": (8, 6), "k": (4, 3, 3, 3), "b": (6,), "s": (1, 4, 1, 1)}

@@ -1,4 +1,4 @@
-"""Kernels of libraries as patterns of TVM: `FuseOpsByPattern` finds them and `RunCodegen` compiles them, without a schedule."""
+"""Kernels of libraries as patterns of TVM: `FuseOpsByPattern` finds them, `RunCodegen` compiles them, without a schedule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tvm import relax
 from tvm.relax.backend.pattern_registry import register_patterns as register
 from tvm.relax.dpl import DFPattern, is_op, wildcard
 
-from ....errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .kernel_library import KernelSet, get_library
 
 CODEGENS = {"onednn": "tvm_sched_onednn", "nvidia": "tvm_sched_nvidia"}
@@ -96,7 +97,7 @@ def _compile(
         if described is None:
             raise InputError(
                 f"{name!r} is no single kernel of {library!r} that takes its arguments in their order; fuse with "
-                "FuseOpsByPattern(patterns, bind_constants=False, annotate_codegen=True), without merging composite functions"
+                "FuseOpsByPattern(patterns, bind_constants=False, annotate_codegen=True), and merge no composite functions"
             )
         kernels[name] = described
     return [get_library(library).make_module(kernels, {}, None)]
