@@ -24,6 +24,39 @@ _TOKENS = re.compile(rf"\s*({_SIZE})\s*x\s*({_SIZE})\s*")
 _RANGE = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
 
 
+_TOKEN_RANGE = re.compile(r"\s*(\d+(?:\.\.\d+)?)\s*x\s*(\d+(?:\.\.\d+)?)\s*")
+
+
+def split_ranges(texts: Iterable[str] | None) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """Return the least and largest size of each ``SYMBOL=16..512`` or ``1x16..512``, and all texts as ``str.format`` takes them.
+
+    ``text.format(tokens=64)`` is then the text of one size.
+
+    Raises
+    ------
+    InputError
+        A symbol has two ranges, or one is empty.
+    """
+    limits: dict[str, tuple[int, int]] = {}
+    plain: list[str] = []
+    for text in texts or ():
+        name, mark, size = text.rpartition("=")
+        tokens = _TOKEN_RANGE.fullmatch(text)
+        parts = dict(zip(("batch", "tokens"), tokens.groups(), strict=True)) if tokens else {name.strip(): size}
+        found = {symbol: match for symbol, part in parts.items() if (match := _RANGE.fullmatch(part))}
+        if not found or not (mark or tokens):
+            plain.append(text.replace("{", "{{").replace("}", "}}"))
+            continue
+        for symbol, match in found.items():
+            low, high = int(match[1]), int(match[2])
+            if symbol in limits or low > high:
+                raise InputError(f"--shape {text}: a range for each symbol, from the least to the largest size, is allowed")
+            limits[symbol] = low, high
+        filled = {symbol: f"{{{symbol}}}" if symbol in found else part for symbol, part in parts.items()}
+        plain.append("x".join(filled.values()) if tokens else f"{name}={filled[name.strip()]}")
+    return limits, plain
+
+
 def is_token_shape(text: str) -> bool:
     """Return whether a text is BATCHxTOKENS."""
     return _TOKENS.fullmatch(text) is not None
