@@ -227,7 +227,7 @@ def test_memory_that_suffices_may_not_suffice_where_every_operator_is_faster(tmp
     for anchor in document["anchors"]:
         anchor["problem"]["topology"]["devices"][1]["memory"] = 100
     (tmp_path / "range.json").write_text(json.dumps(document))
-    with pytest.raises(Refused, match="'gpu1' may hold 12[01] bytes at sizes below"):
+    with pytest.raises(Refused, match=r"'gpu1' may hold 12[01] bytes at sizes below"):
         check(tmp_path / "range.json")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -27,10 +27,10 @@ _RANGE = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
 _TOKEN_RANGE = re.compile(r"\s*(\d+(?:\.\.\d+)?)\s*x\s*(\d+(?:\.\.\d+)?)\s*")
 
 
-def split_ranges(texts: Iterable[str] | None) -> tuple[dict[str, tuple[int, int]], list[str]]:
-    """Return the least and largest size of each ``SYMBOL=16..512`` or ``1x16..512``, and all texts as ``str.format`` takes them.
-
-    ``text.format(tokens=64)`` is then the text of one size.
+def split_ranges(
+    texts: Iterable[str] | None,
+) -> tuple[dict[str, tuple[int, int]], Callable[[Mapping[str, int]], list[str]]]:
+    """Return the least and largest size of each ``SYMBOL=16..512`` or ``1x16..512``, and what the texts are at given sizes.
 
     Raises
     ------
@@ -38,23 +38,31 @@ def split_ranges(texts: Iterable[str] | None) -> tuple[dict[str, tuple[int, int]
         A symbol has two ranges, or one is empty.
     """
     limits: dict[str, tuple[int, int]] = {}
-    plain: list[str] = []
+    pieces: list[
+        list[tuple[str, str]]
+    ] = []  # of each text: symbols, none for a piece that stays, and what else stands there
     for text in texts or ():
         name, mark, size = text.rpartition("=")
         tokens = _TOKEN_RANGE.fullmatch(text)
-        parts = dict(zip(("batch", "tokens"), tokens.groups(), strict=True)) if tokens else {name.strip(): size}
-        found = {symbol: match for symbol, part in parts.items() if (match := _RANGE.fullmatch(part))}
-        if not found or not (mark or tokens):
-            plain.append(text.replace("{", "{{").replace("}", "}}"))
-            continue
+        parts = (
+            [("batch", tokens[1]), ("", "x"), ("tokens", tokens[2])]
+            if tokens
+            else [("", name + mark), (name.strip(), size)]
+        )
+        found = {symbol: match for symbol, part in parts if symbol and (match := _RANGE.fullmatch(part))}
         for symbol, match in found.items():
             low, high = int(match[1]), int(match[2])
             if symbol in limits or low > high:
-                raise InputError(f"--shape {text}: a range for each symbol, from the least to the largest size, is allowed")
+                raise InputError(
+                    f"--shape {text}: a range for each symbol, from its least to its largest size, is allowed"
+                )
             limits[symbol] = low, high
-        filled = {symbol: f"{{{symbol}}}" if symbol in found else part for symbol, part in parts.items()}
-        plain.append("x".join(filled.values()) if tokens else f"{name}={filled[name.strip()]}")
-    return limits, plain
+        pieces.append([(symbol if symbol in found else "", part) for symbol, part in parts])
+
+    def at(sizes: Mapping[str, int]) -> list[str]:
+        return ["".join(str(sizes[symbol]) if symbol else part for symbol, part in each) for each in pieces]
+
+    return limits, at
 
 
 def is_token_shape(text: str) -> bool:

@@ -92,17 +92,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class RangeSchedules:
-    """Schedules for all sizes in a range.
-
-    Examples
-    --------
-    >>> from tvm_sched.size_ranges import schedule_range
-    >>> found = schedule_range(problem_at, {"tokens": (16, 512)}, factor=2.0)
-    >>> [anchor.sizes for anchor in found.anchors], found.factor <= 2
-    ([(16,), (90,), (214,), (512,)], True)
-    >>> found.take({"tokens": 100}).sizes
-    (214,)
-    """
+    """Schedules for all sizes in a range."""
 
     symbols: Mapping[str, tuple[int, int]]
     """The least and the largest size of each symbol."""
@@ -378,15 +368,16 @@ def fits_at_any_times(index: ScheduleIndex) -> bool:
 
 def _check_form(first: Problem, other: Problem, at_first: str, at_other: str) -> None:
     """Raise `InputError` if two problems differ in more than sizes and times."""
-    for what, one, two in zip(
-        ("operators", "tensors", "variants", "devices or results"), _form(first), _form(other), strict=True
-    ):
+    for what, one, two in zip(_PARTS, _form(first), _form(other), strict=True):
         if one != two:
             raise InputError(
                 f"the graph at {at_other} is not that at {at_first} with other sizes: {what} differ"
                 f"{next((f' at {a[0]!r}' for a, b in zip(one, two, strict=False) if a != b), '')}; give a range in "
                 "which the graph stays the same"
             )
+
+
+_PARTS = "operators", "tensors", "variants", "devices or results"
 
 
 def _form(problem: Problem) -> tuple[list[Any], ...]:

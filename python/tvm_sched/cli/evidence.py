@@ -146,9 +146,7 @@ def check(
             metavar="SCHEDULE|PLAN", help="What `schedule` or `pipeline` wrote; or a partition or placement."
         ),
     ] = None,
-    evidence_file: Annotated[
-        Path | None, typer.Argument(metavar="EVIDENCE", help="File of `--evidence`.")
-    ] = None,
+    evidence_file: Annotated[Path | None, typer.Argument(metavar="EVIDENCE", help="File of `--evidence`.")] = None,
 ) -> None:
     """Verify a schedule, or a plan of a pipeline, and its lower bound by an implementation that shares nothing with ours.
 

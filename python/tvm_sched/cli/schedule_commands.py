@@ -207,13 +207,23 @@ class RangeOptions:
         typer.Option(
             "--factor",
             metavar="X",
-            help="With a range of sizes (--shape tokens=16..512): schedules at more sizes until each size has a schedule of at "
-            "most X times the least latency. Default: 1.3.",
+            help="With a range of sizes (--shape tokens=16..512): schedules at more sizes until each size has a schedule "
+            "of at most X times the least latency. Default: 1.3.",
         ),
     ] = None
     anchors: Annotated[
-        int | None, typer.Option("--anchors", metavar="N", help="With a range of sizes: at most N schedules. Default: 16.")
+        int | None,
+        typer.Option("--anchors", metavar="N", help="With a range of sizes: at most N schedules. Default: 16."),
     ] = None
+
+    def asked(self, source_options: SourceOptions) -> bool:
+        """Return whether ``--shape`` has a range; raise `InputError` for options of a range without one."""
+        from ..input_shapes import split_ranges
+
+        limits, _ = split_ranges(source_options.shape)
+        if not limits and (self.factor is not None or self.anchors is not None):
+            raise InputError("--factor and --anchors are for a range of sizes, such as --shape tokens=16..512")
+        return bool(limits)
 
     def schedule(
         self,
@@ -223,31 +233,28 @@ class RangeOptions:
         source_options: SourceOptions,
         method: str,
         options: dict[str, Any],
-    ) -> RangeSchedules | None:
-        """Schedule all sizes of the ranges in ``--shape``; return None if there is none."""
+    ) -> RangeSchedules:
+        """Schedule all sizes of the ranges in ``--shape``."""
         from ..input_shapes import split_ranges
         from ..problem import Workload
         from ..problem_sources import load_problem
         from ..size_ranges import FACTOR, MOST, schedule_range
 
-        limits, texts = split_ranges(source_options.shape)
-        if not limits:
-            if self.factor is not None or self.anchors is not None:
-                raise InputError("--factor and --anchors are for a range of sizes, such as --shape tokens=16..512")
-            return None
+        limits, texts_at = split_ranges(source_options.shape)
         with interruptible(out), out.step(f"Scheduling with {method}") as step, model_warnings(out):
             made: dict[tuple[int, ...], Problem] = {}
 
             def problem_at(sizes: dict[str, int]) -> Problem:
                 if (key := tuple(sizes.values())) not in made:
-                    shape = [text.format(**sizes) for text in texts]
-                    made[key] = load_problem(sources, topology, replace(source_options, shape=shape), step)
+                    own = replace(source_options, shape=texts_at(sizes))
+                    made[key] = load_problem(sources, topology, own, step)
                 return made[key]
 
             least = problem_at({name: low for name, (low, _) in limits.items()})
             workload = Workload(source_options.requests(least))
             return schedule_range(
-                problem_at, limits, workload, method, options, factor=self.factor or FACTOR, most=self.anchors or MOST,
+                problem_at, limits, workload, method, options, factor=FACTOR if self.factor is None else self.factor,
+                most=MOST if self.anchors is None else self.anchors,
                 progress=step,
             )  # fmt: skip
 
@@ -289,9 +296,17 @@ def schedule(
     options = method.of(get(method.scheduler), out)
     streams, launch_order = launch.get("streams"), launch.get("launch_order")
     check_methods(streams, launch_order)  # before the long work
-    ranged = ranges.schedule(out, sources, topology, model_options, method.scheduler, options)
-    if ranged is not None:
-        return _show_range(out, ranged, files)
+    if ranges.asked(model_options):
+        own = {"--evidence": files.evidence, "--report": files.report, "--trace": files.trace, "--alone": several.alone}
+        own |= {"--weights": several.weights, "--streams": streams, "--launch-order": launch_order}
+        own |= {"--objective": several.objective != "latency"}
+        if given := [name for name, value in own.items() if value]:
+            raise InputError(
+                f"{given[0]} is for one size; with a range of sizes, -o writes schedules and evidence of all sizes"
+            )
+        return _show_range(
+            out, ranges.schedule(out, sources, topology, model_options, method.scheduler, options), files
+        )
     if streams and model_options.costs is None and topology is not None:
         from ..cost_model import default_cost_model
         from ..problem import load_topology
