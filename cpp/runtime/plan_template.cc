@@ -57,6 +57,15 @@ void LayOut(const TemplateSizes& open, Plan* plan) {
   }
 }
 
+/// `model[n=3, m=4]`
+std::string InstanceName(const Plan& plan_template, const Sizes& sizes) {
+  std::string name = plan_template.name + "[";
+  for (std::size_t k = 0; k < sizes.size(); ++k) {
+    name += (k ? ", " : "") + plan_template.open->symbols[k].name + "=" + std::to_string(sizes[k]);
+  }
+  return name + "]";
+}
+
 }  // namespace
 
 int TemplateSizes::Add(const JsonCursor& cursor) {
@@ -182,14 +191,6 @@ std::vector<std::int64_t> BindSizes(const Plan& plan_template,
     }
   }
   return sizes;
-}
-
-std::string InstanceName(const Plan& plan_template, const std::vector<std::int64_t>& sizes) {
-  std::string name = plan_template.name + "[";
-  for (std::size_t k = 0; k < sizes.size(); ++k) {
-    name += (k ? ", " : "") + plan_template.open->symbols[k].name + "=" + std::to_string(sizes[k]);
-  }
-  return name + "]";
 }
 
 std::shared_ptr<const Plan> Instantiate(const Plan& plan_template,

@@ -55,9 +55,6 @@ std::vector<std::int64_t> BindSizes(const Plan& plan_template,
 std::shared_ptr<const Plan> Instantiate(const Plan& plan_template,
                                         const std::vector<std::int64_t>& sizes);
 
-/// `model[n=3, m=4]`
-std::string InstanceName(const Plan& plan_template, const std::vector<std::int64_t>& sizes);
-
 }  // namespace tvm_sched::runtime
 
 #endif  // TVM_SCHED_RUNTIME_PLAN_TEMPLATE_H_

@@ -214,7 +214,9 @@ class Model {
       for (std::size_t first = 0; first < good.size();) {
         std::size_t end = first;
         std::int64_t rows = 0;
-        while (end < good.size() && (end == first || rows + good[end].rows <= sizes_.back())) {
+        while (end < good.size() &&
+               (end == first || (Fits(good[first], good[end]) &&
+                                 (plan_of_ || rows + good[end].rows <= sizes_.back())))) {
           rows += good[end++].rows;
         }
         RunJoined(instance, &good[first], end - first, rows, begin);
@@ -273,7 +275,7 @@ class Model {
         "{\"instances\": " + std::to_string(std::max<std::int64_t>(instances, 1)) + "}"));
     const ffi::Any metadata = Function(module, "info")();
     const auto about = ffi::json::Parse(metadata.cast<ffi::String>()).cast<ffi::json::Object>();
-    ReadPlans(ffi::json::Parse(Function(module, "plans")().cast<ffi::String>()), about);
+    ReadPlans(module, about);
     if (auto most = configuration.Get(ffi::String("max_batch_size")); most.has_value()) {
       joins_ = most->cast<std::int64_t>() > 0;
     }
@@ -291,7 +293,8 @@ class Model {
 
   /// Notes the inputs' types and the shapes that there are plans for, and what `main`'s results
   /// are.
-  void ReadPlans(const ffi::Any& plans, const ffi::json::Object& about) {
+  void ReadPlans(const ffi::Module& module, const ffi::json::Object& about) {
+    const ffi::Any plans = ffi::json::Parse(Function(module, "plans")().cast<ffi::String>());
     ffi::json::Array list;
     if (auto several = plans.as<ffi::json::Array>()) {
       list = *several;
@@ -300,6 +303,10 @@ class Model {
     }
     for (const ffi::Any& each : list) {
       const auto plan = each.cast<ffi::json::Object>();
+      if (plan.Get(ffi::String("symbols")).has_value()) {
+        plan_of_ = Function(module, "plan_of");
+        continue;
+      }
       std::vector<TensorSpec> arguments = SpecsOf(plan["arguments"].cast<ffi::json::Array>());
       std::vector<Shape> shapes;
       for (const TensorSpec& argument : arguments) shapes.push_back(argument.shape);
@@ -370,11 +377,11 @@ class Model {
           Fail("the inputs have different numbers of rows; all need the same number");
       }
       given->rows = shapes[0][0];
-      if (given->rows < 1 || given->rows > sizes_.back()) {
+      if (!plan_of_ && (given->rows < 1 || given->rows > sizes_.back())) {
         Fail("the inputs have " + std::to_string(given->rows) + " rows; from 1 to " +
              std::to_string(sizes_.back()) + " are allowed");
       }
-    } else if (std::find(shapes_.begin(), shapes_.end(), shapes) == shapes_.end()) {
+    } else if (!plan_of_ && std::find(shapes_.begin(), shapes_.end(), shapes) == shapes_.end()) {
       std::string asked, known;
       for (const Shape& shape : shapes) asked += Text(shape);
       for (const auto& plan : shapes_) {
@@ -383,22 +390,35 @@ class Model {
       }
       Fail("no plan of the model takes the shapes " + asked + "; allowed are " + known);
     }
+    if (plan_of_) Called(*plan_of_, given->inputs);  // it refuses sizes that are not admissible
   }
 
-  /// Puts requests' rows into one batch of the next size that there is; what remains of it is zero.
+  /// Whether rows of both requests may stand in one batch.
+  static bool Fits(const Given& one, const Given& other) {
+    for (std::size_t i = 0; i < one.inputs.size(); ++i) {
+      const ffi::ShapeView a = one.inputs[i].shape(), b = other.inputs[i].shape();
+      if (!std::equal(a.begin() + 1, a.end(), b.begin() + 1)) return false;
+    }
+    return true;
+  }
+
+  /// Puts requests' rows into one batch, of the next size that there is; what remains of it is
+  /// zero.
   void RunJoined(TRITONBACKEND_ModelInstance* instance, const Given* given, std::size_t count,
                  std::int64_t rows, std::uint64_t begin) {
-    const std::int64_t size = *std::lower_bound(sizes_.begin(), sizes_.end(), rows);
+    const std::int64_t size =
+        plan_of_ ? rows : *std::lower_bound(sizes_.begin(), sizes_.end(), rows);
     if (count == 1 && size == rows) return Run(instance, given, count, given->inputs, begin);
     std::vector<ffi::Tensor> joined;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      Shape shape = inputs_[i].shape;
+      const ffi::ShapeView one = given[0].inputs[i].shape();
+      Shape shape(one.begin(), one.end());
       shape[0] = size;
       ffi::Tensor batch =
           ffi::Tensor::FromNDAlloc(HostMemory(), ffi::ShapeView(shape.data(), shape.size()),
                                    inputs_[i].dtype, DLDevice{kDLCPU, 0});
       auto* target = static_cast<char*>(batch.data_ptr());
-      const std::size_t row = inputs_[i].Bytes(Count(shape) / size);
+      const std::size_t row = inputs_[i].Bytes(Count(shape) / std::max<std::int64_t>(size, 1));
       for (std::size_t k = 0; k < count; ++k) {
         const std::size_t bytes = row * static_cast<std::size_t>(given[k].rows);
         std::memcpy(target, given[k].inputs[i].data_ptr(), bytes);
@@ -435,10 +455,15 @@ class Model {
     }
   }
 
-  [[nodiscard]] std::vector<ffi::Tensor> Call(const std::vector<ffi::Tensor>& inputs) const {
+  static ffi::Any Called(const ffi::Function& function, const std::vector<ffi::Tensor>& inputs) {
     std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
     ffi::Any result;
-    main_.CallPacked(arguments.data(), static_cast<int>(arguments.size()), &result);
+    function.CallPacked(arguments.data(), static_cast<int>(arguments.size()), &result);
+    return result;
+  }
+
+  [[nodiscard]] std::vector<ffi::Tensor> Call(const std::vector<ffi::Tensor>& inputs) const {
+    const ffi::Any result = Called(main_, inputs);
     std::vector<ffi::Tensor> made;
     if (auto one = result.as<ffi::Tensor>()) {
       made.push_back(*one);
@@ -484,7 +509,8 @@ class Model {
       std::size_t offset = 0;
       std::size_t bytes = ffi::GetDataSize(static_cast<std::size_t>(value.numel()), value.dtype());
       if (joins_) {
-        const std::size_t row = bytes / static_cast<std::size_t>(shape[0]);
+        const std::size_t row =
+            bytes / static_cast<std::size_t>(std::max<std::int64_t>(shape[0], 1));
         shape[0] = rows;
         offset = row * static_cast<std::size_t>(first);
         bytes = row * static_cast<std::size_t>(rows);
@@ -506,7 +532,8 @@ class Model {
 
   std::optional<ffi::Module> library_;
   ffi::Function main_;
-  std::vector<TensorSpec> inputs_;  // shapes are those of the first plan
+  std::optional<ffi::Function> plan_of_;  // of an artifact that takes any admissible size
+  std::vector<TensorSpec> inputs_;        // shapes are those of the first plan
   std::vector<std::vector<Shape>> shapes_;
   std::vector<std::int64_t> sizes_;
   std::vector<std::string> names_;

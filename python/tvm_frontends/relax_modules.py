@@ -80,7 +80,29 @@ def open_module(mod: tvm.IRModule, name: str, where: str) -> ModelSource:
         lambda shapes, constants: bind_module(ImportedModel(mod, parameters, name), shapes, constants, where),
         lambda: describe_module(ImportedModel(mod, parameters, name)),
         symbolic=lambda constants: freeze_inputs(ImportedModel(mod, parameters, name), constants, where),
+        ranges=_ranges(function),
     )
+
+
+def _ranges(function: relax.Function) -> dict[str, tuple[int, int | None]]:
+    """Return the sizes that the function's attributes allow, by symbol."""
+    limits = [dict((function.attrs or {}).get(f"tir_var_{end}_bound", {})) for end in ("lower", "upper")]
+    lower, upper = ({str(name): int(size) for name, size in each.items()} for each in limits)
+    return {name: (max(0, lower.get(name, 0)), upper.get(name)) for name in {**lower, **upper}}
+
+
+def has_open_sizes(mod: tvm.IRModule) -> bool:
+    """Return whether an input of ``main`` has a dimension that is a symbol."""
+
+    def is_open(ty: Any) -> bool:
+        if isinstance(ty, relax.TupleType):
+            return any(map(is_open, ty.fields))
+        values = getattr(getattr(ty, "shape", None), "values", ())
+        return any(not isinstance(size, tvm.tirx.IntImm) for size in values)
+
+    names = [variable.name_hint for variable in mod.get_global_vars()]
+    main = mod["main"] if "main" in names else None
+    return isinstance(main, relax.Function) and any(is_open(v.ty) for v in main.params[: number_of_inputs(main)])
 
 
 def describe_module(model: ImportedModel) -> Description:

@@ -6,6 +6,7 @@ tvm-sched-check pipelines problem.json plan.json evidence.json
 tvm-sched-check partitions instance.json partition.json [evidence.json]
 tvm-sched-check placements instance.json placement.json evidence.json
 tvm-sched-check clusters allocation.json evidence.json
+tvm-sched-check plans plans.json
 
 Status 0: what the files claim is true, and the claimed bound is proved. 1: the evidence proves less, or no bound is claimed.
 2: a file is wrong.
@@ -23,6 +24,7 @@ _CHECKS = {
     "partitions": ("partitions.check", (2, 3)),
     "placements": ("placements.check", (3,)),
     "clusters": ("clusters.check", (2,)),
+    "plans": ("plans.check", (1,)),
 }
 """Function and allowed numbers of files of each check, by the first word of its command; schedules have no such word."""
 

@@ -60,6 +60,8 @@ class Derivation:
         links = [(a, b) for a in self.devices for b in self.on_bus if p.shares[a] and (a, b) in p.routes]
         self.bypass = any(p.routes[a, b].channels != p.routes[HOST, b].channels for a, b in links)
         self.load = [[p.routes[HOST, d].ns(size) for d in self.on_bus] for size in p.size]
+        latencies = [p.set_latencies[d] for d in self.on_bus]
+        self.arrival = [[ns + latency for ns, latency in zip(row, latencies, strict=True)] for row in self.load]
         self.copy_routes = {route._replace(channels=()) for (a, _), route in p.routes.items() if a != HOST}
 
     def proved(self, rule: str, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
@@ -121,7 +123,9 @@ class Derivation:
         p = self.problem
         loaded = min((ns for d in self.devices if not p.shares[d] and (ns := p.normal[o][d])), default=inf)
         at_once = min((ns for d in self.devices if (ns := (p.normal if p.shares[d] else p.direct)[o][d])), default=inf)
-        arrival: Any = 0 if self.bypass else max((min(self.load[t], default=inf) for t in p.host_inputs[o]), default=0)
+        arrival: Any = (
+            0 if self.bypass else max((min(self.arrival[t], default=inf) for t in p.host_inputs[o]), default=0)
+        )
         end: Any = min(ready + at_once, max(ready, arrival) + loaded)
         return end, ready if at_once < inf else max(ready, arrival)
 
@@ -184,16 +188,40 @@ class Derivation:
 
         With ``steps`` or ``devices``: Theorem 1 of ``docs/proofs/path_and_bus.md``; with ``regions``: Theorem 2.
         """
+        p, busy = self.problem, [count(weight) for weight in lemma.get("devices", [0] * len(self.devices))]
+        if last is not None and {"steps", "devices", "regions"} & {*lemma}:
+            raise Refused("rule 'bus' with steps, devices or regions is about the whole run")
+        if not self.exclusive and (lemma.get("regions") or any(busy)):
+            raise Refused("rule 'bus' with devices or regions needs devices that run one operator at a time")
+        of, bus, follows, loads = self.crossing(last, lemma)
+        along, started, total = self.along(lemma.get("steps", []), lemma.get("regions", []))
+        options = dict[int, list[tuple[int, int, int]]]()  # device, time and price
+        for o in range(len(p.o)) if started or any(busy) else follows:
+            own = [(d, ns, loads[o]) for d in self.devices if (ns := p.normal[o][d]) is not None]
+            for d in self.devices:
+                if (ns := p.direct[o][d]) is not None:
+                    own.append((d, ns, bus[d] * p.bus_read(o, d) if o in follows else 0))
+            options[o] = [(d, ns, (along[o] + busy[d]) * ns + carried) for d, ns, carried in own]
+        total += self.cheapest(options, lemma.get("regions", []))
+        total += sum(of.values()) * (p.set_latency + min(follows.values())) if follows else 0
+        multipliers([*of.values(), *busy, started], len(of) + len(busy) + 1)  # refuses those that are all 0
+        return -(-total // (sum(of.values()) + sum(busy) + started))
+
+    def crossing(
+        self, last: int | None, lemma: Mapping[str, Any]
+    ) -> tuple[dict[str, int], list[int], dict[int, int], list[int]]:
+        """Return the weights of the buses, by name and by device, and what crosses them.
+
+        That is, the operators whose host tensors are counted, with the least time that follows them, longest first if the
+        lemma names none; and by operator, the weighted bus time of loads of the tensors that are assigned to it.
+        """
         p, (after, _), weights = self.problem, self.reach(last, False), lemma["multipliers"]
         names = sorted({p.bus[d] for d in self.on_bus})
-        if self.bypass or sorted(weights) != names or (last is not None and {"steps", "devices", "regions"} & {*lemma}):
+        if self.bypass or sorted(weights) != names:
             raise Refused("rule 'bus': not one multiplier for each bus, or host tensors can avoid the buses")
-        if not self.exclusive and (lemma.get("regions") or any(lemma.get("devices", []))):
-            raise Refused("rule 'bus' with devices or regions needs devices that run one operator at a time")
         of = {name: count(weights[name]) for name in names}
         bus = [of.get(name, 0) for name in p.bus]
         follows, reader = dict[int, int](), dict[int, int]()
-        busy = [count(weight) for weight in lemma.get("devices", [0] * len(bus))]
         for o in after:
             if p.host_inputs[o] and not any(p.shares[d] and p.times(o, d) for d in self.devices):
                 rests = [ns - p.host_read(o, d) for d in self.on_bus if (ns := p.direct[o][d]) is not None]
@@ -205,7 +233,6 @@ class Derivation:
             counted = [p.o[name] for name in lemma["operators"]]
             if not {*counted} <= {*follows}:
                 raise Refused("rule 'bus': less than `least` follows an operator named, or nothing must cross for it")
-            follows = {o: follows[o] for o in counted}
         for o in counted:
             for t in p.host_inputs[o]:
                 if t not in reader or p.taken(o, t) > p.taken(reader[t], t):
@@ -213,18 +240,7 @@ class Derivation:
         loads = [0] * len(p.o)
         for t, o in reader.items():
             loads[o] += min(bus[d] * ns for d, ns in zip(self.on_bus, self.load[t], strict=True))
-        along, started, total = self.along(lemma.get("steps", []), lemma.get("regions", []))
-        options = dict[int, list[tuple[int, int, int]]]()  # device, time and price
-        for o in range(len(p.o)) if started or any(busy) else follows:
-            own = [(d, ns, loads[o]) for d in self.devices if (ns := p.normal[o][d]) is not None]
-            for d in self.devices:
-                if (ns := p.direct[o][d]) is not None:
-                    own.append((d, ns, bus[d] * p.host_read(o, d) if o in follows else 0))
-            options[o] = [(d, ns, (along[o] + busy[d]) * ns + carried) for d, ns, carried in own]
-        total += self.cheapest(options, lemma.get("regions", []))
-        total += sum(of.values()) * min(follows.values(), default=0)
-        multipliers([*of.values(), *busy, started], len(of) + len(busy) + 1)  # refuses those that are all 0
-        return -(-total // (sum(of.values()) + sum(busy) + started))
+        return of, bus, {o: follows[o] for o in counted}, loads
 
     def cheapest(self, options: dict[int, list[tuple[int, int, int]]], regions: Collection[dict[str, Any]]) -> int:
         """Return the least price of the options of each operator, of which those in a region count as the region's cost.

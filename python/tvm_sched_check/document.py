@@ -126,11 +126,21 @@ class Problem:
         self.maker = dict(producers)  # of each activation
         self.normal, self.direct, self.host_read_ns = times_of(costs)
         self.host_routes, self.read_routes = self.routes, self.routes  # of copies of host tensors, and of direct reads
+        self.set_latencies, self.set_latency = (
+            [0] * len(self.devices),
+            0,
+        )  # of loads: by device, and the least that counts
         if document.get(AT_ONCE):  # type: ignore[call-overload]
-            loads = {ends: route._replace(latency=0.0) for ends, route in self.routes.items() if ends[0] == HOST}
-            self.host_routes = {ends: r._replace(latency=-1e-9) for ends, r in self.routes.items()} | loads
-            self.routes = self.routes | loads
-            self.read_routes = self.routes if "variants" in document else self.read_routes
+            self.host_routes = {ends: r._replace(latency=-1e-9) for ends, r in self.routes.items()}
+            loads = {ends: route for ends, route in self.host_routes.items() if ends[0] == HOST}
+            for _, d in loads:
+                self.set_latencies[d] = int(self.routes[HOST, d].latency * 1e9)
+            self.routes, shared = self.routes | loads, "variants" in document
+            self.read_routes = self.routes if shared else self.read_routes
+            if not shared or all(
+                ns is None for row in self.direct for ns in row
+            ):  # else operators may share a direct read
+                self.set_latency = min((self.set_latencies[d] for _, d in loads), default=0)
         self.host_inputs = [[t for t in read if self.is_host(t)] for read in self.inputs]
         parts = [o.get("read_bytes") or {} for o in operators]  # of tensors that are read directly in part
         self.host_bytes = [
@@ -163,6 +173,10 @@ class Problem:
         """Return for how many nanoseconds the direct read of an operator occupies the bus of its device."""
         several = self.host_read_ns[o][d] if self.host_inputs[o] else None
         return max(self.read_routes[HOST, d].ns(sum(self.host_bytes[o].values())), several or 0)
+
+    def bus_read(self, o: int, d: int) -> int:
+        """Return `host_read` without the latency, where `set_latency` counts."""
+        return max(self.host_read(o, d) - (self.set_latencies[d] if self.set_latency else 0), 0)
 
     def taken(self, o: int, t: int) -> float:
         """Return the bytes of a host tensor that an operator reads directly; infinite if it cannot read directly."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
 from typing import Any
 
+from .derivation import Derivation
 from .document import AT_ONCE, HOST, Refused, count, flag, routes_of
 
 
@@ -42,6 +45,26 @@ def join(document: dict[str, Any], joined: list[list[str]]) -> dict[str, Any]:
                 parts[first[name]] = parts.get(first[name], 0) + count(known_parts.get(name, size[name]))
         operators.append(operator | {"inputs": [first.get(name, name) for name in inputs], "read_bytes": parts})
     return document | {"graph": graph | {"operators": operators, "tensors": tensors}}
+
+
+def least(known: Derivation, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
+    """Return the ``ns`` of a lemma; refuse it if sets of loads may arrive in time for less (``docs/proofs/joined.md``)."""
+    p = known.problem
+    if first is not None or last is not None or not p.set_latency:
+        raise Refused("rule 'joined' is about the whole run of a problem with joinable parameters")
+    weights, bus, follows, loads = known.crossing(None, lemma)
+    counted, latest = sorted(follows, key=lambda o: (-follows[o], o)), count(lemma["ns"]) - 1
+    read = {o: [bus[d] * p.bus_read(o, d) for d in known.on_bus if p.direct[o][d] is not None] for o in counted}
+    carried = list(accumulate(min([loads[o], *read[o]]) for o in counted))
+    further = min(bus[d] * p.set_latencies[d] for d in known.on_bus)
+    done = number = 0
+    while done < len(counted):
+        later = max(number + 1 - len(weights), 0) * further
+        arrived = sum(weights.values()) * (latest - follows[counted[done]] - p.set_latency) - later
+        if (reached := bisect_right(carried, arrived)) <= done:
+            return int(lemma["ns"])
+        done, number = reached, number + 1
+    raise Refused("rule 'joined': sets of loads may arrive in time for less")
 
 
 def _model(graph: dict[str, Any], name: str) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import bisection, enumeration, ports
+from . import bisection, enumeration, joined, ports
 from .alternative_bound import relaxed_of, resolved
 from .derivation import bound_of
 from .document import MALFORMED, Refused, count, read, without
 from .groups import Groups
-from .joined import loading_at_once
 from .replay import Replay
 
 
@@ -81,18 +80,18 @@ def replays(document: dict[str, Any], schedule: dict[str, Any], resident: list[s
     if document["costs"].get("concurrency") is not None and "variants" in document:
         raise Refused("variants together with costs.concurrency are not covered by this checker")
     # With variants the schedule is for one choice; the bound holds for every choice.
-    joined = schedule.get("joined") or []
-    chosen = resolved(document, schedule.get("choice") or {}, joined)
-    partly = {names[0] for names in joined if not {*names} <= {*resident}}
+    sets = schedule.get("joined") or []
+    chosen = resolved(document, schedule.get("choice") or {}, sets)
+    partly = {names[0] for names in sets if not {*names} <= {*resident}}
     runs = [set[str](), {*resident} - partly] if resident else [set[str]()]
     return [Replay(chosen, schedule["placements"], schedule["transfers"], names) for names in runs]
 
 
 def proved(document: dict[str, Any], evidence: dict[str, Any], resident: list[str]) -> int:
     """Return the bound in nanoseconds that the lemmas prove of the runs of a problem in which parameters are resident."""
-    document = loading_at_once(without(document, resident))
+    document = joined.loading_at_once(without(document, resident))
     relaxed = relaxed_of(document, evidence)
     basis = resolved(document, {}) if relaxed is None else relaxed.problem
     searches = {"ports": ports.Ports().least, "enumeration": enumeration.Enumeration().least}
     rules = {**bisection.OF_SCHEDULES, **searches} if relaxed is None else {"alternatives": Groups(relaxed).least}
-    return bound_of(basis, evidence["lemmas"], rules)
+    return bound_of(basis, evidence["lemmas"], rules | {"joined": joined.least})

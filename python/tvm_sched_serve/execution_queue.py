@@ -91,6 +91,11 @@ class Waiting:
     queued: bool = True
     context: RequestContext | None = None
 
+    def fits(self, other: Waiting) -> bool:
+        """Return whether rows of both requests may stand in one batch."""
+        pairs = zip(self.arrays, other.arrays, strict=True)
+        return all(one.shape[1:] == another.shape[1:] for one, another in pairs)
+
 
 class ExecutionQueue:
     """Requests to one version of a model.
@@ -116,7 +121,7 @@ class ExecutionQueue:
         self._seconds = 0.0
         self.observe: Observer = lambda status, seconds, timing: None
         self.recorder = Recorder()
-        self.joins = options.batch_delay is not None and bool(model.batch_sizes)
+        self.joins = options.batch_delay is not None and bool(model.largest_batch)
         self._recent = RecentRuns()
 
     @property
@@ -254,7 +259,8 @@ class ExecutionQueue:
         """Return whether the batch may still grow; if so, set a timer."""
         if not self.joins or not self.options.batch_delay:
             return False
-        if sum(each.rows for _, _, each in self._heap) >= self.model.batch_sizes[-1]:
+        first = self._heap[0][2]
+        if sum(each.rows for _, _, each in self._heap if first.fits(each)) >= self.model.largest_batch:
             return False
         oldest = min(each.since_ns for _, _, each in self._heap)
         left = self.options.batch_delay - 1e-9 * (time.perf_counter_ns() - oldest)
@@ -268,11 +274,17 @@ class ExecutionQueue:
     def _take(self) -> list[Waiting]:
         """Take the first request, and those after it that fit into its batch."""
         batch: list[Waiting] = []
+        others: list[tuple[int, int, Waiting]] = []
         rows = 0
         with self._lock:
             while self._heap:
                 each = self._heap[0][2]
-                if batch and (not self.joins or rows + each.rows > self.model.batch_sizes[-1]):
+                if batch and not self.joins:
+                    break
+                if batch and not batch[0].fits(each):
+                    others.append(heapq.heappop(self._heap))
+                    continue
+                if batch and rows + each.rows > self.model.largest_batch:
                     break
                 heapq.heappop(self._heap)
                 each.queued = False
@@ -280,6 +292,8 @@ class ExecutionQueue:
                 if not each.result.done():
                     batch.append(each)
                     rows += each.rows
+            for entry in others:
+                heapq.heappush(self._heap, entry)
         return batch
 
     def _start(self, batch: list[Waiting]) -> None:

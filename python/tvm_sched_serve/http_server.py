@@ -475,7 +475,7 @@ class InferenceServer:
     async def _config(self, request: Request) -> Response:
         queue = self._find(request)
         described = metadata(self.repository, queue)
-        batch = queue.model.batch_sizes[-1] if queue.joins else 0
+        batch = queue.model.largest_batch if queue.joins else 0
         for kind in ("inputs", "outputs"):
             described[kind] = [
                 {"name": t["name"], "data_type": f"TYPE_{t['datatype']}", "dims": t["shape"][1 if batch else 0 :]}

@@ -15,7 +15,7 @@ from tvm_sched.errors import InputError, TvmSchedError
 
 from .execution_queue import ExecutionQueue, QueueOptions
 from .failures import Failed, NotFound, RequestError
-from .served_model import ServedModel
+from .served_model import NOT_JOINED, ServedModel
 from .served_text import ServedText, load_served
 from .text_queue import TextQueue
 
@@ -259,10 +259,7 @@ class Models(ABC):
             for queue in loaded.values():
                 if isinstance(queue, ExecutionQueue) and queue.options.batch_delay is not None and not queue.joins:
                     LOG.warning(
-                        "model %s version %s: requests are not joined: the artifact holds batches of one size "
-                        "(compile --shape n={1,4,16})",
-                        name,
-                        queue.model.version,
+                        "model %s version %s: requests are not joined: %s", name, queue.model.version, NOT_JOINED
                     )
 
     def _lock(self, name: str) -> asyncio.Lock:

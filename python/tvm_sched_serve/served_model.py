@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,10 @@ from .datatypes import DATATYPES, Array, TensorType
 from .failures import RequestError
 
 Shapes = tuple[tuple[int, ...], ...]
+NOT_JOINED = "its batch is neither open nor compiled for several sizes (compile --shape n={1,4,16})"
+"""Why requests of a model run alone."""
+_ROWS = 64
+"""Most rows of a batch of requests where the model's open batch has no upper limit."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,10 @@ class ServedModel:
     outputs: tuple[TensorType, ...]
     shapes: frozenset[Shapes]
     """The shapes of all inputs for each plan."""
+    any_size: bool = False
+    """Whether the module has a plan template, which takes other shapes, too."""
+    open_batch: int = 0
+    """Most rows of a batch along the open first dimension; 0 if there is none."""
     _recording: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     @classmethod
@@ -56,18 +64,21 @@ class ServedModel:
         if module.info().get("tail"):
             raise InputError(f"{file}: has outputs whose sizes only a run knows, which the server does not offer yet")
         module.configure(instances=instances, watchdog=watchdog)
-        plans = module.plans()
-        inputs = _common([plan["arguments"] for plan in plans])
-        outputs = _common([module.outputs(plan) for plan in range(len(plans))])
+        inputs, outputs = (tuple(map(_tensor_type, tensors)) for tensors in module.signature())
         for tensor in (*inputs, *outputs):
             if tensor.dtype not in DATATYPES:
                 raise InputError(f"{file}: {tensor.name!r} is {tensor.dtype}, which the protocol has no name for")
+        plans = module.plans()
         shapes = frozenset(tuple(tuple(argument["shape"]) for argument in plan["arguments"]) for plan in plans)
-        return cls(name, version, module, inputs, outputs, shapes)
+        template = module.template
+        batch = open_batch(template) if template else 0
+        return cls(name, version, module, inputs, outputs, shapes, template is not None, batch)
 
     @cached_property
     def batch_sizes(self) -> tuple[int, ...]:
-        """Sizes of the first dimension, if the plans differ in nothing else; () if rows cannot be put together."""
+        """Sizes of the first dimension, if the plans differ in nothing else; () if rows are not filled up to one of them."""
+        if self.any_size:
+            return ()
         sizes = set()
         for shapes in self.shapes:
             if not shapes or not all(shapes) or len({shape[0] for shape in shapes}) != 1:
@@ -77,14 +88,25 @@ class ServedModel:
         batched = all(tensor.shape and tensor.shape[0] == -1 and -1 not in tensor.shape[1:] for tensor in self.outputs)
         return tuple(sorted(sizes)) if len(rests) == 1 and len(sizes) > 1 and batched else ()
 
+    @cached_property
+    def largest_batch(self) -> int:
+        """Most rows of several requests together; 0 if requests cannot be joined."""
+        return max((self.open_batch, *self.batch_sizes))
+
     def check(self, arrays: Sequence[Array], batching: bool) -> int:
         """Return the rows of a request, 0 if it cannot be joined with others.
 
         Raises
         ------
         RequestError
-            No plan takes inputs of these shapes.
+            The model does not take inputs of these shapes.
         """
+        if self.any_size:
+            try:
+                self.module.check_inputs(*arrays)
+            except InputError as error:
+                raise RequestError(str(error)) from None
+            return len(arrays[0]) if batching else 0
         if batching and self.batch_sizes:
             rows = {int(array.shape[0]) for array in arrays}
             if len(rows) == 1 and 0 < min(rows) <= self.batch_sizes[-1]:
@@ -121,8 +143,8 @@ class ServedModel:
         self.module.configure(trace=wanted)
 
     def join(self, requests: Sequence[Sequence[Array]], rows: int) -> list[Array]:
-        """Put requests' rows into one batch of the next size that there is; what remains of it is zero."""
-        size = next(size for size in self.batch_sizes if size >= rows)
+        """Put requests' rows into one batch, of the next size that there is; what remains of it is zero."""
+        size = next((size for size in self.batch_sizes if size >= rows), rows)
         if len(requests) == 1 and size == rows:
             return list(requests[0])
         joined = []
@@ -134,11 +156,26 @@ class ServedModel:
         return joined
 
 
-def _common(plans: Sequence[Sequence[dict[str, Any]]]) -> tuple[TensorType, ...]:
-    """Return the tensors of several plans, with -1 for sizes that differ."""
-    tensors = []
-    for each in zip(*plans, strict=True):
-        sizes = zip(*(tensor["shape"] for tensor in each), strict=True)
-        shape = tuple(size[0] if len(set(size)) == 1 else -1 for size in sizes)
-        tensors.append(TensorType(str(each[0]["name"]), str(each[0]["dtype"]), shape))
-    return tuple(tensors)
+def _tensor_type(tensor: Mapping[str, Any]) -> TensorType:
+    return TensorType(str(tensor["name"]), str(tensor["dtype"]), tuple(tensor["shape"]))
+
+
+def open_batch(template: Mapping[str, Any]) -> int:
+    """Return the most rows of requests that are joined; 0 unless an open dimension is the first of all tensors only."""
+    tensors = [*template["arguments"], *template["outputs"]]
+    if not template["arguments"] or not all(tensor["shape"] for tensor in tensors):
+        return 0
+    first = template["arguments"][0]["shape"][0]
+    symbol = next((each for each in template["symbols"] if each["name"] == first), None)
+    # No other size may change with the rows, nor be needed for them.
+    others = [*(tensor["shape"][1:] for tensor in tensors), template["conditions"]]
+    if symbol is None or any(tensor["shape"][0] != first for tensor in tensors) or _mentions(others, first):
+        return 0
+    return int(symbol.get("high", _ROWS))
+
+
+def _mentions(size: Any, symbol: str) -> bool:
+    """Return whether a symbol stands in size expressions, or in a document with such."""
+    if isinstance(size, Mapping):
+        return any(_mentions(each, symbol) for each in (size["size"], size["needed"]))
+    return any(_mentions(each, symbol) for each in size) if isinstance(size, list) else size == symbol

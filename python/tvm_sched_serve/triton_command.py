@@ -20,6 +20,7 @@ def main(arguments: Sequence[str], program: str = "tvm-sched export-triton") -> 
 
 
 def _export(options: argparse.Namespace) -> None:
+    from .served_model import NOT_JOINED
     from .triton_export import TritonOptions, export_triton
 
     delay = None if options.batch_delay is None else 1e-3 * options.batch_delay
@@ -32,7 +33,7 @@ def _export(options: argparse.Namespace) -> None:
     for model in written:
         batch = f", batches up to {model.max_batch_size}" if model.max_batch_size else ""
         if delay is not None and not model.max_batch_size:
-            batch = "; requests are not joined: the artifact holds batches of one size (compile --shape n={1,4,16})"
+            batch = f"; requests are not joined: {NOT_JOINED}"
         print(f"{options.output / model.name}: versions {', '.join(model.versions)}{batch}")
 
 
@@ -59,7 +60,7 @@ tvm-sched-runtime.""",
     parser.add_argument("--threads", type=whole(1, 4096), metavar="N", help="threads of a run's CPU devices together")
     parser.add_argument(
         "--batch-delay", type=seconds(0), metavar="MS",
-        help="join requests to the batches that the artifact holds; milliseconds that one may wait for others",
+        help="join requests to the batches that the artifact takes; milliseconds that one may wait for others",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print what was written as one JSON line")
     return parser

@@ -86,8 +86,8 @@ def export_triton(artifact: Path, output: Path, options: TritonOptions | None = 
 
 def configuration(model: ServedModel, options: TritonOptions) -> str:
     """Return the text of ``config.pbtxt``."""
-    joins = options.batch_delay is not None and bool(model.batch_sizes)
-    largest = model.batch_sizes[-1] if joins else 0
+    largest = _largest_batch(model, options)
+    joins = largest > 0
     lines = [
         f"name: {json.dumps(model.name)}",
         f'backend: "{_BACKENDS[options.backend]}"',
@@ -98,11 +98,10 @@ def configuration(model: ServedModel, options: TritonOptions) -> str:
     lines.append("version_policy { all { } }")
     lines.append(f"instance_group [ {{ count: {options.instances} kind: KIND_CPU }} ]")
     if joins:
-        preferred = ", ".join(str(size) for size in model.batch_sizes if size > 1)
+        sizes = ", ".join(str(size) for size in model.batch_sizes if size > 1)
+        preferred = f"preferred_batch_size: [ {sizes} ] " if sizes else ""
         delay = round(1e6 * (options.batch_delay or 0.0))
-        lines.append(
-            f"dynamic_batching {{ preferred_batch_size: [ {preferred} ] max_queue_delay_microseconds: {delay} }}"
-        )
+        lines.append(f"dynamic_batching {{ {preferred}max_queue_delay_microseconds: {delay} }}")
     parameters = {} if options.threads is None else {"threads": str(options.threads)}
     if options.backend == "cpp":
         parameters["libraries"] = ":".join(map(str, options.libraries or _library_folders()))
@@ -149,8 +148,11 @@ def _export(name: str, files: dict[str, Path], output: Path, options: TritonOpti
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
         raise InputError(f"{folder}: cannot be written ({error.strerror or error})") from None
-    joins = options.batch_delay is not None and bool(loaded[0].batch_sizes)
-    return TritonModel(name, tuple(files), loaded[0].batch_sizes[-1] if joins else 0)
+    return TritonModel(name, tuple(files), _largest_batch(loaded[0], options))
+
+
+def _largest_batch(model: ServedModel, options: TritonOptions) -> int:
+    return 0 if options.batch_delay is None else model.largest_batch
 
 
 def _library_folders() -> list[Path]:

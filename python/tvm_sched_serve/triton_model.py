@@ -51,8 +51,10 @@ class TritonPythonModel:
                 checked.append((number, arrays, self._model.check(arrays, self._joins)))
             except RequestError as error:
                 answers[number] = self._failed(str(error))
-        groups = [checked] if self._joins and checked else [[each] for each in checked]
-        for group in groups:
+        groups: dict[Any, list[tuple[int, list[Array], int]]] = {}
+        for each in checked:
+            groups.setdefault(tuple(array.shape[1:] for array in each[1]) if self._joins else each[0], []).append(each)
+        for group in groups.values():
             for number, answer in self._run(group):
                 answers[number] = answer
         return answers

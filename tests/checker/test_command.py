@@ -35,9 +35,9 @@ def test_the_checker_stands_alone(folder, alone):
     assert done.stdout.splitlines()[0] == "latency 400 ns, replayed"
 
 
-@pytest.mark.parametrize("what", [["pipelines"], ["partitions"], ["clusters"], []])
+@pytest.mark.parametrize("what", [["pipelines"], ["partitions"], ["clusters"], ["plans"], []])
 def test_the_command_names_the_file_that_is_wrong(alone, tmp_path, what):
-    done = alone(*what, *[tmp_path / "none.json"] * {"partitions": 2, "clusters": 2}.get("".join(what), 3))
+    done = alone(*what, *[tmp_path / "none.json"] * {"partitions": 2, "clusters": 2, "plans": 1}.get("".join(what), 3))
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"refused: .*none\.json: cannot be read as JSON .*\n", done.stderr)
 

@@ -88,6 +88,7 @@ def test_inspect_says_what_is_needed_and_what_is_refused(run, tmp_path):
     assert (found["symbols"], found["operators"]) == (["batch"], {"MatMul": 2, "Relu": 2, "Add": 1})
     assert (found["parameters"], found["parameter_bytes"]) == (2, 2 * 8 * 8 * 4)
     assert "dimension 0 ('batch') has no fixed size" in found["needs"]
+    assert "`compile` for CPUs makes an artifact that takes any size" in run("inspect", tmp_path / "two.onnx").stdout
     assert run("inspect", tmp_path / "two.onnx", "--shape", "batch=2", "--json").json["checked"] == "import"
     model = onnx.load(tmp_path / "two.onnx")
     model.graph.node[1].op_type, model.graph.node[1].name = "Frobnicate", "odd"

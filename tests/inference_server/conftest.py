@@ -1,17 +1,28 @@
 """A server in a process of its own, and a small model whose values are whole numbers, so that they are exact."""
 
+import contextlib
 import json
+import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from inference_server_values import copy_artifact, weights
 
+from tvm_sched._library import library_path
+
 pytest.importorskip("uvicorn")
 pytest.importorskip("onnx")
+
+
+SOURCES = str(Path(__file__).resolve().parents[2] / "python")
 
 
 def compile_model(path, factor=1):
@@ -162,3 +173,61 @@ def blocking():
         return SimpleNamespace(module=module, model=model)
 
     return make
+
+
+@pytest.fixture
+def backend_library():
+    library = library_path().with_name("libtriton_tvm_sched.so")
+    if not library.is_file():
+        pytest.skip(f"{library.name} was not built")
+    return library
+
+
+@pytest.fixture
+def triton(tmp_path):
+    """Start NVIDIA's server on a repository; give its address."""
+    found = os.environ.get("TVM_SCHED_TRITON")
+    if not found:
+        pytest.skip("TVM_SCHED_TRITON does not name a folder into which the wheel nvidia-pytriton was unpacked")
+    wheel = Path(found)
+    server = wheel / "pytriton" / "tritonserver"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    backends = tmp_path / "backends"
+    shutil.copytree(server / "backends", backends)
+    stub = shutil.copy(server / "python_backend_stubs" / version / "triton_python_backend_stub", backends / "python")
+    Path(stub).chmod(0o755)
+    program = Path(shutil.copy(server / "bin" / "tritonserver", tmp_path))
+    program.chmod(0o755)
+    started = []
+
+    def start(repository):
+        for file in repository.rglob("model.py"):  # Triton's Python takes no PYTHONPATH
+            file.write_text(f"import sys\nsys.path.insert(0, {SOURCES!r})\n{file.read_text()}")
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            port = taken.getsockname()[1]
+        process = subprocess.Popen(
+            [program, "--model-repository", repository, "--backend-directory", backends, "--http-port", str(port),
+             "--http-address", "127.0.0.1", "--allow-grpc=false", "--allow-metrics=false"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            env=os.environ | {"LD_LIBRARY_PATH": str(wheel / "nvidia_pytriton.libs")},
+        )  # fmt: skip
+        started.append(process)
+        log = []
+        for line in process.stdout:
+            log.append(line)
+            if "Started HTTPService" in line:
+                break
+        else:
+            raise AssertionError("".join(log))
+        threading.Thread(target=process.stdout.read, daemon=True).start()
+        while process.poll() is None:  # it says so a moment before it listens
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 60).close()
+                break
+        return f"http://127.0.0.1:{port}"
+
+    yield start
+    for process in started:
+        process.terminate()
+        process.wait(60)

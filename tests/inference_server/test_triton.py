@@ -1,24 +1,17 @@
 """`tvm-sched export-triton`: configuration, the model of the Python backend, and a server of NVIDIA's."""
 
 import asyncio
-import contextlib
 import json
-import os
-import shutil
-import socket
-import subprocess
 import sys
 import threading
 import urllib.error
 import urllib.request
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from inference_server_values import copy_artifact, expected
 
-from tvm_sched._library import library_path
 from tvm_sched.errors import InputError
 from tvm_sched_serve import triton_export
 from tvm_sched_serve.datatypes import TensorType
@@ -28,8 +21,6 @@ from tvm_sched_serve.served_model import ServedModel
 from tvm_sched_serve.triton_command import main
 from tvm_sched_serve.triton_export import TritonOptions, configuration, export_triton
 from tvm_sched_serve.triton_model import ARTIFACT, TritonPythonModel
-
-SOURCES = str(Path(__file__).resolve().parents[2] / "python")
 
 
 def test_command_writes_a_repository_and_replaces_it_as_a_whole(repository, tmp_path, capsys):
@@ -73,14 +64,6 @@ def test_configuration_has_batches_and_instances_of_the_artifact():
     assert 'input [ { name: "s" data_type: TYPE_INT8 dims: [ 1 ] reshape { shape: [ ] } } ]' in text
     assert "max_batch_size: 0" in text
     assert "dynamic_batching" not in text
-
-
-@pytest.fixture
-def backend_library():
-    library = library_path().with_name("libtriton_tvm_sched.so")
-    if not library.is_file():
-        pytest.skip(f"{library.name} was not built")
-    return library
 
 
 def test_the_library_of_the_backend_is_in_the_models_folder(backend_library, artifacts, tmp_path):
@@ -153,56 +136,6 @@ def test_model_joins_as_configured_and_refuses_requests_alone(artifacts, tmp_pat
         (tensor,) = answers[k].tensors
         assert tensor.name == "activations"
         np.testing.assert_array_equal(tensor.value, expected(inputs[k]))
-
-
-@pytest.fixture
-def triton(tmp_path):
-    """Start NVIDIA's server on a repository; give its address."""
-    found = os.environ.get("TVM_SCHED_TRITON")
-    if not found:
-        pytest.skip("TVM_SCHED_TRITON does not name a folder into which the wheel nvidia-pytriton was unpacked")
-    wheel = Path(found)
-    server = wheel / "pytriton" / "tritonserver"
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    backends = tmp_path / "backends"
-    shutil.copytree(server / "backends", backends)
-    stub = shutil.copy(server / "python_backend_stubs" / version / "triton_python_backend_stub", backends / "python")
-    Path(stub).chmod(0o755)
-    program = Path(shutil.copy(server / "bin" / "tritonserver", tmp_path))
-    program.chmod(0o755)
-    started = []
-
-    def start(repository):
-        for file in repository.rglob("model.py"):  # Triton's Python takes no PYTHONPATH
-            file.write_text(f"import sys\nsys.path.insert(0, {SOURCES!r})\n{file.read_text()}")
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            port = taken.getsockname()[1]
-        process = subprocess.Popen(
-            [program, "--model-repository", repository, "--backend-directory", backends, "--http-port", str(port),
-             "--http-address", "127.0.0.1", "--allow-grpc=false", "--allow-metrics=false"],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            env=os.environ | {"LD_LIBRARY_PATH": str(wheel / "nvidia_pytriton.libs")},
-        )  # fmt: skip
-        started.append(process)
-        log = []
-        for line in process.stdout:
-            log.append(line)
-            if "Started HTTPService" in line:
-                break
-        else:
-            raise AssertionError("".join(log))
-        threading.Thread(target=process.stdout.read, daemon=True).start()
-        while process.poll() is None:  # it says so a moment before it listens
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port), 60).close()
-                break
-        return f"http://127.0.0.1:{port}"
-
-    yield start
-    for process in started:
-        process.terminate()
-        process.wait(60)
 
 
 def ask(address, path, x):

@@ -105,7 +105,7 @@ def test_sizes_that_are_not_admissible_name_the_dimension_and_both_values(module
         ((x[:, :2], y), InputError, r"dimension 1 of input 'x' is 2; the model fixes it at 4: x\[n, 4\]"),
         ((x[0], y), InputError, r"input 'x' has the shape \[4\]; the model takes x\[n, 4\]"),
         ((x.astype("float64"), y), InputError, "input 'x' is of the type float64; float32 is needed"),
-        ((x, np.zeros((2, 4), "float32")), ExecutionError, "rows of y is 0, and 1 is needed"),
+        ((x, np.zeros((2, 4), "float32")), InputError, "rows of y is 0, and 1 is needed"),
     ):
         with pytest.raises(error, match=message):
             module.run(*inputs)
@@ -148,7 +148,7 @@ def test_sizes_beyond_the_device_s_memory_are_refused_and_the_others_stay_right(
     small = _template(devices=[{"name": "cpu0", "memory_bytes": 256}, {"name": "cpu1"}])
     module = ScheduledModule(make_module([small], {}, {"w": W}))
     _check(module, 4)
-    with pytest.raises(ExecutionError, match=r'device "cpu0" has 256 bytes, but the plan "mlp\[n=40, m=1\]" needs'):
+    with pytest.raises(InputError, match=r'device "cpu0" has 256 bytes, but the plan "mlp\[n=40, m=1\]" needs'):
         module.run(*_inputs(40))
     _check(module, 5)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tvm_sched.errors import InputError
-from tvm_sched.runtime.values import read_inputs
+from tvm_sched.runtime.values import choose_inputs, read_inputs
 
 
 def test_an_array_without_a_name_is_refused(tmp_path):
@@ -49,3 +49,28 @@ def test_names_and_files_with_an_equals_sign(tmp_path):
             (tmp_path / folder).mkdir(exist_ok=True)
             np.save(tmp_path / folder / "v.npy", np.zeros(3))
             assert list(read_inputs([f"{name}={tmp_path / folder / 'v.npy'}"])) == [name]
+
+
+def test_random_inputs_of_open_sizes_agree():
+    def inputs(*shapes):
+        return [{"name": name, "shape": shape, "dtype": "float32"} for name, shape in zip("xy", shapes, strict=True)]
+
+    template = {
+        "symbols": [{"name": "n"}, {"name": "m"}],
+        "arguments": inputs(["n", 4], [["+", ["-", "n", 5], 5], "m"]),
+    }
+    plans = [{"arguments": inputs([2, 4], [2, 7])}, {"arguments": inputs([3, 4], [3, 8])}]
+
+    def shapes(given=(), **sizes):
+        return [value.shape for value in choose_inputs(plans, dict(given), 0, template, sizes)]
+
+    assert shapes() == [(2, 4), (2, 7)]
+    assert shapes(n=3) == [(3, 4), (3, 8)]  # a plan has it
+    assert shapes(n=4) == [(4, 4), (4, 7)]
+    assert shapes(n=0, m=0) == [(0, 4), (0, 0)]
+    assert shapes(y=(3, 5)) == [(2, 4), (3, 5)]  # the module refuses it: y's first size is computed
+    assert shapes({"x": np.zeros((6, 4), "float32")}, m=1) == [(6, 4), (6, 1)]
+    with pytest.raises(InputError, match="--shape k: the artifact has no such open dimension; it has n, m"):
+        shapes(k=3)
+    with pytest.raises(InputError, match=r"takes no inputs x: \[9, 4\]; allowed are"):
+        choose_inputs(plans, {}, 0, None, {"x": (9, 4)})

@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import replace
-from itertools import count
+from itertools import count, product
 
 import msgspec
 import pytest
@@ -13,6 +13,7 @@ from checker.cases import certified, files_of
 from execution_plan.residency_cases import as_bytes, plan_of
 from thorough import examples
 from tvm_sched.bounds import lower_bound
+from tvm_sched.bounds.resident_relaxation import loads_at_once
 from tvm_sched.errors import ScheduleError
 from tvm_sched.problem import (
     Bus,
@@ -102,13 +103,48 @@ def test_joined_parameters_take_one_latency_and_arrive_together(folder, moved, j
 
 
 def test_the_bound_holds_for_all_ways_to_join(folder):
-    # Loads without latency, then the last operator.
+    # One latency, loads rounded down, then both operators (docs/proofs/joined.md).
     problem = two_layers(storage=Storage("disk", 1e9, 0.0))
-    assert lower_bound(problem).ns == 2020 + 50
+    assert lower_bound(problem).ns == 100 + 2016 + 2 * 50
     assert lower_bound(replace(problem, joinable=False)).ns == 1100 + 110 + 1100 + 110 + 50
     best = solve(problem, options={"work": 0.2})
     assert best.certificate.latency_ns == 2120 + 2 * 50  # better than 2270 of two pairs
-    assert files_of(problem, best).check(folder).all_proved
+    files = files_of(problem, best)
+    assert files.check(folder).all_proved
+    files.evidence["lemmas"][-1]["ns"] += 1
+    with pytest.raises(Refused, match="sets of loads may arrive in time"):
+        files.check(folder)
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(st.data())
+def test_the_bound_of_a_chain_is_its_optimum_but_for_rounding(data):
+    """One device and one bus: all divisions of the chain into sets that follow each other are tried."""
+    operators = data.draw(st.integers(1, 6))
+    times, sizes = (data.draw(st.lists(st.integers(1, 3000), min_size=operators, max_size=operators)) for _ in range(2))
+    graph = OpGraph(
+        "chain",
+        tuple(Operator(f"o{k}", "", (*([f"a{k - 1}"] * (k > 0)), f"w{k}"), (f"a{k}",)) for k in range(operators)),
+        (
+            *(Tensor(f"w{k}", s, "parameter") for k, s in enumerate(sizes)),
+            *(Tensor(f"a{k}", 1) for k in range(operators)),
+        ),
+        (f"a{operators - 1}",),
+    )
+    device = Device("gpu0", 10**6, 1e12, {"float32": 1e12}, bus="pcie")
+    machine = Topology("one", (device,), (Bus("pcie", 1e9, data.draw(st.integers(10, 2000)) * 1e-9),))
+    problem = Problem(graph, machine, Costs([[ns] for ns in times]), joinable=True)
+    latencies = []
+    for cuts in product((False, True), repeat=operators - 1):
+        sets = [["w0"]]
+        for k, cut in enumerate(cuts, 1):
+            sets += [[f"w{k}"]] if cut else []
+            sets[-1] += [] if cut else [f"w{k}"]
+        placements = tuple(Placement(f"o{k}", "gpu0") for k in range(operators))
+        loads = tuple(Transfer("load", "gpu0", names[0]) for names in sets)
+        joined = tuple(tuple(names) for names in sets if len(names) > 1)
+        latencies.append(simulate(problem, Schedule(problem.digest, placements, loads, joined=joined)).latency_ns)
+    assert min(latencies) - operators - 1 <= lower_bound(problem).ns <= min(latencies)
 
 
 def test_what_a_direct_read_takes_is_not_changed():
@@ -119,6 +155,13 @@ def test_what_a_direct_read_takes_is_not_changed():
     assert events["load", "w1"].end_ns == 2110
     assert events["host_read", "second"].end_ns - events["host_read", "second"].start_ns == 100 + 1010
     assert events["kernel", "second"].end_ns == 2110 + 50 + 2000
+
+
+def test_a_direct_read_without_bytes_takes_no_time_in_the_bound():
+    problem = two_layers(buses=(Bus("pcie", 1e9, 0.0),))
+    empty = tuple(msgspec.structs.replace(t, size=0) for t in problem.graph.tensors)
+    problem = replace(problem, graph=msgspec.structs.replace(problem.graph, tensors=empty))
+    assert loads_at_once(problem).host_reads_ns.max() == problem.host_reads_ns.max() == 0
 
 
 def test_a_neighbour_passes_joined_parameters_on():

@@ -473,9 +473,7 @@ int ScheduledModule::Acquire() {
 }
 
 void ScheduledModule::PlanOf(ffi::PackedArgs args, ffi::Any* result) {
-  const Chosen chosen = Choose(TensorArguments(args), plans_);
-  const Plan& plan = *plans_[chosen.index];
-  *result = ffi::String(plan.open ? InstanceName(plan, chosen.sizes) : plan.name);
+  *result = ffi::String(PlanFor(Choose(TensorArguments(args), plans_))->name);
 }
 
 void ScheduledModule::Copy(ffi::PackedArgs args, ffi::Any* result) {

@@ -25,6 +25,7 @@ from .critical_path import critical_path_bound
 from .device_work import device_work_bound
 from .enumeration import enumeration_bound
 from .group_delays import group_delays
+from .joined_loads import joined_loads_bound
 from .path_and_bus import path_and_bus_bound
 from .region_placement import Delay
 from .relaxation import Relaxation
@@ -101,8 +102,8 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     Returns
     -------
     Bound
-        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"``, ``"path and bus"``, ``"assignment"``,
-        ``"bisection"`` or ``"enumeration"``; ``docs/proofs/index.md`` says where each is proved.
+        ``name`` is ``"critical path"``, ``"device work"``, ``"bus"``, ``"joined loads"``, ``"path and bus"``,
+        ``"assignment"``, ``"bisection"`` or ``"enumeration"``; ``docs/proofs/index.md`` says where each is proved.
 
     Raises
     ------
@@ -250,6 +251,7 @@ BOUNDS: dict[str, Callable[[Relaxation], float | None]] = {
     "critical path": critical_path_bound,
     "device work": device_work_bound,
     "bus": _latency_of(bus_bound),
+    "joined loads": _latency_of(joined_loads_bound),
     "path and bus": _latency_of(path_and_bus_bound),
     "assignment": _latency_of(assignment_bound),
     "bisection": _latency_of(bisection_bound),
@@ -257,7 +259,7 @@ BOUNDS: dict[str, Callable[[Relaxation], float | None]] = {
 }
 """By name: nanoseconds that no schedule undercuts, infinite where there is none; None where the bound can't help."""
 
-QUICK_BOUNDS = ("critical path", "device work", "bus")
+QUICK_BOUNDS = ("critical path", "device work", "bus", "joined loads")
 """Those that take milliseconds."""
 
 

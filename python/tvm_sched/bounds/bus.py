@@ -82,8 +82,9 @@ def bus_bound(relaxation: Relaxation) -> Crossing:
     for k, o in enumerate(order):
         carried.add(o)
         last = k + 1 == len(order) or follows[order[k + 1]] < follows[o]
-        if last and carried.total + follows[o] > best.ns:
-            best, count = Crossing(carried.total + follows[o], float(follows[o]), []), k + 1
+        ns = relaxation.host.set_latency + carried.total + follows[o]
+        if last and ns > best.ns:
+            best, count = Crossing(ns, float(follows[o]), []), k + 1
     return best._replace(readers=order[:count])
 
 

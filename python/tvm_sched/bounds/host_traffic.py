@@ -32,7 +32,34 @@ class HostTraffic:
         """(tensors,): least time of a load over any bus; infinite without a bus, 0 if a link leads past one (`bypass`)."""
         if self.bypass:
             return [0.0] * len(self.problem.graph.index.size)
-        return least_times(self._host_routes, self.problem.graph.index.size).tolist()
+        sizes, latencies = self.problem.graph.index.size, self.problem.topology.set_latencies
+        if not latencies:
+            return least_times(self._host_routes, sizes).tolist()
+        routes = ((self.problem.topology.route(HOST, d), latency) for d, latency in latencies.items())
+        return np.min([route.nanoseconds_of(sizes) + latency for route, latency in routes if route], axis=0).tolist()
+
+    @cached_property
+    def set_latency(self) -> float:
+        """Least nanoseconds of latency of a set of joined parameters; 0 if parameters are not joinable.
+
+        It is also 0 where several operators may share a direct read. Proof: Lemma 2 of ``docs/proofs/joined.md``.
+        """
+        latencies = self.problem.topology.set_latencies
+        if not latencies or not self._owns_reads:
+            return 0.0
+        return float(min(latencies.values()))
+
+    @cached_property
+    def further_latency(self) -> float:
+        """The least weighted latency of a set on a bus, with the weights `bus_share`."""
+        return min(
+            (self.bus_share[d] * latency for d, latency in self.problem.topology.set_latencies.items()), default=0.0
+        )
+
+    @property
+    def _owns_reads(self) -> bool:
+        """Whether each direct read belongs to one operator; not so in relaxed problems of variants."""
+        return self.problem.costs.host_read_ns is not None or not any(self.direct)
 
     @cached_property
     def bypass(self) -> bool:
@@ -60,6 +87,8 @@ class HostTraffic:
         """(tensors,): bus time of each host tensor if all buses carry it together: bytes over the sum of bandwidths."""
         if not self._bandwidth:
             return np.zeros(len(self.problem.graph.index.size))
+        if self.problem.topology.set_latencies:
+            return self.loading
         return np.array(self.problem.graph.index.size, dtype=np.float64) * 1e9 / self._bandwidth
 
     @cached_property
@@ -92,7 +121,7 @@ class HostTraffic:
     @cached_property
     def transfer_latency(self) -> float:
         """Least nanoseconds that the latency of one transfer adds to the weighted mean of the buses' busy times."""
-        return min((self._share(route) * route.latency * 1e9 for route in self._host_routes), default=0.0)
+        return min((self._share(route) * max(route.latency, 0.0) * 1e9 for route in self._host_routes), default=0.0)
 
     @cached_property
     def turns(self) -> Array:
@@ -129,14 +158,25 @@ class HostTraffic:
 
     @cached_property
     def reading(self) -> Array:
-        """(operators, devices): weighted bus time of the direct read of each operator; infinite where it is not allowed."""
-        allowed = self.problem.costs.direct_ns != FORBIDDEN
-        return np.where(allowed, self.bus_share * self.problem.host_reads_ns, np.inf)
+        """(operators, devices): weighted bus time of the direct read of each operator; infinite where it is not allowed.
+
+        Without the latency, if `set_latency` counts.
+        """
+        allowed, reads = self.problem.costs.direct_ns != FORBIDDEN, self.problem.host_reads_ns
+        if self.set_latency:
+            latencies = self.problem.topology.set_latencies
+            reads = np.maximum(reads - [latencies.get(d, 0) for d in range(reads.shape[1])], 0)
+        return np.where(allowed, self.bus_share * reads, np.inf)
 
     @cached_property
     def least_read(self) -> Array:
         """(operators,): the least of `reading` over the devices."""
         return self.reading.min(axis=1)
+
+    @property
+    def bus_of(self) -> list[int]:
+        """The bus of each route from host memory, or the storage through which all loads go."""
+        return [route.channels[0] for route in self._host_routes]
 
     def _share(self, route: Route) -> float:
         return self._fastest[route.channels[0]] / self._bandwidth
@@ -193,7 +233,7 @@ class HostTraffic:
             if bits:
                 own = self.must_cross[o] and index.host_inputs[o]
                 remaining = min(self.residual[o], self.shortest[o]) if own else self.shortest[o]
-                result[o] = carried[o] + remaining
+                result[o] = self.set_latency + carried[o] + remaining
         return result
 
 

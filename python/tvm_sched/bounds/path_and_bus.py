@@ -81,6 +81,11 @@ class _Dual:
     relaxation: Relaxation
     crossing: Crossing
 
+    @property
+    def idle(self) -> float:
+        """Nanoseconds of the run in which the buses carry no bytes for the readers: a latency, and what follows them."""
+        return self.relaxation.host.set_latency + self.crossing.least
+
     @cached_property
     def all_options(self) -> tuple[Array, Array, Array]:
         """Three arrays (operators, options): time; time weighted by the device; weighted bus time.
@@ -117,7 +122,7 @@ class _Dual:
         if not relaxation.work.exclusive:
             return []
         time, _, carried = self.all_options
-        prices = RegionPrices(relaxation.problem, time, carried, relaxation.shortest, self.crossing.least)
+        prices = RegionPrices(relaxation.problem, time, carried, relaxation.shortest, self.idle)
         if not prices.regions:
             return []
         paths = int(SCALE * prices.best_weight())
@@ -144,7 +149,7 @@ class _Dual:
         ]
         least = np.where(known, sum(costs), np.inf).min(axis=1)
         total = start + weights.buses + (weights.devices if self.relaxation.work.exclusive else 0)
-        return float(least.sum() + proved + weights.buses * self.crossing.least) / total if total else 0.0
+        return float(least.sum() + proved + weights.buses * self.idle) / total if total else 0.0
 
     @cached_property
     def _delay_ns(self) -> dict[Step, float]:
@@ -169,7 +174,7 @@ class _Dual:
         for o in index.order:
             end[o] = took[o] + max((end[p] for p in index.predecessors[o]), default=0.0)
             end[o] = max([end[o], *(end[first] + ns for first, ns in delays.get(o, ()))])
-        return max(float(end.max()), float(worked.sum()), float(crossed.sum()) + self.crossing.least)
+        return max(float(end.max()), float(worked.sum()), float(crossed.sum()) + self.idle)
 
     def solved(self) -> Weights | None:
         """Return the dual solution of the linear program."""
@@ -247,7 +252,7 @@ class _Program:
                 self._add([(end + o, 1.0), (latency, -1.0)], 0.0)
         for (first, last), ns in self.dual._delay_ns.items():
             self._add([(end + first, 1.0), (end + last, -1.0)], -ns / unit, (first, last))
-        for each, limit in ((busy, 0.0), (carried, -self.dual.crossing.least / unit)):
+        for each, limit in ((busy, 0.0), (carried, -self.dual.idle / unit)):
             self._add([*enumerate((each[operators, options] / unit).tolist()), (latency, -1.0)], limit)
         from scipy.sparse import coo_array  # slow, and problems without direct reads need not wait for it
 

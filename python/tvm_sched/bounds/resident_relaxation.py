@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import msgspec
+import numpy as np
 
-from ..problem import Operator, OpGraph, Problem, Scenario
+from ..problem import FORBIDDEN, Operator, OpGraph, Problem, Scenario
 from ..problem.variants import Variants
 
 
@@ -23,7 +24,10 @@ def loads_at_once(problem: Problem) -> Problem:
     """
     if not problem.joinable:
         return problem
-    costs = problem.costs if problem.variants else problem.costs.replace(host_read_ns=problem.host_reads_ns)
+    costs = problem.costs
+    if not problem.variants:
+        reads = problem.host_reads_ns
+        costs = costs.replace(host_read_ns=np.where(reads > 0, reads, FORBIDDEN))  # without bytes: no time
     return Problem.derive(problem.graph, problem.topology.loading_at_once, costs, problem.variants)
 
 

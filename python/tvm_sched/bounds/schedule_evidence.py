@@ -30,6 +30,7 @@ from .device_work import work_arguments
 from .dominated_regions import regions_between
 from .enumeration import enumeration_bound
 from .group_delays import GroupDelay, group_delays
+from .joined_loads import joined_loads_bound
 from .path_and_bus import SCALE, path_and_bus_bound
 from .priced_regions import PricedRegion
 from .region_placement import MOST_DEVICES, Delay, enumerated_members
@@ -126,7 +127,13 @@ def _evidence(scenario: Scenario, *, whole: bool) -> Evidence:
     extra = tuple(Delay(each.first, each.last, float(each.ns)) for each in through)
     of_schedules = whole and no_harder is None
     recorder = _Recorder((_WithoutRegions if many else Relaxation)(basis, extra, of_schedules), through)
-    arguments = [recorder.critical_path(), recorder.bus(), *recorder.path_and_bus(), *recorder.device_work()]
+    arguments = [
+        recorder.critical_path(),
+        recorder.bus(),
+        *recorder.joined_loads(),
+        *recorder.path_and_bus(),
+        *recorder.device_work(),
+    ]
     best = max(arguments, key=lambda argument: min(argument.ns, certified.ns))  # the first of those that attain it
     simpler = best
     for stronger in (*recorder.assignment(), *recorder.bisection(), *recorder.enumeration()):
@@ -217,6 +224,14 @@ class _Recorder:
         ns, least, readers = bus_bound(self.relaxation)
         lemma = {**self._bus_lemma(least), "operators": self._names(readers)}
         return _RunArgument("bus", ns, lemma, tuple(("after", o) for o in readers))
+
+    def joined_loads(self) -> list[_RunArgument]:
+        """Return the argument `joined loads`, if there is one."""
+        found = joined_loads_bound(self.relaxation)
+        if found is None:
+            return []
+        lemma = self._bus_lemma(0.0) | {"rule": "joined"}
+        return [_RunArgument("joined loads", found.ns, lemma, tuple(("after", o) for o in found.readers))]
 
     def _bus_lemma(self, least: float) -> dict[str, Any]:
         topology = self.relaxation.problem.topology
@@ -387,7 +402,7 @@ class _Recorder:
         """Return the names of the operators on which an argument rests."""
         if whole.lemma["rule"] == "work":
             return list(whole.lemma["operators"])
-        if whole.lemma["rule"] == "bus":
+        if whole.lemma["rule"] in ("bus", "joined"):
             return self._names(o for side, o in whole.heads if side == "after")
         if whole.lemma["rule"] in ("assignment", "bisection", "enumeration"):
             return self._names(range(len(self.relaxation.shortest)))

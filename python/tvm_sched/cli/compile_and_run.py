@@ -13,6 +13,7 @@ import typer
 
 from ..errors import InputError
 from ..file_cache import compiled_models
+from ..input_shapes import one_shape, parse_shapes
 from ..progress import searches_run_in
 from .attached_commands import COMPILERS, START, Compiled, CompilerOptions
 from .evidence import EvidenceFolder, store_all
@@ -327,6 +328,17 @@ def _show_compiled(out: Output, model: Path, result: CompilationResult, files: A
         out.say(slow_sentence(result.slow_kernels))
 
 
+RunShapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        metavar="NAME:DIMS|SYMBOL=SIZE",
+        help="Shape of an input that gets random values, or size of an open dimension of an artifact that takes any size, "
+        "e.g. ids:1,40 or tokens=40. May be repeated.",
+    ),
+]
+
+
 @dataclass(frozen=True)
 class EmulationOptions:
     """How emulated devices run."""
@@ -348,6 +360,7 @@ def run(
         Path, typer.Argument(metavar="ARTIFACT", help="What `compile` (.so) or `pipeline --artifact` (a folder) wrote.")
     ],
     values: ValueOptions,
+    shape: RunShapes = None,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Runs that are measured.")] = 10,
     warm_up: Annotated[int, typer.Option("--warm-up", metavar="N", help="Runs before them.")] = 2,
     stored: StoredParameters,
@@ -360,17 +373,18 @@ def run(
 
     $ tvm-sched run googlenet.so
     $ tvm-sched run googlenet.so --input data_0=image.npy --output results/
+    $ tvm-sched run bert.so --shape batch=1 --shape tokens=40
     $ tvm-sched run googlenet.so --seed 1 --warm-up 5 --repeat 100 --trace trace.json --json
     """
     if repeat < 1 or warm_up < 0:
         raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
     if emulation.times_only and values.output:
         raise InputError("--times-only computes no values, so that there are no outputs for --output: give one of them")
-    inputs = values.read()
+    inputs, shapes = values.read(), one_shape(parse_shapes(shape), "a run has one")
     if artifact.is_dir():
         from .pipeline_command import run_artifact
 
-        own = {**vars(stored), "timeline": timeline, **settings, **vars(emulation)}
+        own = {"shape": shape, **vars(stored), "timeline": timeline, **settings, **vars(emulation)}
         if given_here := [name for name, value in own.items() if value not in (None, False)]:
             option = f"--{given_here[0].replace('_', '-')}"
             raise InputError(f"{artifact} is a pipeline; {option} is for artifacts of one schedule")
@@ -392,7 +406,7 @@ def run(
     module.configure(**vars(emulation))
     module.configure(**settings)
     configured = module.info().get("run", {}) | settings
-    chosen = choose_inputs(module.plans(), inputs, values.seed, any_sizes=module.template is not None)
+    chosen = choose_inputs(module.plans(), inputs, values.seed, module.template, shapes)
     with out.step("Running") as step:
         measured = measure(
             module, chosen, warm_up, repeat, step, trace_apart=configured.get("graph", False),

@@ -17,6 +17,7 @@ from rich.progress import (
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
 )
 
 from ..progress import report_to
@@ -28,6 +29,8 @@ MOST_NAMED = 3
 """Parts of the work that the last line names, those that took longest."""
 WORTH_NAMING = 0.1
 """Share of the time that a part took at least to be named."""
+WORTH_SAYING = 20.0
+"""Seconds that a part has left at least for its line to say so."""
 
 
 class Step:
@@ -42,7 +45,7 @@ class Step:
         self.console, self.title, self.note = console, title, note
         self._begin = self._since = time.monotonic()
         self._what, self._spent = "", defaultdict[str, float](float)
-        self._text = title
+        self._latest = (title, 0, 0)
         self._listening = report_to(self)
         self._over = threading.Event()
         self._bar: Progress | None = None
@@ -54,7 +57,7 @@ class Step:
         if self.console.is_terminal:
             self._bar = Progress(
                 SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=28), MofNCompleteColumn(),
-                TaskProgressColumn(), TimeElapsedColumn(), console=self.console, transient=True,
+                TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn(), console=self.console, transient=True,
             )  # fmt: skip
             self._task = self._bar.add_task(self.title, total=None)
             self._bar.start()
@@ -68,8 +71,9 @@ class Step:
         self.note(text)
         if self._bar:
             self._bar.update(self._task, description=text, completed=done, total=total or None)
-        self._text = f"{text} ({done} of {total}, {done / total:.0%})" if total else text
-        self._count(what)
+        self._latest = (text, done, total)
+        if what != self._what:
+            self._count(what)
 
     def _count(self, what: str) -> None:
         """Add the time since the last call to the work named there."""
@@ -81,7 +85,10 @@ class Step:
         """Print a plain line after two seconds, and then ever more seldom."""
         pause = PATIENCE
         while not self._over.wait(pause):
-            self._say(f"{self._text}, {time.monotonic() - self._begin:.0f} s")
+            now = time.monotonic()
+            text, done, total = self._latest
+            parts = f" ({done} of {total}, {done / total:.0%}{_rest(done, total, now - self._since)})" if total else ""
+            self._say(f"{text}{parts}, {now - self._begin:.0f} s")
             pause = min(1.5 * pause, LONGEST)
 
     def _say(self, text: str) -> None:
@@ -109,3 +116,9 @@ class Step:
             if what and spent >= WORTH_NAMING * seconds
         ]
         return f" ({', '.join(parts)})" if parts else ""
+
+
+def _rest(done: int, total: int, seconds: float) -> str:
+    """Return how long a part that did ``done`` of ``total`` in ``seconds`` needs for the others, if that is worth a word."""
+    rest = seconds * (total - done) / done if done else 0.0
+    return f"; about {rest:.0f} s more" if rest >= WORTH_SAYING else ""

@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
+
+from tvm_sched_check import Refused
+from tvm_sched_check.plans import check_plan
 
 from ..errors import InputError, TvmSchedError
 from ..report.figures import time_by_kind
@@ -38,8 +42,10 @@ def open_artifact(path: Path, parameters: Path | None) -> tuple[ScheduledModule 
     size = format_bytes(path.stat().st_size)
     info = module.info()
     about = ", ".join(f"{key} {info[key]}" for key in ("topology", "scheduler") if info.get(key))
-    checks = [Check("artifact", "file", "ok", f"{path}: whole, {size}, {len(module.plans())} plans; {about}")]
+    any_size = ", and a template for any size" if module.template else ""
+    checks = [Check("artifact", "file", "ok", f"{path}: whole, {size}, {len(module.plans())} plans{any_size}; {about}")]
     checks.append(_parameters(module, [str(warning.message) for warning in caught]))
+    checks.append(_order(module.plans()))
     found_differences = differences(info)
     checks += [Check("artifact", "machine", "warning", difference) for difference in found_differences]
     if not found_differences:
@@ -53,6 +59,14 @@ def _parameters(module: ScheduledModule, warned: list[str]) -> Check:
     external = [parameter for parameter in module.parameters() if not parameter["embedded"]]
     text = f"the file of {len(external)} parameters" if external else "embedded in the artifact"
     return Check("artifact", "parameters", "ok", f"{text}: as written, by its checksum")
+
+
+def _order(plans: Sequence[dict[str, Any]]) -> Check:
+    """Check that queues and waits order all accesses to the same memory, however long each step takes."""
+    try:
+        return Check("artifact", "order", "ok", "; ".join(check_plan(plan) for plan in plans))
+    except Refused as error:
+        return Check("artifact", "order", "failure", f"{error}: please report this, with the model")
 
 
 def needs_gpu(module: ScheduledModule) -> bool:
@@ -101,6 +115,8 @@ def run_checks(module: ScheduledModule, seed: int = 0, devices: Sequence[int] | 
         module.configure(graph=False, trace=True)
         outputs = module.run(*inputs)
         checks = [_values(module, inputs, outputs), *_times(module, inputs, plans[0])]
+        if module.template is not None:
+            checks += _any_size(module, seed)
         if needs_gpu(module):
             checks.append(_graph(module, inputs, outputs))
     except TvmSchedError as error:
@@ -120,6 +136,19 @@ def _values(module: ScheduledModule, inputs: list[Any], outputs: list[Any]) -> C
         text = f"outputs {odd} have values that are no numbers, for random inputs"
         return Check("artifact", "values", "warning", f"{text}: --against compares with an artifact for CPUs")
     return Check("artifact", "values", "ok", f"two runs gave the same {len(outputs)} outputs, and all are finite")
+
+
+def _any_size(module: ScheduledModule, seed: int) -> list[Check]:
+    """Check runs of a size that has no plan: one more than the least of each open dimension."""
+    template = module.template or {}
+    sizes = {s["name"]: min(s.get("low", 0) + 1, s.get("high", s.get("low", 0) + 1)) for s in template["symbols"]}
+    inputs = choose_inputs([], {}, seed, template, sizes)
+    try:
+        check = _values(module, inputs, module.run(*inputs))
+    except InputError as error:  # of another condition of the model
+        return [Check("artifact", "any size", "ok", f"not tried: {error}")]
+    named = ", ".join(f"{name} {size}" for name, size in sizes.items())
+    return [msgspec.structs.replace(check, name="any size", text=f"{named}: {check.text}")]
 
 
 def _equal_bytes(a: Any, b: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -420,15 +421,21 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
 
     @cached_property
     def loading_at_once(self) -> Topology:
-        """The machine on which loads take no latency, nor do copies of host tensors, which are rounded down; for bounds.
+        """The machine on which loads and copies of host tensors take no latency, and are rounded down; for bounds.
 
-        It exists in memory alone.
+        `set_latencies` has the latencies of loads. It exists in memory alone.
         """
         changed = msgspec.structs.replace(self)
-        loads = {ends: replace(route, latency=0.0) for ends, route in self._routes.items() if ends[0] == HOST}
-        copies = {ends: replace(route, latency=-1e-9) for ends, route in self._routes.items()}
-        changed.__dict__.update(_routes=self._routes | loads, _host_routes=copies | loads)
+        at_once = {ends: replace(route, latency=-1e-9) for ends, route in self._routes.items()}
+        loads = {ends: route for ends, route in at_once.items() if ends[0] == HOST}
+        latencies = {d: int(route.latency * 1e9) for (source, d), route in self._routes.items() if source == HOST}
+        changed.__dict__.update(_routes=self._routes | loads, _host_routes=at_once, set_latencies=latencies)
         return changed
+
+    @cached_property
+    def set_latencies(self) -> Mapping[int, int]:
+        """By device, the whole nanoseconds of latency of a load, in `loading_at_once`; otherwise empty."""
+        return {}
 
     def reads_host_in_place(self, d: int) -> bool:
         """Return whether device ``d`` has all inputs and parameters in its memory when a run begins."""

@@ -8,12 +8,11 @@ if TYPE_CHECKING:
     from tvm_frontends import ImportedModel
 
     from . import passes
-    from .api import CompiledModel, compile, make_problem, run_passes
+    from .api import CompiledModel, compile, make_problem, pipeline, run_passes
     from .inspection import inspect_model
     from .ir.attributes import get_pipeline_plan, get_problem, get_schedule
     from .model_loading import load_model
     from .options import CompileOptions
-    from .passes import pipeline
     from .pipeline_api import ExportablePipeline, compile_pipeline
     from .problem.operator_graph import get_graph
     from .targets import target
@@ -33,7 +32,7 @@ _WHERE = {
     "load_model": "model_loading",
     "make_problem": "api",
     "passes": "passes",
-    "pipeline": "passes",
+    "pipeline": "api",
     "run_passes": "api",
     "target": "targets",
 }

@@ -17,6 +17,7 @@ import tvm
 from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants
 from tvm_frontends.errors import ModelWarning, first_line
+from tvm_frontends.relax_modules import has_open_sizes
 from tvm_frontends.shapes import InputShapes, StaticShapes
 
 from ..checks import require_kind, shown
@@ -28,9 +29,9 @@ from ..runtime import ScheduledModule, to_numpy
 from ..schedule import Schedule
 from .emit.any_shape import AnyShape, Template, lower_any_shape
 from .emit.export import export
-from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule
+from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule, model_name
 from .model_loading import OpenModel, load_model, open_model
-from .options import CompileOptions
+from .options import DEFAULTS, CompileOptions, check_names
 from .passes import (
     ToSchedule,
     compile_modules,
@@ -42,6 +43,7 @@ from .passes import (
 from .profiling.measured_choice import compare_with_one_device
 from .profiling.paired_runs import Comparison
 from .profiling.slow_kernels import slow_kernels
+from .targets import check_embeds, read_target
 from .toolchain.failures import explained
 from .toolchain.linking import load_executable
 from .toolchain.nvcc import architectures, check_architectures
@@ -224,21 +226,9 @@ def compile(
     report = progress or (lambda *_: None)
     report("reading the model", 0, 0)
     source = model if isinstance(model, ModelWithPlans) else open_model(model, name)
-    asked, (shapes, ranges, is_open) = shapes, _open_sizes(source, shapes, constants, chosen)
-    combinations = [each for mapping in shapes for each in source.combinations(mapping, constants)]
-    _check_different(combinations)
     with report_to(progress), explained(f"model {source.name!r}"):
-        template = None
-        if is_open and isinstance(source, OpenModel):
-            report("lowering for any size", 0, 0)
-            any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, chosen)
-            unmeasured = replace(chosen, measure=False, variants=False, rows=None, row_parts=1)
-            template = partial(
-                _schedule_template, any_shape, source, [static for static, _ in combinations], unmeasured
-            )
-        models = _imported(source, combinations, is_open, schedule, report)
         about = source.about if isinstance(source, ModelWithPlans) else None
-        mods, mod = compile_modules(models, chosen, template, about=about, for_export=True)
+        mods, mod = _compile_source(source, shapes, constants, chosen, schedule, report, about=about, for_export=True)
         executable = tvm.relax.build(mod, get_compile_target(mod).host, relax_pipeline=None)
         measured = mods if compare and chosen.backend in (None, "cpu") else ()
         beside = tuple(compare_with_one_device(each, progress) for each in measured)
@@ -248,20 +238,51 @@ def compile(
     return CompiledModel(executable, problems, schedules, external, slow, chosen.threads, beside)
 
 
+def _compile_source(
+    source: Any,
+    shapes: Sequence[Any],
+    constants: Any,
+    options: CompileOptions,
+    schedule: Schedule | None = None,
+    report: Progress = lambda *_: None,
+    **emission: Any,
+) -> tuple[list[tvm.IRModule], tvm.IRModule]:
+    """Import a model with all its sizes, and for any size where it leaves some open; then as `compile_modules`."""
+    asked, (shapes, ranges, is_open) = shapes, _open_sizes(source, shapes, constants, options)
+    combinations = [each for mapping in shapes for each in source.combinations(mapping, constants)]
+    _check_different(combinations)
+    template, spare, taken = None, False, list[StaticShapes]()
+    if is_open and isinstance(source, OpenModel):
+        report("lowering for any size", 0, 0)
+        any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, options)
+        spare = not any(asked) and any(map(any_shape.admits, _ANCHORS))
+        unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
+        template = partial(_schedule_template, any_shape, source, taken, unmeasured)
+    models = _imported(source, combinations, is_open, schedule, report, spare, taken)
+    return compile_modules(models, options, template, **emission)
+
+
 def _imported(
     source: Any,
     combinations: Sequence[tuple[StaticShapes, Any]],
     is_open: bool,
     schedule: Schedule | None,
     report: Progress,
+    spare: bool,
+    taken: list[StaticShapes],
 ) -> Iterator[ToSchedule]:
-    """Import the model with each combination of shapes, when it is needed."""
+    """Import the model with each combination of shapes, when it is needed, and note it in ``taken``.
+
+    ``spare``: whether the shapes are examples, which are left out if they do not fit the model.
+    """
     for position, (static, frozen) in enumerate(combinations):
         own = _numbered(report, position, len(combinations))
         own("importing", 0, 0)
         try:
             imported = source.import_with(static, frozen)
         except InputError as error:
+            if spare:
+                continue
             if not is_open:
                 raise
             sizes = ", ".join(f"{name}{list(shape)}" for name, shape in static.items())
@@ -269,10 +290,68 @@ def _imported(
                 f"{error}; tried with {sizes}, which stands for sizes that are not given: give some that fit "
                 "(--shape, input_shapes)"
             ) from error
+        taken.append(static)
         own("lowering to kernels", 0, 0)
         devices = source.devices_of(static) if isinstance(source, ModelWithPlans) else ()
         fixed = schedule if len(combinations) == 1 else None
         yield ToSchedule(model_with_name(imported), fixed, devices=devices, progress=own)
+
+
+def pipeline(
+    topology: CompileOptions | Topology | str | os.PathLike[str] | None = None,
+    scheduler: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    cost_model: str | None = None,
+    backend: str | None = None,
+    measure: bool | None = None,
+    **settings: Any,
+) -> tvm.transform.Pass:
+    """Make the pass that turns a Relax module into the module of a scheduled executable.
+
+    Parameters
+    ----------
+    topology, scheduler, options, cost_model, backend, measure, settings
+        As in `CompileOptions`. The current target gives the defaults. Its method's options and its ``measure`` count only
+        if no other method or topology is named.
+
+    Examples
+    --------
+    >>> from tvm_sched.relax import pipeline
+    >>> pipeline(options).info.name
+    'tvm_sched'
+    """
+    arguments = {
+        "scheduler": scheduler, "options": options, "cost_model": cost_model, "backend": backend, "measure": measure,
+        **settings,
+    }  # fmt: skip
+    check_names(arguments)
+
+    @tvm.transform.module_pass(opt_level=0, name="tvm_sched")
+    def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+        chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, arguments)
+        check_embeds(chosen)
+        chosen = replace(chosen, parameters="embed")
+        with explained(f"model {model_name(mod)!r}"):
+            if chosen.takes_open_sizes and has_open_sizes(mod):
+                return _compile_source(open_model(mod, model_name(mod)), [None], None, chosen)[1]
+            return compile_modules([ToSchedule(mod)], chosen)[1]
+
+    return run
+
+
+def _chosen(current: Any, topology: Any, arguments: Mapping[str, Any]) -> CompileOptions:
+    """Return the options of the current target, overridden by the arguments."""
+    if isinstance(topology, CompileOptions) or (current is not None and "tvm_sched" not in current.keys and topology):
+        return CompileOptions.of(topology, **arguments)
+    if current is None:
+        return CompileOptions.of(topology or "cpu1", **arguments)
+    target_options = read_target(current)
+    if arguments.get("scheduler") or arguments.get("partitioner"):
+        target_options = replace(target_options, options={})
+    if topology is None:
+        return CompileOptions.of(target_options, **arguments)
+    kept = {name: getattr(target_options, name) for name in DEFAULTS if name != "measure"}
+    return CompileOptions.of(topology, **kept | {k: v for k, v in arguments.items() if v is not None})
 
 
 def make_problem(
@@ -390,14 +469,13 @@ def _open_sizes(
             least, most = ranges.get(name, (sizes[0], sizes[-1]))
             ranges[name] = min(least, sizes[0]), max(most or 0, sizes[-1])
         plain.append({**pairs, **{name: sizes[-1] for name, sizes in found.items()}} if found else mapping)
-    on_cpus = options.backend in (None, "cpu") and all(device.kind == "cpu" for device in options.topology.devices)
     free = isinstance(source, OpenModel) and source.source.symbolic is not None
-    if ranges and not (on_cpus and free):
+    if ranges and not (options.takes_open_sizes and free):
         why = "on devices other than CPUs" if free else "of models of this kind"
         raise InputError(
             f"--shape: ranges {why} are not supported; list the sizes, such as {next(iter(ranges))}={{1,8}}"
         )
-    if not on_cpus or not free or options.states:
+    if not options.takes_open_sizes or not free:
         return plain, ranges, False
     completed = [source.with_examples(mapping, constants) for mapping in plain]
     return [mapping for mapping, _ in completed], ranges, bool(ranges) or any(was_open for _, was_open in completed)
@@ -439,22 +517,29 @@ def _lower_any_shape(
         raise InputError(f"{source.where}: {reason}; list the sizes") from error
 
 
+_ANCHORS = (16, 4, 1, 12, 60, 840)
+"""Sizes of all symbols at which a template is scheduled if no plan's sizes serve."""
+
+
 def _schedule_template(
     model: AnyShape, source: OpenModel, plans: Sequence[StaticShapes], options: CompileOptions
 ) -> Template:
     """Schedule a model for any size at its anchor, the largest sizes of ``plans``; ``options`` neither measure nor split.
 
-    Smaller sizes stand in for it if a kernel would then read beyond a tensor, such as a table of 12 rows.
+    Smaller sizes stand in for it if a kernel would then read beyond a tensor, such as a table of 12 rows. Without plans, the
+    anchor's is the only one, so its sizes must be admissible.
     """
     passes = [*problem_passes(options), *decision_passes(options)]
     names = [each.info.name for each in passes]
     schedule = tvm.transform.Sequential(passes[names.index("tvm_sched.LowerToKernels") + 1 :])
-    anchors: list[StaticShapes | int] = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values()))), 16, 4, 1]
+    anchors: list[StaticShapes | int] = [anchor for anchor in _ANCHORS if plans or model.admits(anchor)]
+    if plans:
+        anchors.insert(0, max(plans, key=lambda shapes: sum(map(math.prod, shapes.values()))))
     refused = []
     for anchor in anchors:
         try:
             bound, functions = model.bind(anchor)
-            return Template(model, schedule(bound), functions)
+            return Template(model, schedule(bound), functions, schedule)
         except InputError as error:
             refused.append(error)
     raise InputError(f"{source.where}: the model cannot be compiled for any size: {refused[0]}; list the sizes")

@@ -70,7 +70,7 @@ def _register_pipeline() -> None:
         return
 
     def ours(**options: Any) -> tvm.transform.Pass:
-        from .passes import pipeline
+        from .api import pipeline
 
         return pipeline(**options)
 

@@ -272,6 +272,12 @@ class CompileOptions:
         return bool(self.resident) if self.rows is None else self.rows
 
     @property
+    def takes_open_sizes(self) -> bool:
+        """Whether a model may have open dimensions: only on CPUs, for the latency of one run, and without states."""
+        on_cpus = self.backend in (None, "cpu") and all(device.kind == "cpu" for device in self.topology.devices)
+        return on_cpus and self.objective == "latency" and not self.states
+
+    @property
     def run_options(self) -> dict[str, Any]:
         """Initial settings of the artifact, as `ScheduledModule.configure` takes them."""
         settings = {"graph": self.graph, "resident": self.resident, "instances": self.instances}

@@ -5,7 +5,6 @@ Each pass is usable alone in ``tvm.transform.Sequential``.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -18,7 +17,6 @@ from ..cost_model import default_cost_model
 from ..cost_model.occupancy_model import BY_LAUNCHES
 from ..errors import InputError, did_you_mean
 from ..pipeline import PipelinePlan
-from ..problem import Topology
 from ..progress import Progress, report_to
 from ..schedule import Schedule
 from ..schedulers import get
@@ -30,11 +28,12 @@ from .codegen.prepare_kernels import PrepareKernels
 from .emit.any_shape import Template
 from .emit.emit_executor import EmitExecutor
 from .emit.emit_pipeline import EmitPipeline
+from .emit.executor import same_results
 from .emit.shared_values import SharedValues
-from .ir.attributes import SetCompileTarget, get_compile_target, model_name
+from .ir.attributes import SetCompileTarget, get_compile_target
 from .lower.lower_to_kernels import LowerToKernels, names_of
 from .lower.split_tail import SplitTail
-from .options import DEFAULTS, CompileOptions, check_names
+from .options import CompileOptions
 from .place.partition_pipeline import PartitionPipeline
 from .place.place import Place
 from .place.restrict_devices import RestrictDevices
@@ -43,9 +42,7 @@ from .place.streams_and_launches import AllocateStreams, OrderLaunches
 from .problem.estimate_latencies import EstimateLatencies
 from .profiling.calibration import KernelTimer
 from .profiling.measured_choice import MeasureSchedules
-from .targets import check_embeds, read_target
 from .toolchain.compile_target import CompileTarget
-from .toolchain.failures import explained
 from .toolchain.nvcc import has_nvcc
 from .variants.choose_row_parts import ChooseRowParts
 from .variants.offer_variants import OfferVariants, pieces_for
@@ -55,63 +52,9 @@ __all__ = [
     "AllocateStreams", "ChooseRowParts", "DescribeLaunches", "EmitExecutor", "EmitPipeline", "EstimateLatencies",
     "LowerToKernels", "MeasureSchedules", "OfferVariants", "OrderLaunches", "PartitionPipeline", "Place", "PrepareKernels",
     "RestrictDevices", "SetCompileTarget", "SplitByDominators", "SplitRows", "SplitTail", "ToSchedule",
-    "build_functions", "compile_modules", "compile_target", "decision_passes", "emit_passes", "pass_list", "pipeline",
-    "problem_passes", "schedule_modules",
+    "build_functions", "compile_modules", "compile_target", "decision_passes", "emit_passes", "pass_list", "problem_passes",
+    "schedule_modules",
 ]  # fmt: skip
-
-
-def pipeline(
-    topology: CompileOptions | Topology | str | os.PathLike[str] | None = None,
-    scheduler: str | None = None,
-    options: Mapping[str, Any] | None = None,
-    cost_model: str | None = None,
-    backend: str | None = None,
-    measure: bool | None = None,
-    **settings: Any,
-) -> tvm.transform.Pass:
-    """Make the pass that turns a Relax module into the module of a scheduled executable.
-
-    Parameters
-    ----------
-    topology, scheduler, options, cost_model, backend, measure, settings
-        As in `CompileOptions`. The current target gives the defaults. Its method's options and its ``measure`` count only
-        if no other method or topology is named.
-
-    Examples
-    --------
-    >>> from tvm_sched.relax import pipeline
-    >>> pipeline(options).info.name
-    'tvm_sched'
-    """
-    arguments = {
-        "scheduler": scheduler, "options": options, "cost_model": cost_model, "backend": backend, "measure": measure,
-        **settings,
-    }  # fmt: skip
-    check_names(arguments)
-
-    @tvm.transform.module_pass(opt_level=0, name="tvm_sched")
-    def run(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
-        chosen = _chosen(tvm.target.Target.current(allow_none=True), topology, arguments)
-        check_embeds(chosen)
-        with explained(f"model {model_name(mod)!r}"):
-            return compile_modules([ToSchedule(mod)], replace(chosen, parameters="embed"))[1]
-
-    return run
-
-
-def _chosen(current: Any, topology: Any, arguments: Mapping[str, Any]) -> CompileOptions:
-    """Return the options of the current target, overridden by the arguments."""
-    if isinstance(topology, CompileOptions) or (current is not None and "tvm_sched" not in current.keys and topology):
-        return CompileOptions.of(topology, **arguments)
-    if current is None:
-        return CompileOptions.of(topology or "cpu1", **arguments)
-    target_options = read_target(current)
-    if arguments.get("scheduler") or arguments.get("partitioner"):
-        target_options = replace(target_options, options={})
-    if topology is None:
-        return CompileOptions.of(target_options, **arguments)
-    kept = {name: getattr(target_options, name) for name in DEFAULTS if name != "measure"}
-    return CompileOptions.of(topology, **kept | {k: v for k, v in arguments.items() if v is not None})
 
 
 @dataclass(frozen=True)
@@ -169,7 +112,8 @@ def compile_modules(
     """Run `pass_list` and TVM's build pipeline: the one way to an executable, for `compile`, targets and the command line.
 
     The models are one model with different input shapes. ``template`` is called when they are scheduled, and makes what runs
-    for sizes that no plan takes. ``emission`` are arguments of `emit_passes`.
+    for sizes that no plan takes; its anchor is the only plan if there are no models. ``emission`` are arguments of
+    `emit_passes`.
 
     Returns
     -------
@@ -188,7 +132,13 @@ def compile_modules(
     (1, ['tvm_sched'])
     """
     mods = schedule_modules(models, options)
-    (emit,) = emit_passes(options, mods[1:], template=template and template(), **emission)
+    open_sizes = template and template()
+    if (
+        open_sizes
+    ):  # a size may make an operator vanish (a reshape to the same shape), so that another tensor is returned
+        mods = [mod if same_results(mod, open_sizes.placed) else open_sizes.at(mod) for mod in mods]
+        mods = mods or [open_sizes.placed]
+    (emit,) = emit_passes(options, mods[1:], template=open_sizes, **emission)
     return mods, build_functions(emit(mods[0]))
 
 

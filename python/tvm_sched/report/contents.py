@@ -54,7 +54,7 @@ def inspect_problem(path: Path) -> Inspection:
 
 
 def inspect_artifact(path: Path) -> Inspection:
-    """Describe an artifact by its metadata; it has an input for each shape that a plan takes."""
+    """Describe an artifact by its metadata; it has an input for each shape that a plan takes, or one with open sizes."""
     module = load(path)
     info, plans, parameters = module.info(), module.plans(), module.parameters()
     inside = sum(bool(parameter["embedded"]) for parameter in parameters)
@@ -65,23 +65,42 @@ def inspect_artifact(path: Path) -> Inspection:
     if info.get("tail"):
         about["dynamic tail"] = f"{tail_text(info)}: {', '.join(info['tail'])}"
 
+    template = module.template
+    symbols = template["symbols"] if template else []
+    if template:
+        limits = [
+            f"{s['name']} from {s.get('low', 0)}{f' to {high}' if (high := s.get('high')) else ''}" for s in symbols
+        ]
+        about["any size"] = ", ".join(limits)
+    documents = [template, *plans] if template else plans
+
     def tensors(described: list[dict[str, Any]]) -> list[Tensor]:
-        return [Tensor(t["name"], t.get("dtype"), t.get("shape")) for t in described]
+        return [Tensor(t["name"], t.get("dtype"), t.get("shape") and list(map(_extent, t["shape"]))) for t in described]
 
     kernels = Counter(str(step["function"]) for step in plans[0]["steps"] if step.get("function"))
     return Inspection(
         model=str(info.get("name", path.stem)),
         kind="artifact",
         about=about,
-        inputs=tensors([argument for plan in plans for argument in plan["arguments"]]),
-        outputs=tensors([output for plan in range(len(plans)) for output in module.outputs(plan)]),
-        symbols=[],
+        inputs=tensors([argument for document in documents for argument in document["arguments"]]),
+        outputs=tensors([output for document in documents for output in module.outputs(document)]),
+        symbols=[symbol["name"] for symbol in symbols],
         operators=dict(kernels.most_common()),
         parameters=len(parameters),
         parameter_bytes=sum(map(tensor_bytes, parameters)),
         checked="nothing",
         demands=msgspec.convert((info.get("plans") or [{}])[0].get("demands", {}), dict[str, Demand]),
     )
+
+
+def _extent(size: Any) -> int | str:
+    """Return a size expression of a plan template as a text; sizes and symbols stay as they are."""
+    if isinstance(size, (int, str)):
+        return size
+    operator, *operands = size
+    left, right = (f"({text})" if isinstance(each, list) else str(text) for each, text in
+                   zip(operands, map(_extent, operands), strict=True))  # fmt: skip
+    return f"{operator}({left}, {right})" if operator in ("min", "max") else f"{left} {operator} {right}"
 
 
 def inspection_tables(inspection: Inspection) -> list[Table]:
@@ -123,6 +142,8 @@ def verdict(inspection: Inspection) -> list[str]:
     lines = [f"refused: {': '.join(text for text in (each.node, each.reason) if text)}" for each in inspection.refused]
     if inspection.needs:
         lines.append(f"needs: {inspection.needs}")
+        if inspection.kind in ("onnx", "torch.export", "relax") and not inspection.refused:
+            lines.append("or leave them open: `compile` for CPUs makes an artifact that takes any size")
         if inspection.kind == "onnx" and not inspection.refused:
             lines.append("there is a converter for each operator; with shapes, the import is tried, too")
     elif inspection.checked == "import" and not inspection.refused:

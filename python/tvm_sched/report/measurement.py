@@ -89,6 +89,9 @@ def measure(
     if module.emulated and not times_only:
         outputs = module.run(*values)
     plan = module.plan_of_run(fastest["plan"])
+    if "symbols" in plan:
+        own = [{**each, "shape": list(value.shape)} for each, value in zip(plan["arguments"], values, strict=True)]
+        plan = {**plan, "arguments": own}
     problem = next((noted["problem"] for noted in module.info().get("plans", ()) if noted["name"] == plan["name"]), "")
     return Measured(
         plan=plan,
@@ -182,7 +185,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     def tables(self, module: ScheduledModule, plan: dict[str, Any], warm: bool) -> list[Table]:
         """Return tables of latencies, plan and time; the plan is of a cold run, even if the runs were ``warm``."""
-        of = ", cold" if warm else ""
+        # A template's times are those of the size for which it was scheduled.
+        of = (", cold" if warm else "") + (", at another size" if "symbols" in plan else "")
         latencies = [
             (name, format_time(getattr(self.latency_seconds, name)))
             for name in ("min", "median", "mean", "p90", "p99", "max")

@@ -350,19 +350,31 @@ class ScheduledModule:
         plans = json.loads(self._module["plans"]())
         return plans if isinstance(plans, list) else [plans]
 
-    def outputs(self, plan: int = 0) -> list[dict[str, Any]]:
-        """Return ``name, shape, dtype`` of each output of a plan, in the order in which `run` returns them.
+    def signature(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Return ``name, shape, dtype`` of each input and of each output; -1 is a size that differs between runs.
 
-        The names are the model's. Outputs of a model with a dynamic tail have sizes and types that only a run knows: then
-        only the names are there.
+        Of outputs of a model with a dynamic tail, only the names are there.
         """
-        info, document = self.info(), self.plans()[plan]
+        documents = [self.template] if self.template else self.plans()
+        inputs = _common([document["arguments"] for document in documents])
+        if self.info().get("tail"):
+            return inputs, self.outputs()
+        return inputs, _common([self.outputs(document) for document in documents])
+
+    def outputs(self, plan: int | Mapping[str, Any] = 0) -> list[dict[str, Any]]:
+        """Return ``name, shape, dtype`` of each output, in the order in which `run` returns them.
+
+        ``plan`` is one of `plans`, by number or itself, or the `template`. The names are the model's. Outputs of a model
+        with a dynamic tail have sizes and types that only a run knows: then only the names are there.
+        """
+        info, document = self.info(), self.plans()[plan] if isinstance(plan, int) else plan
         names = info.get("output_names")
         if info.get("tail"):
             return [{"name": name} for name in names or ()]
-        places = next((each["results"] for each in info.get("plans", ()) if each["name"] == document["name"]), None)
-        if places is None:
-            places = [{"output": k} for k in range(len(document["outputs"]))]
+        plans = info.get("plans", ())
+        places = next((each["results"] for each in plans if each["name"] == document["name"]), None)
+        if places is None:  # a template's are those of the plans
+            places = plans[0]["results"] if plans else [{"output": k} for k in range(len(document["outputs"]))]
         tensors = [
             document["outputs"][p["output"]] if "output" in p else document["arguments"][p["argument"]] for p in places
         ]
@@ -466,6 +478,16 @@ def _refused(*kinds: type[Exception]) -> Iterator[None]:
         yield
     except kinds as error:
         raise InputError(str(error)) from None
+
+
+def _common(plans: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return the tensors of several plans, with -1 for sizes that differ or are expressions of open dimensions."""
+    tensors = []
+    for each in zip(*plans, strict=True):
+        sizes = zip(*(tensor["shape"] for tensor in each), strict=True)
+        shape = [size[0] if isinstance(size[0], int) and len(set(size)) == 1 else -1 for size in sizes]
+        tensors.append({"name": each[0]["name"], "shape": shape, "dtype": each[0]["dtype"]})
+    return tensors
 
 
 def _on_gpu(tensor: Any) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import add, floordiv, mod, mul, sub
 from pathlib import Path
 from typing import Any
 
@@ -76,38 +77,108 @@ def read_array(what: str, file: Path) -> Any:
 
 
 def choose_inputs(
-    plans: Sequence[dict[str, Any]], inputs: Mapping[str, Array], seed: int, any_sizes: bool = False
+    plans: Sequence[dict[str, Any]],
+    inputs: Mapping[str, Array],
+    seed: int,
+    template: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Any] | None = None,
 ) -> list[Array]:
-    """Complete the user's inputs with random ones, for the first plan that takes them.
+    """Complete the user's inputs with random ones, for the first plan that takes them, else for the template.
 
-    With ``any_sizes``, all inputs may also be given with sizes that no plan has.
+    Parameters
+    ----------
+    plans : sequence of dict
+        As `ScheduledModule.plans`.
+    inputs : mapping of str to numpy.ndarray
+        Values of inputs by name.
+    seed : int
+        Of the random values.
+    template : mapping, optional
+        As `ScheduledModule.template`. Open dimensions that neither an input nor a shape gives have the first plan's sizes.
+    shapes : mapping, optional
+        Shapes of inputs and sizes of the template's symbols, by name.
 
     Raises
     ------
     InputError
         A name that no plan knows, or shapes or dtypes that no plan takes.
     """
-    names = list(dict.fromkeys(argument["name"] for plan in plans for argument in plan["arguments"]))
-    for name in inputs:
-        if name not in names:
-            raise InputError(f"--input {name}: the artifact has no such input; it has {', '.join(names) or 'none'}")
+    given = {name: tuple(value.shape) for name, value in inputs.items()}
+    given |= {name: value for name, value in (shapes or {}).items() if isinstance(value, tuple)}
+    sizes = {name: value for name, value in (shapes or {}).items() if not isinstance(value, tuple)}
+    documents = [*plans, *([template] if template else ())]
+    names = list(dict.fromkeys(argument["name"] for each in documents for argument in each["arguments"]))
+    symbols = [symbol["name"] for symbol in template["symbols"]] if template else []
+    for option, wanted, known in (("input", inputs, names), ("shape", given, names), ("shape", sizes, symbols)):
+        for name in wanted:
+            if name not in known:
+                what = "open dimension" if known is symbols else "input"
+                raise InputError(
+                    f"--{option} {name}: the artifact has no such {what}; it has {', '.join(known) or 'none'}"
+                )
+    rng = np.random.default_rng(seed)
+
+    def values(arguments: Sequence[Mapping[str, Any]]) -> list[Array]:
+        return [inputs[each["name"]] if each["name"] in inputs else random_value(rng, each) for each in arguments]
+
     for plan in plans:
-        if all(_takes(argument, inputs) for argument in plan["arguments"]):
-            rng = np.random.default_rng(seed)
-            return [random_value(rng, argument) if argument["name"] not in inputs else inputs[argument["name"]]
-                    for argument in plan["arguments"]]  # fmt: skip
-    if any_sizes and len(inputs) == len(names):
-        return [inputs[name] for name in names]
-    described = ", ".join(f"{name}: {list(value.shape)} {value.dtype}" for name, value in inputs.items())
+        if all(_takes(argument, inputs, given) for argument in plan["arguments"]):
+            own = _sizes(template, {argument["name"]: argument["shape"] for argument in plan["arguments"]})
+            if all(own.get(name) == size for name, size in sizes.items()):
+                return values(plan["arguments"])
+    if template is not None:
+        first = {argument["name"]: argument["shape"] for plan in plans[:1] for argument in plan["arguments"]}
+        bound = _sizes(template, first) | _sizes(template, given) | sizes
+        return values(
+            [
+                {**each, "shape": given.get(each["name"]) or [max(0, _extent(size, bound)) for size in each["shape"]]}
+                for each in template["arguments"]
+            ]
+        )
+    described = ", ".join(
+        f"{name}: {list(shape)}{f' {inputs[name].dtype}' if name in inputs else ''}" for name, shape in given.items()
+    )
     allowed = "; or ".join(
         ", ".join(f"{a['name']}: {list(a['shape'])} {a['dtype']}" for a in plan["arguments"]) for plan in plans
     )
     raise InputError(f"the artifact takes no inputs {described}; allowed are {allowed}")
 
 
-def _takes(argument: Mapping[str, Any], inputs: Mapping[str, Array]) -> bool:
-    value = inputs.get(argument["name"])
-    return value is None or (list(value.shape) == list(argument["shape"]) and value.dtype.name == argument["dtype"])
+def _takes(argument: Mapping[str, Any], inputs: Mapping[str, Array], shapes: Mapping[str, Sequence[int]]) -> bool:
+    name = argument["name"]
+    fits = name not in inputs or inputs[name].dtype.name == argument["dtype"]
+    return fits and list(shapes.get(name, argument["shape"])) == list(argument["shape"])
+
+
+def _sizes(template: Mapping[str, Any] | None, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """Return the sizes of a template's symbols for inputs of these shapes."""
+    return {
+        extent: int(size)
+        for argument in (template["arguments"] if template else ())
+        for extent, size in zip(argument["shape"], shapes.get(argument["name"], ()), strict=False)
+        if isinstance(extent, str)
+    }
+
+
+_OPERATORS: dict[str, Callable[[int, int], int]] = {
+    "+": add,
+    "-": sub,
+    "*": mul,
+    "//": floordiv,
+    "%": mod,
+    "min": min,
+    "max": max,
+}
+
+
+def _extent(expression: Any, sizes: Mapping[str, int]) -> int:
+    """Return the value of a size expression (``docs/formats/plan.md``); a division by 0 counts as 0."""
+    if isinstance(expression, int):
+        return expression
+    if isinstance(expression, str):
+        return sizes[expression]
+    operator, left, right = expression[0], *(_extent(each, sizes) for each in expression[1:])
+    return 0 if operator in ("//", "%") and right == 0 else _OPERATORS[operator](left, right)
 
 
 def save_outputs(directory: Path, outputs: Sequence[Array]) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tvm_sched.errors import ExecutionError
+from tvm_sched.errors import InputError
 from tvm_sched.relax import compile
 from tvm_sched.runtime import load
 
@@ -157,5 +157,5 @@ def test_sizes_that_have_to_be_equal_are_compared_when_the_model_runs(tmp_path):
     added, joined = map(np.asarray, module.run(x))
     assert (added == low.repeat(2, 2).repeat(2, 3) + x).all()
     np.testing.assert_array_equal(joined, np.concatenate([x.mean(2, keepdims=True), x.max(2, keepdims=True)], 1))
-    with pytest.raises(ExecutionError, match=r"size is 2, and 3 is needed|size is 3, and 2 is needed"):
+    with pytest.raises(InputError, match=r"size is 2, and 3 is needed|size is 3, and 2 is needed"):
         module.run(x[:, :, :3])

@@ -25,6 +25,7 @@ from ..ir.call_names import describe
 from ..ir.flops import FLOPS
 from ..ir.kernel_table import KernelTable
 from ..ir.statements import contains
+from ..ir.virtual_devices import copied_to
 from ..lower.kernel_libraries import available_libraries
 from ..lower.lower_to_kernels import LowerToKernels
 from ..lower.operators_without_kernel import simplify
@@ -53,7 +54,7 @@ class AnyShape:
         Raises
         ------
         InputError
-            An input is a tuple, or a dimension is an expression of a symbol that no input has alone.
+            A dimension is an expression of a symbol that no input has alone.
         """
         return {variable: name for variable, (name, _) in self._symbols().items()}
 
@@ -65,8 +66,8 @@ class AnyShape:
         """Return the open dimensions, each with a name of its own and the declared one."""
         names: dict[tirx.Var, tuple[str, str]] = {}
         used: set[tirx.Var] = set()
-        for variable, item in zip(self._arguments(), self.inputs, strict=True):
-            for axis, size in enumerate(variable.ty.shape.values):
+        for ty, item in zip(self._types(), self.inputs, strict=True):
+            for axis, size in enumerate(ty.shape.values):
                 used |= set(tirx.analysis.undefined_vars(size))
                 if isinstance(size, tirx.Var) and size not in names:
                     declared = (item.shape or ())[axis] if item.shape else None
@@ -77,34 +78,35 @@ class AnyShape:
             raise InputError(f"no input has the size {', '.join(sorted(v.name for v in lacking))} as a dimension")
         return names
 
-    def _arguments(self) -> list[relax.Var]:
+    def _types(self) -> list[relax.TensorType]:
+        """Return the types of the inputs, fields of tuples one by one."""
         main = self.mod["main"]
-        found = list(main.params[: number_of_inputs(main)])
-        for variable in found:
-            if not isinstance(variable.ty, relax.TensorType):
-                raise InputError(f"input {variable.name!r} is a tuple; a model with open dimensions takes tensors")
-        return found
+        return [ty for variable in main.params[: number_of_inputs(main)] for ty in tensors(variable.ty)]
 
     def bind(self, shapes: Mapping[str, Sequence[int]] | int) -> tuple[tvm.IRModule, dict[str, str]]:
         """Bind the symbols to the sizes of the inputs' ``shapes``, by name; return the module, and what `Template` says.
 
         A number in place of the shapes is the size of every symbol, as far as its range allows.
         """
-        names = self.symbols()
+        return _bind(self.mod, self._sizes(shapes))
+
+    def admits(self, shapes: Mapping[str, Sequence[int]] | int) -> bool:
+        """Return whether all `conditions` hold at these sizes, which are as for `bind`."""
+        analyzer = Analyzer()
+        for variable, size in self._sizes(shapes).items():
+            analyzer.bind(variable, tirx.IntImm(str(variable.ty.dtype), size))
+        return all(analyzer.can_prove_equal(size, needed) for _, size, needed in self.conditions)
+
+    def _sizes(self, shapes: Mapping[str, Sequence[int]] | int) -> dict[tirx.Var, int]:
         if isinstance(shapes, int):
-            return _bind(
-                self.mod,
-                {
-                    v: max(low, shapes if high is None else min(shapes, high))
-                    for v, (low, high) in self.limits().items()
-                },
-            )
+            limits = self.limits().items()
+            return {v: max(low, shapes if high is None else min(shapes, high)) for v, (low, high) in limits}
         sizes: dict[tirx.Var, int] = {}
-        for variable, item in zip(self._arguments(), self.inputs, strict=True):
-            for size, given in zip(variable.ty.shape.values, shapes[item.name], strict=True):
+        for ty, item in zip(self._types(), self.inputs, strict=True):
+            for size, given in zip(ty.shape.values, shapes[item.name], strict=True):
                 if isinstance(size, tirx.Var):
                     sizes[size] = int(given)
-        return _bind(self.mod, {variable: sizes[variable] for variable in names})
+        return {variable: sizes[variable] for variable in self.symbols()}
 
     def template(self, plan: Mapping[str, Any], calls: Calls) -> dict[str, Any]:
         """Make the plan of an anchor the template of the plans for all sizes (``docs/formats/plan.md``).
@@ -163,8 +165,8 @@ class AnyShape:
         def note(tensor: str, ty: Any) -> None:
             shapes[tensor] = [as_document(size, names) for size in ty.shape.values]
 
-        for name, variable in zip(calls.arguments, self._arguments(), strict=True):
-            note(name, variable.ty)
+        for name, ty in zip(calls.arguments, self._types(), strict=True):
+            note(name, ty)
         bindings = [binding for block in self.mod["main"].body.blocks for binding in block.bindings]
         kernels = [binding for binding in bindings if _is_kernel(binding.value)]
         for call, binding in zip(calls.calls, kernels, strict=True):
@@ -185,6 +187,15 @@ class Template:
     """The model bound to the anchor (`AnyShape.bind`), with problem and schedule in its attributes."""
     functions: Mapping[str, str]
     """By name of a kernel of ``placed``: the model's kernel, which has open extents."""
+    schedule: Callable[[tvm.IRModule], tvm.IRModule]
+    """Makes ``placed`` of what `AnyShape.bind` returns."""
+
+    def at(self, mod: tvm.IRModule) -> tvm.IRModule:
+        """Return the model as ``placed``, for the inputs' sizes of ``mod``."""
+        main = mod["main"]
+        types = [ty for variable in main.params[: number_of_inputs(main)] for ty in tensors(variable.ty)]
+        shapes = {item.name: ty.shape.values for item, ty in zip(self.model.inputs, types, strict=True)}
+        return self.schedule(self.model.bind(shapes)[0])
 
     def add_kernels(self, table: KernelTable, names: Mapping[str, str]) -> dict[str, str]:
         """Add the model's kernels to the artifact's, under the ``names`` of those of ``placed``; return what they got."""
@@ -201,7 +212,8 @@ _OPERATORS = {
 
 
 def _is_kernel(value: Any) -> bool:
-    return isinstance(value, relax.Call) and getattr(value.op, "name", "") in _KERNEL_CALLS
+    is_call = isinstance(value, relax.Call) and getattr(value.op, "name", "") in _KERNEL_CALLS
+    return is_call and copied_to(value) is None
 
 
 def as_document(size: Any, names: Mapping[tirx.Var, str]) -> Any:
@@ -369,7 +381,7 @@ def _conditions(function: relax.Function) -> list[tuple[str, Any, Any]]:
     analyzer = Analyzer()
     symbols: set[Any] = set()
     for param in function.params[: number_of_inputs(function)]:
-        for size in getattr(getattr(param.ty, "shape", None), "values", ()):
+        for size in (size for ty in tensors(param.ty) for size in ty.shape.values):
             for symbol in tirx.analysis.undefined_vars(size):
                 if symbol not in symbols:
                     symbols.add(symbol)

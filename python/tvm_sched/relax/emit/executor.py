@@ -215,6 +215,11 @@ def _check_alike(variants: Sequence[Variant]) -> None:
             )
 
 
+def same_results(mod: tvm.IRModule, other: tvm.IRModule) -> bool:
+    """Return whether results that are inputs, or equal to others, are the same in two scheduled modules."""
+    return bool(_structure(_variant(mod, 0, 1, {})) == _structure(_variant(other, 0, 1, {})))
+
+
 def _structure(variant: Variant) -> Any:
     """Return the nested result with each leaf replaced by its position among the plan's inputs or outputs."""
     outputs = {tensor: ("output", k) for k, tensor in enumerate(variant.outputs)}

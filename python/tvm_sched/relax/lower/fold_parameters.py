@@ -12,6 +12,7 @@ from tvm import relax
 from tvm_frontends.imported_model import data_address
 
 from ..ir.tensor_types import static_shape
+from ..ir.virtual_devices import copied_to
 
 Names = dict[int, str]
 
@@ -174,6 +175,8 @@ class _Folder(relax.PyExprMutator):
     def visit_call_(self, call: relax.Call) -> relax.Expr:
         call = self.visit_expr_post_order(call)
         operator = call.op.name if isinstance(call.op, tvm.ir.Op) else ""
+        if copied_to(call) and (copied := self._constant(call.args[1].fields[0])) is not None:
+            return copied
         if operator not in _FUNCTIONS or not isinstance(call.ty, relax.TensorType):
             return call
         arguments = [self._constant(a) for a in call.args if isinstance(a.ty, relax.TensorType)]

@@ -108,6 +108,7 @@ class LowerToKernels:
         libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
         half = self.device_kind == "cuda" and "nvidia" in libraries
         fuse = [relax.transform.AnnotateTIROpPattern(), relax.transform.FoldConstant(), relax.transform.FuseOps()]
+        fuse.append(_as_pass("InlineGroupsWithoutKernels", _inline_groups_without_kernels))
         last = [
             relax.transform.FuseTIR(),
             relax.transform.CanonicalizeBindings(),
@@ -204,6 +205,21 @@ def _as_pass(name: str, step: Callable[[tvm.IRModule], tvm.IRModule]) -> tvm.tra
         return step(mod)
 
     return run
+
+
+def _inline_groups_without_kernels(mod: tvm.IRModule) -> tvm.IRModule:
+    """Inline groups that only take fields of nested tuples, of which `FuseTIR` cannot make a kernel."""
+    main, groups = mod["main"], {}
+    for variable, function in mod.functions_items():
+        if isinstance(function, relax.Function) and function.attrs and "Primitive" in function.attrs:
+            bindings = [binding for block in function.body.blocks for binding in block.bindings]
+            if not any(isinstance(binding.value, relax.Call) for binding in bindings):
+                groups[variable] = function
+    if not groups:
+        return mod
+    result = mod.clone()
+    result["main"] = main.inline_functions(groups)
+    return relax.transform.DeadCodeElimination()(relax.transform.CanonicalizeBindings()(result))
 
 
 def _named(

@@ -7,14 +7,10 @@ import tvm
 from tvm import relax
 
 from ..ir.tensor_types import dtype_of
+from ..ir.virtual_devices import resolve_vdevices
 from .empty_tensors import rewrite_empty
 
-_ALIASES = {
-    "relax.to_vdevice",
-    "relax.hint_on_device",
-    "relax.builtin.stop_lift_params",
-    "relax.memory.ensure_zero_offset",
-}
+_ALIASES = {"relax.builtin.stop_lift_params", "relax.memory.ensure_zero_offset"}
 _WIDEST = 32
 """Most inputs of one kernel that concatenates, and most outputs of one that splits."""
 _WITHOUT_RESULT = {"relax.print", "relax.assert_op"}
@@ -132,12 +128,12 @@ def _is_bool(expr: relax.Expr) -> bool:
 
 
 def simplify(mod: tvm.IRModule) -> tvm.IRModule:
-    """Inline functions, remove checks, prints and hints, and decompose operators for inference.
+    """Inline functions, remove checks and prints, resolve hints of devices, and decompose operators for inference.
 
     Prints and assertions would have to run in program order, but a schedule runs operators in its own order.
     """
     transform = relax.transform
-    mod = transform.InlinePrivateFunctions()(mod)
+    mod = resolve_vdevices(transform.InlinePrivateFunctions()(mod))
     result = mod.clone()
     variable = mod.get_global_var("main")
     result.update_func(variable, _Simplifier(mod).visit_expr(mod["main"]))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import numpy as np
 import tvm
 
 from ...cost_model import default_cost_model, get_cost_model
 from ...cost_model.calibrated_model import NAME as CALIBRATED
 from ...cost_model.calibrated_model import is_of_this_machine
-from ...problem import Costs, OpGraph, Topology, load_topology, problem_of
+from ...problem import FORBIDDEN, Costs, OpGraph, Problem, Topology, load_topology, problem_of
 from ..ir.attributes import DEVICE_KIND, PROBLEM, get_compile_target, leave
+from ..ir.virtual_devices import device_of
 from .demands import ImageCompiler, with_demands
 from .kernel_rates import BY_RATE, with_kernel_types
 from .operator_graph import Extraction, extract_variants
@@ -23,6 +25,8 @@ MeasureKernels = Callable[[tvm.IRModule, Extraction, Topology], Costs]
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.EstimateLatencies")
 class EstimateLatencies:
     """Make the scheduling problem: operator graph, topology and the latency of each operator on each device.
+
+    An operator that TVM's annotations place (`tvm_sched.relax.ir.virtual_devices`) can run on its device only.
 
     Reads ``main``, lowered to kernels, with the alternatives of all groups; leaves the problem as a JSON
     document in the attribute ``tvm_sched.problem``.
@@ -76,4 +80,17 @@ class EstimateLatencies:
             def costs(graph: OpGraph, topology: Topology) -> Costs:
                 return measure(mod, calls.with_all_alternatives(), topology)
 
-        return leave(mod, PROBLEM, problem_of(calls.graph, calls.groups, self.topology, costs, joinable=self.joinable))
+        problem = problem_of(calls.graph, calls.groups, self.topology, costs, joinable=self.joinable)
+        return leave(mod, PROBLEM, _with_given(problem, calls.given) if calls.given else problem)
+
+
+def _with_given(problem: Problem, given: Mapping[str, str]) -> Problem:
+    """Forbid all other devices to the operators that have a given device."""
+    devices = {name: device_of(vdevice, problem.topology, name) for name, vdevice in given.items()}
+    numbers = [devices.get(operator.name, -1) for operator in problem.graph.operators]
+    here = np.array([[own in (-1, device) for device in range(len(problem.topology.devices))] for own in numbers])
+    costs = problem.costs
+    costs = costs.replace(
+        operator_ns=np.where(here, costs.operator_ns, FORBIDDEN), direct_ns=np.where(here, costs.direct_ns, FORBIDDEN)
+    )
+    return Problem(problem.graph, problem.topology, costs, joinable=problem.joinable)

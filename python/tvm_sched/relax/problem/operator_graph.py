@@ -21,6 +21,7 @@ from ..ir.attributes import CHOICE, model_name
 from ..ir.call_names import describe, kernel_kind, plain
 from ..ir.flops import count_flops
 from ..ir.tensor_types import bytes_of, dtype_of, static_shape
+from ..ir.virtual_devices import copied_to, given_devices
 from ..lower.kernel_libraries import kernel_flops, kernel_in_place
 from ..variants.read_alternatives import (
     AlternativeBinding,
@@ -67,6 +68,8 @@ class Extraction:
     """One for each operator of their alternatives."""
     parts: dict[str, ParameterPart] = field(default_factory=dict)
     """Tensors that are parts of parameters."""
+    given: dict[str, str] = field(default_factory=dict)
+    """The virtual devices of the operators that TVM's annotations place."""
 
     def resolve(self, choice: Mapping[str, str]) -> Extraction:
         """Return the extraction for a choice, without groups; a group that it does not name stays as in the graph."""
@@ -139,6 +142,9 @@ class _Extractor:
     owned: dict[relax.Var, OfferedVariants] = field(default_factory=dict)
     owner: OfferedVariants | None = None  # of the current binding, if no alternative of the choice needs it
     alternatives: AlternativeCollector = field(default_factory=AlternativeCollector)
+    copies: dict[relax.Var, str] = field(default_factory=dict)  # with their virtual devices
+    makers: dict[str, str] = field(default_factory=dict)  # the operator of each result
+    reads: dict[str, tuple[list[str], list[str]]] = field(default_factory=dict)  # as for `given_devices`
 
     def run(self) -> Extraction:
         function = self.mod["main"]
@@ -162,7 +168,8 @@ class _Extractor:
             )
         graph = OpGraph(plain(model_name(self.mod)), tuple(self.operators), tuple(self.tensors.values()), flat)
         groups, calls = self.alternatives.finish()
-        return Extraction(graph, self.calls, self.arguments, self.parameters, result, groups, calls, self.parts)
+        given = given_devices(self.reads) if self.copies else {}
+        return Extraction(graph, self.calls, self.arguments, self.parameters, result, groups, calls, self.parts, given)
 
     def _keep_states(self) -> None:
         """Make inputs that kernels update in place parameters: they stay on a device from run to run."""
@@ -191,6 +198,9 @@ class _Extractor:
         value = binding.value
         if (choice := as_choice(value)) is not None:
             return self.values[choice.results[0]]
+        if (device := copied_to(value)) is not None:
+            self.copies[binding.var] = device
+            return self._value(value.args[1].fields[0], where)
         if isinstance(value, relax.Call):
             return self._call(value, where)
         return self._value(value, where)
@@ -264,9 +274,18 @@ class _Extractor:
         else:
             self.operators.append(operator)
             self.calls.append(call)
+            self.reads[name] = self._reads(arguments)
+            self.makers |= dict.fromkeys(outputs, name)
             if self.owner is not None:
                 self.alternatives.add_of_graph(self.owner, name)
         return result
+
+    def _reads(self, arguments: relax.Expr) -> tuple[list[str], list[str]]:
+        """Return the makers of the results that an operator reads where they are, and the devices of the copies it reads."""
+        read = list(arguments.fields) if isinstance(arguments, relax.Tuple) else [arguments]
+        here = [tensor for each in read if each not in self.copies for tensor in flatten(self._value(each, ""))]
+        copied = [self.copies[each] for each in read if each in self.copies]
+        return [self.makers[tensor] for tensor in here if tensor in self.makers], copied
 
     def _part(self, call: relax.Call, where: str) -> str:
         """Add the part of a parameter that an alternative reads."""

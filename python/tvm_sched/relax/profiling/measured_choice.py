@@ -27,6 +27,7 @@ from ...schedulers import get, solve
 from ...streams import ALLOCATORS, BEST, choose_launch_order, choose_streams
 from ..emit.runnable import link_calls, make_runnable
 from ..ir.attributes import PROBLEM, SCHEDULE, get_compile_target, get_problem, get_schedule, leave
+from ..ir.virtual_devices import has_vdevices
 from ..problem.operator_graph import extract
 from .calibration import kernel_keys, kernel_times
 from .other_load import OtherLoad
@@ -149,8 +150,10 @@ def choose_fastest(
             f"device {others[0]!r} of topology {problem.topology.name!r} is not a CPU; schedules are measured on this "
             "machine's cores: compile for cpu or cpuN, or do not set measure"
         )
-    if schedule.joined:  # candidates are made of problems without joined parameters
-        what = f"the schedule of {problem.graph.name!r} is taken as it is: it joins parameters, so it is not measured"
+    given = has_vdevices(mod)
+    if schedule.joined or given:  # candidates join no parameters, and choose all devices
+        why = "the module places operators itself (VDevice)" if given else "it joins parameters"
+        what = f"the schedule of {problem.graph.name!r} is taken as it is: {why}, so it is not measured"
         warnings.warn(what, RuntimeWarning, stacklevel=2)
         return problem, schedule
     key = _key(mod, problem, schedule, (seconds, streams, launch_order))

@@ -21,6 +21,7 @@ from tvm_frontends.imported_model import number_of_inputs
 
 from ...problem import Topology
 from ..ir.tensor_types import dtype_of, known_shape
+from ..ir.virtual_devices import has_vdevices
 from .cut_products import Channels, Product, addition, as_channels, as_product, concatenation, part_of
 from .find_tensor_parallel import TensorParallelRegion, find_regions
 from .kernel_parts import Interval
@@ -83,6 +84,8 @@ class OfferVariants:
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
+        if has_vdevices(mod):
+            return mod  # pieces of an operator would be on other devices than the one that is given
         offers = _Offers(mod, self.pieces, self.unbound, self.rows)
         return offers.run() if offers.groups else mod
 

@@ -19,6 +19,7 @@ from tvm_frontends.imported_model import number_of_inputs
 
 from ...errors import InputError, UnsplittableError
 from ..ir.tensor_types import static_shape
+from ..ir.virtual_devices import has_vdevices
 from ..lower.kernel_libraries.kernel_library import VARIABLE
 from ..lower.kernel_libraries.rewrite import operation
 from .cut_products import concatenation, shares_of
@@ -75,6 +76,10 @@ class SplitRows:
         """Transform a module."""
         if self.parts == 1:
             return mod
+        if has_vdevices(mod):
+            raise UnsplittableError(
+                f"row_parts is {self.parts}, but the module places its operators itself (VDevice); 1 is allowed"
+            )
         _refuse_claimed(mod, self.parts)
         split = _RowSplit(mod, self.parts)
         changed = split.run()
