@@ -297,7 +297,12 @@ def schedule(
     streams, launch_order = launch.get("streams"), launch.get("launch_order")
     check_methods(streams, launch_order)  # before the long work
     if ranges.asked(model_options):
-        own = {"--evidence": files.evidence, "--report": files.report, "--trace": files.trace, "--alone": several.alone}
+        own: dict[str, Any] = {
+            "--evidence": files.evidence,
+            "--report": files.report,
+            "--trace": files.trace,
+            "--alone": several.alone,
+        }
         own |= {"--weights": several.weights, "--streams": streams, "--launch-order": launch_order}
         own |= {"--objective": several.objective != "latency"}
         if given := [name for name, value in own.items() if value]:
