@@ -19,7 +19,6 @@ import msgspec
 from _common import HALVES, half, parser
 from _result_page import Page, write_json
 
-from tvm_sched.problem import DecoderConfig, Topology, parse_topology
 from tvm_sched_plans import TokenWorkload, get_runtime
 from tvm_sched_plans.architecture import Architecture
 from tvm_sched_plans.operators import OperatorModel
@@ -28,6 +27,7 @@ from tvm_sched_plans.program_errors import FITTED, Kind, fit, program_errors
 from tvm_sched_plans.runtimes import PlanRequest, Split
 from tvm_sched_plans.torch_source import program_graph
 from tvm_sched_plans.unit_pricing import kernel_intervals
+from tvm_sched_runtime.problem import DecoderConfig, Topology, parse_topology
 
 DATA = Path(__file__).parent / "data" / "foreign_measurements.toml"
 COSTS = ("roofline", "learned")

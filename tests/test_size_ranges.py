@@ -12,8 +12,14 @@ from schedulers.exhaustive import TooLarge, least_latency
 from strategies import SEEDS, scheduled_problems
 from thorough import examples
 from tvm_sched.bounds.resident_relaxation import of_run
-from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.problem import (
+from tvm_sched.schedulers import solve
+from tvm_sched.size_ranges import fits_at_any_times, schedule_range
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_check import Refused
+from tvm_sched_check.ranges import _check_memory, check
+from tvm_sched_check.verdict import replays
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.problem import (
     FORBIDDEN,
     Alternative,
     Concurrency,
@@ -31,15 +37,9 @@ from tvm_sched.problem import (
     Variants,
     Workload,
 )
-from tvm_sched.schedule import Placement, Schedule, ScheduleIndex, Transfer
-from tvm_sched.schedule.simulator import simulate
-from tvm_sched.schedule.verifier import violations
-from tvm_sched.schedulers import solve
-from tvm_sched.size_ranges import fits_at_any_times, schedule_range
-from tvm_sched_bench.testing import random_problem
-from tvm_sched_check import Refused
-from tvm_sched_check.ranges import _check_memory, check
-from tvm_sched_check.verdict import replays
+from tvm_sched_runtime.schedule import Placement, Schedule, ScheduleIndex, Transfer
+from tvm_sched_runtime.schedule.simulator import simulate
+from tvm_sched_runtime.schedule.verifier import violations
 
 
 def pair(per_size=(10, 10), devices=2, memory=10**6):

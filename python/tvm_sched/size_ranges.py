@@ -17,20 +17,21 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.files import write_document
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Costs, Operator, Problem, Scenario, Tensor, Variants, Workload
+from tvm_sched_runtime.problem.costs import concatenate_costs
+from tvm_sched_runtime.problem.variants import all_alternatives
+from tvm_sched_runtime.schedule import Schedule, ScheduleIndex
+from tvm_sched_runtime.schedule.resolve import in_scenarios
+from tvm_sched_runtime.schedule.verifier import violations
+from tvm_sched_runtime.search_budget import ending_at
+
 from .bounds import lower_bound
 from .bounds.schedule_evidence import evidence
-from .errors import InfeasibleError, InputError
-from .files import write_document
-from .problem import FORBIDDEN, HOST, Costs, Operator, Problem, Scenario, Tensor, Variants, Workload
-from .problem.costs import concatenate_costs
-from .problem.variants import all_alternatives
 from .progress import Progress, report_to
-from .schedule import Schedule, ScheduleIndex
-from .schedule.resolve import in_scenarios
-from .schedule.verifier import violations
 from .schedulers import solve
 from .schedulers.solve_latency import Options, certificate
-from .search_budget import ending_at
 
 FORMAT, VERSION = "tvm_sched.range", 1
 FACTOR, MOST = 1.3, 16

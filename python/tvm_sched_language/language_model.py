@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from tvm_frontends import ImportedModel
-from tvm_sched.errors import InputError
-from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
 from tvm_sched.relax.api import CompiledModel
 from tvm_sched.relax.api import compile as compile_model
 from tvm_sched.relax.options import CompileOptions
-from tvm_sched.runtime import ScheduledModule
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched_runtime.runtime import ScheduledModule
 
 from .architecture import Architecture, read_architecture
 from .checkpoint import Checkpoint, Weights
@@ -115,7 +115,7 @@ def open_language_model(folder: str | os.PathLike[str], options: GenerationOptio
     >>> open_language_model("gpt2")
     Traceback (most recent call last):
         ...
-    tvm_sched.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
+    tvm_sched_runtime.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
     """
     path, chosen = Path(folder), options or GenerationOptions()
     if not path.is_dir():
@@ -217,7 +217,7 @@ def compile_stages(
     >>> compile_stages("gpt2", "cpu2", GenerationOptions(stages=2))
     Traceback (most recent call last):
         ...
-    tvm_sched.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
+    tvm_sched_runtime.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
     """
     model = _opened(folder, options, topology, settings)
     machine = CompileOptions.of(

@@ -1,4 +1,4 @@
-"""Price a placement with the simulator of `tvm_sched.schedule`, the runtime's default split and ours alike."""
+"""Price a placement with the simulator of `tvm_sched_runtime.schedule`, the runtime's default split and ours alike."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tvm_sched.cost_model.uncertainty import DRAWS, draws, has_intervals
-from tvm_sched.problem import HOST, Problem
-from tvm_sched.schedule import Schedule
-from tvm_sched.schedule.indexed import ScheduleIndex
-from tvm_sched.schedule.residency import moved_parameters
+from tvm_sched_runtime.problem import HOST, Problem
+from tvm_sched_runtime.schedule import Schedule
+from tvm_sched_runtime.schedule.indexed import ScheduleIndex
+from tvm_sched_runtime.schedule.residency import moved_parameters
 
 from .cuts import stage_times
 from .program_errors import Kind, program_errors

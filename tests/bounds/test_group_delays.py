@@ -7,10 +7,10 @@ from hypothesis import assume, given, settings
 from strategies import SEEDS, problems
 from thorough import examples
 from tvm_sched.bounds import all_bounds, lower_bound, relaxation_of
-from tvm_sched.problem import Alternative, Costs, Group, Operator, Problem, Variants
-from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_schedule, random_variants
+from tvm_sched_runtime.problem import Alternative, Costs, Group, Operator, Problem, Variants
+from tvm_sched_runtime.schedule.simulator import simulate
 from variant_cases import blocks_in_halves
 
 
@@ -25,6 +25,14 @@ def test_each_block_takes_as_long_as_its_best_way(groups):
 
 def test_where_copies_take_long_the_whole_block_is_the_best_way():
     assert lower_bound(blocks_in_halves(copy_ns=60)).ns == 20 + 120
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_blocks_whose_parts_read_pieces_follow_each_other(groups):
+    """No operator of the graph reads what the blocks hand on in all ways; where copies take long, one device is optimal."""
+    problem = blocks_in_halves(groups, copy_ns=60, cut=True)
+    assert lower_bound(problem).ns == 20 + 120 * groups == solve(problem, method="single").certificate.latency_ns
+    assert 20 + 90 * groups <= lower_bound(blocks_in_halves(groups, cut=True)).ns < 20 + 120 * groups
 
 
 def test_a_way_that_does_not_wait_for_what_the_graph_reads_leaves_nothing_to_say():

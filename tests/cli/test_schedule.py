@@ -5,9 +5,9 @@ import json
 import msgspec
 import numpy as np
 
-from tvm_sched.problem import Concurrency, Costs, Problem
-from tvm_sched.schedule import Certificate, Schedule, Timeline
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.problem import Concurrency, Costs, Problem
+from tvm_sched_runtime.schedule import Certificate, Schedule, Timeline
 
 from .conftest import problem_memory, run_command, write_model
 

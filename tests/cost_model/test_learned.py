@@ -13,10 +13,10 @@ from tvm_sched.cost_model.learned_model import SHIPPED, LearnedModel, error_inte
 from tvm_sched.cost_model.refine import refine
 from tvm_sched.cost_model.samples import Samples
 from tvm_sched.cost_model.signature import graph_of
-from tvm_sched.errors import FormatError, InputError
-from tvm_sched.problem import FORBIDDEN, load_topology
 from tvm_sched_bench.training import launches
 from tvm_sched_bench.training.train import train
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.problem import FORBIDDEN, load_topology
 
 
 def law(device, count=500, seed=0, noise=0.02, factor=1.7):

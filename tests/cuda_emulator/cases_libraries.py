@@ -11,8 +11,8 @@ import tvm_ffi
 from gpu import Gpu
 from gpu_tensor import FLOAT32, GpuTensor
 
-from tvm_sched._library import function
 from tvm_sched.relax.lower.kernel_libraries import get_library
+from tvm_sched_runtime._library import function
 
 pytestmark = pytest.mark.gpu
 

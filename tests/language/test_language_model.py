@@ -10,11 +10,11 @@ import pytest
 from language_truth import check_greedy
 from thorough import repeated_here
 from tvm_sched.cost_model import CostWarning, get_cost_model
-from tvm_sched.errors import InputError
-from tvm_sched.problem import FORBIDDEN, Costs
 from tvm_sched.relax.profiling import calibration
 from tvm_sched_bench.testing.language_models import VOCAB, configurations, save_model
 from tvm_sched_language import GenerationOptions, Generator, compile_language_model, open_language_model
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import FORBIDDEN, Costs
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

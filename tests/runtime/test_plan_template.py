@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 
 import numpy as np
 import pytest
 from runtime_plans import in_threads, register_kernels, tensor, tvm_ffi
 
-from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.runtime import ScheduledModule, make_module, to_numpy
 
 W = np.arange(12, dtype="float32").reshape(4, 3) - 6
 
@@ -153,17 +155,70 @@ def test_sizes_beyond_the_device_s_memory_are_refused_and_the_others_stay_right(
     _check(module, 5)
 
 
-def test_sizes_that_alternate_allocate_once():
+def _with_large(size):
+    """Return a module whose second device also holds a tensor of this size."""
     _register()
     tvm_ffi.register_global_func("tvm_sched.test.fill", lambda y, a: to_numpy(a).fill(1), override=True)
     plan = _template()
+    del plan["devices"][1]["memory_bytes"]
     plan["buffers"] += [
         {**tensor("y", ["m", ["+", "n", 1]]), "source": {"kind": "argument", "index": 1}},
-        {**tensor("large", [["*", "m", 1000]]), "source": {"kind": "arena", "device": 1}},
+        {**tensor("large", [size]), "source": {"kind": "arena", "device": 1}},
     ]
     step = {**plan["steps"][3], "inputs": [6], "outputs": [7], "waits": [], "function": "tvm_sched.test.fill"}
     plan["steps"].append({**step, "name": "fill"})
+    return ScheduledModule(make_module([plan], {}, {"w": W}))
+
+
+def test_sizes_for_which_there_is_no_memory_lose_nothing():
+    module = _with_large(["*", ["-", "m", 1], 1 << 48])
+    module.configure(instances=2)
+
+    def work(turn):
+        for n in (3, 8, 3, turn):
+            _check(module, n)
+            with pytest.raises(ExecutionError, match=r'not enough memory for the \d+ bytes that .* on device "cpu1"'):
+                module.run(*_inputs(n, 3))  # 2 PiB
+            with pytest.raises(InputError, match='tensor "large" would have the shape'):
+                module.run(*_inputs(n, 9))
+            _check(module, n)
+
+    assert in_threads(work) == []
+
+
+def test_ctrl_c_in_a_run_leaves_other_sizes_right():
+    _register()
+    plan = _template()
+    plan["steps"][1]["function"] = "tvm_sched.test.long"
+    noticed = threading.Event()
+
+    def double(a, _, b):
+        if a.shape[0] == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+            assert noticed.wait(20)
+        to_numpy(b)[...] = 2 * to_numpy(a)
+
+    def interrupt(*_):
+        noticed.set()
+        raise KeyboardInterrupt
+
+    tvm_ffi.register_global_func("tvm_sched.test.long", double, override=True)
     module = ScheduledModule(make_module([plan], {}, {"w": W}))
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        for n in (2, 4, 2, 4, 6):
+            noticed.clear()
+            if n == 4:
+                with pytest.raises(KeyboardInterrupt):
+                    module.run(*_inputs(n))
+            else:
+                _check(module, n)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_sizes_that_alternate_allocate_once():
+    module = _with_large(["*", "m", 1000])
     before = len(module.stages())
     for sizes in 3 * [(300, 1), (2, 9)]:  # the first take more of one device, the others of the other
         x, y = _inputs(*sizes)

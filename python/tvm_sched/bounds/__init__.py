@@ -15,9 +15,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import InfeasibleError
-from ..problem import Problem, Scenario, as_scenario
-from ..search_budget import OutOfTime, check_time, seconds_left
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import Problem, Scenario, as_scenario
+from tvm_sched_runtime.search_budget import OutOfTime, check_time, seconds_left
+
 from .assignment import assignment_bound
 from .bisection import bisection_bound
 from .bus import bus_bound
@@ -91,7 +92,7 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     resident, it is the bound of the problem without them (``docs/proofs/resident_parameters.md``). If they are joinable, it
     holds for all ways to join them (``docs/proofs/joined.md``).
 
-    If the deadline of the search around passes meanwhile (`tvm_sched.search_budget.ending_at`), it is the `quick_bound`.
+    If the deadline of the search around passes meanwhile (`search_budget.ending_at`), it is the `quick_bound`.
     A later call with more time computes the strongest.
 
     Parameters

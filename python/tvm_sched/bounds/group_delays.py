@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import FORBIDDEN, Costs, Group, Operator, OpGraph, Problem, Tensor
-from ..problem.costs import concatenate_costs
+from tvm_sched_runtime.problem import FORBIDDEN, Costs, Group, Operator, OpGraph, Problem, Tensor
+from tvm_sched_runtime.problem.costs import concatenate_costs
+
 from .variant_relaxation import Relaxed
 
 LARGEST = 1024

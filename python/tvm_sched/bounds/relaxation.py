@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import FORBIDDEN, Problem
-from ..schedule.native_objects import native_problem
+from tvm_sched_runtime.problem import FORBIDDEN, Problem
+from tvm_sched_runtime.schedule.native_objects import native_problem
+
 from .host_traffic import HostTraffic
 from .neighbours import Neighbour, together_or_apart
 from .region_placement import MOST_DEVICES, Delay, delays

@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InfeasibleError, InputError
-from ..files import encode_document, write_atomically
-from ..problem import COLD, HOST, Problem, Request, Scenario, Workload, as_scenario
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.files import encode_document, write_atomically
+from tvm_sched_runtime.problem import COLD, HOST, Problem, Request, Scenario, Workload, as_scenario
+
 from ..progress import report_progress, report_to
 from . import MARGIN, Bound, lower_bound, strongest, whole_ns
 from .assignment import assignment_bound

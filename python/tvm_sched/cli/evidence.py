@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..errors import InputError
-from ..files import read_bytes
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import read_bytes
+
 from .attached_commands import PLAN
 from .inputs import ProblemFile, ScheduleFile, Writes, load_schedule
 from .interrupt import interruptible
@@ -19,9 +20,9 @@ from .output import FAILURE, Output
 from .registration import app, command
 
 if TYPE_CHECKING:
-    from ..pipeline import PipelinePlan
-    from ..problem import Problem, Scenario
-    from ..schedule import Schedule
+    from tvm_sched_runtime.pipeline import PipelinePlan
+    from tvm_sched_runtime.problem import Problem, Scenario
+    from tvm_sched_runtime.schedule import Schedule
 
 EvidenceFolder = Annotated[
     Path | None,
@@ -55,7 +56,7 @@ def store_evidence(out: Output, problem: Problem, schedule: Schedule, path: Path
 
 def _run(problem: Problem, schedule: Schedule) -> Scenario:
     """Return the run of which a schedule's certificate is."""
-    from ..problem import Scenario
+    from tvm_sched_runtime.problem import Scenario
 
     requests = schedule.certificate.requests if schedule.certificate else ()
     if len(requests) > 1:
@@ -114,7 +115,8 @@ def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile)
 
     $ tvm-sched explain problem.json schedule.json
     """
-    from ..problem import Problem
+    from tvm_sched_runtime.problem import Problem
+
     from ..report.explanation import explain as sentences
     from ..report.summaries import Explanation
 

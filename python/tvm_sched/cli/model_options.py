@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from ..input_shapes import ShapeSet, parse_constants, parse_shapes
 from .inputs import OptionalCosts
 from .option_groups import FromApi
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..problem import Problem
+    from tvm_sched_runtime.problem import Problem
+
     from ..problem_sources import SourceOptions
 
 Shapes = Annotated[

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .attached_commands import PLAN, START
 from .evidence import store_evidence
 from .inputs import (
@@ -43,10 +44,11 @@ from .registration import app, command
 from .view_files import PlanFiles, ViewOptions
 
 if TYPE_CHECKING:
-    from ..problem import Problem, Request
+    from tvm_sched_runtime.problem import Problem, Request
+    from tvm_sched_runtime.schedule import ModelLatency, Schedule, Timeline
+
     from ..problem_sources import SourceOptions
     from ..report.summaries import LatencySample
-    from ..schedule import ModelLatency, Schedule, Timeline
     from ..schedulers.fairness import Fairness
     from ..size_ranges import RangeSchedules
 
@@ -125,7 +127,8 @@ class SeveralModels:
             The objective is unknown, weights are not numbers, or the objective takes no weights.
         """
         if self.objective == "slowdown":
-            from ..problem import Workload
+            from tvm_sched_runtime.problem import Workload
+
             from ..schedulers import get
             from ..schedulers.fairness import solve_fairly
 
@@ -144,10 +147,11 @@ class SeveralModels:
         self, out: Output, problem: Problem, chosen: Schedule, options: dict[str, Any], fairness: Fairness | None
     ) -> dict[str, Any]:
         """Show the ends of several models; return them as fields of `ScheduledModels`."""
-        from ..problem import Workload
+        from tvm_sched_runtime.problem import Workload
+        from tvm_sched_runtime.schedule import model_latencies
+
         from ..report.summaries import ModelEnd
         from ..report.tables import models_table
-        from ..schedule import model_latencies
 
         known = model_latencies(problem, chosen, Workload(_requests(chosen)))
         if not known:
@@ -187,8 +191,8 @@ def _compare_with_alone(
     out: Output, problem: Problem, chosen: Schedule, known: list[ModelLatency], options: dict[str, Any]
 ) -> list[ModelLatency]:
     """Schedule each model alone as well; return the latencies with the times alone."""
-    from ..problem import problems_of_models
-    from ..schedule import requests_of_part
+    from tvm_sched_runtime.problem import problems_of_models
+    from tvm_sched_runtime.schedule import requests_of_part
 
     latencies = []
     for each, part in zip(known, problems_of_models(problem), strict=True):
@@ -235,8 +239,9 @@ class RangeOptions:
         options: dict[str, Any],
     ) -> RangeSchedules:
         """Schedule all sizes of the ranges in ``--shape``."""
+        from tvm_sched_runtime.problem import Workload
+
         from ..input_shapes import split_ranges
-        from ..problem import Workload
         from ..problem_sources import load_problem
         from ..size_ranges import FACTOR, MOST, schedule_range
 
@@ -289,7 +294,8 @@ def schedule(
     $ tvm-sched schedule bert.onnx --shape 'tokens=16..512' -t v100-server -o range.json
     """
     model_options = replace(model_options, **offered)
-    from ..schedule import resolved, with_choice
+    from tvm_sched_runtime.schedule import resolved, with_choice
+
     from ..schedulers import get
     from ..streams import check_methods, choose_launch_order, choose_streams
 
@@ -313,8 +319,9 @@ def schedule(
             out, ranges.schedule(out, sources, topology, model_options, method.scheduler, options), files
         )
     if streams and model_options.costs is None and topology is not None:
+        from tvm_sched_runtime.problem import load_topology
+
         from ..cost_model import default_cost_model
-        from ..problem import load_topology
 
         model_options = replace(model_options, costs=default_cost_model(load_topology(topology), together=True))
     problem = load_problem(out, sources, topology, model_options)
@@ -358,10 +365,11 @@ def _show_schedule(
     out: Output, problem: Problem, chosen: Schedule, files: ViewOptions
 ) -> tuple[Timeline, tuple[int, int] | None]:
     """Show a schedule, write its files and return its first simulated run, and the interval of its latency."""
+    from tvm_sched_runtime.schedule.simulator import simulate
+
     from ..cost_model.uncertainty import latency_interval
     from ..report.summaries import remarks
     from ..report.tables import certificate_table, lanes_table
-    from ..schedule.simulator import simulate
 
     predicted = [simulate(problem, chosen, kind) for kind in _kinds(chosen)]
     for sentence in remarks(problem, chosen):
@@ -437,16 +445,17 @@ def simulate(
         raise InputError(f"--samples {samples} --seed {seed}: 0 or more is allowed")
     import msgspec
 
+    from tvm_sched_runtime.problem import Problem
+    from tvm_sched_runtime.schedule import resolved
+    from tvm_sched_runtime.schedule.simulator import simulate as simulate_operators
+    from tvm_sched_runtime.schedule.thread_blocks import simulate_blocks
+    from tvm_sched_runtime.schedule.verifier import verify
+
     from ..cost_model.uncertainty import latency_interval, most_useful
-    from ..problem import Problem
     from ..report.summaries import SimulatedSchedule, remarks
     from ..report.tables import certificate_table, lanes_table, useful_table
     from ..report.units import format_ns
     from ..resident_texts import requests_for
-    from ..schedule import resolved
-    from ..schedule.simulator import simulate as simulate_operators
-    from ..schedule.thread_blocks import simulate_blocks
-    from ..schedule.verifier import verify
 
     problem = Problem.load(problem_file)
     chosen = load_schedule(problem, schedule_file)
@@ -497,7 +506,8 @@ def _certified(problem: Problem, chosen: Schedule, requests: tuple[Request, ...]
     """Return the schedule with a new certificate: that of its file may be wrong, or use an older bound."""
     import msgspec
 
-    from ..problem import Workload
+    from tvm_sched_runtime.problem import Workload
+
     from ..schedulers.solve_latency import certificate
 
     return msgspec.structs.replace(chosen, certificate=certificate(problem, chosen, Workload(requests)))
@@ -517,10 +527,11 @@ def verify(
 
     $ tvm-sched verify problem.json schedule.json --json
     """
-    from ..problem import Problem
+    from tvm_sched_runtime.problem import Problem
+    from tvm_sched_runtime.schedule import Schedule
+    from tvm_sched_runtime.schedule.verifier import violations
+
     from ..report.summaries import Verdict
-    from ..schedule import Schedule
-    from ..schedule.verifier import violations
 
     problem = Problem.load(problem_file)
     broken = violations(problem, Schedule.load(schedule_file), contiguous, resident=resident_of(resident) or 0.0)

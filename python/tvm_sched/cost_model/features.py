@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import OpGraph, Tensor
+from tvm_sched_runtime.problem import OpGraph, Tensor
+
 from .device_properties import DeviceProperties
 
 Floats = npt.NDArray[np.float64]

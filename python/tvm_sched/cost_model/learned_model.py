@@ -19,9 +19,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..cores import cores
-from ..errors import FormatError, InputError
-from ..files import check_envelope, convert, read_bytes, write_atomically
+from tvm_sched_runtime.cores import cores
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.files import check_envelope, convert, read_bytes, write_atomically
+
 from .device_properties import DeviceProperties
 from .features import FAMILIES, NAMES, Floats, KernelWork, features, join_seconds, roofline_seconds
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tvm
 from tvm import relax, tirx
 
 from tvm_frontends.shapes import DeclaredInput
-from tvm_sched.errors import InputError
 from tvm_sched.input_shapes import one_shape, parse_shapes
 from tvm_sched.relax import compile
 from tvm_sched.relax.emit.any_shape import AnyShape
-from tvm_sched.runtime import load
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it has open dimensions")
 
@@ -165,7 +168,7 @@ def test_another_example_stands_in_for_one_that_does_not_fit():
     compiled = compile(module, "cpu1", "single", cost_model="roofline", cache=False)
     x = np.arange(6 * 2 * 4, dtype="float32").reshape(6, 2, 4)
     np.testing.assert_array_equal(compiled.run(x), x.reshape(1, 24, 2))
-    with pytest.raises(ExecutionError, match="number of elements is 8, and 0 is needed"):
+    with pytest.raises(InputError, match="number of elements is 8, and 0 is needed"):
         compiled.run(np.zeros((1, 2, 4), "float32"))
 
 
@@ -287,3 +290,76 @@ def test_two_symbols_of_one_declared_name_have_its_range():
     model = AnyShape(builder.finalize(), [], inputs, {"n": (1, 8)})
     assert list(model.symbols().values()) == ["n", "y, 0"]
     assert list(model.limits().values()) == [(1, 8), (1, 8)]
+
+
+@pytest.fixture(scope="module")
+def attention(tmp_path_factory):
+    """An artifact with kernels of oneDNN and TVM for x[n, m, 4], whose results have n * m * m elements."""
+
+    def build(builder, x, n, m):
+        scores = builder.emit(relax.op.matmul(x, builder.emit(relax.op.permute_dims(x, [0, 2, 1]))))
+        return builder.emit(relax.op.sin(builder.emit(relax.op.nn.softmax(scores))))
+
+    path = tmp_path_factory.mktemp("attention") / "m.so"
+    compile(_module(build), "cpu2", "single", cost_model="roofline", cache=False).export(path)
+    return path
+
+
+UNDER_FAULTS = """
+import os, resource, signal, sys, threading
+import numpy as np
+from tvm_sched_runtime.errors import ExecutionError
+from tvm_sched_runtime.runtime import load
+
+random = np.random.default_rng(0)
+values = [random.standard_normal((*size, 4)).astype("float32") for size in random.integers(0, 60, (16, 2)) % [4, 60]]
+alone = load(sys.argv[1])
+wanted = [alone.run(x)[0] for x in values]
+module = load(sys.argv[1])
+module.configure(instances=3, kept_sizes=2)
+wrong, end = [], threading.Event()
+
+def check(k):
+    if not np.array_equal(module.run(values[k])[0], wanted[k]):
+        wrong.append(k)
+
+def work(turn):
+    random = np.random.default_rng(turn)
+    while not end.is_set():
+        check(random.integers(len(values)))
+
+threads = [threading.Thread(target=work, args=(turn,)) for turn in range(4)]
+for thread in threads:
+    thread.start()
+statuses = []
+for _ in range(5):  # children of a process whose threads run
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)
+        for k in range(4):
+            check(k)
+        os._exit(len(wrong))
+    statuses.append(os.waitpid(child, 0)[1])
+end.set()
+for thread in threads:
+    thread.join()
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (200 << 20), resource.RLIM_INFINITY))
+refused = 0
+for tokens in (4000, 9000, 5500, 7000):  # 61 to 309 MiB of results, and as much between
+    try:
+        module.run(np.zeros((1, tokens, 4), "float32"))
+    except ExecutionError as error:
+        refused += "not enough memory" in str(error)
+    for k in range(len(values)):
+        check(k)
+print(wrong, statuses, refused)
+"""
+
+
+@pytest.mark.slow
+def test_threads_forks_and_a_lack_of_memory_lose_nothing(attention):
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", UNDER_FAULTS, attention], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "[] [0, 0, 0, 0, 0] 3\n", done.stderr

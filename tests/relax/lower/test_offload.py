@@ -8,8 +8,8 @@ import pytest
 import tvm
 from tvm import relax
 
-from tvm_sched.errors import InputError
 from tvm_sched.relax.lower.kernel_libraries import OffloadKernels, claimed_functions
+from tvm_sched_runtime.errors import InputError
 
 RNG = np.random.default_rng(0)
 WEIGHT = RNG.standard_normal((8, 6)).astype("float32")

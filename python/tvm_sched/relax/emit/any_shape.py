@@ -16,8 +16,8 @@ from tvm.sym import Analyzer
 from tvm_frontends import ImportedModel
 from tvm_frontends.imported_model import number_of_inputs
 from tvm_frontends.shapes import DeclaredInput
+from tvm_sched_runtime.errors import InputError
 
-from ...errors import InputError
 from ...execution_plan import Calls
 from ..codegen.cpu.index_bounds import bound_indices
 from ..ir.attributes import NAME, SetCompileTarget

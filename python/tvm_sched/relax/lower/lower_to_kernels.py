@@ -14,8 +14,8 @@ from tvm import relax
 
 from tvm_frontends.errors import ModelWarning
 from tvm_frontends.imported_model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
+from tvm_sched_runtime.errors import InputError
 
-from ...errors import InputError
 from ...progress import report_progress
 from ..ir.attributes import CONSTANTS, DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
@@ -72,7 +72,7 @@ class LowerToKernels:
 
     Raises
     ------
-    tvm_sched.errors.InputError
+    tvm_sched_runtime.errors.InputError
         The module has no Relax function ``main``.
 
     Examples

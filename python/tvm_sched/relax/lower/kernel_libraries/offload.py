@@ -6,7 +6,8 @@ import json
 
 import tvm
 
-from ....errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .kernel_library import KERNELS, KernelSet, get_library
 
 

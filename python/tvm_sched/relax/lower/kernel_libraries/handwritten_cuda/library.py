@@ -10,9 +10,10 @@ from typing import Any
 
 import tvm
 
-from ....._library import function as library_function
+from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.errors import InputError
+
 from .....cost_model.cubin import CompiledKernel
-from .....errors import InputError
 from ....toolchain.nvcc import architectures, compile_source, find_nvcc
 from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
 from . import attention_source, depthwise
