@@ -13,7 +13,8 @@ FOLDER = Path(tvm_sched_check.__file__).parent
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 LIMITS = {
     630: ("document", "replay", "derivation", "placement_bound"),
-    125: ("verdict", "command", "__main__"),
+    130: ("verdict", "command", "__main__"),
+    155: ("ranges",),
     75: ("joined",),
     80: ("together",),
     100: ("assignment",),

@@ -9,6 +9,7 @@ from tvm_sched.problem import Costs
 from tvm_frontends.imported_model import PARAMETERS
 from tvm_sched.relax import get_schedule, run_passes
 from tvm_sched.relax.passes import WriteVDevices
+from tvm_sched_runtime.problem import Costs
 
 RNG = np.random.default_rng(0)
 WEIGHTS = RNG.integers(-2, 3, (32, 32)).astype("float32")

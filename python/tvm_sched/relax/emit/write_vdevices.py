@@ -10,10 +10,10 @@ import tvm
 from tvm import relax
 
 from tvm_frontends.imported_model import number_of_inputs
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.schedule import simulate
 
-from ...errors import InputError
 from ...execution_plan import KernelCall
-from ...schedule import simulate
 from ..ir.attributes import PARAMETERS, get_compile_target, get_problem, get_schedule
 from ..ir.virtual_devices import on_device, vdevices_of
 from ..lower.dynamic_tail import refuse_tail

@@ -183,7 +183,7 @@ def vdevices_of(topology: Topology, host: tvm.target.Target) -> list[relax.VDevi
     Examples
     --------
     >>> from tvm.target import Target
-    >>> from tvm_sched.problem import load_topology
+    >>> from tvm_sched_runtime.problem import load_topology
     >>> from tvm_sched.relax.ir.virtual_devices import vdevices_of
     >>> [str(device.target.kind.name) for device in vdevices_of(load_topology("v100-server"), Target("llvm"))]
     ['cuda', 'cuda', 'cuda', 'cuda', 'llvm']

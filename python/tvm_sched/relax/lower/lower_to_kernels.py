@@ -19,7 +19,7 @@ from tvm_sched_runtime.errors import InputError
 from ...progress import report_progress
 from ..ir.attributes import CONSTANTS, DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
-from . import comparisons, extremum_positions, half_precision, max_pools, scatters, zero_factors
+from . import comparisons, extremum_positions, half_precision, max_pools, open_reshapes, scatters, zero_factors
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .half_convolutions import prepare_half_convolutions
@@ -33,7 +33,7 @@ from .split_tail import split_tail
 
 MOST_FUSED = 32
 """Most operators of a fused kernel. LLVM's time for a kernel grows faster than its length; TVM's own limit is 256."""
-_LEGALIZED = (half_precision, comparisons, extremum_positions, max_pools, scatters, zero_factors)
+_LEGALIZED = (half_precision, comparisons, extremum_positions, max_pools, open_reshapes, scatters, zero_factors)
 """Modules whose legalisations replace TVM's; of two for one operator, the later one."""
 _LOWERING = RLock()
 """Held while a module is lowered: TVM 0.27 keeps operator tags (`tvm.te.tag_scope`) in one variable for all threads."""
