@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,7 +66,7 @@ def kernel_intervals(chain: Chain, priced: PricedPlacement) -> dict[str, tuple[i
         sums = [drawn.costs.operator_ns[operators, places].sum() for drawn in draws(problem, DRAWS)]
         error = np.array(sums) - problem.costs.operator_ns[operators, places].sum()
         low, high = np.quantile(priced.phase_ns[phase.name] + error, (0.1, 0.9))
-        ends[phase.name] = int(low), int(high)
+        ends[phase.name] = math.floor(low), math.ceil(high)
     return ends
 
 
@@ -83,10 +84,10 @@ def price_intervals(chain: Chain, priced: PricedPlacement) -> dict[str, tuple[in
     for phase in chain.model.phases:
         time, (low, high) = priced.phase_ns[phase.name], ends[phase.name]
         below, above = program_errors(Kind(phase.engine, phase.work, shared))
-        ends[phase.name] = low, high = min(int(low * below), time), max(int(high * above), time)
+        ends[phase.name] = low, high = min(math.floor(low * below), time), max(math.ceil(high * above), time)
         totals += phase.repeats * np.array([low, time, high])
     low, high = priced.total_ns * totals[[0, 2]] / max(totals[1], 1)  # micro-batches err by the same share
-    ends[""] = int(low), int(high)
+    ends[""] = math.floor(low), math.ceil(high)
     return ends
 
 
