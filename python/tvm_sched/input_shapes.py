@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -22,6 +22,47 @@ _TOKENS = re.compile(rf"\s*({_SIZE})\s*x\s*({_SIZE})\s*")
 
 
 _RANGE = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
+
+
+_TOKEN_RANGE = re.compile(r"\s*(\d+(?:\.\.\d+)?)\s*x\s*(\d+(?:\.\.\d+)?)\s*")
+
+
+def split_ranges(
+    texts: Iterable[str] | None,
+) -> tuple[dict[str, tuple[int, int]], Callable[[Mapping[str, int]], list[str]]]:
+    """Return the least and largest size of each ``SYMBOL=16..512`` or ``1x16..512``, and what the texts are at given sizes.
+
+    Raises
+    ------
+    InputError
+        A symbol has two ranges, or one is empty.
+    """
+    limits: dict[str, tuple[int, int]] = {}
+    pieces: list[
+        list[tuple[str, str]]
+    ] = []  # of each text: symbols, none for a piece that stays, and what else stands there
+    for text in texts or ():
+        name, mark, size = text.rpartition("=")
+        tokens = _TOKEN_RANGE.fullmatch(text)
+        parts = (
+            [("batch", tokens[1]), ("", "x"), ("tokens", tokens[2])]
+            if tokens
+            else [("", name + mark), (name.strip(), size)]
+        )
+        found = {symbol: match for symbol, part in parts if symbol and (match := _RANGE.fullmatch(part))}
+        for symbol, match in found.items():
+            low, high = int(match[1]), int(match[2])
+            if symbol in limits or low > high:
+                raise InputError(
+                    f"--shape {text}: a range for each symbol, from its least to its largest size, is allowed"
+                )
+            limits[symbol] = low, high
+        pieces.append([(symbol if symbol in found else "", part) for symbol, part in parts])
+
+    def at(sizes: Mapping[str, int]) -> list[str]:
+        return ["".join(str(sizes[symbol]) if symbol else part for symbol, part in each) for each in pieces]
+
+    return limits, at
 
 
 def is_token_shape(text: str) -> bool:

@@ -30,7 +30,8 @@ Shapes = Annotated[
         metavar="NAME:DIMS|SYMBOL=SIZE|BATCHxTOKENS",
         help="Shape of an input, e.g. data:1,3,224,224; size of a symbol that the model declares, e.g. batch=8; or, of a "
         "language model, e.g. 1x32. `compile` takes sets, 'data:{1,8},3,224,224' or 'batch={1,8}': an artifact with a plan "
-        "for each combination; and ranges, 'tokens=1..512': any of these sizes, on CPUs. May be repeated.",
+        "for each combination; and ranges, 'tokens=1..512': any of these sizes, on CPUs. `schedule` takes ranges on all "
+        "devices. May be repeated.",
     ),
 ]
 Constants = Annotated[

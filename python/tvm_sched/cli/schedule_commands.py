@@ -35,6 +35,7 @@ from .model_options import (
     ResidentParameters,
     ResidentRequests,
     load_problem,
+    model_warnings,
     resident_of,
 )
 from .option_groups import FromApi
@@ -46,8 +47,10 @@ if TYPE_CHECKING:
     from tvm_sched_runtime.problem import Problem, Request
     from tvm_sched_runtime.schedule import ModelLatency, Schedule, Timeline
 
+    from ..problem_sources import SourceOptions
     from ..report.summaries import LatencySample
     from ..schedulers.fairness import Fairness
+    from ..size_ranges import RangeSchedules
 
 LaunchSettings = Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("streams", "launch_order"))]
 
@@ -199,7 +202,72 @@ def _compare_with_alone(
     return latencies
 
 
-@command(app, "schedule", ".report.summaries:ScheduledModels", panel=START, apart=True)
+@dataclass(frozen=True)
+class RangeOptions:
+    """How a range of sizes is scheduled."""
+
+    factor: Annotated[
+        float | None,
+        typer.Option(
+            "--factor",
+            metavar="X",
+            help="With a range of sizes (--shape tokens=16..512): schedules at more sizes until each size has a schedule "
+            "of at most X times the least latency. Default: 1.3.",
+        ),
+    ] = None
+    anchors: Annotated[
+        int | None,
+        typer.Option("--anchors", metavar="N", help="With a range of sizes: at most N schedules. Default: 16."),
+    ] = None
+
+    def asked(self, source_options: SourceOptions) -> bool:
+        """Return whether ``--shape`` has a range; raise `InputError` for options of a range without one."""
+        from ..input_shapes import split_ranges
+
+        limits, _ = split_ranges(source_options.shape)
+        if not limits and (self.factor is not None or self.anchors is not None):
+            raise InputError("--factor and --anchors are for a range of sizes, such as --shape tokens=16..512")
+        return bool(limits)
+
+    def schedule(
+        self,
+        out: Output,
+        sources: list[Path],
+        topology: str | None,
+        source_options: SourceOptions,
+        method: str,
+        options: dict[str, Any],
+    ) -> RangeSchedules:
+        """Schedule all sizes of the ranges in ``--shape``."""
+        from tvm_sched_runtime.problem import Workload
+
+        from ..input_shapes import split_ranges
+        from ..problem_sources import load_problem
+        from ..size_ranges import FACTOR, MOST, schedule_range
+
+        limits, texts_at = split_ranges(source_options.shape)
+        with interruptible(out), out.step(f"Scheduling with {method}") as step, model_warnings(out):
+            made: dict[tuple[int, ...], Problem] = {}
+
+            def problem_at(sizes: dict[str, int]) -> Problem:
+                if (key := tuple(sizes.values())) not in made:
+                    own = replace(source_options, shape=texts_at(sizes))
+                    made[key] = load_problem(sources, topology, own, step)
+                return made[key]
+
+            least = problem_at({name: low for name, (low, _) in limits.items()})
+            workload = Workload(source_options.requests(least))
+            return schedule_range(
+                problem_at, limits, workload, method, options, factor=FACTOR if self.factor is None else self.factor,
+                most=MOST if self.anchors is None else self.anchors,
+                progress=step,
+            )  # fmt: skip
+
+
+SCHEDULED = (".report.summaries:ScheduledModels", ".report.size_ranges:ScheduledRange")
+
+
+@command(app, "schedule", SCHEDULED, panel=START, apart=True)
 def schedule(
     out: Output,
     *,
@@ -210,9 +278,12 @@ def schedule(
     offered: OfferedVariants,
     launch: LaunchSettings,
     several: SeveralModels,
+    ranges: RangeOptions,
     files: PlanFiles,
 ) -> None:
     """Schedule models or problem files, several of them at once, and say how good the schedule is.
+
+    A range of sizes is scheduled at a few of them, and the certificate holds for all.
 
     $ tvm-sched schedule googlenet.onnx --topology v100-server --report report.html
     $ tvm-sched schedule problem.json --scheduler anytime --time-limit 30 --seed 1 -o schedule.json
@@ -220,6 +291,7 @@ def schedule(
     $ tvm-sched schedule problem.json -o schedule.json --evidence evidence.json
     $ tvm-sched schedule openllama-3b --shape 1x1024 --topology v100-server
     $ tvm-sched schedule gpt2-large gpt2-xl --shape 1x32 --topology p4d
+    $ tvm-sched schedule bert.onnx --shape 'tokens=16..512' -t v100-server -o range.json
     """
     model_options = replace(model_options, **offered)
     from tvm_sched_runtime.schedule import resolved, with_choice
@@ -230,6 +302,22 @@ def schedule(
     options = method.of(get(method.scheduler), out)
     streams, launch_order = launch.get("streams"), launch.get("launch_order")
     check_methods(streams, launch_order)  # before the long work
+    if ranges.asked(model_options):
+        own: dict[str, Any] = {
+            "--evidence": files.evidence,
+            "--report": files.report,
+            "--trace": files.trace,
+            "--alone": several.alone,
+        }
+        own |= {"--weights": several.weights, "--streams": streams, "--launch-order": launch_order}
+        own |= {"--objective": several.objective != "latency"}
+        if given := [name for name, value in own.items() if value]:
+            raise InputError(
+                f"{given[0]} is for one size; with a range of sizes, -o writes schedules and evidence of all sizes"
+            )
+        return _show_range(
+            out, ranges.schedule(out, sources, topology, model_options, method.scheduler, options), files
+        )
     if streams and model_options.costs is None and topology is not None:
         from tvm_sched_runtime.problem import load_topology
 
@@ -254,6 +342,19 @@ def schedule(
     from ..report.summaries import ScheduledModels
 
     out.result(ScheduledModels.of(problem, chosen, predicted, interval_ns=interval, **models))
+
+
+def _show_range(out: Output, ranged: RangeSchedules, files: PlanFiles) -> None:
+    """Write the range file and print its anchors and its factor."""
+    from ..report.size_ranges import ScheduledRange
+
+    if files.output:
+        with interruptible(out), out.step("Finding evidence"):
+            ranged.save(files.output)
+        out.wrote(files.output, "range")
+    summary = ScheduledRange.of(ranged)
+    out.show(summary.table(), summary.sentence)
+    out.result(summary)
 
 
 def _requests(schedule: Schedule) -> tuple[Request, ...]:
