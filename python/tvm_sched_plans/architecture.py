@@ -13,7 +13,23 @@ from tvm_sched_runtime.files import UNREADABLE, read_bytes, why_unreadable
 from tvm_sched_runtime.problem.decoder_config import PRESETS, DecoderConfig, is_config, read_config
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gpt2")
-"""Supported values of ``model_type``."""
+MIXTURES = ("mixtral", "qwen3_moe")
+"""Supported values of ``model_type``: all, and those of mixtures of experts, which only some runtimes plan for."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Experts of each feed-forward network."""
+
+    experts: int
+    chosen: int
+    """Experts that compute a token."""
+    width: int
+    """Width inside an expert."""
+
+    def read(self, tokens: int) -> float:
+        """Return how many experts are read for so many tokens in the mean, each of which chooses any experts alike."""
+        return self.experts * (1 - (1 - self.chosen / self.experts) ** tokens)
 
 
 @dataclass(frozen=True)
@@ -40,7 +56,7 @@ class Architecture:
 
     config: DecoderConfig
     family: str = "llama"
-    """One of `FAMILIES`."""
+    """One of `FAMILIES` and `MIXTURES`."""
     positions: int = 0
     """Longest context that it was made for; 0: not known."""
     causal: bool = True
@@ -48,6 +64,8 @@ class Architecture:
     windows: tuple[int, ...] = ()
     """To how many tokens one attends at most in each layer (sliding windows), beginning again after the last; 0: to all.
     Empty: to all in each layer."""
+    mixture: Mixture | None = None
+    """Experts, in place of one feed-forward network."""
 
     @property
     def modules(self) -> ModuleNames:
@@ -74,6 +92,24 @@ class _Extra(msgspec.Struct):
     max_window_layers: int = 0
     layer_types: list[str] | None = None
     sliding_window_pattern: int = 6
+    intermediate_size: int = 0
+    moe_intermediate_size: int = 0
+    num_experts: int = 0
+    num_local_experts: int = 0
+    num_experts_per_tok: int = 0
+    decoder_sparse_step: int = 1
+    mlp_only_layers: list[int] = []
+
+    def mixture(self) -> Mixture | None:
+        """Return the experts of a mixture."""
+        if self.model_type not in MIXTURES:
+            return None
+        experts, chosen = self.num_experts or self.num_local_experts, self.num_experts_per_tok
+        if not 1 <= chosen <= experts:
+            raise InputError(f"{chosen} of {experts} experts for each token; 1 to all of them are allowed")
+        if self.decoder_sparse_step != 1 or self.mlp_only_layers:
+            raise InputError("some layers have no experts; models are known with experts in all layers or in none")
+        return Mixture(experts, chosen, self.moe_intermediate_size or self.intermediate_size)
 
     def windows(self) -> tuple[int, ...]:
         """Return the windows of the layers, by each family's own rule where the file has no list of them."""
@@ -116,6 +152,10 @@ def read_architecture(source: str | os.PathLike[str]) -> Architecture | None:
         extra = msgspec.json.decode(read_bytes(path), type=_Extra)
     except UNREADABLE as error:
         raise InputError(f"{path}: not a config.json of a language model ({why_unreadable(error)})") from None
-    config = read_config(path, families=FAMILIES)
+    config = read_config(path, families=(*FAMILIES, *MIXTURES))
     positions = extra.max_position_embeddings or extra.n_positions
-    return Architecture(config, extra.model_type, positions, windows=extra.windows())
+    try:
+        mixture = extra.mixture()
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    return Architecture(config, extra.model_type, positions, windows=extra.windows(), mixture=mixture)

@@ -33,6 +33,7 @@ class LlamaCpp(Runtime):
     )
     overhead = int(0.7 * GB)
     overhead_is = "CUDA context and cuBLAS (0.5 GB), gaps between buffers (0.2 GB)"
+    mixtures = True
     file = "llama.sh"
     serving = Serving(chunk=512, cache_block=256, engine=name)
 
@@ -54,7 +55,19 @@ class LlamaCpp(Runtime):
         """Return the splits of all layers and of as many as fit by free memory, `--fit`'s, and `--split-mode tensor`'s."""
         case = cases[0]
         rivals = [Split("--fit", case, by_fit(case.chain)), *self._tensor_parallel(request)]
-        return [*self._by_free_memory(request, case), *rivals]
+        experts = self._experts_on_host(request, case) if request.architecture.mixture else []
+        return [*self._by_free_memory(request, case), *rivals, *experts]
+
+    def _experts_on_host(self, request: PlanRequest, case: Case) -> list[Split]:
+        """Return `--n-cpu-moe`: all layers on GPUs by free memory, with the experts of as few of the first as fit on the CPU."""
+        free = [place.total for place in case.chain.machine.places[1:]]
+        layers = request.architecture.config.layers
+        every = by_free_memory(layers, layers + 1, free)
+        for count in range(1, layers + 1):
+            placement = tuple(_CPU if 2 <= u <= 2 * count and u % 2 == 0 else place for u, place in enumerate(every))
+            if case.chain.fits(placement) or count == layers:
+                return [Split(f"--n-cpu-moe {count}", case, placement)]
+        return []
 
     def _by_free_memory(self, request: PlanRequest, case: Case) -> list[Split]:
         free = [place.total for place in case.chain.machine.places[1:]]
@@ -109,8 +122,10 @@ class LlamaCpp(Runtime):
         owners = [*attention, split.placement[-1]]
         on_host = sum(p == _CPU for p in owners)
         used = [p for p, _, _ in segments(split.placement) if p != _CPU]
+        # A layer's norm and router stay with its attention.
+        tensors = "ffn_(up|down|gate)_exps" if request.architecture.mixture else "ffn_.*"
         patterns = [
-            f"blk\\.{i}\\.ffn_.*={names[split.placement[2 + 2 * i]]}"
+            f"blk\\.{i}\\.{tensors}={names[split.placement[2 + 2 * i]]}"
             for i in range(layers)
             if split.placement[2 + 2 * i] != attention[i]
         ]
