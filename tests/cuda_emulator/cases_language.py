@@ -15,7 +15,7 @@ from thorough import repeated_here
 from tvm_sched.schedulers import register as register_scheduler
 from tvm_sched_bench.testing import random_schedule
 from tvm_sched_bench.testing.language_models import VOCAB, configurations, save_model
-from tvm_sched_language import GenerationOptions, Generator, compile_language_model, compile_stages  # noqa: E402
+from tvm_sched_language import GenerationOptions, Generator, compile_language_model, compile_stages
 
 pytestmark = pytest.mark.gpu
 QUICK = ("gemma2", "qwen2_moe", "gpt2")
