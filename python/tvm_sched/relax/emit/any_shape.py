@@ -342,7 +342,13 @@ def lower_any_shape(
         A size depends on data, or two sizes may be equal or not.
     """
     mod = imported.with_parameters().with_attr(NAME, imported.name)
-    mod = tvm.transform.Sequential([SetCompileTarget(target)])(mod)
+    return lower_open(SetCompileTarget(target)(mod), inputs, ranges)
+
+
+def lower_open(
+    mod: tvm.IRModule, inputs: tuple[DeclaredInput, ...], ranges: Mapping[str, tuple[int, int | None]]
+) -> AnyShape:
+    """Lower a module with a compile target, as `lower_any_shape`."""
     with tvm.target.Target("llvm"):
         conditions = _conditions(simplify(mod)["main"])
     libraries = [name for name in available_libraries() if name == "onednn"]
@@ -361,6 +367,8 @@ def lower_any_shape(
 
 def initialise_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
     """Initialise each reduction before its loops: in its first iteration, it would not be if it has none."""
+    if not isinstance(function.body, s_tir.SBlockRealize):  # written by hand, without blocks
+        return function
     schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
         step, loops = schedule.get(block), schedule.get_loops(block)
@@ -487,4 +495,4 @@ def _split(where: str, call: relax.Call) -> None:
         raise InputError(f"{where}: splits a dimension of open size")
 
 
-__all__ = ["AnyShape", "Template", "lower_any_shape"]
+__all__ = ["AnyShape", "Template", "lower_any_shape", "lower_open"]
