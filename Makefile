@@ -83,7 +83,7 @@ coverage-cpp: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/coverage
 	@mkdir -p $(COUNTED)
 	cmake -S . -B $(COUNTED) -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g1" \
 	  -DCMAKE_CXX_FLAGS="--coverage -fprofile-update=atomic" -DTVM_SCHED_BUILD_TESTS=ON \
-	  -DTVM_SCHED_OUTPUT_DIRECTORY=$(abspath $(COUNTED))/lib -DPython_EXECUTABLE=$(abspath $(PY)) >$(COUNTED)/configure.log \
+	  -DTVM_SCHED_LIBRARY_FOLDER=$(abspath $(COUNTED))/lib -DPython_EXECUTABLE=$(abspath $(PY)) >$(COUNTED)/configure.log \
 	  || { cat $(COUNTED)/configure.log; exit 1; }
 	cmake --build $(COUNTED)
 	find $(COUNTED) -name '*.gcda' -delete
@@ -120,21 +120,21 @@ sanitize: $(STAMPS)/library $(STAMPS)/gtest ## Run the C++ tests under AddressSa
 	@for kind in address,undefined thread; do \
 	  folder=build/sanitize-$$(echo $$kind | tr , -); echo "== $$kind sanitizer in $$folder"; mkdir -p $$folder; \
 	  cmake -S . -B $$folder -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" -DTVM_SCHED_BUILD_TESTS=ON -DTVM_SCHED_SANITIZE=$$kind \
-	    -DTVM_SCHED_OUTPUT_DIRECTORY=$(abspath .)/$$folder -DPython_EXECUTABLE=$(abspath $(PY)) >$$folder.log \
+	    -DTVM_SCHED_LIBRARY_FOLDER=$(abspath .)/$$folder -DPython_EXECUTABLE=$(abspath $(PY)) >$$folder.log \
 	    || { cat $$folder.log; exit 1; }; \
 	  cmake --build $$folder --target tvm_sched_tests && \
 	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ctest --test-dir $$folder -R tvm_sched_tests --output-on-failure || exit 1; \
 	done
 
-# AddressSanitizer ends a process that asks for more memory than there can be, so the test that does is left out, and so are
-# those that count what malloc gives out. Python itself is not free of leaks, so these are not looked for.
+# AddressSanitizer ends a process that asks for more memory than there can be, unless it is told otherwise; the test that counts
+# what malloc gives out is left out. Python itself is not free of leaks, so these are not looked for.
 SANITIZED := $(abspath build/sanitize-address-undefined)
 PRELOADED = $(foreach library,asan ubsan stdc++,$(shell $${CXX:-g++} -print-file-name=lib$(library).so))
 
 # The kernels that LLVM makes are not instrumented: that their indices lie inside is proven when they are compiled.
 sanitize-python: sanitize $(STAMPS)/dev ## Run the Python tests of executor and CPU kernels under AddressSanitizer and UBSan
 	cmake --build $(SANITIZED) --target tvm_sched tvm_sched_onednn
-	LD_PRELOAD="$(PRELOADED)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	LD_PRELOAD="$(PRELOADED)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  TVM_SCHED_LIBRARY=$(SANITIZED)/libtvm_sched.so $(PY) -m pytest -m "not slow" tests/runtime tests/relax/lower/test_onednn*.py \
 	  tests/frontends/onnx/test_onnx_fuzz.py \
 	  --deselect tests/runtime/test_faults.py::test_memory_that_cannot_be_had_names_the_device
@@ -149,7 +149,7 @@ fuzz: $(STAMPS)/library ## Fuzz every C++ reader of files under AddressSanitizer
 	@mkdir -p build/fuzz
 	cmake -S . -B build/fuzz $(if $(FUZZER),-DCMAKE_CXX_COMPILER=$(FUZZER)) -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DTVM_SCHED_BUILD_FUZZERS=ON -DTVM_SCHED_SANITIZE=address,undefined \
-	  -DTVM_SCHED_OUTPUT_DIRECTORY=$(abspath build/fuzz) -DPython_EXECUTABLE=$(abspath $(PY)) >build/fuzz.log || { cat build/fuzz.log; exit 1; }
+	  -DTVM_SCHED_LIBRARY_FOLDER=$(abspath build/fuzz) -DPython_EXECUTABLE=$(abspath $(PY)) >build/fuzz.log || { cat build/fuzz.log; exit 1; }
 	cmake --build build/fuzz --target tvm_sched_fuzz
 	@for target in $(FUZZ_TARGETS); do echo "== $$target"; found=build/fuzz/found/$$target; mkdir -p $$found; \
 	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 build/fuzz/fuzz_$$target \
@@ -184,7 +184,7 @@ format: $(STAMPS)/dev ## Format Python and C++ sources
 	@if command -v clang-format >/dev/null; then find cpp tests/cpp tests/cuda_emulator -name '*.h' -o -name '*.cc' | xargs -r clang-format -i; fi
 
 stubs: $(STAMPS)/dev $(STAMPS)/library ## Write the declarations of C++ objects in Python anew, as the library has them
-	tvm-ffi-stubgen --dlls python/tvm_sched/_lib/libtvm_sched.so $$(grep -rl 'tvm-ffi-stubgen(begin)' python --include='*.py')
+	tvm-ffi-stubgen --dlls python/tvm_sched_runtime/_lib/libtvm_sched.so $$(grep -rl 'tvm-ffi-stubgen(begin)' python --include='*.py')
 
 build: $(STAMPS)/library ## Make .venv, install the package and build the C++ library
 
@@ -219,12 +219,12 @@ test-aarch64: $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/aarch64 ## Compile the
 	cmake -S . -B $(AARCH64) --toolchain cmake/aarch64-linux-gnu.cmake -DTVM_SCHED_BUILD_TESTS=ON -DPython_EXECUTABLE=$(abspath $(PY)) \
 	  -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O1 \
 	  -DTVM_SCHED_TVM_FFI_LIBRARY=$(abspath $(AARCH64))/packages/tvm_ffi/lib/libtvm_ffi.so \
-	  -DTVM_SCHED_OUTPUT_DIRECTORY=$(abspath $(AARCH64))/lib >$(AARCH64)/configure.log || { cat $(AARCH64)/configure.log; exit 1; }
+	  -DTVM_SCHED_LIBRARY_FOLDER=$(abspath $(AARCH64))/lib >$(AARCH64)/configure.log || { cat $(AARCH64)/configure.log; exit 1; }
 	cmake --build $(AARCH64) --target tvm_sched tvm_sched_tests
 	ctest --test-dir $(AARCH64) -R tvm_sched_tests --timeout 900 --output-on-failure
 
 clean: ## Remove what was built (not .venv)
-	rm -rf build dist out python/tvm_sched/_lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf build dist out python/tvm_sched_runtime/_lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	rm -f $(STAMPS)/library
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tvm_sched.pipeline import Partition, PartitionProblem
-    from tvm_sched.problem import Problem
-    from tvm_sched.schedule import Schedule
+    from tvm_sched.pipeline import Partition
     from tvm_sched_cluster import Allocation, Service, ServiceRequest
     from tvm_sched_cluster.search.cluster_search import ClusterSearch
+    from tvm_sched_runtime.pipeline import PartitionProblem
+    from tvm_sched_runtime.problem import Problem
+    from tvm_sched_runtime.schedule import Schedule
 
 _found: Counter[str] = Counter()
 REPLAYED, PROVED = "replayed", "proved"

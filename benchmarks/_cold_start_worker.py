@@ -16,7 +16,7 @@ from typing import Any
 
 def ours(model: Path, inputs: Any) -> tuple[Any, Any]:
     """Load our artifact and run it."""
-    from tvm_sched import runtime
+    from tvm_sched_runtime import runtime
 
     module = runtime.load(model)
     module.configure(trace=True)

@@ -19,7 +19,7 @@ AIM, WORST, FIRST_AIM = 0.90, 1.15, 0.80
 LOSSES = """\
 Profiles of our artifact and the best peer, made after measuring; sums are a bit above latencies: kernels
 by name, how many there are, the four that take longest. Ours also says how far they are from the roofline that the compiler
-assumes for a core (`tvm_sched.problem.cpu_topology`). OpenVINO's kernels are named by type and implementation; ONNX
+assumes for a core (`tvm_sched_runtime.problem.cpu_topology`). OpenVINO's kernels are named by type and implementation; ONNX
 Runtime's `ReorderInput` and `ReorderOutput` are conversions to blocked layouts and back."""
 Profile = dict[str, list[float]]
 """By kind of kernel: how many there are, and their seconds in a run; ours have a third figure, the roofline's seconds."""

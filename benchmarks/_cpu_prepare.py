@@ -67,7 +67,7 @@ def _save_expected(folder: Path, values: Any) -> None:
 
 def compile_ours(folder: Path, topology: str, file: Path) -> None:
     """Compile our artifact from the exported program, or from the ONNX file if the program is missing or refused."""
-    from tvm_sched.errors import TvmSchedError
+    from tvm_sched_runtime.errors import TvmSchedError
 
     refused: TvmSchedError | None = None
     for source in ("model.pt2", "model.onnx"):

@@ -130,7 +130,7 @@ class Ours:
     """Our artifact, with the times of its kernels."""
 
     def __init__(self, _folder: Path, inputs: dict[str, np.ndarray], _threads: int, file: str) -> None:
-        from tvm_sched import runtime
+        from tvm_sched_runtime import runtime
 
         self.module, self.notes = runtime.load(file), Path(file).with_suffix(".json")
         self.values = list(inputs.values())

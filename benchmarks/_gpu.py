@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tvm_sched.problem import OpGraph, Problem, Topology
+from tvm_sched_runtime.problem import OpGraph, Problem, Topology
 
 
 def gpu_graph(make: Callable[[], Any], topology: Topology, kept: Path | None = None) -> OpGraph:

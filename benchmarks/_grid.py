@@ -13,14 +13,14 @@ import numpy as np
 from _checked import verdict
 
 from tvm_sched.cost_model import get_cost_model
-from tvm_sched.errors import InfeasibleError, TvmSchedError
 from tvm_sched.execution_plan import emit_plan
-from tvm_sched.problem import Problem, load_topology, problem_of
-from tvm_sched.problem.decoder_config import PRESETS
-from tvm_sched.runtime import ScheduledModule, make_module
-from tvm_sched.schedule import Schedule, resolved, simulate
 from tvm_sched.schedulers import REFERENCES, get, names, solve
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
+from tvm_sched_runtime.errors import InfeasibleError, TvmSchedError
+from tvm_sched_runtime.problem import Problem, load_topology, problem_of
+from tvm_sched_runtime.problem.decoder_config import PRESETS
+from tvm_sched_runtime.runtime import ScheduledModule, make_module
+from tvm_sched_runtime.schedule import Schedule, resolved, simulate
 
 WARM = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Parts of the parameters that remain, as on the axis of Figure 14."""

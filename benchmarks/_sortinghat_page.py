@@ -12,9 +12,9 @@ from _checked import tally
 from _grid import WARM, Case, Cell, Cells, make_problem
 from _result_page import Page, marked, pyplot, write_json
 
-from tvm_sched.errors import InputError
-from tvm_sched.schedule import evaluate
 from tvm_sched_bench.testing import fair_latency
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.schedule import evaluate
 
 Pairs = list[tuple[Case, Cell]]
 Place = tuple[str, str, str]

@@ -21,16 +21,16 @@ from _result_page import Page
 from rich.console import Console
 
 from tvm_sched.cost_model.roofline_model import roofline
-from tvm_sched.pipeline import PartitionProblem
 from tvm_sched.pipeline import anytime_partitioner as cutting
 from tvm_sched.pipeline.partition_state import MOST_MOVES, PartitionState
-from tvm_sched.problem import Problem, load_topology
 from tvm_sched.schedulers.anytime.scheduler import AnytimeOptions, turns
 from tvm_sched.schedulers.anytime.search_state import ScheduleState
-from tvm_sched.search_budget import Budget, Incumbent, Turn, improve
 from tvm_sched_bench.testing.hios_problems import random_layered
 from tvm_sched_bench.testing.regal import regal_like
 from tvm_sched_bench.testing.task_graphs import task_graph
+from tvm_sched_runtime.pipeline import PartitionProblem
+from tvm_sched_runtime.problem import Problem, load_topology
+from tvm_sched_runtime.search_budget import Budget, Incumbent, Turn, improve
 
 ALL = "all"
 screen = Console(stderr=True)

@@ -15,11 +15,11 @@ from _common import parser
 from _result_page import Row, report
 from emulation_error import problems
 
-from tvm_sched.errors import TvmSchedError
-from tvm_sched.problem import Costs, Problem
-from tvm_sched.schedule import Schedule, simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import in_pieces, in_turns, reorder_loads
+from tvm_sched_runtime.errors import TvmSchedError
+from tvm_sched_runtime.problem import Costs, Problem
+from tvm_sched_runtime.schedule import Schedule, simulate
 
 PIECE = 1 << 20
 

@@ -129,7 +129,7 @@ def compile_ours(model: Model, topology: Path) -> None:
         [*command, "--parameters", "external", "-o", str(model.artifact)], check=True, stdout=subprocess.DEVNULL
     )
     from tvm_sched.report.measurement import planned_timeline
-    from tvm_sched.runtime import load
+    from tvm_sched_runtime.runtime import load
 
     module = load(model.artifact)
     (plan,), (about,) = module.plans(), module.info()["plans"]
@@ -140,7 +140,7 @@ def compile_ours(model: Model, topology: Path) -> None:
 def language_model(folder: Path, source: Path, gguf: Path, topology: Path) -> Model:
     """Compile a folder of Hugging Face with 8-bit weights; the prompt has 16 tokens."""
     from tvm_sched.report.measurement import planned_timeline
-    from tvm_sched.runtime import load
+    from tvm_sched_runtime.runtime import load
 
     inputs, artifact, copy = (folder / f"{source.name}{end}" for end in (".npz", ".so", ".gguf"))
     copy.write_bytes(gguf.read_bytes())
@@ -331,7 +331,7 @@ def picture(model: Model, plan: dict[str, Any], storage_name: str) -> Any:
 
 def page(models: list[Model], engines: list[str], turns: int, target: Path | None, topology: Path) -> Page:
     """Make the page of results."""
-    from tvm_sched.problem import load_topology
+    from tvm_sched_runtime.problem import load_topology
 
     machine = load_topology(str(topology))
     disk = machine.storage
@@ -406,7 +406,7 @@ def _times(starts: list[dict[str, Any]]) -> str:
 
 def drawings(made: Page, models: list[Model], storage_name: str) -> None:
     """Add the picture of a cold start of the largest model."""
-    from tvm_sched.runtime import load as load_artifact
+    from tvm_sched_runtime.runtime import load as load_artifact
 
     drawn = [model for model in models if ("ours", "cold") in model.starts]
     if drawn:

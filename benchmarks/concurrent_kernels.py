@@ -19,8 +19,8 @@ from _result_page import Page
 
 from tvm_sched.cost_model.contention import H100, Contention, crowded, fit_contention
 from tvm_sched.cost_model.occupancy_model import occupancy_share
-from tvm_sched.problem import MULTIPROCESSORS, Device, KernelResources
-from tvm_sched.schedule.thread_blocks import PRODUCT_EFFICIENCY, BlockKernel, run_blocks
+from tvm_sched_runtime.problem import MULTIPROCESSORS, Device, KernelResources
+from tvm_sched_runtime.schedule.thread_blocks import PRODUCT_EFFICIENCY, BlockKernel, run_blocks
 
 DATA = Path(__file__).parent / "data/h100_concurrency.json"
 PEAK, BANDWIDTH, CACHE_BANDWIDTH = 67e12, 3.35e12, 5.5e12

@@ -16,9 +16,9 @@ from _result_page import Page
 from concurrent_kernels import beside_full_kernels
 
 from tvm_sched.cost_model import costs
-from tvm_sched.problem import Problem, Topology, load_topology
-from tvm_sched.schedule import Placement, Schedule, simulate
 from tvm_sched_bench.testing.hios_problems import convolutions
+from tvm_sched_runtime.problem import Problem, Topology, load_topology
+from tvm_sched_runtime.schedule import Placement, Schedule, simulate
 
 SIZES = tuple(2**n for n in range(3, 11))
 TOPOLOGIES = ("a40x2", "v100-server")

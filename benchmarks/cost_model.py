@@ -33,9 +33,9 @@ from tvm_sched.cost_model.learned_model import LearnedModel, load_learned
 from tvm_sched.cost_model.profile import Pair, Profile
 from tvm_sched.cost_model.samples import Samples
 from tvm_sched.cost_model.signature import signatures
-from tvm_sched.problem import OpGraph, load_topology
 from tvm_sched_bench.training import aiconfigurator, vidur
 from tvm_sched_bench.training.train import MOST_SAMPLES, chip_groups, errors, fit, folds, subsample
+from tvm_sched_runtime.problem import OpGraph, load_topology
 
 DATA = Path(__file__).parent / "data"
 SIZES = [NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k")]
@@ -278,7 +278,7 @@ def graphs() -> dict[str, OpGraph]:
 def speed(model: LearnedModel) -> Iterator[Row]:
     """Time the prediction of 10,000 distinct operators on 8 distinct devices."""
     from tvm_sched.cost_model.predicted import costs_of
-    from tvm_sched.problem import Device, Operator, Tensor, Topology
+    from tvm_sched_runtime.problem import Device, Operator, Tensor, Topology
 
     operators, tensors = [], []
     for n in range(10_000):

@@ -54,9 +54,9 @@ all methods, up to {} times; of all attempts the one with the least such spread 
 
 def fingerprint() -> str:
     """Says which version of our sources and libraries compiled an artifact."""
-    package = HERE.parent / "python" / "tvm_sched"
+    packages = [HERE.parent / "python" / name for name in ("tvm_sched", "tvm_sched_runtime")]
     digest = hashlib.sha256()
-    for file in sorted([*package.rglob("*.py"), *package.rglob("*.so")]):
+    for file in sorted(file for package in packages for end in ("py", "so") for file in package.rglob(f"*.{end}")):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 

@@ -15,7 +15,7 @@ from typing import Any
 from _common import parser
 from _result_page import NONE, Page
 
-from tvm_sched import _library
+from tvm_sched_runtime import _library
 
 ROOT = Path(__file__).resolve().parents[1]
 PROPERTIES = ROOT / "tests" / "data" / "cudnn_h100_properties.json"

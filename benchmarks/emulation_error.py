@@ -22,13 +22,13 @@ from _result_page import Row, report
 from rich.console import Console
 
 from tvm_sched.cost_model import roofline
-from tvm_sched.errors import TvmSchedError
 from tvm_sched.execution_plan import emit_plan
-from tvm_sched.problem import Operator, OpGraph, Problem, Tensor, load_topology, preset_names
-from tvm_sched.runtime import ScheduledModule, make_module
-from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
+from tvm_sched_runtime.errors import TvmSchedError
+from tvm_sched_runtime.problem import Operator, OpGraph, Problem, Tensor, load_topology, preset_names
+from tvm_sched_runtime.runtime import ScheduledModule, make_module
+from tvm_sched_runtime.schedule import simulate
 
 BYTES = 2  # float16
 

@@ -15,7 +15,7 @@ import numpy as np
 from _common import parser
 from _result_page import Row, report
 
-from tvm_sched.runtime import ScheduledModule, make_module
+from tvm_sched_runtime.runtime import ScheduledModule, make_module
 
 SHAPE = [16]
 

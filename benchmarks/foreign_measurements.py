@@ -8,7 +8,7 @@ at one, report the other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,15 +19,15 @@ import msgspec
 from _common import HALVES, half, parser
 from _result_page import Page, write_json
 
-from tvm_sched.problem import DecoderConfig, Topology, parse_topology
-from tvm_sched_plans import TokenWorkload, get_runtime
+from tvm_sched_plans import TokenWorkload, export_plan, get_runtime
 from tvm_sched_plans.architecture import Architecture
 from tvm_sched_plans.operators import OperatorModel
 from tvm_sched_plans.planner import open_source
-from tvm_sched_plans.program_errors import FITTED, Kind, fit, program_errors
+from tvm_sched_plans.program_errors import FITTED, LEAST, Factors, Kind, fit, program_errors
 from tvm_sched_plans.runtimes import PlanRequest, Split
 from tvm_sched_plans.torch_source import program_graph
 from tvm_sched_plans.unit_pricing import kernel_intervals
+from tvm_sched_runtime.problem import DecoderConfig, Topology, parse_topology
 
 DATA = Path(__file__).parent / "data" / "foreign_measurements.toml"
 COSTS = ("roofline", "learned")
@@ -240,6 +240,12 @@ def by_kind(rows: Sequence[tuple[Point, dict[str, Predicted | None]]]) -> Iterab
                 ]
 
 
+def fitted_factors(rows: Rows) -> dict[Kind, Factors]:
+    """Return the factors that the rows of the half tuned on give."""
+    tuned = [(p, found) for p, each in rows if half(p.source) == HALVES[0] and (found := each[COSTS[-1]]) is not None]
+    return fit((found.kind, p.measured, found.of_kernels) for p, found in tuned if found.of_kernels)
+
+
 def summary(ratios: Sequence[float]) -> list[str]:
     """Return the number of points, the geometric mean of the ratios, the median error, and the share within a quarter."""
     if not ratios:
@@ -265,43 +271,91 @@ package, trained on kernels of A40 to GB300 ([latencies](../cost_model.md)). Non
 it, and it has no data of RTX cards. The programs differ among themselves: the same model and card take 1.3 to 2 times
 as long in one as in another.
 
-What is systematic: `roofline` is too short for decoding. TensorRT's BERT on a T4 is predicted too short by 1.2 to 2,
-presumably since the card cannot keep up its data sheet's rate within 70 W; other programs on it differ more (0.19 to
-3.3). Encoders whose length is no multiple of 8 (ViT) are too short, and programs that start each operator from the
-host (TensorFlow, PyTorch) by up to 7 where the work is small. Tensor parallelism of TensorRT-LLM and vLLM with 8-bit
-weights is predicted at 0.66 to 1.76 of the measured time, most of it too long; whether launches, the cache's format
-or all-reduces are the reason is not known. ResNet-50 of 32 pictures and more in float32 is too long by 3 to 4.4; the
-27 convolutions in the data are of one picture. Published tokens of many requests hold prompts of other requests, too.
-
-BERT's attention was priced as an elementwise operator that is causal, as was that of all models. As what it is, fused
-attention in which each token sees all, BERT of the half tuned on went from 0.71 to 0.80 of the measured time, Llama
-3.1 8B with long contexts in TensorRT-LLM from 0.69 to 0.86.
+What is systematic, as predicted over measured time by `learned`, least to most. TensorRT's BERT on a T4: {bert_t4},
+presumably since the card cannot keep up its data sheet's rate within 70 W; other programs on it: {others_t4}. Encoders
+whose length is no multiple of 8 (ViT): {vit}. Programs that start each operator from the host, where the work is small
+(TensorFlow's BERT of one sequence, PyTorch's ResNet-50 of one picture in 16 bits): {framework}. Tensor parallelism of
+TensorRT-LLM and vLLM with 8-bit weights: {shared}; whether launches, the cache's format or all-reduces are the reason
+is not known. ResNet-50 of 32 pictures and more in float32: {pictures}; the convolutions in the data are of one
+picture. Tokens by `roofline`: {token}. Published tokens of many requests hold prompts of other requests, too.
 
 "Inside" is the share of the points that lie in the interval of their prediction, which should hold 80 %. The interval
 of a plan is that of its kernels, moved by factors for its kind of program ("low" and "high"), which are conformal and
-fitted to the half tuned on; a kind with fewer than nine points has the widest of all. The rule was fixed after the
+fitted to the half tuned on; a kind with fewer than {least} points has the widest of all. The rule was fixed after the
 old half held out had been looked at, on which a first form that could also narrow intervals covered 71 %. Sources
 marked "new" were written down after that and before any of them was predicted. **That first prediction, with factors
-from the old half alone, covered 55 % of 225 new points**, kernels' intervals 24 %. It showed two faults. Convolutions
+from the old half alone, covered 55 % of {new} new points**, kernels' intervals 24 %. It showed two faults. Convolutions
 beyond their data were up to 18 times too long, which was corrected. And factors of one or two sources are too narrow
 for others: programs that start each operator from the host became a kind of their own, and the factors were fitted
 again with those of the new sources that fall to the half tuned on by the hash of their names. So the half held out,
-new, is not fitted, but its first figures were seen; 79 % of it lies inside (the aim is 75 to 90 %). Prompts of
-llama.cpp fail (27 % of 11): nine of the ten points that they were fitted to are of one source, while kernels of other
-versions and formats take 0.65 to 2 times as long. **The halves are not independent**: the hash is of a source's name,
-and several sources are of one campaign (aiconfigurator's file, one table of llama.cpp, NVIDIA's
+new, is not fitted, but its first figures were seen; {held_out} of it lies inside (the aim is 75 to 90 %). Prompts of
+llama.cpp held out, new: {prompts}; {tuned_prompts} points that they were fitted to are of one source, while kernels of
+other versions and formats take 0.65 to 2 times as long. **The halves are not independent**: the hash is of a source's
+name, and several sources are of one campaign (aiconfigurator's file, one table of llama.cpp, NVIDIA's
 DeepLearningExamples), which then lies on both sides. Torch-TensorRT's ResNet-50 counts as a program that starts each
 operator from the host, which it is not.
 
 Of aiconfigurator-core's `silicon_sample.csv`, a part of the dense rows is here; plans cannot express mixtures of
 experts, disaggregated prompts, or prompts beside decoding.
+"""
 
-vllm-project/vllm#6920 measured Llama-3-70B in fp8 on 8 L4: 244.53 s with equal numbers of layers, 167.68 s with fewer
-in the first and last stage, a ratio of 1.46. Plans of 64 sequences of 1,024 tokens predict 1.03 (`learned`) and 1.08
-(`roofline`) for 8,11,11,11,11,11,11,6 in place of ten layers each: the balanced split gained by a cache of keys and
-values twice as large, so by a larger batch, and a plan has a fixed one (computed before attention was priced as
-such). The plan itself is another: four stages of two cards each with 19,21,21,19 layers, predicted at 1/1.50 and
-1/1.58 of the time of even layers."""
+
+def notes(rows: Sequence[tuple[Point, dict[str, Predicted | None]]]) -> str:
+    """Return the page's text with the figures of its rows."""
+
+    def span(chosen: Callable[[Point], bool], costs: str = COSTS[-1]) -> str:
+        ratios = errors([row for row in rows if chosen(row[0])], costs)
+        return f"{min(ratios):.2f} to {max(ratios):.2f}" if ratios else "no points"
+
+    def kind(part: str) -> list[tuple[Point, dict[str, Predicted | None]]]:
+        known = [r for r in rows if (found := r[1][COSTS[-1]]) and found.kind == Kind("llama.cpp", "prompt", False)]
+        return [row for row in known if part in row[0].part]
+
+    held_out, tuned = kind(f"{HALVES[1]}, new"), [point.source for point, _ in kind(HALVES[0])]
+    return NOTES.format(
+        bert_t4=span(lambda p: p.source == "TensorRT, BERT" and p.card == "T4"),
+        others_t4=span(lambda p: p.source != "TensorRT, BERT" and p.card == "T4"),
+        vit=span(lambda p: p.model.startswith("vit")),
+        framework=span(
+            lambda p: p.batch == 1 and p.dtype == "fp16" and p.source in ("TensorFlow, BERT", "PyTorch, ResNet-50")
+        ),
+        shared=span(
+            lambda p: (
+                p.phase == "tensor parallel"
+                and p.source.startswith(("TensorRT-LLM", "vLLM"))
+                and p.dtype in ("fp8", "int8")
+            )
+        ),
+        pictures=span(lambda p: p.model.startswith("resnet") and p.dtype == "fp32" and p.batch >= 32),
+        token=span(lambda p: p.phase == "decode", COSTS[0]),
+        least=LEAST,
+        new=sum(point.new and found[COSTS[-1]] is not None for point, found in rows),
+        held_out=covered([row for row in rows if row[0].part == f"{HALVES[1]}, new"], COSTS[-1]) or "nothing",
+        prompts=f"{covered(held_out, COSTS[-1]) or 'nothing'} of {len(held_out)} points inside",
+        tuned_prompts=f"{max(map(tuned.count, tuned), default=0)} of the {len(tuned)}",
+    )
+
+
+def stages_of_6920(sheet: Sequence[float]) -> str:
+    """Return what plans say of a pipeline that vllm-project/vllm#6920 measured with two numbers of layers in its stages."""
+    even, balanced = [10] * 8, [8, 11, 11, 11, 11, 11, 11, 6]
+    workload, card = TokenWorkload(context=1024, batch=64, dtype="fp8"), machine("L4", 8, sheet)
+    said = []
+    for costs in COSTS:
+        plan = export_plan("llama-3-70b", card, "vllm", workload=workload, costs=costs, given=[even, balanced])
+        first, second = (row.total_ns for row in plan.given)
+        layers = ",".join(map(str, plan.settings["partition"]))
+        of = f"{plan.settings['pipeline_parallel_size']} stages of {plan.settings['tensor_parallel_size']} cards"
+        said.append(
+            f"`{costs}` predicts {first / second:.2f}, and the plan by it has {of} with {layers} layers, "
+            f"at 1/{first / plan.ours.total_ns:.2f} of the time of even layers"
+        )
+    tokens = f"{workload.batch} sequences of {workload.context:,} tokens"
+    return (
+        "vllm-project/vllm#6920 measured Llama-3-70B in fp8 on 8 L4: 244.53 s with equal numbers of layers, 167.68 s "
+        f"with {','.join(map(str, balanced))}, a ratio of {244.53 / 167.68:.2f}. For {tokens} {'; '.join(said)}. The "
+        "balanced split gained by a cache of keys and values twice as large, so by a larger batch; a plan has a fixed one."
+    )
 
 
 def main() -> None:
@@ -317,7 +371,8 @@ def main() -> None:
         cells = (cell for costs in COSTS for cell in summary(errors(chosen, costs)))
         return [name, *cells, covered(chosen, COSTS[-1])]
 
-    page = Page("Predictions and other people's measurements", options.markdown, notes=NOTES)
+    about = notes(rows) if options.quick else f"{notes(rows)}\n{stages_of_6920(cards['L4'])}"
+    page = Page("Predictions and other people's measurements", options.markdown, notes=about)
     groups = [("all", rows)]
     groups += [(f"sources of the half {name}", [r for r in rows if r[0].part == name]) for name in PARTS]
     phases = dict.fromkeys(point.phase for point in points)
@@ -335,8 +390,7 @@ def main() -> None:
         "high",
     ]
     page.table(head_of_kinds, list(by_kind(rows)), left=2)
-    tuned = [(p, found) for p, each in rows if half(p.source) == HALVES[0] and (found := each[COSTS[-1]]) is not None]
-    fitted = fit((found.kind, p.measured, found.of_kernels) for p, found in tuned if found.of_kernels)
+    fitted = fitted_factors(rows)
     if fitted != dict(FITTED) and not options.quick:
         page.text(f"The factors of the package are not those that this page fits: {fitted}.")
     page.text("## By source")

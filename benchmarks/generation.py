@@ -13,11 +13,11 @@ from _common import parser
 from _result_page import Row, report
 
 from tvm_sched.cost_model import get_cost_model
-from tvm_sched.problem import Problem, generation_problem, load_topology, problem_of
-from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.relax.decoders import decoder_variants
-from tvm_sched.schedule import model_latencies
 from tvm_sched.schedulers import solve
+from tvm_sched_runtime.problem import Problem, generation_problem, load_topology, problem_of
+from tvm_sched_runtime.problem.decoder_config import PRESETS
+from tvm_sched_runtime.schedule import model_latencies
 
 CELLS = (
     ("openllama-3b", 1, 1024, "v100-server"),

@@ -22,7 +22,6 @@ import numpy as np
 from _common import parser
 from _result_page import Page
 
-from tvm_sched.problem import Topology, load_topology
 from tvm_sched_bench.testing.language_models import save_model
 from tvm_sched_language import (
     GenerationOptions,
@@ -31,6 +30,7 @@ from tvm_sched_language import (
     compile_stages,
     open_language_model,
 )
+from tvm_sched_runtime.problem import Topology, load_topology
 
 SIZES = {
     "vocab_size": 2048, "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4,

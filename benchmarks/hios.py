@@ -23,12 +23,12 @@ from _checked import checked
 from _common import parser
 from _result_page import Page, Row, bold, pyplot, report, save, tables
 
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Problem, Workload
-from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.scheduler_registry import get
 from tvm_sched_bench.testing.hios_problems import LayeredGraph, load_layered, random_layered
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Problem, Workload
+from tvm_sched_runtime.schedule import simulate
 
 SPREAD = "standard deviation"
 PRINTED = "ms, printed by the authors' code"

@@ -23,11 +23,11 @@ from _result_page import Page, Row
 from msgspec.structs import replace
 
 from tvm_sched.cost_model import costs
-from tvm_sched.errors import TooLargeError
-from tvm_sched.problem import OpGraph, Problem, Topology, Workload, load_topology
-from tvm_sched.schedule import Schedule
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import branched
+from tvm_sched_runtime.errors import TooLargeError
+from tvm_sched_runtime.problem import OpGraph, Problem, Topology, Workload, load_topology
+from tvm_sched_runtime.schedule import Schedule
 
 SIZES = {"inception_v3": (299, 512, 1024, 2048), "nasnet_large": (331, 512, 1024, 2048)}
 MODELS = ("contention", "occupancy")

@@ -30,10 +30,10 @@ from hios_models import (
     with_parameters_in_place,
 )
 
-from tvm_sched.problem import Problem, Topology, Workload, load_topology
-from tvm_sched.schedule import Placement, Schedule, simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing.ios_networks import Network, load_network, problem_of
+from tvm_sched_runtime.problem import Problem, Topology, Workload, load_topology
+from tvm_sched_runtime.schedule import Placement, Schedule, simulate
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "ios"
 V100 = ("V100, occupancy", "V100, contention")

@@ -59,7 +59,7 @@ def main() -> None:
     arguments.add_argument("--runs", type=int, default=100_000)
     options = arguments.parse_args()
     loads, runs = (options.loads, options.runs) if not options.quick else (300, 3_000)
-    from tvm_sched.runtime import load
+    from tvm_sched_runtime.runtime import load
 
     x = np.ones((4, 64), "float32")
     rows = []

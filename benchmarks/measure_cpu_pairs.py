@@ -24,13 +24,13 @@ from tvm_sched.cost_model.device_properties import properties
 from tvm_sched.cost_model.features import describe
 from tvm_sched.cost_model.profile import this_machine
 from tvm_sched.cost_model.signature import graph_of, signatures
-from tvm_sched.problem import load_topology
 from tvm_sched.relax import load_model
 from tvm_sched.relax.passes import LowerToKernels, PrepareKernels
 from tvm_sched.relax.problem.operator_graph import extract
 from tvm_sched.relax.profiling.measure_interference import choose_pairs, measure_alone, measure_beside, measure_kernel
 from tvm_sched.relax.profiling.random_networks import random_networks
 from tvm_sched.relax.profiling.single_kernels import SingleKernel, single_kernels
+from tvm_sched_runtime.problem import load_topology
 
 NAMES = (
     "squeezenet", "inception_v1", "resnet50", "shufflenet", "gpt2", "llama", "minilm", "elementwise9", "transformer6",

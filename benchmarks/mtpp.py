@@ -27,7 +27,7 @@ from _common import parser
 from _result_page import NONE, Page, Row, report
 
 if TYPE_CHECKING:
-    from tvm_sched.pipeline import PartitionProblem
+    from tvm_sched_runtime.pipeline import PartitionProblem
 
 ORDERS = {
     "mla": ("mla", 10_000),

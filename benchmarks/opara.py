@@ -1,7 +1,8 @@
 """Opara's evaluation by prediction: six models, with what streams cost and without, beside measurements and the paper.
 
 Problems are of the kernels that a GPU runs, with what their launches take of it. Predictions are those of a GPU's blocks
-(`tvm_sched.schedule.thread_blocks`), with parameters on the GPU: an H100, beside what one took (``data/h100_opara.json``),
+(`tvm_sched_runtime.schedule.thread_blocks`), with parameters on the GPU: an H100, beside what one took
+(``data/h100_opara.json``),
 and the GPUs of the paper. Inception-v3 runs with batches of 1 to 32, too. ``--measured`` makes the page of what the H100
 took alone; its program is that of commit e017e82d, and `gpu_hour.py` has since measured ours with Opara's streams.
 """
@@ -21,7 +22,11 @@ from _gpu import gpu_graph
 from _opara_page import DECODER, H100, METHODS, PAPER_GPUS, SWEPT, TIMELINE_METHODS, TIMELINES, measured_page, page
 
 from tvm_sched.cost_model import occupancy
-from tvm_sched.problem import (
+from tvm_sched.schedulers import solve
+from tvm_sched.streams import ALLOCATORS, LAUNCH_ORDERS, allocate_streams, count_synchronizations, order_launches
+from tvm_sched.streams.stream_allocation import launches_of
+from tvm_sched.streams.stream_choice import choose_launch_order, choose_streams
+from tvm_sched_runtime.problem import (
     STREAM_OVERHEAD,
     WAIT_OVERHEAD,
     Bus,
@@ -32,13 +37,9 @@ from tvm_sched.problem import (
     Topology,
     Workload,
 )
-from tvm_sched.schedule import Placement, Schedule, ScheduleIndex, requests_of
-from tvm_sched.schedule.native_objects import native_problem
-from tvm_sched.schedule.thread_blocks import multiprocessor_efficiency, simulate_blocks
-from tvm_sched.schedulers import solve
-from tvm_sched.streams import ALLOCATORS, LAUNCH_ORDERS, allocate_streams, count_synchronizations, order_launches
-from tvm_sched.streams.stream_allocation import launches_of
-from tvm_sched.streams.stream_choice import choose_launch_order, choose_streams
+from tvm_sched_runtime.schedule import Placement, Schedule, ScheduleIndex, requests_of
+from tvm_sched_runtime.schedule.native_objects import native_problem
+from tvm_sched_runtime.schedule.thread_blocks import multiprocessor_efficiency, simulate_blocks
 
 GRAPH_LAUNCH = 0.78e-6
 """Seconds that a kernel takes after another of its stream in a CUDA graph (``docs/results/concurrent_kernels.md``)."""
@@ -72,8 +73,8 @@ def graph_of(name: str, batch: int, graphs: Path | None) -> OpGraph:
 
 def decoder_graph() -> OpGraph:
     """Make OpenLLaMA-3B's prefill of 32 tokens with the demands that its kernels have when lowered."""
-    from tvm_sched.problem.decoder_config import PRESETS
     from tvm_sched.relax.decoders.decoder_graph import decoder_variants
+    from tvm_sched_runtime.problem.decoder_config import PRESETS
 
     return decoder_variants(PRESETS["openllama-3b"], 1, 32, gpus=one_gpu())[0]
 

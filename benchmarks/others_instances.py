@@ -30,12 +30,12 @@ from _result_page import Page
 from ortools.sat.python import cp_model
 
 from tvm_sched.bounds import lower_bound
-from tvm_sched.problem import Problem
-from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench import load_suite
 from tvm_sched_bench.suite import Case
 from tvm_sched_bench.task_files import read_auckland
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import simulate
 
 REASONS = """
 **The rows are a small sample**: the machine was shared, and the run ended before graphs of the kinds fork, join, fork

@@ -17,7 +17,7 @@ from _common import parser
 from _result_page import Row, report
 
 if TYPE_CHECKING:
-    from tvm_sched.problem import OpGraph
+    from tvm_sched_runtime.problem import OpGraph
 
 BATCHES = 32
 EMULATED = ("squeezenet", "inception_v1", "densenet121")
@@ -57,8 +57,8 @@ def main() -> None:
 
 
 def _models(tokens: int) -> dict[str, Callable[[], OpGraph]]:
-    from tvm_sched.problem.decoder_config import PRESETS
     from tvm_sched.relax.decoders import decoder_graph
+    from tvm_sched_runtime.problem.decoder_config import PRESETS
 
     found: dict[str, Callable[[], OpGraph]] = {"GoogLeNet": _googlenet, "MiniLM": partial(_minilm, tokens)}
     return {**found, **{name: partial(decoder_graph, config, 1, tokens) for name, config in PRESETS.items()}}
@@ -80,11 +80,11 @@ def _minilm(tokens: int) -> OpGraph:
 
 def _partitions(name: str, graph: OpGraph, stages: list[int], seconds: float) -> Iterator[Row]:
     from tvm_sched.cost_model import costs
-    from tvm_sched.errors import InfeasibleError
     from tvm_sched.pipeline import get, partition
     from tvm_sched.pipeline.partition_relaxation import relax
-    from tvm_sched.problem import Problem, load_topology
     from tvm_sched.schedulers import NoOptions
+    from tvm_sched_runtime.errors import InfeasibleError
+    from tvm_sched_runtime.problem import Problem, load_topology
 
     topology = load_topology(TOPOLOGY)
     problem = Problem(graph, topology, costs(graph, topology, model="learned"))

@@ -15,12 +15,12 @@ from pathlib import Path
 from _common import parser
 from _result_page import Page, write_json
 
-from tvm_sched.errors import InfeasibleError
-from tvm_sched.problem import Topology, load_topology, parse_topology
 from tvm_sched.report.units import format_ns
 from tvm_sched_plans import RuntimePlan, TokenWorkload, get_runtime
 from tvm_sched_plans.planner import make_plan, open_source
 from tvm_sched_plans.runtimes import PlanRequest
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import Topology, load_topology, parse_topology
 
 # Data sheets: RTX 4090 (1008 GB/s; 82.6 and 165.2 TFLOP/s), RTX 3090 (936 GB/s; 35.6 and 71 TFLOP/s), RTX 3060
 # (360 GB/s; 12.7 and 25.4 TFLOP/s), half precision with sums in single precision. PCIe 4.0 x16, and x8 for the last

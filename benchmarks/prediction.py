@@ -43,7 +43,7 @@ def measure(folder: Path, file: str, seconds: float, least: bool, busy: bool) ->
     one thread where nothing interrupts it; of a kernel the least time counts.
     """
     clock = time.process_time if busy else time.perf_counter
-    from tvm_sched import runtime
+    from tvm_sched_runtime import runtime
 
     module = runtime.load(file)
     with np.load(folder / "inputs.npz") as loaded:

@@ -146,7 +146,7 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import numpy as np
-from tvm_sched.runtime import load
+from tvm_sched_runtime.runtime import load
 for folder in sorted(path for path in Path(sys.argv[1]).iterdir()):
     data = np.load(folder / "data.npz")
     found = load(str(folder / "model.so")).run(*(data[f"x{k}"] for k in range(len(data) - 1)))

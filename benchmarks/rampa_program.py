@@ -25,12 +25,12 @@ from claims import table
 from rampa import REFERENCES
 from rich.console import Console
 
-from tvm_sched.errors import InputError
 from tvm_sched_cluster import ClusterState, Service, ServiceRequest, try_place
 from tvm_sched_cluster.allocators.ant_colony import PROGRAM, TEXT
 from tvm_sched_cluster.bounds.mix_bound import bound_of_requests
 from tvm_sched_cluster.files.rampa_simulator_files import read_graph, read_models, read_requests
 from tvm_sched_cluster.search.cluster_search import ClusterSearch
+from tvm_sched_runtime.errors import InputError
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "rampa"
 MEANT = {

@@ -75,7 +75,7 @@ def _run(options: argparse.Namespace) -> dict[int, Outcome]:
 
 
 def _one(number: int, folder: Path | None, topologies: Sequence[str]) -> Outcome:
-    from tvm_sched.errors import TvmSchedError
+    from tvm_sched_runtime.errors import TvmSchedError
 
     real = ALL[number]
     try:

@@ -23,10 +23,10 @@ from equal_work import SUITE
 
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.uncertainty import draws
-from tvm_sched.errors import TvmSchedError
-from tvm_sched.problem import OpGraph, Problem, Topology, load_topology, problem_of
-from tvm_sched.schedule import Schedule, evaluate
 from tvm_sched.schedulers import solve
+from tvm_sched_runtime.errors import TvmSchedError
+from tvm_sched_runtime.problem import OpGraph, Problem, Topology, load_topology, problem_of
+from tvm_sched_runtime.schedule import Schedule, evaluate
 
 FINDINGS = """
 What it says (29 November 2026; `sortinghat` is limited to 10 s by the clock):

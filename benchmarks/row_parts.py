@@ -26,12 +26,12 @@ from _result_page import PREDICTED, Page
 
 from tvm_sched.bounds import lower_bound
 from tvm_sched.cost_model import roofline
-from tvm_sched.problem import Problem, load_topology, problem_of
-from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.variants.choose_row_parts import with_best_parts
 from tvm_sched.relax.variants.offer_variants import pieces_for
 from tvm_sched.schedulers import solve
+from tvm_sched_runtime.problem import Problem, load_topology, problem_of
+from tvm_sched_runtime.problem.decoder_config import PRESETS
 
 GRID = Path(__file__).parent / "data" / "sortinghat_grid.json.xz"
 SERVERS = ("v100-server", "v100-hetero", "a6000-server", "p4d")

@@ -13,10 +13,10 @@ from _common import parser
 from _result_page import Row, report
 from rich.console import Console
 
-from tvm_sched.errors import InfeasibleError
-from tvm_sched.problem import Problem, load_topology, preset_names
 from tvm_sched.schedulers import names, solve
 from tvm_sched_bench.testing import models
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import Problem, load_topology, preset_names
 
 QUICK_MODELS = ("inception_v1", "squeezenet", "llama")
 MODELS = (*QUICK_MODELS, "resnet50", "densenet121", "gpt2", "minilm")

@@ -28,8 +28,8 @@ from _grid import make_problem
 from _result_page import Page, pyplot
 
 from tvm_sched.bounds import lower_bound
-from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
 from tvm_sched.schedulers import solve
+from tvm_sched_runtime.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
 
 OPERATORS = (500, 1000, 2000, 5000, 10_000, 20_000)
 DEVICES = (2, 4, 8, 16, 32, 64)

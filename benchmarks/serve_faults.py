@@ -165,8 +165,8 @@ class Server:
         with socket.create_server(("127.0.0.1", 0)) as http_port, socket.create_server(("127.0.0.1", 0)) as admin_port:
             self.port, self.admin_port = http_port.getsockname()[1], admin_port.getsockname()[1]
         self._command = [
-            sys.executable, "-m", "tvm_sched.run_artifact", "serve", repository, "--port", str(self.port), "--no-grpc",
-            "--admin-port", str(self.admin_port), "--json", "--threads", "1", "--receive-timeout", "1",
+            sys.executable, "-m", "tvm_sched_runtime.run_artifact", "serve", repository, "--port", str(self.port),
+            "--no-grpc", "--admin-port", str(self.admin_port), "--json", "--threads", "1", "--receive-timeout", "1",
         ]  # fmt: skip
         self.start()
 
@@ -369,8 +369,8 @@ def _cluster_faults(folder: Path, rounds: int, seconds: float, end: float, reque
 
 def _ray_client(answered: threading.Event) -> Callable[[Any], Any]:
     """Return what asks through Ray, and sets the event at each answer."""
-    from tvm_sched.errors import TvmSchedError
     from tvm_sched_cluster.serving import Client
+    from tvm_sched_runtime.errors import TvmSchedError
 
     asked: list[Client] = []
 
@@ -394,10 +394,10 @@ def _faults_of_cluster(
 ) -> dict[str, Callable[[int], None]]:
     import ray
 
-    from tvm_sched.errors import ServingError, TvmSchedError
-    from tvm_sched.pipeline import load_manifest
     from tvm_sched_cluster.serving import rollout, status
     from tvm_sched_cluster.serving.artifact_store import local_folder
+    from tvm_sched_runtime.errors import ServingError, TvmSchedError
+    from tvm_sched_runtime.pipeline import load_manifest
 
     served = 0
 

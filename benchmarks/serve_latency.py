@@ -144,7 +144,7 @@ def _small_model() -> Any:
 
 
 def _measure(case: str, stem: Path, requests: int, rounds: int, options: argparse.Namespace) -> Iterator[Row]:
-    from tvm_sched.runtime import load
+    from tvm_sched_runtime.runtime import load
 
     module = load(stem.with_suffix(".so"))
     (argument,) = module.plans()[0]["arguments"]
@@ -337,7 +337,17 @@ def _family(process: int) -> dict[int, float]:
 
 @contextlib.contextmanager
 def _server(artifact: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    command = [sys.executable, "-m", "tvm_sched.run_artifact", "serve", artifact, "--port", "0", "--grpc-port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "tvm_sched_runtime.run_artifact",
+        "serve",
+        artifact,
+        "--port",
+        "0",
+        "--grpc-port",
+        "0",
+    ]
     process = subprocess.Popen([*command, "--json", "--shared-memory"], stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None

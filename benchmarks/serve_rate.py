@@ -37,7 +37,7 @@ def main() -> None:
 
 def _rows(folder: Path, requests: int) -> list[Row]:
     from tvm_sched.relax import compile
-    from tvm_sched.runtime import load
+    from tvm_sched_runtime.runtime import load
 
     compile(_small_model(), "cpu1").export(folder / "m0.so")
     for number in range(1, MODELS):

@@ -249,8 +249,9 @@ async def _part(
 ) -> list[Row]:
     for name in MODELS:
         _bring(versions, name, 1, repository)
-    command = [sys.executable, "-m", "tvm_sched.run_artifact", "serve", repository, "--port", "0", "--grpc-port", "0",
-               "--admin-port", "0", "--json", "--threads", "1", "--shared-memory", "--queue", "4", *flags]  # fmt: skip
+    command = [sys.executable, "-m", "tvm_sched_runtime.run_artifact", "serve", repository, "--port", "0",
+               "--grpc-port", "0", "--admin-port", "0", "--json", "--threads", "1", "--shared-memory",
+               "--queue", "4", *flags]  # fmt: skip
     counts: Counter[str] = Counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -105,7 +105,7 @@ def _rows(cluster: Any, folder: Path, requests: int) -> Iterator[Row]:
 
 
 def _in_one_process(case: str, path: Path, requests: int) -> Iterator[Row]:
-    from tvm_sched.pipeline import load
+    from tvm_sched_runtime.pipeline import load
 
     pipeline = load(path)
     batch = _batch(path)
@@ -193,7 +193,7 @@ def _batch(path: Path) -> Any:
     """Return zeros for the model's input."""
     import numpy as np
 
-    from tvm_sched.pipeline import load_manifest
+    from tvm_sched_runtime.pipeline import load_manifest
 
     (tensor,) = load_manifest(path).inputs
     return np.zeros(tensor.shape, tensor.dtype)

@@ -23,7 +23,7 @@ from _result_page import version_and_date
 from _sortinghat_page import write_page, write_prices
 from rich.console import Console
 
-from tvm_sched.problem.decoder_config import PRESETS
+from tvm_sched_runtime.problem.decoder_config import PRESETS
 
 MODELS = ("gpt2-large", "gpt2-xl", "openllama-3b", "openllama-7b")
 SERVERS = ("v100-server", "v100-hetero", "a6000-server", "p4d")

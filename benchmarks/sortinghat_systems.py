@@ -16,12 +16,12 @@ from _result_page import Page, Row, report
 from msgspec.structs import replace
 
 from tvm_sched.cost_model import roofline
-from tvm_sched.errors import InfeasibleError
-from tvm_sched.problem import Problem, Request, Topology, Workload, load_topology, problem_of
-from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.relax.decoders import decoder_graph
-from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import Problem, Request, Topology, Workload, load_topology, problem_of
+from tvm_sched_runtime.problem.decoder_config import PRESETS
+from tvm_sched_runtime.schedule import simulate
 
 MODELS = ("gpt2-large", "gpt2-xl", "openllama-3b", "openllama-7b")
 SHAPES = ((1, 1024), (32, 64))

@@ -22,8 +22,11 @@ from _common import parser
 from _result_page import PREDICTED, Page
 
 from tvm_sched.cost_model import roofline
-from tvm_sched.errors import TvmSchedError
-from tvm_sched.problem import (
+from tvm_sched.relax.decoders.decoder_graph import decoder_graph
+from tvm_sched.schedulers import solve
+from tvm_sched_bench.testing.task_graphs import FAMILIES, task_graph
+from tvm_sched_runtime.errors import TvmSchedError
+from tvm_sched_runtime.problem import (
     Bus,
     Device,
     Link,
@@ -36,11 +39,8 @@ from tvm_sched.problem import (
     merge_graphs,
     problem_of,
 )
-from tvm_sched.problem.decoder_config import PRESETS
-from tvm_sched.relax.decoders.decoder_graph import decoder_graph
-from tvm_sched.schedule import requests_of
-from tvm_sched.schedulers import solve
-from tvm_sched_bench.testing.task_graphs import FAMILIES, task_graph
+from tvm_sched_runtime.problem.decoder_config import PRESETS
+from tvm_sched_runtime.schedule import requests_of
 
 MODELS = Path(__file__).parent / "instances" / "models"
 QUICK = ("single", "heft", "peft", "hios-lp", "hios-mr", "deepplan")

@@ -21,9 +21,9 @@ from equal_work import SUITE
 
 from tvm_sched.bounds import lower_bound
 from tvm_sched.cost_model import roofline
-from tvm_sched.problem import Problem, Scenario, load_topology, problem_of
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing.task_graphs import FAMILIES, task_graph
+from tvm_sched_runtime.problem import Problem, Scenario, load_topology, problem_of
 
 REASONS = """
 Large gaps come from weak bounds and from long schedules (measured in prototypes on 2026-11-27):

@@ -20,12 +20,12 @@ from _result_page import Row, report
 
 from tvm_sched.bounds import lower_bound
 from tvm_sched.cost_model import get_cost_model
-from tvm_sched.problem import Group, Problem, Workload, load_topology, problem_of
-from tvm_sched.problem.decoder_config import PRESETS
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.variants.offer_variants import pieces_for
-from tvm_sched.schedule import requests_of
 from tvm_sched.schedulers import solve
+from tvm_sched_runtime.problem import Group, Problem, Workload, load_topology, problem_of
+from tvm_sched_runtime.problem.decoder_config import PRESETS
+from tvm_sched_runtime.schedule import requests_of
 
 CELLS = (
     ("openllama-7b", 32, 64, "p4d"),

@@ -1,6 +1,6 @@
 # The targets: tvm_sched_objects and tvm_sched_bindings (every source file, compiled once; the C++ tests link both) and
 # tvm_sched (the shared library, written straight into the Python package).
-set(TVM_SCHED_OUTPUT_DIRECTORY "${CMAKE_CURRENT_SOURCE_DIR}/python/tvm_sched/_lib"
+set(TVM_SCHED_LIBRARY_FOLDER "${CMAKE_CURRENT_SOURCE_DIR}/python/tvm_sched_runtime/_lib"
     CACHE PATH "Where libtvm_sched.so is written")
 
 file(GLOB_RECURSE TVM_SCHED_SOURCES CONFIGURE_DEPENDS
@@ -77,7 +77,7 @@ if(NOT TVM_SCHED_SANITIZE)
 endif()
 set_target_properties(tvm_sched PROPERTIES
   LINKER_LANGUAGE CXX
-  LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_OUTPUT_DIRECTORY}"
+  LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_LIBRARY_FOLDER}"
   # Python has loaded libtvm_ffi.so before this library, and the loader takes that one by its
   # soname. The rpath serves a C++ program that loads a wheel's library on its own.
   BUILD_RPATH "$ORIGIN/../../tvm_ffi/lib"
@@ -89,6 +89,6 @@ install(TARGETS tvm_sched LIBRARY DESTINATION . COMPONENT tvm_sched)
 add_library(tvm_sched_no_backtrace SHARED ${CMAKE_CURRENT_SOURCE_DIR}/cpp/no_backtrace/no_backtrace.cc)
 target_include_directories(tvm_sched_no_backtrace SYSTEM PRIVATE
   $<TARGET_PROPERTY:tvm_ffi::shared,INTERFACE_INCLUDE_DIRECTORIES>)
-set_target_properties(tvm_sched_no_backtrace PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_OUTPUT_DIRECTORY}")
+set_target_properties(tvm_sched_no_backtrace PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_LIBRARY_FOLDER}")
 install(TARGETS tvm_sched_no_backtrace LIBRARY DESTINATION . COMPONENT tvm_sched)
 add_dependencies(tvm_sched tvm_sched_no_backtrace)

@@ -27,11 +27,11 @@ find_library(TVM_SCHED_DNNL_LIBRARY NAMES libdnnl.so.3 dnnl HINTS ${tvm_sched_li
 # A library of the package; DEPENDENCY is the file that it stands on.
 function(tvm_sched_add_kernel_library name dependency)
   cmake_path(GET dependency PARENT_PATH folder)
-  # site-packages/tvm_sched/_lib, seen from the folder lib of the same environment.
+  # site-packages/tvm_sched_runtime/_lib, seen from the folder lib of the same environment.
   set(rpath "$ORIGIN" "$ORIGIN/../../../.." "$ORIGIN/../../tvm_ffi/lib")
   target_compile_options(${name} PRIVATE -Wall -Wextra)
   set_target_properties(${name} PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_OUTPUT_DIRECTORY}"
+    LIBRARY_OUTPUT_DIRECTORY "${TVM_SCHED_LIBRARY_FOLDER}"
     POSITION_INDEPENDENT_CODE ON
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON

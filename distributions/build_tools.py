@@ -5,8 +5,8 @@ distribution              what is in it                                  wheel
 ========================= ============================================== ======================
 ``tvm-sched-check``       `tvm_sched_check`                              ``py3-none-any``
 ``tvm-frontends``         `tvm_frontends`                                ``py3-none-any``
-``tvm-sched-runtime``     the libraries, what loads and runs artifacts   ``py3-none-linux_...``
-``tvm-sched``, split      the rest of `tvm_sched`; requires these three  ``py3-none-any``
+``tvm-sched-runtime``     `tvm_sched_runtime`, `tvm_sched_serve`         ``py3-none-linux_...``
+``tvm-sched``, split      `tvm_sched`; requires these three              ``py3-none-any``
 ``tvm-sched-bench``       `tvm_sched_bench`; requires ``tvm-sched``      ``py3-none-any``
 ``tvm-sched-cluster``     `tvm_sched_cluster`; requires ``tvm-sched``    ``py3-none-any``
 ``tvm-sched-language``    `tvm_sched_language`; requires the runtime     ``py3-none-any``
@@ -14,7 +14,7 @@ distribution              what is in it                                  wheel
 ``tvm-sched``, whole      all: ``pip install .`` and ``-e .``            ``py3-none-linux_...``
 ========================= ============================================== ======================
 
-The libraries know Python through tvm_ffi alone, so that one wheel serves every CPython.
+The libraries (``tvm_sched_runtime/_lib``) know Python through tvm_ffi alone, so that one wheel serves every CPython.
 """
 
 from __future__ import annotations
@@ -32,48 +32,13 @@ from pathlib import Path
 from setuptools import Distribution, Extension
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
-from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parents[1]
-LIBRARIES = Path("tvm_sched") / "_lib"
+LIBRARIES = Path("tvm_sched_runtime") / "_lib"
 SPLIT = "TVM_SCHED_SPLIT"
 """Environment variable: 1 builds ``tvm-sched`` without what the other distributions have."""
 PARTS = "TVM_SCHED_PARTS"
 """Variable: ``demo`` leaves out of libtvm_sched what the demonstration does not call (TvmSchedLibrary.cmake)."""
-RUNTIME_PACKAGES = (
-    "tvm_sched.problem",
-    "tvm_sched.runtime",
-    "tvm_sched.schedule",
-    "tvm_sched_serve",
-)
-"""What the runtime's distribution has as a whole; ``check_runtime.py`` imports all of it where nothing else is, except the
-package that needs an extra."""
-RUNTIME_MODULES = (
-    "tvm_sched",
-    "tvm_sched._library",
-    "tvm_sched._version",
-    "tvm_sched.search_budget",
-    "tvm_sched.checks",
-    "tvm_sched.cores",
-    "tvm_sched.errors",
-    "tvm_sched.lazy_names",
-    "tvm_sched.files",
-    "tvm_sched.pipeline",
-    "tvm_sched.pipeline.pipeline_artifact",
-    "tvm_sched.pipeline.compiled_pipeline",
-    "tvm_sched.pipeline.pipeline_executor",
-    "tvm_sched.pipeline.pipeline_plan",
-    "tvm_sched.pipeline.stage_pricing",
-    "tvm_sched.pipeline.pipeline_simulator",
-    "tvm_sched.pipeline.pipeline_verifier",
-    "tvm_sched.pipeline.wiring",
-    "tvm_sched.presets",
-    "tvm_sched.run_artifact",
-    "tvm_sched.standard_output",
-    "tvm_sched.startup",
-    "tvm_sched.toml_files",
-)
-"""And single modules; of a package, its ``__init__`` alone."""
 _BUNDLED = ("onednn-cpu-tbb",)
 """Requirements that the runtime's wheel brings itself."""
 
@@ -85,24 +50,15 @@ OWN_PACKAGES = {
     "tvm_sched_cluster": "tvm-sched-cluster",
     "tvm_sched_language": "tvm-sched-language",
     "tvm_sched_plans": "tvm-sched-plans",
+    "tvm_sched_runtime": "tvm-sched-runtime",
+    "tvm_sched_serve": "tvm-sched-runtime",
 }
-"""Import packages that are distributions of their own."""
+"""Import packages that other distributions than ``tvm-sched`` have."""
 
 
 def distribution_of(module: str) -> str:
-    """Return the distribution that a module, or a file beside it, belongs to."""
-    if in_runtime(module):
-        return "tvm-sched-runtime"
+    """Return the distribution that a module belongs to."""
     return OWN_PACKAGES.get(module.partition(".")[0], "tvm-sched")
-
-
-def in_runtime(module: str) -> bool:
-    """Whether a module, or a file beside it, belongs to the runtime's distribution."""
-    return module in RUNTIME_MODULES or _is_in(module, RUNTIME_PACKAGES)
-
-
-def _is_in(module: str, packages: tuple[str, ...]) -> bool:
-    return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
 DIGEST = "sources.sha256"
@@ -150,7 +106,7 @@ class CMakeExtension(Extension):
     """The libraries, as setuptools sees them: no sources, for CMake knows them."""
 
     def __init__(self) -> None:
-        super().__init__("tvm_sched._lib.libtvm_sched", sources=[])
+        super().__init__("tvm_sched_runtime._lib.libtvm_sched", sources=[])
 
 
 class CMakeBuild(build_ext):
@@ -339,10 +295,6 @@ class Whole(OwnFolder):
 class Runtime(Whole):
     """``tvm-sched-runtime``."""
 
-    def __init__(self, attributes: dict[str, object] | None = None) -> None:
-        super().__init__(attributes)
-        self.cmdclass["build_py"] = _part("tvm-sched-runtime")
-
     def parse_config_files(self, *arguments: object, **named: object) -> None:
         """Read ``pyproject.toml``, and offer what generates text."""
         super().parse_config_files(*arguments, **named)
@@ -356,7 +308,6 @@ class Split(OwnFolder):
 
     def __init__(self, attributes: dict[str, object] | None = None) -> None:
         super().__init__(attributes)
-        self.cmdclass["build_py"] = _part("tvm-sched")
         # Beside the packages its entry points would hide those of the whole, which this tree is installed as.
         folder = ROOT / "build" / "egg-info"
         folder.mkdir(parents=True, exist_ok=True)
@@ -365,7 +316,7 @@ class Split(OwnFolder):
     def parse_config_files(self, *arguments: object, **named: object) -> None:
         """Read ``pyproject.toml``, and leave out what belongs to other distributions."""
         super().parse_config_files(*arguments, **named)
-        self.packages = [name for name in self.packages if distribution_of(name) not in OWN_PACKAGES.values()]
+        self.packages = [name for name in self.packages if distribution_of(name) == "tvm-sched"]
         self.entry_points = {
             group: own
             for group, entries in self.entry_points.items()
@@ -383,21 +334,3 @@ class Split(OwnFolder):
 def _module_of(entry_point: str) -> str:
     """Return the module that an entry point such as ``name = module:object`` names."""
     return entry_point.partition("=")[2].partition(":")[0].strip()
-
-
-def _part(distribution: str) -> type[build_py]:
-    """The command that copies the Python files of one distribution."""
-
-    class Part(build_py):
-        def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
-            found = super().find_package_modules(package, package_dir)
-            return [
-                (package, name, file)
-                for package, name, file in found
-                if distribution_of(package if name == "__init__" else f"{package}.{name}") == distribution
-            ]
-
-        def find_data_files(self, package: str, src_dir: str) -> list[str]:
-            return list(super().find_data_files(package, src_dir)) if distribution_of(package) == distribution else []
-
-    return Part

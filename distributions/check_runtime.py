@@ -10,7 +10,7 @@ import importlib.util
 import platform
 from importlib import metadata
 
-ABSENT = ("tvm", "ortools", "scipy", "xgboost", "typer", "rich")
+ABSENT = ("tvm", "tvm_sched", "ortools", "scipy", "xgboost", "typer", "rich")
 
 present = [name for name in ABSENT if importlib.util.find_spec(name)]
 assert not present, f"these are installed, so nothing is shown: {present}"
@@ -22,14 +22,14 @@ for module in modules:
     if not module.startswith("tvm_sched_serve."):  # needs the extra `serve`
         importlib.import_module(module)
 
-import tvm_sched  # noqa: E402
-from tvm_sched._library import function  # noqa: E402
-from tvm_sched.problem import load_topology  # noqa: E402
+import tvm_sched_runtime  # noqa: E402
+from tvm_sched_runtime._library import function  # noqa: E402
+from tvm_sched_runtime.problem import load_topology  # noqa: E402
 
 topology = load_topology("v100-server")
 assert len(topology.devices) == 4
 why_not = function("tvm_sched.why_not_onednn")()
 print(
-    f"Python {platform.python_version()}, tvm-sched-runtime {tvm_sched.__version__}: {len(modules)} modules,", end=" "
+    f"Python {platform.python_version()}, tvm-sched-runtime {tvm_sched_runtime.__version__}: {len(modules)} modules,",
+    f"oneDNN: {why_not or 'there'}",
 )
-print(f"oneDNN: {why_not or 'there'}")

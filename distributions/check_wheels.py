@@ -216,7 +216,7 @@ def _outputs(environment: Environment, *command: object) -> dict[str, bytes]:
 def _run_from_cpp(environment: Environment, folder: Path, artifact: Path) -> None:
     """Build the example against the runtime's libraries and run an artifact."""
     packages = environment.packages()
-    libraries = [packages / "tvm_sched" / "_lib", packages / "tvm_ffi" / "lib"]
+    libraries = [packages / "tvm_sched_runtime" / "_lib", packages / "tvm_ffi" / "lib"]
     program = folder / "run_model"
     search = [flag for place in libraries for flag in (f"-L{place}", f"-Wl,-rpath,{place}")]
     links = ["-Wl,--no-as-needed", "-ltvm_sched", "-ltvm_runtime", "-ltvm_ffi"]

@@ -8,9 +8,9 @@ import argparse
 from html import escape
 from pathlib import Path
 
-from tvm_sched.problem import Problem
-from tvm_sched.schedule import Schedule
-from tvm_sched.schedule.simulator import simulate
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Schedule
+from tvm_sched_runtime.schedule.simulator import simulate
 
 COLOURS = {"kernel": "#3b6fb6", "load": "#8fbf7f", "copy": "#e0903a", "host_read": "#9a6fb0"}
 LABELS = {"kernel": "kernel", "load": "load", "copy": "peer copy", "host_read": "direct host access"}

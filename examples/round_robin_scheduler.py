@@ -6,10 +6,10 @@ Run it to see how it compares: ``python examples/round_robin_scheduler.py``. Wha
 
 import msgspec
 
-from tvm_sched.errors import InfeasibleError
-from tvm_sched.problem import FORBIDDEN, Problem, Workload
-from tvm_sched.schedule import Placement, Schedule, Transfer
 from tvm_sched.schedulers import register
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import FORBIDDEN, Problem, Workload
+from tvm_sched_runtime.schedule import Placement, Schedule, Transfer
 
 
 class RoundRobinOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

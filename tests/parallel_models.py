@@ -4,7 +4,6 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax.decoders import decoder_module
 from tvm_sched.relax.passes import (
     EmitExecutor,
@@ -14,8 +13,9 @@ from tvm_sched.relax.passes import (
     PrepareKernels,
     build_functions,
 )  # fmt: skip
-from tvm_sched.schedule import with_choice
 from tvm_sched.schedulers import solve
+from tvm_sched_runtime.problem.decoder_config import DecoderConfig
+from tvm_sched_runtime.schedule import with_choice
 
 CONFIG = DecoderConfig(name="tiny", layers=1, hidden=32, heads=4, vocab=48, intermediate=64)
 

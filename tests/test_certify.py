@@ -3,8 +3,8 @@
 import pytest
 
 from tvm_sched.certify import Proof, answer_of, final_status, run_method
-from tvm_sched.errors import InputError, ScheduleError, SchedulerError
 from tvm_sched.registry import Method, NoOptions
+from tvm_sched_runtime.errors import InputError, ScheduleError, SchedulerError
 
 
 def method(function):

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from tvm_sched.errors import InputError
 from tvm_sched.file_cache import DEFAULT_LIMIT, FileCache, compiled_models
+from tvm_sched_runtime.errors import InputError
 
 
 def make(tmp_path, name, size=100, fill=b"x"):

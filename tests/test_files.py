@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from tvm_sched.files import exchange, folder_beside, write_atomically
+from tvm_sched_runtime.files import exchange, folder_beside, write_atomically
 
 KILLED = """
 import os, sys
 from pathlib import Path
-from tvm_sched.files import folder_beside
+from tvm_sched_runtime.files import folder_beside
 with folder_beside(Path(sys.argv[1])) as folder:
     (folder / "half").write_text("half")
     print(folder.name, flush=True)

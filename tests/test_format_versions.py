@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tvm_sched.errors import FormatError
-from tvm_sched.files import decode_document, encode_document
+from tvm_sched_runtime.errors import FormatError
+from tvm_sched_runtime.files import decode_document, encode_document
 
 ROOT = Path(__file__).parents[1]
 

@@ -10,6 +10,7 @@ import tvm_sched
 
 HEAVY = {
     "tvm_frontends": ("tvm", "tvm_ffi", "numpy", "onnx", "torch", "transformers", "msgspec", "tvm_sched"),
+    "tvm_sched_runtime": ("tvm", "numpy", "msgspec", "tvm_ffi", "tvm_sched"),
     "tvm_sched": ("tvm", "ortools", "xgboost", "numpy", "scipy", "torch", "onnx", "tvm_ffi"),
     "tvm_sched_language": ("tvm", "numpy", "torch", "tokenizers", "tvm_ffi", "typer"),
 }

@@ -55,7 +55,7 @@ def test_the_version_is_the_same_everywhere():
 
 
 def test_a_bill_of_materials_names_what_is_in_a_wheel(tmp_path):
-    files = ["tvm_sched/_lib/libtvm_sched.so", "tvm_sched_runtime.libs/libdnnl-1234.so.3"]
+    files = ["tvm_sched_runtime/_lib/libtvm_sched.so", "tvm_sched_runtime.libs/libdnnl-1234.so.3"]
     made = load("sbom").document(write_wheel(tmp_path, files=files))
     assert made["metadata"]["component"]["purl"] == f"pkg:pypi/tvm-sched@{__version__}"
     inside = {each["name"]: each for each in made["components"]}
@@ -74,7 +74,7 @@ def test_every_library_that_a_build_makes_is_known(tmp_path):
         name for file in builds for name in re.findall(r"add_library\((\w+) (?:MODULE|SHARED)\b", file.read_text())
     ]
     assert {"tvm_sched", "triton_tvm_sched"} <= set(names)
-    load("sbom").document(write_wheel(tmp_path, files=[f"tvm_sched/_lib/lib{name}.so" for name in names]))
+    load("sbom").document(write_wheel(tmp_path, files=[f"tvm_sched_runtime/_lib/lib{name}.so" for name in names]))
 
 
 def test_an_unknown_library_or_a_missing_licence_is_an_error(tmp_path):

@@ -8,10 +8,10 @@ import pytest
 
 from tvm_sched import robust as robust_method
 from tvm_sched.cost_model.uncertainty import draws
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, Uncertainty
 from tvm_sched.report.summaries import remarks
 from tvm_sched.schedulers import get, solve
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, Uncertainty
 
 
 def one_operator(certain: int, central: int, low: int, high: int) -> Problem:

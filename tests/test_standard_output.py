@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tvm_sched.standard_output import written_out
+from tvm_sched_runtime.standard_output import written_out
 
 
 def failing(error):

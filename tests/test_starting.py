@@ -45,7 +45,7 @@ def test_little_is_imported_before_ctrl_c_is_handled():
 
 def test_ctrl_c_while_the_runtime_command_imports_a_command():
     code = PRESSED_WHILE_IMPORTING.format(module="tvm_sched_serve.command", before="")
-    code = code.replace("tvm_sched.starting", "tvm_sched.run_artifact").replace("--version", "serve")
+    code = code.replace("tvm_sched.starting", "tvm_sched_runtime.run_artifact").replace("--version", "serve")
     code = code.replace("\nmain()", "\nsys.exit(main())")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
@@ -84,7 +84,7 @@ from tvm_sched.starting import main
 
 class Press:
     def find_spec(self, name, *rest):
-        if name == "tvm_sched.problem":
+        if name == "tvm_sched_runtime.problem":
             {press}
             os.kill(os.getpid(), signal.SIGINT)
             while True:  # until KeyboardInterrupt

@@ -25,7 +25,7 @@ def run(tmp_path, code):
     folder.mkdir()
     for name, text in PACKAGE.items():
         (folder / name).write_text(text)
-    begin = "import sys\nfrom tvm_sched.startup import import_when_used\nimport_when_used('late')\n"
+    begin = "import sys\nfrom tvm_sched_runtime.startup import import_when_used\nimport_when_used('late')\n"
     environment = {"PYTHONPATH": ":".join([str(tmp_path), *sys.path])}
     command = [sys.executable, "-c", begin + textwrap.dedent(code)]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
@@ -89,7 +89,7 @@ def test_modules_of_a_package(tmp_path):
 
 AS_THE_COMMAND = """
 import sys
-from tvm_sched.startup import import_tvm, without_backtraces, without_torch
+from tvm_sched_runtime.startup import import_tvm, without_backtraces, without_torch
 without_backtraces()
 with without_torch():
     tvm = import_tvm()

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from tvm_sched.cost_model.roofline_model import roofline
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Problem, load_topology
 from tvm_sched.problem_sources import SourceOptions
 from tvm_sched.schedulers import solve
 from tvm_sched.sweep import Grid, Row, Sweep, parse_prices, parse_vary, price_of, run, spread, summarise
 from tvm_sched_bench.testing import random_graph
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Problem, load_topology
 
 
 class Here(Executor):

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from tvm_sched.errors import InputError  # noqa: E402
 from tvm_sched.torch_backend import BackendOptions, EagerWarning, backend  # noqa: E402
+from tvm_sched_runtime.errors import InputError  # noqa: E402
 
 OPTIONS = {"topology": "cpu2", "scheduler": "heft"}
 

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from tvm_sched.input_shapes import parse_constants, parse_shapes
-from tvm_sched.problem import Problem, load_topology
-from tvm_sched.runtime import load
-from tvm_sched.schedule import Schedule, simulate, verify
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.problem import Problem, load_topology
+from tvm_sched_runtime.runtime import load
+from tvm_sched_runtime.schedule import Schedule, simulate, verify
 from user_errors_cases import COUNT, ODD, check, damaged
 
 
@@ -94,7 +94,7 @@ def test_schedule_files(problem: Problem, schedule: Schedule, tmp_path: Path) ->
 
 def test_topology_files(tmp_path: Path) -> None:
     file = tmp_path / "machine.toml"
-    content = files("tvm_sched.problem").joinpath("presets/v100-hetero.toml").read_bytes()
+    content = files("tvm_sched_runtime.problem").joinpath("presets/v100-hetero.toml").read_bytes()
     for part in damaged(content, 5):
         file.write_bytes(part)
         check(part, lambda: load_topology(file))

@@ -7,15 +7,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched.pipeline import partition
-from tvm_sched.problem import Workload
 from tvm_sched.progress import report_to
-from tvm_sched.schedule import Schedule
 from tvm_sched.schedulers.solver import solve_many
 from tvm_sched.worker_pool import distribute, have_workers, workers
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.regal import regal_like
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.problem import Workload
+from tvm_sched_runtime.schedule import Schedule
 from worker_pool_cases import SEARCH, search
 
 SMALL = {

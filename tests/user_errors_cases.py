@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from thorough import repeated_here
-from tvm_sched.errors import TvmSchedError
+from tvm_sched_runtime.errors import TvmSchedError
 
 FOREIGN = re.compile(
     r"Traceback|\b(?!Traceback)[A-Z]\w*(?:Error|Exception)\b|\.(?:cc|cpp|py|h):\d|Check failed|ir\.Op\(|positional argument|"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tvm_sched.problem import (
+from tvm_sched_runtime.problem import (
     Alternative,
     Costs,
     Device,
@@ -48,12 +48,12 @@ def gated() -> Problem:
     return Problem(graph, topology, costs, Variants([Group("gate", ("gate",), (apart,))], others))
 
 
-def blocks_in_halves(blocks: int = 1, copy_ns: int = 20) -> Problem:
+def blocks_in_halves(blocks: int = 1, copy_ns: int = 20, cut: bool = False) -> Problem:
     """Blocks of 120 ns one after another, between two operators of 10 ns; or each as two heads of 60 ns and a tail of 10.
 
     Copies take ``copy_ns``, and there are two devices. On one, heads and tail take 130 ns. On two, one head waits for a copy
     of what is read, and the tail runs after it on its device, where the result of the other head has arrived: with copies of
-    20 ns, 20 + 60 + 10 = 90.
+    20 ns, 20 + 60 + 10 = 90. With ``cut``, a head reads what an operator of 1 ns cuts out of what the block reads.
     """
     operators, tensors, groups = [Operator("first", outputs=("y",))], [Tensor("y", copy_ns)], []
     for k in range(blocks):
@@ -63,9 +63,17 @@ def blocks_in_halves(blocks: int = 1, copy_ns: int = 20) -> Problem:
         heads = [Operator(f"head{k}{i}", inputs=(read,), outputs=(f"h{k}{i}",)) for i in range(2)]
         tail = Operator(f"tail{k}", inputs=(f"h{k}0", f"h{k}1"), outputs=(made,))
         own = tuple(Tensor(f"h{k}{i}", copy_ns) for i in range(2))
+        if cut:
+            cuts = [Operator(f"cut{k}{i}", inputs=(read,), outputs=(f"c{k}{i}",)) for i in range(2)]
+            heads = [
+                *cuts,
+                *(Operator(o.name, inputs=c.outputs, outputs=o.outputs) for c, o in zip(cuts, heads, strict=True)),
+            ]
+            own += tuple(Tensor(f"c{k}{i}", copy_ns) for i in range(2))
         groups.append(Group(f"block{k}", (f"block{k}",), (Alternative("halves", (*heads, tail), own),)))
     operators.append(Operator("last", inputs=operators[-1].outputs, outputs=("z",)))
     tensors.append(Tensor("z", 1))
-    variants = Variants(groups, Costs(np.array([[60, 60], [60, 60], [10, 10]] * blocks)))
+    apart = [[1, 1]] * 2 * cut + [[60, 60], [60, 60], [10, 10]]
+    variants = Variants(groups, Costs(np.array(apart * blocks)))
     times = Costs(np.array([[10, 10], *[[120, 120]] * blocks, [10, 10]]))
     return Problem(OpGraph("blocks", tuple(operators), tuple(tensors), ("z",)), two_devices("cuda"), times, variants)

@@ -39,7 +39,7 @@ def write_parameters(
 
 def load(file: Path, parameters: Path, **options: Any) -> Any:
     """Load an artifact with its parameters and configure it."""
-    from tvm_sched.runtime import load as load_artifact
+    from tvm_sched_runtime.runtime import load as load_artifact
 
     loaded = load_artifact(file, parameters)
     if options:

@@ -27,7 +27,7 @@ PEERS = ("torch pageable", "torch pinned", "safetensors", "fastsafetensors", "ru
 
 def ours(artifact: str, parameters: str, mark: Callable[[str], None], options: dict[str, Any]) -> Any:
     """Load and run our artifact."""
-    from tvm_sched.runtime import load
+    from tvm_sched_runtime.runtime import load
 
     mark("libraries imported")
     import numpy as np

@@ -58,7 +58,7 @@ def processor() -> dict[str, Any]:
 
 def libraries() -> dict[str, Any]:
     """Versions of what the runtime opens, and of PyTorch."""
-    from tvm_sched import _library
+    from tvm_sched_runtime import _library
 
     found: dict[str, Any] = {"why_not_nvidia": str(_library.function("tvm_sched.why_not_nvidia")() or "")}
     found["opened"] = opened("cudnn", "cublas", "libcuda")
@@ -122,7 +122,7 @@ def opened(*words: str) -> list[str]:
 
 def cudnn_properties(step: Step) -> dict[str, Any]:
     """Return the device's properties as cuDNN serialises them, with which it compiles plans without the device."""
-    from tvm_sched import _library
+    from tvm_sched_runtime import _library
 
     try:
         return {"properties": str(_library.function("tvm_sched.cudnn_device_properties")(0))}
@@ -171,7 +171,7 @@ def copies(step: Step) -> None:
     """Pinning and copies by size and threads, by a program of CUDA's run time, and the rates that our library measures."""
 
     def rates() -> dict[str, Any]:
-        from tvm_sched import _library
+        from tvm_sched_runtime import _library
 
         megabytes = 1 if step.quick else 256
         found = dict(_library.function("tvm_sched.cuda_copy_rates")(0, megabytes << 20))

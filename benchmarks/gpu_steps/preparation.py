@@ -79,7 +79,7 @@ class Artifact:
 
 def topology(devices: int = 1) -> Any:
     """Return one H100, or several of them behind one switch."""
-    from tvm_sched.problem import Switch, load_topology
+    from tvm_sched_runtime.problem import Switch, load_topology
 
     one = load_topology(HERE / "h100.toml")
     if devices == 1:
@@ -146,7 +146,7 @@ def reference(name: str, dtype: str) -> tuple[Any, Any, dict[str, Any]]:
 
 def predicted(made: Any) -> dict[str, Any]:
     """Return the predicted microseconds of a first run and of a run with all parameters on the GPU, and of each kernel."""
-    from tvm_sched.schedule import simulate
+    from tvm_sched_runtime.schedule import simulate
 
     problem, schedule = made.problem, made.schedule
     resident = tuple(tensor.name for tensor in problem.graph.tensors if tensor.kind == "parameter")
@@ -377,7 +377,7 @@ def direct_wanted() -> Iterator[Artifact]:
 
         from tvm_sched.relax import compile
         from tvm_sched.relax.api import make_problem
-        from tvm_sched.schedule import Placement, Schedule, Transfer
+        from tvm_sched_runtime.schedule import Placement, Schedule, Transfer
 
         width = 4096
         weight = cold_weight(0, width)
@@ -475,18 +475,19 @@ def prepare(folder: Path, only: list[str], again: bool, rehearsal: bool, limit: 
 
 
 def pack_artifacts(folder: Path, asked: set[str]) -> None:
-    """Put the artifacts that were asked for, which have much in common, and the Python package into one archive."""
+    """Put the artifacts that were asked for, which have much in common, and the Python packages into one archive."""
     import tvm_sched
 
-    package = Path(tvm_sched.__file__).parent
+    python = Path(tvm_sched.__file__).parents[1]
     with tarfile.open(folder / "new.tar.xz", "w:xz", preset=6) as archive:
         for file in sorted((folder / "artifacts").iterdir()):
             if file.stem in asked or file.name in (ORDER, "prepared.txt"):
                 archive.add(file, f"artifacts/{file.name}")
-        for file in sorted(package.rglob("*.py")):  # of the version of the libraries
-            archive.add(file, f"python/tvm_sched/{file.relative_to(package)}")
-        for file in sorted((package / "problem" / "presets").glob("*.toml")):
-            archive.add(file, f"python/tvm_sched/problem/presets/{file.name}")
+        runtime = python / "tvm_sched_runtime"
+        presets = (runtime / "problem" / "presets").glob("*.toml")
+        # Of the version of the libraries.
+        for file in sorted([*(python / "tvm_sched").rglob("*.py"), *runtime.rglob("*.py"), *presets]):
+            archive.add(file, f"python/{file.relative_to(python)}")
     (folder / "new.tar.xz").replace(folder / ARCHIVE)
 
 
@@ -504,7 +505,7 @@ def pack_runtime(folder: Path, rehearsal: bool) -> None:
     """Put the stripped libraries, wheels for the other machine's Python, and programs for the GPU into the folder."""
     import importlib.util
 
-    from tvm_sched._library import library_path
+    from tvm_sched_runtime._library import library_path
 
     libraries = folder / "lib"
     libraries.mkdir(parents=True, exist_ok=True)

@@ -57,7 +57,7 @@ def peers(step: Step) -> None:
 
     With one GPU: what is tried when peers are opened, and the copies through the host, from the GPU to itself.
     """
-    from tvm_sched import _library
+    from tvm_sched_runtime import _library
 
     count = len(json.loads(_library.function("tvm_sched.cuda_report")())["gpus"])
 

@@ -88,7 +88,7 @@ def recipes(
 
 def write(file: Path, recipes: Mapping[str, Any], tensor: Callable[[str], Array], others: Mapping[str, Array]) -> None:
     """Write an artifact's parameters by their recipes to a safetensors file."""
-    from tvm_sched.runtime import write_parameters
+    from tvm_sched_runtime.runtime import write_parameters
 
     made = {}
     for name, recipe in recipes.items():

@@ -18,13 +18,13 @@ from reading import Line, read_picture
 from rich.markup import escape
 
 from tvm_sched.cli.output import Output
-from tvm_sched.errors import ExecutionError, TvmSchedError
+from tvm_sched_runtime.errors import ExecutionError, TvmSchedError
 
 if TYPE_CHECKING:
-    from tvm_sched.problem import Problem, Topology
     from tvm_sched.relax import CompiledModel
     from tvm_sched.report.measurement import Measured
-    from tvm_sched.schedule import Schedule
+    from tvm_sched_runtime.problem import Problem, Topology
+    from tvm_sched_runtime.schedule import Schedule
 
 MODEL = "light_inception_v1.onnx"
 TOPOLOGIES = ("cpu2", "v100-server")
@@ -61,8 +61,8 @@ def run_demo(out: Output, folder: Path) -> None:
     TvmSchedError
         A package is missing, or the outputs differ from ONNX Runtime's.
     """
-    from tvm_sched.problem import load_topology
     from tvm_sched.report.page import require_plotly
+    from tvm_sched_runtime.problem import load_topology
 
     require_plotly()
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,8 +93,8 @@ def write_model(path: Path) -> Path:
         import onnx
     except ImportError:
         raise TvmSchedError("the demonstration needs the package onnx: pip install 'tvm-sched[onnx]'") from None
-    from tvm_sched.files import write_atomically
     from tvm_sched_bench.testing.random_weights import randomise_initializers
+    from tvm_sched_runtime.files import write_atomically
 
     source = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / MODEL
     write_atomically(path, randomise_initializers(onnx.load(source), seed=0).SerializeToString())
@@ -124,7 +124,7 @@ def run_case(
     from tvm_sched.cost_model.profile import QUIET_LOAD
     from tvm_sched.relax.profiling.other_load import OtherLoad
     from tvm_sched.report.measurement import measure
-    from tvm_sched.runtime import load
+    from tvm_sched_runtime.runtime import load
 
     name = f"{scheduler} on {topology.name}"
     with out.step(f"Scheduling and compiling, {name}") as step:

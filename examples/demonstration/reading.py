@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.errors import ExecutionError, TvmSchedError
+from tvm_sched_runtime.errors import ExecutionError, TvmSchedError
 
 if TYPE_CHECKING:
     from tvm_sched.cli.output import Output

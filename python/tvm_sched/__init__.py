@@ -1,20 +1,24 @@
 """Schedule the operators of a neural network over several devices, and prove how good the schedules are.
 
-Public names are loaded at first use, so ``import tvm_sched`` imports neither TVM nor a solver. Problem files can be read,
-scheduled and inspected without TVM, and artifacts run without either.
+Public names are loaded at first use, so ``import tvm_sched`` imports neither TVM nor a solver. What needs neither, such as
+problem files, the simulator and artifacts, is the package `tvm_sched_runtime`, whose public names are here too.
 """
 
 from __future__ import annotations
 
-from ._version import __version__
-from .lazy_names import lazy_names
+import tvm_sched_runtime
+from tvm_sched_runtime import __version__, load_problem, load_schedule
+from tvm_sched_runtime.lazy_names import lazy_names
 
-TYPE_CHECKING = False  # importing `typing` takes longer than the rest, and Ctrl-C is handled only after it (`starting`)
+from . import old_names
+
+TYPE_CHECKING = False  # as in `tvm_sched_runtime`
 if TYPE_CHECKING:
-    from .problem import Problem, Topology, load_topology
+    from typing import Any
+
+    from tvm_sched_runtime import Problem, Schedule, Timeline, Topology, load, load_topology, simulate, verify
+
     from .relax import compile, target
-    from .runtime import load
-    from .schedule import Schedule, Timeline, simulate, verify
     from .schedulers import solve
 
 __all__ = [
@@ -34,53 +38,18 @@ __all__ = [
     "verify",
 ]
 
-_HOMES = {
-    "Problem": "problem",
-    "Topology": "problem",
-    "load_topology": "problem",
-    "compile": "relax",
-    "target": "relax",
-    "load": "runtime",
-    "Schedule": "schedule",
-    "Timeline": "schedule",
-    "simulate": "schedule",
-    "verify": "schedule",
-    "solve": "schedulers",
-}
+_own = lazy_names(
+    __name__,
+    {"compile": "relax", "target": "relax", "solve": "schedulers", **dict.fromkeys(old_names.MODULES, "")},
+)
 
 
-def load_problem(path: str) -> Problem:
-    """Read a problem file (``docs/formats/problem.md``).
-
-    Examples
-    --------
-    >>> from tvm_sched import load_problem
-    >>> problem.save("fork.json")
-    >>> load_problem("fork.json").digest == problem.digest
-    True
-    """
-    from .problem import Problem
-
-    return Problem.load(path)
-
-
-def load_schedule(path: str) -> Schedule:
-    """Read a schedule file (``docs/formats/schedule.md``).
-
-    Examples
-    --------
-    >>> from tvm_sched import load_schedule
-    >>> schedule.save("fork.schedule.json")
-    >>> load_schedule("fork.schedule.json").scheduler
-    'heft'
-    """
-    from .schedule import Schedule
-
-    return Schedule.load(path)
-
-
-__getattr__ = lazy_names(__name__, _HOMES)
+def __getattr__(name: str) -> Any:
+    return getattr(tvm_sched_runtime, name) if name in tvm_sched_runtime.__all__ else _own(name)
 
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+old_names.install()

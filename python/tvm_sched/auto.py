@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from .cores import cores
+from tvm_sched_runtime.cores import cores
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import ScheduledModule
+
 from .cost_model.detect import to_topology
 from .cost_model.recording import Recording
-from .errors import InputError
 from .progress import report_progress
 from .relax.options import CompileOptions
 from .relax.profiling.measured_choice import LEAST_SECONDS, RUNS, SECONDS, Runner
 from .relax.profiling.paired_runs import compare
 from .relax.toolchain.nvcc import has_nvcc
 from .report.gains import Rival
-from .runtime import ScheduledModule
 
 SEARCH_SECONDS = 20
 """Time limit of the search for a schedule over several GPUs."""

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from .errors import InputError
-from .files import cache_directory, caches_allowed
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import cache_directory, caches_allowed
+
 from .sqlite_file import SqliteFile
 
 T = TypeVar("T")

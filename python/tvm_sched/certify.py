@@ -10,10 +10,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from .errors import ScheduleError, SchedulerError
+from tvm_sched_runtime.errors import ScheduleError, SchedulerError
+from tvm_sched_runtime.search_budget import Status
+
 from .progress import Progress, report_to
 from .registry import Method
-from .search_budget import Status
 
 Raw = TypeVar("Raw")
 

@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
-from .errors import InputError
-from .files import cache_directory, caches_allowed
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import cache_directory, caches_allowed
 
 DEFAULT_LIMIT = 4 << 30
 """Default limit in bytes, without ``TVM_SCHED_CACHE_LIMIT``."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 
-from .errors import InputError
-from .files import UNREADABLE
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import UNREADABLE
 
 Dims: TypeAlias = "tuple[int | frozenset[int], ...]"
 ShapeSet: TypeAlias = "dict[str, Dims | int | frozenset[int] | range]"
@@ -22,6 +22,47 @@ _TOKENS = re.compile(rf"\s*({_SIZE})\s*x\s*({_SIZE})\s*")
 
 
 _RANGE = re.compile(r"\s*(\d+)\s*\.\.\s*(\d+)\s*")
+
+
+_TOKEN_RANGE = re.compile(r"\s*(\d+(?:\.\.\d+)?)\s*x\s*(\d+(?:\.\.\d+)?)\s*")
+
+
+def split_ranges(
+    texts: Iterable[str] | None,
+) -> tuple[dict[str, tuple[int, int]], Callable[[Mapping[str, int]], list[str]]]:
+    """Return the least and largest size of each ``SYMBOL=16..512`` or ``1x16..512``, and what the texts are at given sizes.
+
+    Raises
+    ------
+    InputError
+        A symbol has two ranges, or one is empty.
+    """
+    limits: dict[str, tuple[int, int]] = {}
+    pieces: list[
+        list[tuple[str, str]]
+    ] = []  # of each text: symbols, none for a piece that stays, and what else stands there
+    for text in texts or ():
+        name, mark, size = text.rpartition("=")
+        tokens = _TOKEN_RANGE.fullmatch(text)
+        parts = (
+            [("batch", tokens[1]), ("", "x"), ("tokens", tokens[2])]
+            if tokens
+            else [("", name + mark), (name.strip(), size)]
+        )
+        found = {symbol: match for symbol, part in parts if symbol and (match := _RANGE.fullmatch(part))}
+        for symbol, match in found.items():
+            low, high = int(match[1]), int(match[2])
+            if symbol in limits or low > high:
+                raise InputError(
+                    f"--shape {text}: a range for each symbol, from its least to its largest size, is allowed"
+                )
+            limits[symbol] = low, high
+        pieces.append([(symbol if symbol in found else "", part) for symbol, part in parts])
+
+    def at(sizes: Mapping[str, int]) -> list[str]:
+        return ["".join(str(sizes[symbol]) if symbol else part for symbol, part in each) for each in pieces]
+
+    return limits, at
 
 
 def is_token_shape(text: str) -> bool:
@@ -105,7 +146,7 @@ def token_shapes(texts: Sequence[str], count: int) -> list[tuple[int, int]]:
 
 def parse_constants(texts: Iterable[str] | None) -> dict[str, Any]:
     """Read ``NAME=VALUE`` texts: a number, a list of numbers, true or false, JSON, or the name of a ``.npy`` file."""
-    from .runtime.values import split_value
+    from tvm_sched_runtime.runtime.values import split_value
 
     constants: dict[str, Any] = {}
     for text in texts or ():
@@ -120,7 +161,7 @@ def parse_constants(texts: Iterable[str] | None) -> dict[str, Any]:
 
 def _value(text: str, value: str) -> Any:
     if value.endswith(".npy"):
-        from .runtime.values import read_array
+        from tvm_sched_runtime.runtime.values import read_array
 
         return read_array(f"--constant {text}", Path(value))
     for candidate in (value.lower(), f"[{value.lower()}]"):

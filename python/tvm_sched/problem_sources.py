@@ -13,14 +13,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from .checks import require_number_or_auto
-from .cost_model import CostModel, default_cost_model, get_cost_model
-from .cost_model.calibrated_model import NAME as CALIBRATED
-from .cost_model.calibrated_model import is_of_this_machine
-from .errors import InputError
-from .files import UNREADABLE
-from .input_shapes import ShapeSet, is_token_shape, one_shape, parse_constants, parse_shapes, token_shapes
-from .problem import (
+from tvm_sched_runtime.checks import require_number_or_auto
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import UNREADABLE
+from tvm_sched_runtime.problem import (
     DecoderConfig,
     Group,
     OpGraph,
@@ -31,11 +27,16 @@ from .problem import (
     merge_problems,
     problem_of,
 )
-from .problem.decoder_config import PRESETS, is_config, read_config
+from tvm_sched_runtime.problem.decoder_config import PRESETS, is_config, read_config
+from tvm_sched_runtime.schedule import requests_of
+from tvm_sched_runtime.startup import import_when_used, without_torch
+
+from .cost_model import CostModel, default_cost_model, get_cost_model
+from .cost_model.calibrated_model import NAME as CALIBRATED
+from .cost_model.calibrated_model import is_of_this_machine
+from .input_shapes import ShapeSet, is_token_shape, one_shape, parse_constants, parse_shapes, token_shapes
 from .progress import Progress
 from .resident_texts import parse_requests
-from .schedule import requests_of
-from .startup import import_when_used, without_torch
 
 
 class ProblemWarning(UserWarning):

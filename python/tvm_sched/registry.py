@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from .checks import shown
-from .errors import InputError, did_you_mean
+from tvm_sched_runtime.checks import shown
+from tvm_sched_runtime.errors import InputError, did_you_mean
 
 LARGEST_INTEGER = 2**63 - 1
 """The largest integer of an option: the methods' C++ has 64 bits."""
@@ -221,7 +221,7 @@ class Methods(Registry[Method[Function]]):
 
         Examples
         --------
-        >>> from tvm_sched.schedule import Schedule
+        >>> from tvm_sched_runtime.schedule import Schedule
         >>> from tvm_sched.schedulers import register, solve
         >>> @register("all-on-gpu0")
         ... def all_on_gpu0(problem, workload, options):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from .errors import InputError
-from .problem import Problem, Request
-from .schedule import Requests, Resident, Schedule, requests_of
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Problem, Request
+from tvm_sched_runtime.schedule import Requests, Resident, Schedule, requests_of
 
 WEIGHT = re.compile(r"[0-9.eE+-]+")
 

@@ -12,15 +12,16 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from .checks import require_at_least, require_seed
+from tvm_sched_runtime.checks import require_at_least, require_seed
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import Problem, Workload
+from tvm_sched_runtime.schedule import INTERRUPTED, TIME_OVER, Certificate, Schedule, evaluate
+from tvm_sched_runtime.search_budget import OutOfTime, SearchLimits, TimedOptions, ending_at, seconds_left
+
 from .cost_model.uncertainty import draws, has_intervals
-from .errors import InfeasibleError
-from .problem import Problem, Workload
 from .progress import report_progress
-from .schedule import INTERRUPTED, TIME_OVER, Certificate, Schedule, evaluate
 from .schedulers import get, register
 from .schedulers.anytime import AnytimeOptions
-from .search_budget import OutOfTime, SearchLimits, TimedOptions, ending_at, seconds_left
 
 SEARCHED, DRAWN_SHARE, CENTRAL_SHARE = 4, 0.1, 0.4
 """Draws for which `anytime` searches beside the central latencies, and the shares of all in the budget. Others judge."""

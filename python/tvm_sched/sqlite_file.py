@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from .errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 T = TypeVar("T")
 

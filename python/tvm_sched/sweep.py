@@ -11,17 +11,18 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from .checks import require_positive
+from tvm_sched_runtime.checks import require_positive
+from tvm_sched_runtime.errors import InputError, TvmSchedError
+from tvm_sched_runtime.problem import Problem, Topology, Workload, load_topology
+from tvm_sched_runtime.problem.quantity import parse_quantity
+from tvm_sched_runtime.problem.topology_changes import LINKS, with_bandwidth, with_devices, with_disk, with_link
+from tvm_sched_runtime.schedule import Schedule, Timeline, resolved
+from tvm_sched_runtime.schedule.simulator import simulate
+
 from .cost_model import default_cost_model
 from .cost_model.uncertainty import latency_interval
-from .errors import InputError, TvmSchedError
-from .problem import Problem, Topology, Workload, load_topology
-from .problem.quantity import parse_quantity
-from .problem.topology_changes import LINKS, with_bandwidth, with_devices, with_disk, with_link
 from .problem_sources import SourceOptions, decoder_config, is_problem, load_problem, on_machine
 from .progress import Progress
-from .schedule import Schedule, Timeline, resolved
-from .schedule.simulator import simulate
 from .schedulers.solver import solve_or_error
 
 KEYS = ("topology", "gpus", "link", "bandwidth", "disk", "batch")

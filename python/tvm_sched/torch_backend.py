@@ -22,8 +22,9 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch._guards import CompileContext, TracingContext
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .checks import shown
-from .errors import InputError
+from tvm_sched_runtime.checks import shown
+from tvm_sched_runtime.errors import InputError
+
 from .relax.api import check_before, compile
 from .relax.options import DEFAULTS, CompileOptions
 from .relax.targets import read_target

@@ -14,8 +14,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from .cores import cores
-from .errors import InputError
+from tvm_sched_runtime.cores import cores
+from tvm_sched_runtime.errors import InputError
+
 from .parent_death import end_with
 from .progress import report_progress
 from .registry import Registry

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from tvm_sched.errors import InputError
-from tvm_sched.files import convert, decode_document, read_bytes, write_atomically, write_document
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import convert, decode_document, read_bytes, write_atomically, write_document
 
 from .suite import Case, Suite
 

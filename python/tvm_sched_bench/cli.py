@@ -14,8 +14,8 @@ from tvm_sched.cli.attached_commands import RESEARCH
 from tvm_sched.cli.inputs import Writes
 from tvm_sched.cli.output import FAILURE, Output
 from tvm_sched.cli.registration import command, command_group
-from tvm_sched.errors import InputError
-from tvm_sched.files import write_atomically
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import write_atomically
 
 from .training.command import app as learn
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from tvm_sched.cost_model import roofline
-from tvm_sched.errors import InputError, did_you_mean
 from tvm_sched.pipeline.graph_files import load_graph
 from tvm_sched.pipeline.partition_relaxation import relax
-from tvm_sched.problem import Problem, Scenario, load_topology, problem_of
 from tvm_sched.registry import Registry
 from tvm_sched.schedulers.efficient_mip import Instance, read_workload
+from tvm_sched_runtime.errors import InputError, did_you_mean
+from tvm_sched_runtime.problem import Problem, Scenario, load_topology, problem_of
 
 from .kinds.throughput_kind import Pipeline
 from .moirai_files import read_moirai
@@ -52,7 +52,7 @@ def _problem(path: Path, run: str = "cold") -> Scenario:
 
 def _decoder(model: str, shape: str, topology: str) -> Scenario:
     """Return a language model on a preset topology, as SortingHat's grid has it: fused kernels, no variants."""
-    from tvm_sched.problem.decoder_config import PRESETS
+    from tvm_sched_runtime.problem.decoder_config import PRESETS
 
     batch, _, tokens = shape.partition("x")
     if model not in PRESETS:

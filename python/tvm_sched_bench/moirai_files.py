@@ -8,9 +8,9 @@ from itertools import combinations
 import msgspec
 import numpy as np
 
-from tvm_sched.errors import FormatError
-from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
-from tvm_sched.problem import Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched_runtime.errors import FormatError
+from tvm_sched_runtime.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched_runtime.problem import Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 
 _ROUNDING = 5e-5
 """Milliseconds by which the times of an edge may differ from one size for all pairs: the files have five digits."""

@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 
 from tvm_sched.bounds.partitions.simple import simple_bound
-from tvm_sched.errors import InputError
-from tvm_sched.pipeline import PartitionProblem, partition
+from tvm_sched.pipeline import partition
 from tvm_sched.pipeline.graph_files import load_graph
 from tvm_sched.pipeline.integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.pipeline import PartitionProblem
 
 STAGES = (2, 4, 8, 16, 32, 64)
 PAPER = {

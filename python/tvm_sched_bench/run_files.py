@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched.errors import FormatError, InputError
-from tvm_sched.files import (
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.files import (
     UNREADABLE,
     convert,
     decode_document,

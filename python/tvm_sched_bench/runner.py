@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from tvm_sched.errors import InputError, TvmSchedError
+from tvm_sched_runtime.errors import InputError, TvmSchedError
 
 from .kinds import Answer, Proof
 from .run_files import Circumstances, Result, Run

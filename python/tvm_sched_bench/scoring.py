@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from tvm_sched.errors import InputError, SchedulerError, TvmSchedError
-from tvm_sched.files import read_bytes
+from tvm_sched_runtime.errors import InputError, SchedulerError, TvmSchedError
+from tvm_sched_runtime.files import read_bytes
 
 from .best_known import BestKnown, Known
 from .kinds import Proof

@@ -15,9 +15,9 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched.errors import FormatError, InputError, did_you_mean
-from tvm_sched.files import read_bytes
-from tvm_sched.toml_files import parse_toml
+from tvm_sched_runtime.errors import FormatError, InputError, did_you_mean
+from tvm_sched_runtime.files import read_bytes
+from tvm_sched_runtime.toml_files import parse_toml
 
 from .instance_sources import SOURCES
 from .kinds import KINDS, Kind, Proof

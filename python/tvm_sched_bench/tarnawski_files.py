@@ -7,10 +7,10 @@ import os
 import msgspec
 import numpy as np
 
-from tvm_sched.errors import FormatError, GraphError
-from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
-from tvm_sched.pipeline import PartitionProblem, StageTensor
 from tvm_sched.schedulers.efficient_mip.workload_files import Edge
+from tvm_sched_runtime.errors import FormatError, GraphError
+from tvm_sched_runtime.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched_runtime.pipeline import PartitionProblem, StageTensor
 
 
 class _Node(msgspec.Struct, rename="camel"):

@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.errors import FormatError, TvmSchedError
-from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
-from tvm_sched.problem import Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
-from tvm_sched.schedule import Placement, Schedule, Transfer
+from tvm_sched_runtime.errors import FormatError, TvmSchedError
+from tvm_sched_runtime.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched_runtime.problem import Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
+from tvm_sched_runtime.schedule import Placement, Schedule, Transfer
 
 UNIT = 1_000_000
 """Nanoseconds of a unit of time of a file of unrelated machines: they have six digits behind the point."""

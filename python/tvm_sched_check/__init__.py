@@ -10,9 +10,10 @@ its modules in this order:
 - `verdict`: all three files together.
 
 These are the core. Two kinds of problems need more: `together` has the formulas of operators that run together, and
-`alternative_bound` and `groups` handle variants. The proof of each rule is under ``docs/proofs/``. The checker compares only
-integers and fractions. It rounds only the durations of transfers and stages, as ``docs/model.md`` defines. The folders
-`pipelines`, `partitions`, `placements` and `clusters` hold checkers of their own.
+`alternative_bound` and `groups` handle variants. `ranges` checks the schedules of a range of sizes. The proof of each rule
+is under ``docs/proofs/``. The checker compares only integers and fractions. It rounds only the durations of transfers and
+stages, as ``docs/model.md`` defines. The folders `pipelines`, `partitions`, `placements` and `clusters` hold checkers of
+their own.
 """
 
 from importlib import import_module

@@ -1,6 +1,7 @@
 """The command ``tvm-sched-check``, also ``python -m tvm_sched_check``.
 
 tvm-sched-check problem.json schedule.json evidence.json
+tvm-sched-check ranges range.json
 tvm-sched-check pipelines problem.json plan.json evidence.json
 tvm-sched-check partitions instance.json partition.json [evidence.json]
 tvm-sched-check placements instance.json placement.json evidence.json
@@ -18,6 +19,7 @@ from importlib import import_module
 
 _CHECKS = {
     "": ("verdict.check", (3,)),
+    "ranges": ("ranges.check", (1,)),
     "pipelines": ("pipelines.check", (3,)),
     "partitions": ("partitions.check", (2, 3)),
     "placements": ("placements.check", (3,)),

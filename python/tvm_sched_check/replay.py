@@ -114,6 +114,7 @@ class Replay:
                 # Within a stage, an operator need not wait for one before it on its stream.
                 in_turn = node[came] == node[event] and came < event and self.stages[came][1] == self.stages[event][1]
                 waits[node[event]] |= set() if in_turn else {(node[came], False)}
+        self.waits = waits  # of each event: those before it, and whether it waits only for their direct read
         self.start, self.end, reading = dict[int, int](), dict[int, int](), {*self.read_by.values()}
         try:
             for e in TopologicalSorter({e: [w for w, _ in before] for e, before in enumerate(waits)}).static_order():

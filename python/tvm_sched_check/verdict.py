@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import bisection, enumeration, joined, ports
 from .alternative_bound import relaxed_of, resolved
@@ -60,21 +60,8 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
             raise Refused(
                 "the runs of the schedule (certificate.requests) are not the one run of the evidence (resident)"
             )
-        if document["costs"].get("concurrency") is not None and "variants" in document:
-            raise Refused("variants together with costs.concurrency are not covered by this checker")
-        # With variants the schedule is for one choice; the bound holds for every choice.
-        choice, sets = schedule.get("choice") or {}, schedule.get("joined") or []
-        chosen = resolved(document, choice, sets)
-        latency = Replay(chosen, schedule["placements"], schedule["transfers"]).latency
-        if resident:  # a cold run comes first: its rules hold, too
-            partly = {names[0] for names in sets if not {*names} <= {*resident}}
-            latency = Replay(chosen, schedule["placements"], schedule["transfers"], {*resident} - partly).latency
-        document = joined.loading_at_once(without(document, resident))
-        relaxed = relaxed_of(document, evidence)
-        basis = resolved(document, {}) if relaxed is None else relaxed.problem
-        searches = {"ports": ports.Ports().least, "enumeration": enumeration.Enumeration().least}
-        rules = {**bisection.OF_SCHEDULES, **searches} if relaxed is None else {"alternatives": Groups(relaxed).least}
-        bound = bound_of(basis, evidence["lemmas"], rules | {"joined": joined.least})
+        latency = replays(document, schedule, resident)[-1].latency
+        bound = proved(document, evidence, resident)
         if count(evidence["proved_ns"]) != bound:
             raise Refused(f"proved_ns of the evidence is {evidence['proved_ns']}, but its last lemma says {bound} ns")
         claimed = count(certificate["latency_ns"]) if certificate else latency
@@ -86,3 +73,25 @@ def check(problem_file: str | Path, schedule_file: str | Path, evidence_file: st
     if bound > latency:
         raise Refused(f"the evidence proves {bound} ns, but the schedule takes {latency} ns: please report this")
     return Verdict(latency, bound, certified)
+
+
+def replays(document: dict[str, Any], schedule: dict[str, Any], resident: list[str]) -> list[Replay]:
+    """Replay a schedule in a cold run and, if parameters are resident, in a warm one as well, which it precedes."""
+    if document["costs"].get("concurrency") is not None and "variants" in document:
+        raise Refused("variants together with costs.concurrency are not covered by this checker")
+    # With variants the schedule is for one choice; the bound holds for every choice.
+    sets = schedule.get("joined") or []
+    chosen = resolved(document, schedule.get("choice") or {}, sets)
+    partly = {names[0] for names in sets if not {*names} <= {*resident}}
+    runs = [set[str](), {*resident} - partly] if resident else [set[str]()]
+    return [Replay(chosen, schedule["placements"], schedule["transfers"], names) for names in runs]
+
+
+def proved(document: dict[str, Any], evidence: dict[str, Any], resident: list[str]) -> int:
+    """Return the bound in nanoseconds that the lemmas prove of the runs of a problem in which parameters are resident."""
+    document = joined.loading_at_once(without(document, resident))
+    relaxed = relaxed_of(document, evidence)
+    basis = resolved(document, {}) if relaxed is None else relaxed.problem
+    searches = {"ports": ports.Ports().least, "enumeration": enumeration.Enumeration().least}
+    rules = {**bisection.OF_SCHEDULES, **searches} if relaxed is None else {"alternatives": Groups(relaxed).least}
+    return bound_of(basis, evidence["lemmas"], rules | {"joined": joined.least})

@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .problem.service import Service
 from .search.cluster_state import ClusterState

@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched.errors import InputError, SchedulerError
-from tvm_sched.files import content_digest
 from tvm_sched_bench.kinds.kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 from tvm_sched_check.clusters import check as independent_check
+from tvm_sched_runtime.errors import InputError, SchedulerError
+from tvm_sched_runtime.files import content_digest
 
 from . import (
     Allocation,

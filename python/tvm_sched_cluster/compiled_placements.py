@@ -9,11 +9,11 @@ from pathlib import Path
 
 import msgspec
 
-from tvm_sched.errors import InputError
-from tvm_sched.files import content_digest, read_bytes
-from tvm_sched.problem.cpu_presets import cpu_topology
 from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.pipeline_api import ExportablePipeline, compile_pipeline
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import content_digest, read_bytes
+from tvm_sched_runtime.problem.cpu_presets import cpu_topology
 
 from . import Cluster, Service, ServicePlacement
 from .placement_pipelines import plan_of_placement, service_of_graph, stage_topology

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched.errors import InputError
 from tvm_sched.progress import report_progress
+from tvm_sched_runtime.errors import InputError
 
 from .allocators.allocator_registry import get, try_place
 from .allocators.anytime_allocator import AnytimeOptions, best_future_use

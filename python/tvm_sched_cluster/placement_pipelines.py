@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.device_properties import known_gpu
-from tvm_sched.errors import InputError
-from tvm_sched.pipeline import PipelinePlan
-from tvm_sched.pipeline.stage_pricing import price
-from tvm_sched.problem import FORBIDDEN, Bus, Device, Link, OpGraph, Problem, Topology
-from tvm_sched.problem.cpu_presets import cpu_topology
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.pipeline import PipelinePlan
+from tvm_sched_runtime.pipeline.stage_pricing import price
+from tvm_sched_runtime.problem import FORBIDDEN, Bus, Device, Link, OpGraph, Problem, Topology
+from tvm_sched_runtime.problem.cpu_presets import cpu_topology
 
 from .problem.cluster import Cluster, GpuKind
 from .problem.placement_pricing import circuit_bandwidth, circuit_head_ns

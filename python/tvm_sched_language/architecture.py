@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.errors import InputError
-from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import UNREADABLE, read_bytes, why_unreadable
 
 Floats = npt.NDArray[np.float32]
 

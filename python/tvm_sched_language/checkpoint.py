@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .architecture import Architecture
 

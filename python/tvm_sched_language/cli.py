@@ -12,7 +12,7 @@ from tvm_sched.cli.attached_commands import SERVE
 from tvm_sched.cli.inputs import StoredParameters
 from tvm_sched.cli.output import Output
 from tvm_sched.cli.registration import command
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 if TYPE_CHECKING:
     from tvm_sched.cli.attached_commands import Compiled

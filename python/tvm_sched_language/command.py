@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_sched.errors import InputError
-from tvm_sched.run_artifact import add_verify
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.run_artifact import add_verify
 
 from .generator import MAX_TOKENS, GeneratedText, Generator, PlanTime, Prompt, Token
 from .sampling import Sampling

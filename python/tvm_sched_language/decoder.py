@@ -16,9 +16,9 @@ import numpy.typing as npt
 from tvm import relax
 
 from tvm_frontends import ImportedModel
-from tvm_sched.errors import InputError
 from tvm_sched.relax.ir.attributes import SAMPLES
 from tvm_sched.relax.lower.kernel_libraries import KERNELS
+from tvm_sched_runtime.errors import InputError
 
 from .architecture import Architecture, Layer
 from .packing import pack

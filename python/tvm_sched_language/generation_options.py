@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 FORMATS = ("float32", "bfloat16", "int8", "int4", "int4-zeros")
 """Formats of the weights of products: integers have a scale for each group of 32 terms."""

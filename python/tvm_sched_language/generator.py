@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.errors import InputError
-from tvm_sched.runtime import ScheduledModule, load
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import ScheduledModule, load
 
 from .sampling import Sampling
 from .stages import StagedRun, StageThreads, stage_file
@@ -161,7 +161,7 @@ class Generator:
     source : path, ScheduledModule or sequence of ScheduledModule
         What `tvm-sched compile --generate` wrote, of a pipeline its first file; or the modules of all stages.
     parameters, threads, verify
-        As for `tvm_sched.runtime.load`.
+        As for `tvm_sched_runtime.load`.
 
     Raises
     ------

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from tvm_frontends import ImportedModel
-from tvm_sched.errors import InputError
-from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
 from tvm_sched.relax.api import CompiledModel
 from tvm_sched.relax.api import compile as compile_model
 from tvm_sched.relax.options import CompileOptions
-from tvm_sched.runtime import ScheduledModule
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched_runtime.runtime import ScheduledModule
 
 from .architecture import Architecture, read_architecture
 from .checkpoint import Checkpoint, Weights
@@ -115,7 +115,7 @@ def open_language_model(folder: str | os.PathLike[str], options: GenerationOptio
     >>> open_language_model("gpt2")
     Traceback (most recent call last):
         ...
-    tvm_sched.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
+    tvm_sched_runtime.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
     """
     path, chosen = Path(folder), options or GenerationOptions()
     if not path.is_dir():
@@ -189,7 +189,7 @@ def compile_language_model(
 
     `CompiledModel.export` writes the artifact, which `tvm_sched_language.Generator` loads.
     """
-    model = _opened(folder, options, topology, settings)
+    model = _opened(folder, options)
     if model.stages > 1 and model.layers is None:
         raise InputError(f"stages is {model.stages}: compile_stages compiles pipelines")
     return compile_model(model, topology, states=state_names(model.own_layers), **settings)
@@ -217,9 +217,9 @@ def compile_stages(
     >>> compile_stages("gpt2", "cpu2", GenerationOptions(stages=2))
     Traceback (most recent call last):
         ...
-    tvm_sched.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
+    tvm_sched_runtime.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
     """
-    model = _opened(folder, options, topology, settings)
+    model = _opened(folder, options)
     machine = CompileOptions.of(
         topology, **{key: value for key, value in settings.items() if key != "progress"}
     ).topology
@@ -227,12 +227,7 @@ def compile_stages(
     return CompiledStages(tuple(compile_language_model(stage, topology, **settings) for stage in stages))
 
 
-def _opened(folder: Any, options: GenerationOptions | None, topology: Any, settings: dict[str, Any]) -> LanguageModel:
-    if settings.get("backend", getattr(topology, "backend", None)) == "cuda":
-        raise InputError(
-            "the kernels of language models that generate text run on CPUs: compile for a topology such as cpu1, without "
-            "the backend 'cuda'"
-        )
+def _opened(folder: Any, options: GenerationOptions | None) -> LanguageModel:
     return folder if isinstance(folder, LanguageModel) else open_language_model(folder, options)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 
 @dataclass(frozen=True)

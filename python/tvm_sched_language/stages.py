@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tvm_sched.runtime import ScheduledModule
+from tvm_sched_runtime.runtime import ScheduledModule
 
 
 def stage_file(artifact: Path, stage: int) -> Path:

@@ -10,7 +10,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 _UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 

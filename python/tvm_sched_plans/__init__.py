@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tvm_sched.lazy_names import lazy_names
+from tvm_sched_runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from .planner import Row, RuntimePlan, export_plan

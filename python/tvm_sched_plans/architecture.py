@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from tvm_sched.errors import InputError
-from tvm_sched.files import UNREADABLE, read_bytes, why_unreadable
-from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig, is_config, read_config
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched_runtime.problem.decoder_config import PRESETS, DecoderConfig, is_config, read_config
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gpt2")
 """Supported values of ``model_type``."""

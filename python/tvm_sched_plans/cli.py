@@ -15,8 +15,8 @@ from tvm_sched.cli.model_options import Shapes
 from tvm_sched.cli.option_groups import FromApi
 from tvm_sched.cli.output import Output
 from tvm_sched.cli.registration import command
-from tvm_sched.errors import InputError
 from tvm_sched.input_shapes import is_token_shape, one_shape, parse_shapes, token_shapes
+from tvm_sched_runtime.errors import InputError
 
 WorkloadOptions = Annotated[
     dict[str, Any],
@@ -143,7 +143,7 @@ def _counts(text: str) -> list[int]:
 
 
 def _bytes(text: str) -> int:
-    from tvm_sched.problem.quantity import parse_quantity
+    from tvm_sched_runtime.problem.quantity import parse_quantity
 
     size = float(text) if text.strip().isdecimal() else parse_quantity(text, "bytes", "--overhead")
     if not 0 <= size < 1 << 60:

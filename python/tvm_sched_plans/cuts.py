@@ -13,7 +13,7 @@ from itertools import product
 import msgspec
 import numpy as np
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .unit_chain import Chain, Floats, Placement, segments
 

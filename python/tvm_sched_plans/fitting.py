@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from tvm_sched.problem import Bus, Device, Topology
+from tvm_sched_runtime.problem import Bus, Device, Topology
 
 from .architecture import Architecture
 from .places import gpus

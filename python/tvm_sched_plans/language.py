@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import msgspec
 
-from tvm_sched.problem import Operator, OpGraph, Tensor
+from tvm_sched_runtime.problem import Operator, OpGraph, Tensor
 
 from .architecture import Architecture
 from .gguf_mixtures import Place, Role

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .operators import OperatorModel
 

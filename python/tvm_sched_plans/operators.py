@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tvm_sched.problem import OpGraph
+from tvm_sched_runtime.problem import OpGraph
 
 from .unit_model import Phase, UnitModel
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from tvm_sched import cost_model
 from tvm_sched.cost_model.recording import record
-from tvm_sched.errors import InputError
-from tvm_sched.problem import HOST, Bus, Costs, Device, Link, OpGraph, Route, Topology, Uncertainty
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import HOST, Bus, Costs, Device, Link, OpGraph, Route, Topology, Uncertainty
 
 from .unit_model import CACHE
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.files import write_atomically
-from tvm_sched.problem import Topology, load_topology
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.files import write_atomically
+from tvm_sched_runtime.problem import Topology, load_topology
 
 from .architecture import Architecture, read_architecture
 from .operators import OperatorModel
@@ -246,7 +246,7 @@ def open_source(
     }
     expected = " or ".join(kinds[kind] for kind in runtime.takes)
     if source is None and not path.exists():
-        from tvm_sched.problem.decoder_config import PRESETS
+        from tvm_sched_runtime.problem.decoder_config import PRESETS
 
         raise InputError(f"{text}: no such file, nor one of the language models {', '.join(PRESETS)}")
     raise InputError(f"{text}: {runtime.name} is planned for {expected}")

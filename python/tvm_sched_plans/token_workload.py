@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from tvm_sched.errors import InputError, did_you_mean
+from tvm_sched_runtime.errors import InputError, did_you_mean
 
 from .gguf_mixtures import MIXTURES, Place, format_of
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Operator, OpGraph, Tensor
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Operator, OpGraph, Tensor
 
 from .operators import OperatorModel, priced_kind
 

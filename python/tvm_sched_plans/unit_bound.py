@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.problem import Problem
+from tvm_sched_runtime.problem import Problem
 
 from .unit_chain import Chain
 

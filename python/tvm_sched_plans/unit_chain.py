@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.problem import Problem
-from tvm_sched.problem.topology import MOST_MEMORY
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.problem.topology import MOST_MEMORY
 
 from .places import Machine
 from .unit_model import CACHE, Phase, UnitModel

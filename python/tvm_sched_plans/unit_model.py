@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from tvm_sched.problem import OpGraph
+from tvm_sched_runtime.problem import OpGraph
 
 CACHE = "cache."
 """How names of keys and values begin: parameters of the graphs that are no weights."""

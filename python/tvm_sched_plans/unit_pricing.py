@@ -1,16 +1,17 @@
-"""Price a placement with the simulator of `tvm_sched.schedule`, the runtime's default split and ours alike."""
+"""Price a placement with the simulator of `tvm_sched_runtime.schedule`, the runtime's default split and ours alike."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from tvm_sched.cost_model.uncertainty import DRAWS, draws, has_intervals
-from tvm_sched.problem import HOST, Problem
-from tvm_sched.schedule import Schedule
-from tvm_sched.schedule.indexed import ScheduleIndex
-from tvm_sched.schedule.residency import moved_parameters
+from tvm_sched_runtime.problem import HOST, Problem
+from tvm_sched_runtime.schedule import Schedule
+from tvm_sched_runtime.schedule.indexed import ScheduleIndex
+from tvm_sched_runtime.schedule.residency import moved_parameters
 
 from .cuts import stage_times
 from .program_errors import Kind, program_errors
@@ -65,7 +66,7 @@ def kernel_intervals(chain: Chain, priced: PricedPlacement) -> dict[str, tuple[i
         sums = [drawn.costs.operator_ns[operators, places].sum() for drawn in draws(problem, DRAWS)]
         error = np.array(sums) - problem.costs.operator_ns[operators, places].sum()
         low, high = np.quantile(priced.phase_ns[phase.name] + error, (0.1, 0.9))
-        ends[phase.name] = int(low), int(high)
+        ends[phase.name] = math.floor(low), math.ceil(high)
     return ends
 
 
@@ -83,10 +84,10 @@ def price_intervals(chain: Chain, priced: PricedPlacement) -> dict[str, tuple[in
     for phase in chain.model.phases:
         time, (low, high) = priced.phase_ns[phase.name], ends[phase.name]
         below, above = program_errors(Kind(phase.engine, phase.work, shared))
-        ends[phase.name] = low, high = min(int(low * below), time), max(int(high * above), time)
+        ends[phase.name] = low, high = min(math.floor(low * below), time), max(math.ceil(high * above), time)
         totals += phase.repeats * np.array([low, time, high])
     low, high = priced.total_ns * totals[[0, 2]] / max(totals[1], 1)  # micro-batches err by the same share
-    ends[""] = int(low), int(high)
+    ends[""] = math.floor(low), math.ceil(high)
     return ends
 
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .failures import Forbidden, OverQuota, Unauthorized
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tvm_sched.errors import InputError
-from tvm_sched.run_artifact import add_verify, exit_status
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.run_artifact import add_verify, exit_status
 
 if TYPE_CHECKING:
     from .repository import Models, OnChange

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tvm_sched.runtime.tensors import ALIGNMENT, numpy_dtype
+from tvm_sched_runtime.runtime.tensors import ALIGNMENT, numpy_dtype
 
 from .failures import RequestError
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .datatypes import Array
 from .failures import Busy, Failed, Late, RequestError

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 
-from tvm_sched import __version__
+from tvm_sched_runtime import __version__
 
 from .access import Access, quota_place
 from .datatypes import raw_bytes

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tvm_sched import __version__
+from tvm_sched_runtime import __version__
 
 from .access import Access, quota_place
 from .datatypes import aligned_bytes, raw_bytes

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched import __version__
+from tvm_sched_runtime import __version__
 
 from .http_documents import IndexRequest, InferRequest, LoadRequest, RegionRequest, TraceRequest, UnloadRequest
 from .text_protocol import ChatRequest, CompletionRequest, GenerateRequest

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_sched.errors import InputError, TvmSchedError
+from tvm_sched_runtime.errors import InputError, TvmSchedError
 
 from .execution_queue import ExecutionQueue, QueueOptions
 from .failures import Failed, NotFound, RequestError
@@ -43,7 +43,7 @@ class LoadOptions:
     follow_links: bool = True
     """Whether artifacts are opened which links take out of the repository."""
     verify: bool | None = None
-    """As for `tvm_sched.runtime.load`."""
+    """As for `tvm_sched_runtime.load`."""
 
 
 @dataclass

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.runtime import ScheduledModule
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.runtime import ScheduledModule
 
 from .datatypes import DATATYPES, Array, TensorType
 from .failures import RequestError

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tvm_sched.errors import InputError
-from tvm_sched.runtime import ScheduledModule, load
-from tvm_sched.runtime.parameters import require_parameters
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import ScheduledModule, load
+from tvm_sched_runtime.runtime.parameters import require_parameters
 
 from .datatypes import TensorType
 from .served_model import ServedModel

@@ -18,7 +18,7 @@ import grpc
 import uvicorn
 import uvloop
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .access import Access, read_tokens
 from .freed_memory import keep_freed_memory

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from tvm_sched import __version__
-from tvm_sched.errors import InputError
+from tvm_sched_runtime import __version__
+from tvm_sched_runtime.errors import InputError
 
 from .request_context import RequestContext, RunRecord
 

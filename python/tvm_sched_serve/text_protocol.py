@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .failures import RequestError
 from .served_text import TextPrompt

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from tvm_sched.errors import ExecutionError, InputError
+from tvm_sched_runtime.errors import ExecutionError, InputError
 
 from .execution_queue import CANCELLED, Observer, QueueOptions, Statistics
 from .failures import Busy, Failed, Late, RequestError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from tvm_sched.run_artifact import exit_status
+from tvm_sched_runtime.run_artifact import exit_status
 
 from .command import seconds, whole
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvm_sched._library import library_path
-from tvm_sched.errors import InputError
+from tvm_sched_runtime._library import library_path
+from tvm_sched_runtime.errors import InputError
 
 from .datatypes import TensorType
 from .repository import Repository

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_sched.runtime import load
+from tvm_sched_runtime.runtime import load
 
 from .datatypes import Array
 from .failures import RequestError

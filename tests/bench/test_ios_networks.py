@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tvm_sched.errors import FormatError
-from tvm_sched.problem import Device, Topology, Workload
-from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing.ios_networks import load_network, problem_of
+from tvm_sched_runtime.errors import FormatError
+from tvm_sched_runtime.problem import Device, Topology, Workload
+from tvm_sched_runtime.schedule import simulate
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "ios"
 ONE = Topology("one", (Device("gpu", 1 << 34, 1e9, {"float32": 1e12}, kind="cuda", launch_overhead=5e-6),))

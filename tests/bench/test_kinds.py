@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tvm_sched.errors import TvmSchedError
 from tvm_sched_cluster import ClusterState, try_place
+from tvm_sched_runtime.errors import TvmSchedError
 
 
 def judged(suite, name, body):

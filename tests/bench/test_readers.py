@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from tvm_sched.errors import FormatError
-from tvm_sched.schedule import Placement, Schedule, Transfer, simulate
 from tvm_sched_bench.moirai_files import read_moirai
 from tvm_sched_bench.tarnawski_files import read_throughput
+from tvm_sched_runtime.errors import FormatError
+from tvm_sched_runtime.schedule import Placement, Schedule, Transfer, simulate
 
 COPY = [[0.0, 1.0, 3.0], [1.1, 0.0, 2.0], [3.0, 2.5, 0.0]]
 

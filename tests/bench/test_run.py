@@ -6,7 +6,6 @@ import time
 import msgspec
 import pytest
 
-from tvm_sched.errors import InputError
 from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
 from tvm_sched_bench import (
     BestKnown,
@@ -22,6 +21,7 @@ from tvm_sched_bench import (
     score,
     summaries,
 )
+from tvm_sched_runtime.errors import InputError
 
 METHODS = ("single", "heft", "pipedream", "tarnawski-dp", "heuristic", "first-fit")
 

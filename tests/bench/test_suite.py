@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tvm_sched.errors import InputError
 from tvm_sched_bench import BestKnown, load_suite
 from tvm_sched_bench.instance_sources import SOURCES
 from tvm_sched_bench.kinds import Proof
+from tvm_sched_runtime.errors import InputError
 
 OWN = Path(__file__).parents[2] / "benchmarks" / "instances"
 

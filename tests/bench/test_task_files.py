@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from tvm_sched.errors import FormatError, InputError
-from tvm_sched.schedule import Placement, Schedule, Transfer, simulate
 from tvm_sched_bench import load_suite
 from tvm_sched_bench.task_files import estee_graphs, read_auckland, read_estee, read_unrelated
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.schedule import Placement, Schedule, Transfer, simulate
 
 DOT = """digraph "Fork_Nodes_3" {
 	graph ["Duplicate states"=0,

@@ -7,10 +7,10 @@ import pytest
 
 from tvm_sched.cost_model.features import FAMILIES
 from tvm_sched.cost_model.learned_model import load_learned
-from tvm_sched.errors import InputError
 from tvm_sched_bench.training import aiconfigurator, vidur
 from tvm_sched_bench.training.sources import read_samples
 from tvm_sched_bench.training.train import train
+from tvm_sched_runtime.errors import InputError
 
 OPERATORS = ("attn_pre_proj", "mlp_up_proj", "mlp_down_proj", "input_layernorm", "add")
 SHAPE = "n_head,n_kv_head,n_embd,n_expanded_embd,vocab_size,use_gated_mlp,num_tokens,num_tensor_parallel_workers"

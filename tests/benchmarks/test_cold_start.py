@@ -6,7 +6,7 @@ import cold_start
 import pytest
 from cold_start import Model
 
-from tvm_sched.problem import Storage, load_topology, write_topology
+from tvm_sched_runtime.problem import Storage, load_topology, write_topology
 
 
 def stage(name, start_s, end_s, model="not counted"):

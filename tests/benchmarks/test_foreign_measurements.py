@@ -30,6 +30,25 @@ def test_what_does_not_fit_has_no_prediction():
     assert page.predict(point, [24, 300, 30.3, 121, 25, 0], "roofline") is None
 
 
+@pytest.mark.parametrize(
+    "networks", [pytest.param(False, marks=pytest.mark.slow), pytest.param(True, marks=pytest.mark.thorough)]
+)
+def test_the_package_has_the_factors_that_the_data_give(networks):
+    points, cards, _ = page.read_points(page.DATA)
+    tuned = [p for p in points if page.half(p.source) == page.HALVES[0] and p.model.startswith("resnet") == networks]
+    found = page.fitted_factors((p, {"learned": page.predict(p, cards[p.card], "learned")}) for p in tuned)
+    assert found == {kind: factors for kind, factors in page.FITTED.items() if (kind.work == "graph") == networks}
+
+
+def test_figures_of_the_text_are_those_of_the_rows():
+    points, _, _ = page.read_points(page.DATA)
+    kind = page.Kind("llama.cpp", "prompt", False)
+    rows = [(p, {each: page.Predicted(2 * p.measured, kind, None, None) for each in page.COSTS}) for p in points]
+    text = page.notes(rows)
+    assert text.count("2.00 to 2.00") == 7
+    assert f"covered 55 % of {sum(p.new for p in points)} new points" in text
+
+
 def test_coverage():
     point = page.Point("s", "vllm", "llama-2-7b", "fp16", "A", 1, "decode", 64, 10.0)
     kind, narrow = page.Kind("", "token", False), (8.5, 9.5)

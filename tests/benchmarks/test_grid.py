@@ -8,10 +8,10 @@ from _grid import Case, Cell, Cells, Method, emulate, make_problem, measure, pre
 from _sortinghat_page import repriced, write_prices
 
 from tvm_sched.cost_model.host_rereads import WIDTH
-from tvm_sched.problem import HOST, preset_names
-from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig
-from tvm_sched.schedule import evaluate
 from tvm_sched.schedulers import names, solve
+from tvm_sched_runtime.problem import HOST, preset_names
+from tvm_sched_runtime.problem.decoder_config import PRESETS, DecoderConfig
+from tvm_sched_runtime.schedule import evaluate
 
 SINGLE, EXACT = Method("single", "single"), Method("anytime", "anytime", {"time_limit": 1.0})
 

@@ -7,8 +7,8 @@ import mtpp
 import pytest
 from mtpp import Measurement
 
-from tvm_sched.errors import FormatError
 from tvm_sched_bench.testing.regal import regal_local, with_short_memory
+from tvm_sched_runtime.errors import FormatError
 
 
 @pytest.fixture

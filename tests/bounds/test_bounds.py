@@ -22,13 +22,13 @@ from tvm_sched.bounds.neighbours import Neighbour, together_or_apart
 from tvm_sched.bounds.ramp import head_side, tail_side
 from tvm_sched.bounds.relaxation import Relaxation
 from tvm_sched.bounds.schedule_evidence import evidence
-from tvm_sched.errors import InfeasibleError
-from tvm_sched.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor
 from tvm_sched.progress import report_to
-from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem, random_schedule, random_variants
 from tvm_sched_bench.testing.hios_problems import LayeredGraph, random_layered
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor
+from tvm_sched_runtime.schedule import simulate
 
 
 @settings(max_examples=examples(60), deadline=None)

@@ -15,12 +15,12 @@ from tvm_sched.bounds.enumeration import enumeration_bound
 from tvm_sched.bounds.relaxation import Relaxation
 from tvm_sched.report.explanation import explain
 from tvm_sched.schedulers import solve
-from tvm_sched.search_budget import ending_at
 from tvm_sched_bench.task_files import tasks_on_switch
 from tvm_sched_check import Refused
 from tvm_sched_check.derivation import Derivation
 from tvm_sched_check.document import Problem as Read
 from tvm_sched_check.enumeration import Enumeration as Rule
+from tvm_sched_runtime.search_budget import ending_at
 
 
 def random_tasks(seed, tasks=None, devices=None, delays=range(7)):

@@ -14,8 +14,8 @@ from tvm_sched.bounds.bus import Crossing, readers_by_tail
 from tvm_sched.bounds.priced_regions import LARGEST, RegionPrices, cut_operators, stretches
 from tvm_sched.bounds.region_placement import Copies, least_cost, region_of
 from tvm_sched.bounds.relaxation import Relaxation
-from tvm_sched.problem import FORBIDDEN
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.problem import FORBIDDEN
 
 
 def prices_of(problem):

@@ -14,12 +14,13 @@ from tvm_sched.bounds.partitions.matrix_cuts import paths
 from tvm_sched.bounds.partitions.node import dearest_node, node_bound
 from tvm_sched.bounds.partitions.prices import PriceBound, price_bound, whole
 from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
-from tvm_sched.pipeline import PartitionProblem, StageTensor, partition
+from tvm_sched.pipeline import partition
 from tvm_sched.pipeline.anytime_partitioner import _bounds, turns
 from tvm_sched.pipeline.bound_steps import LEAST_STEPS, PRICED_NODES, STEP_SECONDS, Prices, Semidefinite
 from tvm_sched.pipeline.partition_state import PartitionState
-from tvm_sched.search_budget import Budget
 from tvm_sched_bench.testing.regal import regal_like
+from tvm_sched_runtime.pipeline import PartitionProblem, StageTensor
+from tvm_sched_runtime.search_budget import Budget
 
 SEEDS = st.integers(0, 10_000)
 

@@ -13,11 +13,11 @@ from thorough import examples
 from tvm_sched.bounds import lower_bound, region_ports
 from tvm_sched.bounds.region_ports import port_delays
 from tvm_sched.bounds.relaxation import Relaxation
-from tvm_sched.problem import Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
 from tvm_sched_check import Refused
 from tvm_sched_check.derivation import Derivation
 from tvm_sched_check.document import Problem as Read
 from tvm_sched_check.ports import Ports
+from tvm_sched_runtime.problem import Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
 
 
 def on_a_switch(reads, times, sizes, devices, contention=True):

@@ -7,7 +7,7 @@ from tvm_sched.bounds.dominated_regions import regions_between
 from tvm_sched.bounds.region_placement import Delay, delays
 from tvm_sched.bounds.region_sharing import shared_delays
 from tvm_sched.bounds.region_work import Work, work_delays
-from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
+from tvm_sched_runtime.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
 
 
 def fan(copy_ns: int, work: int = 100) -> Problem:

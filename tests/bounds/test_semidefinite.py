@@ -17,8 +17,9 @@ from tvm_sched.bounds.partitions.minorants import stage_costs, total_transfers
 from tvm_sched.bounds.partitions.parts import consecutive, induced
 from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
 from tvm_sched.bounds.partitions.simple import simple_bound
-from tvm_sched.pipeline import PartitionProblem, StageTensor, partition
+from tvm_sched.pipeline import partition
 from tvm_sched_bench.testing.regal import regal_like
+from tvm_sched_runtime.pipeline import PartitionProblem, StageTensor
 
 SEEDS = st.integers(0, 10_000)
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
-from tvm_sched.problem import (
+from tvm_sched_check import check
+from tvm_sched_runtime.problem import (
     FORBIDDEN,
     Bus,
     Costs,
@@ -22,10 +23,9 @@ from tvm_sched.problem import (
     Topology,
     as_scenario,
 )
-from tvm_sched.schedule import Certificate
-from tvm_sched.schedule.schedule import RequestLatency
-from tvm_sched.schedule.simulator import simulate
-from tvm_sched_check import check
+from tvm_sched_runtime.schedule import Certificate
+from tvm_sched_runtime.schedule.schedule import RequestLatency
+from tvm_sched_runtime.schedule.simulator import simulate
 
 
 @dataclass

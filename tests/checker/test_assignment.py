@@ -19,7 +19,14 @@ from tvm_sched.bounds.assignment import SCALE, AssignmentProgram, BusRow, assign
 from tvm_sched.bounds.path_and_bus import integer_steps
 from tvm_sched.bounds.relaxation import Relaxation
 from tvm_sched.cost_model import costs
-from tvm_sched.problem import (
+from tvm_sched.report.explanation import explain
+from tvm_sched.schedulers import solve
+from tvm_sched_bench.testing import random_problem, random_schedule
+from tvm_sched_check import Refused
+from tvm_sched_check.assignment import _Assignment, least
+from tvm_sched_check.derivation import Derivation
+from tvm_sched_check.document import Problem as ReadProblem
+from tvm_sched_runtime.problem import (
     Bus,
     Costs,
     Device,
@@ -31,13 +38,6 @@ from tvm_sched.problem import (
     load_topology,
     problem_of,
 )
-from tvm_sched.report.explanation import explain
-from tvm_sched.schedulers import solve
-from tvm_sched_bench.testing import random_problem, random_schedule
-from tvm_sched_check import Refused
-from tvm_sched_check.assignment import _Assignment, least
-from tvm_sched_check.derivation import Derivation
-from tvm_sched_check.document import Problem as ReadProblem
 
 
 def two_unlike():

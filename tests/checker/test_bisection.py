@@ -13,9 +13,7 @@ from thorough import examples
 from tvm_sched.bounds import all_bounds, lower_bound
 from tvm_sched.bounds.bisection import _Search, _Sides, _Weights, bisection_bound
 from tvm_sched.bounds.relaxation import Relaxation
-from tvm_sched.problem import FORBIDDEN, Bus, Costs, Device, Operator, OpGraph, Problem, Scenario, Tensor, Topology
 from tvm_sched.report.explanation import explain
-from tvm_sched.schedule import ScheduleIndex
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_schedule
 from tvm_sched_check import Refused
@@ -23,6 +21,19 @@ from tvm_sched_check.assignment import times_behind
 from tvm_sched_check.bisection import _Bisection, least
 from tvm_sched_check.derivation import Derivation
 from tvm_sched_check.document import Problem as ReadProblem
+from tvm_sched_runtime.problem import (
+    FORBIDDEN,
+    Bus,
+    Costs,
+    Device,
+    Operator,
+    OpGraph,
+    Problem,
+    Scenario,
+    Tensor,
+    Topology,
+)
+from tvm_sched_runtime.schedule import ScheduleIndex
 
 
 def machine(speeds=(1e9, 1e9), on=(0, 1), duplex=True):

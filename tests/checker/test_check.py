@@ -13,13 +13,25 @@ from checker.cases import bus_problem, certified, chain_of_readers, fan, files_o
 from strategies import SEEDS, problems, scheduled_problems
 from thorough import examples
 from tvm_sched.bounds import lower_bound
-from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Scenario, Switch, Tensor, Topology
-from tvm_sched.problem.merge import merge_problems
-from tvm_sched.schedule.simulator import simulate
-from tvm_sched.schedule.verifier import violations
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem, random_schedule
 from tvm_sched_check import Refused
+from tvm_sched_runtime.problem import (
+    Bus,
+    Costs,
+    Device,
+    Link,
+    Operator,
+    OpGraph,
+    Problem,
+    Scenario,
+    Switch,
+    Tensor,
+    Topology,
+)
+from tvm_sched_runtime.problem.merge import merge_problems
+from tvm_sched_runtime.schedule.simulator import simulate
+from tvm_sched_runtime.schedule.verifier import violations
 
 
 @settings(max_examples=examples(80), deadline=None)

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.errors import InputError
 from tvm_sched_check.clusters import Refused, check
 from tvm_sched_check.clusters.bound import bound_of
 from tvm_sched_check.clusters.document import Cluster, Service
@@ -16,6 +15,7 @@ from tvm_sched_cluster import ClusterState, ServiceRequest, load_cluster, load_s
 from tvm_sched_cluster.bounds.mix_bound_evidence import evidence
 from tvm_sched_cluster.problem.service import Edge
 from tvm_sched_cluster.search.cluster_search import ClusterSearch
+from tvm_sched_runtime.errors import InputError
 
 
 def checked(folder, allocation, found):

@@ -5,7 +5,7 @@ import json
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from checker.cases import certified, files_of
@@ -16,7 +16,11 @@ from thorough import examples
 from tvm_sched.bounds import all_bounds, lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.bounds.variant_relaxation import relaxed
-from tvm_sched.problem import (
+from tvm_sched.schedulers import solve
+from tvm_sched_bench.testing import random_problem, random_variants
+from tvm_sched_check import Refused
+from tvm_sched_check.alternative_bound import Relaxed
+from tvm_sched_runtime.problem import (
     Alternative,
     Bus,
     Costs,
@@ -30,10 +34,6 @@ from tvm_sched.problem import (
     Topology,
     Variants,
 )
-from tvm_sched.schedulers import solve
-from tvm_sched_bench.testing import random_problem, random_variants
-from tvm_sched_check import Refused
-from tvm_sched_check.alternative_bound import Relaxed
 
 
 def behind_a_disk(weight=40, disk=True, copies=1, devices=2):
@@ -123,6 +123,10 @@ def test_no_bound_exceeds_the_optimum_of_any_choice_behind_a_disk(seed, operator
     assert all(bound.ns <= least for bound in all_bounds(problem))
 
 
+# A table, of which an operator reads rows, is its largest host tensor.
+@example(
+    problem=random_problem(794, operators=3, devices=2, memory="generous", style="disk", all_joined=False), seed=185345
+)
 @settings(max_examples=examples(20), deadline=None)
 @given(
     problem=problems(max_operators=8, max_devices=3, min_operators=1, memory=("generous",), styles=("disk",)),

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from checker.cases import fan
 from strategies import SEEDS, problems
 from thorough import examples
-from tvm_sched.errors import TvmSchedError
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_schedule
 from tvm_sched_check.derivation import Derivation
 from tvm_sched_check.document import Problem, Refused
 from tvm_sched_check.replay import Replay
+from tvm_sched_runtime.errors import TvmSchedError
 
 
 def ends_of(checked, schedule):

@@ -22,16 +22,16 @@ from checker.vipr_rules import proved
 from schedulers.exhaustive import least_latency
 from thorough import examples
 from tvm_sched.bounds.schedule_evidence import evidence
-from tvm_sched.errors import TvmSchedError
-from tvm_sched.problem import Problem, Scenario
-from tvm_sched.schedule import Placement, Transfer
-from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.efficient_mip import Instance
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
 from tvm_sched_bench.kinds.throughput_kind import Pipeline, ThroughputKind
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_check import Refused, check, partitions, placements
+from tvm_sched_runtime.errors import TvmSchedError
+from tvm_sched_runtime.problem import Problem, Scenario
+from tvm_sched_runtime.schedule import Placement, Transfer
+from tvm_sched_runtime.schedule.simulator import simulate
 
 PARTITIONS = ThroughputKind()
 ROUNDS = examples(90)

@@ -218,7 +218,7 @@ def test_what_proves_nothing_is_refused(what):
 
 def test_entries_below_0_need_work_between():
     """Nodes at both ends of a chain share no stage that is cheaper than all of it."""
-    from tvm_sched.pipeline import PartitionProblem, StageTensor
+    from tvm_sched_runtime.pipeline import PartitionProblem, StageTensor
 
     chain = PartitionProblem(
         list("abc"), np.full(3, 10.0), np.zeros(3), [StageTensor(0, (1,), 1), StageTensor(1, (2,), 1)]

@@ -12,16 +12,17 @@ from strategies import SEEDS, problems
 from thorough import examples
 from tvm_sched.bounds.partitions import semidefinite
 from tvm_sched.bounds.partitions.semidefinite_evidence import Effort
-from tvm_sched.errors import InfeasibleError, InputError, ProblemError
-from tvm_sched.pipeline import PipelinePlan, bound_steps, plan_pipeline
+from tvm_sched.pipeline import bound_steps, plan_pipeline
 from tvm_sched.pipeline.pipeline_evidence import certified, evidence
-from tvm_sched.pipeline.stage_pricing import price
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_check.document import Problem, Refused
 from tvm_sched_check.partitions.bound import can_be_cut, least_around
 from tvm_sched_check.pipelines import check
 from tvm_sched_check.pipelines.bound import relaxed
 from tvm_sched_check.pipelines.plan import Plan
+from tvm_sched_runtime.errors import InfeasibleError, InputError, ProblemError
+from tvm_sched_runtime.pipeline import PipelinePlan
+from tvm_sched_runtime.pipeline.stage_pricing import price
 
 
 def files_of(problem, plan, stages):

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from strategies import SEEDS
 from thorough import examples
 from tvm_sched.bounds.partitions.partition_evidence import partition_evidence, priced
-from tvm_sched.pipeline import PartitionProblem
 from tvm_sched_bench.kinds.throughput_kind import Pipeline, ThroughputKind
 from tvm_sched_check import Refused
 from tvm_sched_check.partitions import check
 from tvm_sched_check.partitions.bound import bound_of
 from tvm_sched_check.partitions.graph import graph_of
 from tvm_sched_check.partitions.prices import can_be_worth_more
+from tvm_sched_runtime.pipeline import PartitionProblem
 
 KIND = ThroughputKind()
 

@@ -9,10 +9,10 @@ import pytest
 import vipr
 
 from checker.cases import bus_problem, fan, files_of, placed
-from tvm_sched.problem import Costs, Operator, OpGraph, Problem, Request, Scenario, Tensor, Workload
-from tvm_sched.schedule import requests_of
 from tvm_sched.schedulers import solve
 from tvm_sched_check import Refused, check
+from tvm_sched_runtime.problem import Costs, Operator, OpGraph, Problem, Request, Scenario, Tensor, Workload
+from tvm_sched_runtime.schedule import requests_of
 from variant_cases import gated
 
 

@@ -13,14 +13,15 @@ FOLDER = Path(tvm_sched_check.__file__).parent
 NO_CODE = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 LIMITS = {
     630: ("document", "replay", "derivation", "placement_bound"),
-    125: ("verdict", "command", "__main__"),
+    130: ("verdict", "command", "__main__"),
+    155: ("ranges",),
     75: ("joined",),
     80: ("together",),
     100: ("assignment",),
     105: ("ports",),
     115: ("enumeration",),
     140: ("bisection", "eigenvalue"),
-    215: ("alternative_bound", "groups"),
+    220: ("alternative_bound", "groups"),
 }
 
 

@@ -9,10 +9,10 @@ from checker.together_cases import staged_fan, staged_problems, together
 from thorough import examples
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
-from tvm_sched.errors import InputError
-from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_check import Refused
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.schedule.simulator import simulate
 
 
 def test_a_stage_takes_what_the_formula_says(folder):

@@ -14,14 +14,14 @@ from strategies import SEEDS, problems
 from thorough import examples
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
-from tvm_sched.problem import (
-    Problem,
-)  # fmt: skip
-from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem, random_variants
 from tvm_sched_check import Refused
 from tvm_sched_check.alternative_bound import Relaxed, resolved
+from tvm_sched_runtime.problem import (
+    Problem,
+)  # fmt: skip
+from tvm_sched_runtime.schedule.simulator import simulate
 from variant_cases import gated
 
 

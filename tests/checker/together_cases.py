@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from checker.cases import fan
 from strategies import SEEDS, scheduled_problems
-from tvm_sched.problem import Concurrency, Costs, Problem
-from tvm_sched.schedule import Placement
-from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_stages
+from tvm_sched_runtime.problem import Concurrency, Costs, Problem
+from tvm_sched_runtime.schedule import Placement
+from tvm_sched_runtime.schedule.simulator import simulate
 
 
 def together(problem, used, share=0.5, **more):

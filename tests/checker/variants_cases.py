@@ -5,7 +5,8 @@ from random import Random
 import numpy as np
 
 from checker.cases import certified
-from tvm_sched.problem import (
+from tvm_sched_bench.testing import random_schedule
+from tvm_sched_runtime.problem import (
     FORBIDDEN,
     Alternative,
     Bus,
@@ -19,8 +20,7 @@ from tvm_sched.problem import (
     Topology,
     Variants,
 )  # fmt: skip
-from tvm_sched.schedule import with_choice
-from tvm_sched_bench.testing import random_schedule
+from tvm_sched_runtime.schedule import with_choice
 
 
 def with_any_choice(problem, seed):

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from tvm_sched.cli import app
 from tvm_sched.cli.schema import all_results
-from tvm_sched.problem import Problem, load_topology
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.problem import Problem, load_topology
 
 
 @cache

@@ -12,8 +12,8 @@ import typer
 from tvm_sched import registry
 from tvm_sched.cli.attached_commands import COMMAND_SETS, COMPILERS
 from tvm_sched.cli.registration import command
-from tvm_sched.errors import InputError
 from tvm_sched.worker_pool import EXECUTORS
+from tvm_sched_runtime.errors import InputError
 
 
 @pytest.fixture

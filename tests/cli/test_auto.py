@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from tvm_sched import runtime
 from tvm_sched.report.gains import Gains, Rival
+from tvm_sched_runtime import runtime
 
 from .conftest import write_model
 

@@ -5,8 +5,8 @@ import json
 import msgspec
 import pytest
 
-from tvm_sched.errors import ScheduleError
-from tvm_sched.schedule import simulate
+from tvm_sched_runtime.errors import ScheduleError
+from tvm_sched_runtime.schedule import simulate
 from user_errors_cases import FOREIGN
 
 DEEP = "[" * 100_000

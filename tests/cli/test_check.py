@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tvm_sched.problem import Problem
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.problem import Problem
 
 from .conftest import run_command
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tvm_sched.relax.options import CompileOptions
-from tvm_sched.schedule import Timeline
+from tvm_sched_runtime.schedule import Timeline
 
 from .conftest import run_command, write_model
 
@@ -206,8 +206,8 @@ def test_missing_parameters(run, fails, model_file, tmp_path):
 
 def test_damaged_parameters(run, fails, model_file, tmp_path, monkeypatch, capsys):
     """Small files are compared with their checksum by every load, others by --verify and by doctor."""
-    from tvm_sched.run_artifact import main as run_artifact
-    from tvm_sched.runtime import load, loading
+    from tvm_sched_runtime.run_artifact import main as run_artifact
+    from tvm_sched_runtime.runtime import load, loading
 
     path, file = tmp_path / "m.so", tmp_path / "m.safetensors"
     run("compile", model_file, "-t", "cpu1", "-s", "single", "-o", path, "--parameters", "external")

@@ -6,7 +6,7 @@ import pytest
 
 from tvm_sched.cost_model.profile import Machine, Measurement, Profile, this_machine
 from tvm_sched.cost_model.signature import signatures
-from tvm_sched.problem import Problem, load_topology, read_topology
+from tvm_sched_runtime.problem import Problem, load_topology, read_topology
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "detect"
 

@@ -6,9 +6,9 @@ import os
 import msgspec
 import pytest
 
-from tvm_sched.errors import InfeasibleError
-from tvm_sched.problem import Problem
-from tvm_sched.schedule import Schedule
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Schedule
 
 from .conftest import problem_memory, run_command
 

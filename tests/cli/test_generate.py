@@ -5,8 +5,8 @@ import json
 import pytest
 
 from cli.conftest import run_command
-from tvm_sched.run_artifact import main as run_artifact
 from tvm_sched_bench.testing.language_models import save_model, save_tokenizer
+from tvm_sched_runtime.run_artifact import main as run_artifact
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tvm_sched.problem import Problem
-from tvm_sched.schedule import Schedule
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Schedule
 
 from .conftest import run_command
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tvm_sched.problem import Problem
 from tvm_sched.relax.decoders import decoder_variants
+from tvm_sched_runtime.problem import Problem
 
 CONFIG = {
     "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 40,

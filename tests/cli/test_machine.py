@@ -8,7 +8,7 @@ import pytest
 from fake_cupy import HOST_RATE, FakeCupy
 from tvm_sched import schedulers
 from tvm_sched.cost_model.recording import Recording
-from tvm_sched.problem import load_topology, preset_names, write_topology
+from tvm_sched_runtime.problem import load_topology, preset_names, write_topology
 
 
 def test_topology_list(run):

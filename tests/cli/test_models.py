@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tvm_sched.errors import InputError
 from tvm_sched.input_shapes import one_shape, parse_constants, parse_shapes
+from tvm_sched_runtime.errors import InputError
 
 pytest.importorskip("onnx")
 from .conftest import write_model
@@ -174,7 +174,7 @@ import os, signal
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm_sched.schedulers.anytime import scheduler
-from tvm_sched.search_budget import Turn
+from tvm_sched_runtime.search_budget import Turn
 
 class Interrupted:
     name = "interrupted"

@@ -10,9 +10,9 @@ from chain_cases import chain_problem
 from typer.testing import CliRunner
 
 from tvm_sched.cli import app
-from tvm_sched.pipeline import PipelinePlan, load, verify
 from tvm_sched.pipeline.pipeline_evidence import evidence
 from tvm_sched_bench.testing.regal import regal_like
+from tvm_sched_runtime.pipeline import PipelinePlan, load, verify
 
 run = CliRunner().invoke
 
@@ -143,7 +143,7 @@ def test_json_is_alone_on_standard_output_while_the_partitioner_works(tmp_path):
     assert "Partitioning with anytime" in done.stderr
 
 
-@pytest.mark.filterwarnings("ignore::tvm_sched.runtime.MachineWarning")
+@pytest.mark.filterwarnings("ignore::tvm_sched_runtime.runtime.MachineWarning")
 def test_a_model_is_compiled_and_its_stages_run(tmp_path):
     from small_pipeline import batches, layers_model
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tvm_sched.problem import Bus, Device, Topology, write_topology
+from tvm_sched_runtime.problem import Bus, Device, Topology, write_topology
 
 GB = 10**9
 

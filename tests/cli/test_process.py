@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tvm_sched import __version__
-from tvm_sched.schedule import Schedule
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.schedule import Schedule
 
 from .conftest import write_model
 
@@ -45,8 +45,8 @@ def test_the_command_imports_nothing_heavy():
 @pytest.mark.parametrize(
     ("package", "native"),
     [
-        ("tvm_sched.schedulers", "tvm_sched.schedule.native_problem"),
-        ("tvm_sched.pipeline", "tvm_sched.problem.native_partition"),
+        ("tvm_sched.schedulers", "tvm_sched_runtime.schedule.native_problem"),
+        ("tvm_sched.pipeline", "tvm_sched_runtime.problem.native_partition"),
         ("tvm_sched_cluster", "tvm_sched_cluster.search.native_search"),
     ],
 )

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from tvm_sched.errors import InputError
 from tvm_sched.resident_texts import parse_requests
-from tvm_sched.schedule import Schedule
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.schedule import Schedule
 
 from .conftest import run_command
 

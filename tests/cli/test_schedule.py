@@ -5,11 +5,11 @@ import json
 import msgspec
 import numpy as np
 
-from tvm_sched.problem import Concurrency, Costs, Problem
-from tvm_sched.schedule import Certificate, Schedule, Timeline
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.problem import Concurrency, Costs, Problem
+from tvm_sched_runtime.schedule import Certificate, Schedule, Timeline
 
-from .conftest import problem_memory, run_command
+from .conftest import problem_memory, run_command, write_model
 
 
 def test_schedule_writes_what_it_is_asked_for(run, problem, problem_file, tmp_path):
@@ -214,3 +214,25 @@ def test_the_largest_slowdown_can_be_the_objective(run, fails, problem_file):
     assert "latency and slowdown" in fails(2, *fair[:5], "--objective", "speed")
     assert "--weights is for" in fails(2, *fair[:5], "--weights", "1,2")
     assert "numbers separated by commas" in fails(2, *fair, "--weights", "1,two")
+
+
+def test_a_range_of_sizes_has_one_certificate(run, fails, tmp_path):
+    model, file = tmp_path / "two.onnx", tmp_path / "range.json"
+    write_model(model, "batch")
+    call = "schedule", model, "-t", "v100-server", "-s", "heft", "--shape", "batch=16..4096"
+    found = run(*call, "--anchors", 3, "--factor", 1.01, "-o", file, "--json").json
+    assert found["files"] == {"range": str(file)}
+    assert [anchor["sizes"]["batch"] for anchor in found["anchors"]] == [16, 256, 4096]
+    verdict = run("check", file, "--json").json
+    assert verdict["anchors"] == 3
+    assert round(verdict["claimed"], 3) == round(found["factor"], 3) >= 1
+    assert "batch from 16 to 4096: 3 anchors" in run("check", file).stdout
+    for wrong, words in (
+        (("--shape", "batch=2..4"), "a range for each symbol"),
+        (("--evidence", tmp_path / "e.json"), "-o writes schedules and evidence of all sizes"),
+        (("--streams", "one"), "--streams"),
+    ):
+        assert words in fails(2, *call, *wrong)
+    assert "for a range of sizes" in fails(2, *call[:-2], "--shape", "batch=8", "--factor", 2)
+    assert "cannot be read as JSON" in fails(2, "check", model)
+    assert "give problem, schedule and evidence" in fails(2, "check", file, file)

@@ -20,12 +20,12 @@ import pytest
 from tvm_sched.cost_model.device_properties import properties
 from tvm_sched.cost_model.learned_model import LearnedModel
 from tvm_sched.cost_model.profile import Measurement, Profile, this_machine
-from tvm_sched.pipeline import PipelinePlan, load_manifest
-from tvm_sched.problem import Problem, load_topology
-from tvm_sched.runtime.artifact import check_library
-from tvm_sched.schedule import Schedule, Timeline
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_cluster import Allocation
+from tvm_sched_runtime.pipeline import PipelinePlan, load_manifest
+from tvm_sched_runtime.problem import Problem, load_topology
+from tvm_sched_runtime.runtime.artifact import check_library
+from tvm_sched_runtime.schedule import Schedule, Timeline
 
 from .conftest import write_model
 

@@ -2,7 +2,7 @@
 
 from cluster_cases import chain_service, small_cluster
 
-from tvm_sched.errors import ServingError
+from tvm_sched_runtime.errors import ServingError
 
 ONE = chain_service([40], memory=[5], cycle_ns=50, latency_ns=100, name="one")
 

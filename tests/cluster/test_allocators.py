@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched_cluster import (
     Circuit,
     ClusterState,
@@ -33,6 +32,7 @@ from tvm_sched_cluster.bounds.mix_bound import MixProgram, bound_of_demand, boun
 from tvm_sched_cluster.problem.placement_pricing import price
 from tvm_sched_cluster.problem.placement_rules import placement_violations
 from tvm_sched_cluster.search.cluster_search import ClusterSearch
+from tvm_sched_runtime.errors import InfeasibleError, InputError
 
 CHAINS = st.integers(2, 5).flatmap(
     lambda n: st.tuples(

@@ -10,13 +10,13 @@ import pytest
 from control_cases import CLUSTER, ONE, TWO, Clock, FileDriver
 from msgspec.structs import replace
 
-from tvm_sched.errors import FormatError, InputError, ServingError
 from tvm_sched_cluster import ClusterState, verify
 from tvm_sched_cluster.admission import AdmissionRules
 from tvm_sched_cluster.control.reconcile import Controller, ControllerOptions
 from tvm_sched_cluster.control.replica_choice import least_busy
 from tvm_sched_cluster.control.store import Store
 from tvm_sched_cluster.search.cluster_search import ClusterSearch
+from tvm_sched_runtime.errors import FormatError, InputError, ServingError
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,11 @@ import pytest
 from control_cases import CLUSTER, ONE, TWO, Clock, FileDriver
 
 from report import browser
-from tvm_sched.errors import InputError
 from tvm_sched_cluster import ClusterState
 from tvm_sched_cluster.control.reconcile import Controller, ControllerOptions
 from tvm_sched_cluster.control.store import Store
 from tvm_sched_cluster.search.cluster_search import ClusterSearch
+from tvm_sched_runtime.errors import InputError
 
 TOKEN = "0123456789abcdef"
 

@@ -13,14 +13,14 @@ from cluster_cases import chain_service
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tvm_sched.problem
 import tvm_sched_cluster
+import tvm_sched_runtime.problem
 from thorough import examples
-from tvm_sched.errors import FormatError, TopologyError, TvmSchedError
-from tvm_sched.problem.topology_file import parse_topology
 from tvm_sched_cluster import ClusterState, Edge, Service, ServiceOperator, ServiceRequest, load_cluster, place
 from tvm_sched_cluster.files.cluster_file import parse_cluster
 from tvm_sched_cluster.files.services_file import parse_services
+from tvm_sched_runtime.errors import FormatError, TopologyError, TvmSchedError
+from tvm_sched_runtime.problem.topology_file import parse_topology
 
 MOST_SECONDS = 20
 """Processor time of one placement, many times what any takes: a hang is told, and no busy machine."""
@@ -81,7 +81,7 @@ def test_any_number_of_a_cluster_file(position, number):
 @settings(max_examples=examples(120), deadline=None)
 @given(st.sampled_from(("p4d", "v100-server", "v100-hetero")), st.integers(0, 10**6), NUMBERS)
 def test_any_number_of_a_topology_file(name, position, number):
-    text = (Path(tvm_sched.problem.__file__).parent / "presets" / f"{name}.toml").read_text()
+    text = (Path(tvm_sched_runtime.problem.__file__).parent / "presets" / f"{name}.toml").read_text()
     with bounded_work(), suppress(TvmSchedError):
         parse_topology(altered(text, position, number))
 

@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from tvm_sched.errors import FormatError, GraphError, InputError, TopologyError
 from tvm_sched_cluster import (
     Allocation,
     Edge,
@@ -20,6 +19,7 @@ from tvm_sched_cluster import (
     write_services,
 )
 from tvm_sched_cluster.files.rampa_simulator_files import read_graph, read_model, read_models, read_requests
+from tvm_sched_runtime.errors import FormatError, GraphError, InputError, TopologyError
 
 GRAPH = """link_sw,0.0001
 link_resource,0.00005

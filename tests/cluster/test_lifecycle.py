@@ -5,7 +5,6 @@ import pytest
 from cluster_cases import chain_service, small_cluster
 from lifecycle_cases import held
 
-from tvm_sched.errors import InputError, ScheduleError
 from tvm_sched.progress import report_to
 from tvm_sched_cluster import (
     Allocation,
@@ -20,6 +19,7 @@ from tvm_sched_cluster import (
     try_place,
     verify,
 )
+from tvm_sched_runtime.errors import InputError, ScheduleError
 
 
 @pytest.mark.slow

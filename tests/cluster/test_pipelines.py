@@ -5,12 +5,12 @@ import pytest
 from cluster_cases import small_cluster
 
 from tvm_sched.cost_model import costs
-from tvm_sched.errors import InputError
-from tvm_sched.pipeline import verify
-from tvm_sched.problem import Operator, OpGraph, Problem, Tensor
 from tvm_sched_cluster import ClusterState, ServiceRequest, load_cluster, load_services, place, write_services
 from tvm_sched_cluster.placement_pipelines import plan_of_placement, segments, service_of_graph, stage_topology
 from tvm_sched_cluster.problem.service import operator_ns
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.pipeline import verify
+from tvm_sched_runtime.problem import Operator, OpGraph, Problem, Tensor
 
 SIZES = {"x": 2, "w": 3, "a": 5, "b": 7, "c": 11, "d": 13, "y": 17}
 

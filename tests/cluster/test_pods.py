@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.errors import FormatError, InputError
 from tvm_sched_cluster.pods.pod_bound import most_allocated
 from tvm_sched_cluster.pods.pod_policies import POLICIES, Fragmentation, PodScheduler, PodState, popular_pods
 from tvm_sched_cluster.pods.pod_replay import replay_pods
 from tvm_sched_cluster.pods.pod_trace import Node, Pod, draw_pods, read_nodes, read_pods
+from tvm_sched_runtime.errors import FormatError, InputError
 
 FGD = Path(__file__).parents[3] / "shared" / "data" / "fgd"
 SMALL, WHOLE, PAIR, BARE = (

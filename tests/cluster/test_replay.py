@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from lifecycle_cases import held
 
 from thorough import examples
-from tvm_sched.errors import FormatError, InputError
 from tvm_sched_cluster import ClusterState, ServiceRequest, demand_of_services, try_place, verify
 from tvm_sched_cluster.admission import AdmissionRules
 from tvm_sched_cluster.bounds.time_bound import TimeBound
@@ -25,6 +24,7 @@ from tvm_sched_cluster.replay.traces import (
     read_load_times,
     read_trace,
 )
+from tvm_sched_runtime.errors import FormatError, InputError
 
 ONE = chain_service([40], memory=[5], cycle_ns=50, latency_ns=100, name="one")
 TWO = chain_service([40, 40], memory=[5, 9], cycle_ns=50, latency_ns=200, name="two")

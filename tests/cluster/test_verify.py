@@ -4,7 +4,6 @@ import msgspec
 import pytest
 from cluster_cases import chain_service, small_cluster
 
-from tvm_sched.errors import ScheduleError
 from tvm_sched_cluster import (
     Allocation,
     Circuit,
@@ -17,6 +16,7 @@ from tvm_sched_cluster import (
     violations,
 )
 from tvm_sched_cluster.problem.placement_rules import RULES
+from tvm_sched_runtime.errors import ScheduleError
 
 replace = msgspec.structs.replace
 

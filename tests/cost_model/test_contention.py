@@ -13,11 +13,11 @@ from tvm_sched.bounds import lower_bound
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.contention import H100, Contention, crowded, fit_contention
 from tvm_sched.cost_model.uncertainty import sample_latencies
-from tvm_sched.problem import Concurrency, Costs, Device, KernelResources, Problem, Topology, load_topology
-from tvm_sched.schedule import Placement, Schedule, simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.streams import choose_streams
 from tvm_sched_bench.testing.hios_problems import convolutions
+from tvm_sched_runtime.problem import Concurrency, Costs, Device, KernelResources, Problem, Topology, load_topology
+from tvm_sched_runtime.schedule import Placement, Schedule, simulate
 
 A40 = Device("gpu0", 48 << 30, 696e9, {"float32": 37.4e12}, model="A40", arch="sm_86", launch_overhead=5e-6)
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

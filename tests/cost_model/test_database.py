@@ -8,7 +8,7 @@ import pytest
 from tvm_sched.cost_model import CostWarning
 from tvm_sched.cost_model.database import Database
 from tvm_sched.cost_model.profile import Machine, Measurement
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 SMALL = "onednn.matmul|16384|a float32[16,32];p float32[32,16]|float32[16,16]"
 

@@ -11,9 +11,9 @@ from fake_cupy import HOST_RATE, PEER_RATE, FakeCupy
 from tvm_sched.cost_model.copies import Bandwidths, PeerCopy
 from tvm_sched.cost_model.detect import describe, detected, measure, to_topology
 from tvm_sched.cost_model.recording import Gpu, Recording, record
-from tvm_sched.errors import FormatError, InputError
-from tvm_sched.problem import HOST, parse_topology
-from tvm_sched.problem.topology_file import format_topology
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.problem import HOST, parse_topology
+from tvm_sched_runtime.problem.topology_file import format_topology
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "detect"
 

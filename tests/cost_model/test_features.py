@@ -21,8 +21,8 @@ from tvm_sched.cost_model.features import (
     without_join,
 )
 from tvm_sched.cost_model.signature import graph_of, signatures
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Operator, OpGraph, Tensor, load_topology
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Operator, OpGraph, Tensor, load_topology
 
 CONVOLUTION = (
     "onednn.conv2d_bias_relu|237633536|a float32[1,224,224,3];p float32[64,3,7,7];p float32[64]|float32[1,112,112,64]"

@@ -6,7 +6,8 @@ import pytest
 from tvm_sched.cost_model import learned
 from tvm_sched.cost_model.features import describe
 from tvm_sched.cost_model.host_rereads import WIDTH, crossing_bytes
-from tvm_sched.problem import (
+from tvm_sched.schedulers import solve
+from tvm_sched_runtime.problem import (
     FORBIDDEN,
     HOST,
     Bus,
@@ -20,8 +21,7 @@ from tvm_sched.problem import (
     load_topology,
     problem_of,
 )
-from tvm_sched.problem.costs import concatenate_costs
-from tvm_sched.schedulers import solve
+from tvm_sched_runtime.problem.costs import concatenate_costs
 
 H100 = {
     # Rows, kind of kernel: microseconds of a CUDA graph that reads a weight of 4096 x 4096 float32 in host memory, less the

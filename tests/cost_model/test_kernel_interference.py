@@ -8,9 +8,9 @@ from tvm_sched.cost_model.device_properties import properties
 from tvm_sched.cost_model.interference import fit_pairs, pair_arrays, pairs_of_one_device, seconds_in_run
 from tvm_sched.cost_model.profile import Measurement, Pair, Profile, this_machine
 from tvm_sched.cost_model.signature import graph_of
-from tvm_sched.errors import InputError
-from tvm_sched.problem import KernelResources, Problem, load_topology
-from tvm_sched.schedule import Placement, Schedule, simulate
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import KernelResources, Problem, load_topology
+from tvm_sched_runtime.schedule import Placement, Schedule, simulate
 
 TWICE = "multiply|4|a float32[4]|float32[4]"
 SUM = "add|4|a float32[4];a float32[4]|float32[4]"

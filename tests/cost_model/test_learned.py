@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tvm_sched.cost_model import costs
@@ -13,10 +13,10 @@ from tvm_sched.cost_model.learned_model import SHIPPED, LearnedModel, error_inte
 from tvm_sched.cost_model.refine import refine
 from tvm_sched.cost_model.samples import Samples
 from tvm_sched.cost_model.signature import graph_of
-from tvm_sched.errors import FormatError, InputError
-from tvm_sched.problem import FORBIDDEN, load_topology
 from tvm_sched_bench.training import launches
 from tvm_sched_bench.training.train import train
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.problem import FORBIDDEN, load_topology
 
 
 def law(device, count=500, seed=0, noise=0.02, factor=1.7):
@@ -150,7 +150,15 @@ EXTENTS = {
     "reshape_transpose": lambda b, m, n, k: (0, f"a T[{b},{m},{n}]", f"T[{b},{m},{n}]"),
     "max_pool2d": lambda b, m, n, k: (9 * b * m * m * n, f"a T[{b},{m},{m},{n}]", f"T[{b},{m},{m},{n}]"),
     "mean": lambda b, m, n, k: (b * m * n, f"a T[{b},{m},{n}]", f"T[{b},{m}]"),
-    "take": lambda b, m, n, k: (0, f"p T[30000,{n}];a int32[{b * m}]", f"T[{b * m},{n}]"),
+    "take": lambda b, m, n, k: (0, f"p T[{m * k},{n}];a int64[{b}]", f"T[{b},{n}]"),
+    "matmul_split": lambda b, m, n, k: (2 * m * k * (n + b), f"a T[{m},{k}];p T[{k},{n + b}]", f"T[{m},{n}];T[{m},{b}]"),
+    "conv1d": lambda b, m, n, k: (6 * b * m * n * k, f"a T[{b},{k},{m}];p T[{n},{k},3]", f"T[{b},{n},{m}]"),
+    "attention": lambda b, m, n, k: (
+        32 * b * m * n * k, f"a T[{b},8,{m},{k}];a T[{b},8,{n},{k}];a T[{b},8,{n},{k}]", f"T[{b},8,{m},{k}]"
+    ),
+    "self_attention": lambda b, m, n, k: (
+        32 * b * m * n * k, f"a T[{b},{m},8,{k}];a T[{b},{n},8,{k}];a T[{b},{n},8,{k}]", f"T[{b},{m},8,{k}]"
+    ),
 }  # fmt: skip
 """Operations, inputs and result of an operator of four extents."""
 
@@ -159,8 +167,15 @@ EXTENTS = {
 @given(
     kind=st.sampled_from(sorted(EXTENTS)), library=st.booleans(), extents=st.tuples(*[st.integers(1, 600)] * 4),
     grown=st.integers(0, 3), factor=st.integers(2, 64), dtype=st.sampled_from(["float32", "float16", "bfloat16"]),
-    machine=st.sampled_from(["v100-server", "h200x8", "v100-hetero", "cpu2", "cpu1"]),
+    machine=st.sampled_from(["v100-server", "h200x8", "v100-hetero", "a6000-server", "cpu2", "cpu1"]),
 )  # fmt: skip
+@example(
+    "attention", True, (108, 1, 30434, 128), 1, 2, "float16", "a6000-server"
+)  # from the family of one query to another
+@example("self_attention", True, (138, 125, 8, 21), 2, 2, "float16", "v100-server")  # as many rows as heads
+@example("conv1d", True, (161, 2, 2, 1), 2, 2, "float16", "v100-server")  # as many columns as channels
+@example("take", True, (30, 1, 1, 98), 1, 16, "int8", "cpu2")  # a table of fewer bytes than its indices
+@example("matmul_split", False, (19, 1, 1, 77), 2, 32, "float32", "v100-server")  # two results side by side
 def test_a_larger_shape_is_never_cheaper(kind, library, extents, grown, factor, dtype, machine):
     larger = tuple(size * (factor if n == grown else 1) for n, size in enumerate(extents))
     found = []

@@ -12,8 +12,8 @@ from thorough import examples
 from tvm_sched.cost_model.detect import detected
 from tvm_sched.cost_model.gpu_specifications import SPECIFICATIONS, specification_of
 from tvm_sched.cost_model.recording import Gpu, NvLink, Pair, Recording, record
-from tvm_sched.errors import InputError
-from tvm_sched.problem import HOST, format_topology, parse_topology
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import HOST, format_topology, parse_topology
 
 GIB = 1 << 30
 

@@ -11,8 +11,8 @@ import pytest
 from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.cubin import CompiledKernel, read_cubin
 from tvm_sched.cost_model.occupancy_model import occupancy, occupancy_share
-from tvm_sched.errors import CostsError, FormatError
-from tvm_sched.problem import MULTIPROCESSORS, Device, KernelResources, Operator, OpGraph, Tensor, Topology
+from tvm_sched_runtime.errors import CostsError, FormatError
+from tvm_sched_runtime.problem import MULTIPROCESSORS, Device, KernelResources, Operator, OpGraph, Tensor, Topology
 
 A40 = Device("gpu0", 10**9, 1e12, {"float32": 1e12}, model="A40", arch="sm_86")
 

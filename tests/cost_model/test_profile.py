@@ -10,8 +10,8 @@ from tvm_sched.cost_model.database import Database
 from tvm_sched.cost_model.device_properties import properties
 from tvm_sched.cost_model.profile import Copies, Machine, Measurement, Pair, Profile, this_machine
 from tvm_sched.cost_model.signature import graph_of
-from tvm_sched.errors import FormatError, InputError
-from tvm_sched.problem import load_topology
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.problem import load_topology
 
 SMALL = "onednn.matmul|16384|a float32[16,32];p float32[32,16]|float32[16,16]"
 LARGE = "onednn.matmul|33554432|a float32[256,256];p float32[256,256]|float32[256,256]"

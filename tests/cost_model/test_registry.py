@@ -6,8 +6,8 @@ import pytest
 
 from tvm_sched import registry
 from tvm_sched.cost_model import COST_MODELS, cost_model_names, costs, get_cost_model, register_cost_model, roofline
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Costs, Operator, OpGraph, Tensor, load_topology
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Costs, Operator, OpGraph, Tensor, load_topology
 
 GRAPH = OpGraph("g", (Operator("o", "k", (), ("y",)),), (Tensor("y", 4),), ("y",))
 

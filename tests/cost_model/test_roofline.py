@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvm_sched.cost_model import roofline
-from tvm_sched.problem import FORBIDDEN, Bus, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched_bench.testing import random_graph, random_topology
+from tvm_sched_runtime.problem import FORBIDDEN, Bus, Device, Operator, OpGraph, Problem, Tensor, Topology
 
 GPU = Device("gpu", 1 << 40, 1e9, {"float32": 1e9, "float16": 4e9}, launch_overhead=1e-6, bus="pcie")
 CPU = Device("cpu", 1 << 40, 1e8, {"float32": 1e8}, kind="cpu")

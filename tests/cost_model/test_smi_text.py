@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from thorough import examples
 from tvm_sched.cost_model.detect import detected
 from tvm_sched.cost_model.smi_text import read_smi
-from tvm_sched.errors import InputError
-from tvm_sched.problem import format_topology, parse_topology
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import format_topology, parse_topology
 
 LEGEND = """
 Legend:

@@ -9,8 +9,8 @@ from tvm_sched.cost_model import default_cost_model, storage
 from tvm_sched.cost_model.detect import describe
 from tvm_sched.cost_model.recording import Gpu, Recording
 from tvm_sched.cost_model.storage import DEPTHS, MeasuredDepth, MeasuredStorage, measure_storage
-from tvm_sched.errors import InputError
-from tvm_sched.problem import HOST, Storage, load_topology
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import HOST, Storage, load_topology
 
 MEASURED = MeasuredStorage(
     (MeasuredDepth(1, 1e9, 1e4), MeasuredDepth(2, 1.94e9, 2e4), MeasuredDepth(4, 2e9, 4e4)), size=1 << 26

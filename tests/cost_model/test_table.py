@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tvm_sched.cost_model import costs, get_cost_model
-from tvm_sched.errors import CostsError, InputError
-from tvm_sched.problem import FORBIDDEN, Operator, OpGraph, Tensor, load_topology
+from tvm_sched_runtime.errors import CostsError, InputError
+from tvm_sched_runtime.problem import FORBIDDEN, Operator, OpGraph, Tensor, load_topology
 
 GRAPH = OpGraph(
     "g",

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tvm_sched.cost_model.uncertainty import draws, latency_interval, most_useful, sample_latencies
-from tvm_sched.errors import CostsError, InputError
-from tvm_sched.problem import (
+from tvm_sched.schedulers import solve
+from tvm_sched_runtime.errors import CostsError, InputError
+from tvm_sched_runtime.problem import (
     Bus,
     Concurrency,
     Costs,
@@ -19,9 +20,8 @@ from tvm_sched.problem import (
     Uncertainty,
     Workload,
 )
-from tvm_sched.problem.variants import Alternative, Group, Variants
-from tvm_sched.schedule import Placement, Schedule, requests_of
-from tvm_sched.schedulers import solve
+from tvm_sched_runtime.problem.variants import Alternative, Group, Variants
+from tvm_sched_runtime.schedule import Placement, Schedule, requests_of
 
 TOPOLOGY = Topology("one", (Device("d", 1 << 20, 1e9, {"float32": 1e9}, "cpu"),))
 

@@ -10,13 +10,13 @@ from fake_cupy import BUS_SECONDS, HOST_RATE, KERNEL_SECONDS, PEER_RATE, FakeCup
 from tvm_sched.cost_model.database import Database
 from tvm_sched.cost_model.profile import Measurement
 from tvm_sched.cost_model.signature import signatures
-from tvm_sched.errors import InputError
-from tvm_sched.problem import KernelResources, Topology, load_topology
 from tvm_sched.relax.codegen.cuda.compile import CudaImage
 from tvm_sched.relax.passes import LowerToKernels
 from tvm_sched.relax.problem.operator_graph import extract
 from tvm_sched.relax.profile_models import profile_models
 from tvm_sched.relax.profiling import cuda_bench as bench
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import KernelResources, Topology, load_topology
 
 
 @pytest.fixture

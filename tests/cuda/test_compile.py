@@ -8,11 +8,11 @@ import tvm
 from tvm import relax, te
 
 import tvm_sched.relax.codegen.cuda.compile as cuda_compile
-from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, target
 from tvm_sched.relax.codegen.cuda import architectures, compile_cuda_kernels, find_nvcc, needed_architectures
 from tvm_sched.relax.toolchain.nvcc import compile_source
-from tvm_sched.runtime import load
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import load
 
 try:
     find_nvcc()

@@ -8,8 +8,8 @@ import pytest
 from tvm import relax
 
 from cuda.nvidia_cases import claimed, constant
-from tvm_sched import _library
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda.attention_source import describe_for_cudnn
+from tvm_sched_runtime import _library
 
 op = relax.op
 PROPERTIES = (Path(__file__).parents[1] / "data" / "cudnn_h100_properties.json").read_text()

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from gpu_models import branches, image, model
-from tvm_sched.problem import load_topology
 from tvm_sched.relax import compile, compile_pipeline
 from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.codegen.cuda import find_nvcc
 from tvm_sched.relax.lower.kernel_libraries import get_library
 from tvm_sched_bench.testing import random_schedule
+from tvm_sched_runtime.problem import load_topology
 
 pytestmark = pytest.mark.gpu
 

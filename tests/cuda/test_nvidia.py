@@ -8,11 +8,11 @@ from tvm import relax
 
 from cuda.nvidia_cases import claimed, constant
 from gpu_models import model
-from tvm_sched import _library
-from tvm_sched.errors import InputError
 from tvm_sched.relax import passes
 from tvm_sched.relax.options import CompileOptions
 from tvm_sched.relax.toolchain.compile_target import CompileTarget
+from tvm_sched_runtime import _library
+from tvm_sched_runtime.errors import InputError
 
 op = relax.op
 

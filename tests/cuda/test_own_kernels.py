@@ -8,13 +8,13 @@ from tvm import relax
 
 from cuda.nvidia_cases import constant
 from gpu_models import model
-from tvm_sched.errors import InputError
 from tvm_sched.relax import passes
 from tvm_sched.relax.codegen.cuda import compile_image, find_nvcc
 from tvm_sched.relax.lower.kernel_libraries import KERNELS
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import depthwise
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda.library import compile_sources
 from tvm_sched.relax.problem.operator_graph import extract
+from tvm_sched_runtime.errors import InputError
 
 op = relax.op
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from gpu_models import branches, image, model
-from tvm_sched.problem import load_topology
 from tvm_sched.relax import compile, compile_pipeline
 from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.autoload import register
-from tvm_sched.schedule.indexed import ScheduleIndex
 from tvm_sched_bench.testing import random_schedule, random_streams
+from tvm_sched_runtime.problem import load_topology
+from tvm_sched_runtime.schedule.indexed import ScheduleIndex
 
 register()
 pytestmark = pytest.mark.gpu

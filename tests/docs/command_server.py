@@ -101,7 +101,7 @@ def preload_plans():
     import pytest  # noqa: F401
 
     import tvm_sched_bench.testing  # noqa: F401
-    from tvm_sched._library import load_library
+    from tvm_sched_runtime._library import load_library
 
     load_library()
 
@@ -116,7 +116,7 @@ def preload_commands():
     from ortools.math_opt.python import mathopt  # noqa: F401
     from pydantic import BeforeValidator, Field, TypeAdapter  # noqa: F401
 
-    from tvm_sched.startup import without_torch
+    from tvm_sched_runtime.startup import without_torch
 
     with without_torch():
         import tvm  # noqa: F401

@@ -20,7 +20,7 @@ WEIGHTS = "needs a folder with weights and tokenizer; docs/tasks/language_models
 WITHOUT_EXAMPLE = {
     "tvm_sched.pipeline.open_pipeline": "its argument is a result of tvm.compile; tests/pipeline runs it",
     "tvm_sched.relax.lower.kernel_libraries.make_modules": "called with kernels; the example of EmitExecutor runs it",
-    "tvm_sched.runtime.make_module": "called with an execution plan; the example of EmitExecutor runs it",
+    "tvm_sched_runtime.runtime.make_module": "called with an execution plan; the example of EmitExecutor runs it",
     "tvm_sched_cluster.serving.Client": CLUSTER,
     "tvm_sched_cluster.serving.RayExecutor": CLUSTER,
     "tvm_sched_cluster.serving.connect": CLUSTER,
@@ -49,7 +49,7 @@ ONCE = {"Compiling, running, front ends", "Language models"}
 SECTIONS = {
     "tvm_frontends": "Compiling, running, front ends",
     "tvm_sched.relax": "Compiling, running, front ends",
-    "tvm_sched.runtime": "Compiling, running, front ends",
+    "tvm_sched_runtime.runtime": "Compiling, running, front ends",
     "tvm_sched_bench": "Benchmark",
     "tvm_sched_cluster": "Clusters",
     "tvm_sched_language": "Language models",
@@ -86,7 +86,7 @@ def section_of(path, value):
     if value.__module__ == "tvm_sched.registry":  # one docstring for schedulers, partitioners and allocators
         return FIRST
     if path in ARTIFACTS:
-        return SECTIONS["tvm_sched.runtime"]
+        return SECTIONS["tvm_sched_runtime.runtime"]
     return next((section for package, section in SECTIONS.items() if path.startswith(f"{package}.")), FIRST)
 
 

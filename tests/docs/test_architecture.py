@@ -1,4 +1,4 @@
-"""`docs/architecture.md` names packages, files and functions that exist, and every package of `tvm_sched`."""
+"""`docs/architecture.md` names files and functions that exist, and every package of `tvm_sched_runtime` and `tvm_sched`."""
 
 import re
 
@@ -6,7 +6,7 @@ import pytest
 
 from docs.snippets import ROOT
 
-PACKAGE = ROOT / "python" / "tvm_sched"
+PACKAGE, RUNTIME = (ROOT / "python" / name for name in ("tvm_sched", "tvm_sched_runtime"))
 TEXT = (ROOT / "docs" / "architecture.md").read_text()
 
 
@@ -20,8 +20,8 @@ def rows(title):
 
 
 def path_of(name):
-    """The file or folder that the page names: from the root of the source tree, or from the package's folder."""
-    return ROOT / name if (ROOT / name).exists() else PACKAGE / name
+    """The file or folder that the page names: from the root of the source tree, or from a package's folder."""
+    return next((place / name for place in (ROOT, PACKAGE) if (place / name).exists()), RUNTIME / name)
 
 
 def is_path(name):
@@ -34,9 +34,10 @@ def test_a_path_exists(name):
 
 
 def test_every_package_is_named():
-    named = {name.rstrip("/") for row in rows("Packages of `tvm_sched`") for name in re.findall(r"`([\w/]+)`", row[0])}
-    assert {folder.parent.name for folder in PACKAGE.glob("*/__init__.py")} <= named
-    assert all((PACKAGE / name).is_dir() or (PACKAGE / f"{name}.py").is_file() for name in named)
+    table = rows("Packages of `tvm_sched_runtime` and `tvm_sched`")
+    named = {name.rstrip("/") for row in table for name in re.findall(r"`([\w/]+)`", row[0])}
+    assert {folder.parent.name for place in (PACKAGE, RUNTIME) for folder in place.glob("*/__init__.py")} <= named
+    assert all(path_of(name).is_dir() or path_of(f"{name}.py").is_file() for name in named)
 
 
 def test_every_folder_of_the_compiler_is_named():

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tvm_sched import cost_model
-from tvm_sched.problem import Problem, load_topology
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
 from tvm_sched_bench.testing import random_graph, random_topology
+from tvm_sched_runtime.problem import Problem, load_topology
 
 ROOT = Path(__file__).parents[2]
 

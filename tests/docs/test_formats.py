@@ -9,14 +9,14 @@ import pytest
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.cost_model import costs
-from tvm_sched.pipeline import PipelinePlan, load_manifest
-from tvm_sched.pipeline.pipeline_artifact import MANIFEST
-from tvm_sched.problem import Problem, load_topology, parse_topology, preset_names, read_topology
-from tvm_sched.problem.quantity import UNITS
-from tvm_sched.problem.topology_file import _Buses, _Devices, _Links, _Storage, _Switch, _TopologyBody
-from tvm_sched.schedule import Certificate, Event, Placement, Schedule, Timeline, Transfer
-from tvm_sched.schedule.simulator import simulate
-from tvm_sched.schedule.verifier import verify
+from tvm_sched_runtime.pipeline import PipelinePlan, load_manifest
+from tvm_sched_runtime.pipeline.pipeline_artifact import MANIFEST
+from tvm_sched_runtime.problem import Problem, load_topology, parse_topology, preset_names, read_topology
+from tvm_sched_runtime.problem.quantity import UNITS
+from tvm_sched_runtime.problem.topology_file import _Buses, _Devices, _Links, _Storage, _Switch, _TopologyBody
+from tvm_sched_runtime.schedule import Certificate, Event, Placement, Schedule, Timeline, Transfer
+from tvm_sched_runtime.schedule.simulator import simulate
+from tvm_sched_runtime.schedule.verifier import verify
 
 FORMATS = Path(__file__).parents[2] / "docs" / "formats"
 
@@ -90,9 +90,9 @@ def test_every_unit_and_preset_is_listed():
 
 @pytest.mark.parametrize("name", preset_names())
 def test_presets_are_files_that_can_be_copied(name, tmp_path):
-    import tvm_sched.problem
+    import tvm_sched_runtime.problem
 
-    original = Path(tvm_sched.problem.__file__).parent / "presets" / f"{name}.toml"
+    original = Path(tvm_sched_runtime.problem.__file__).parent / "presets" / f"{name}.toml"
     copy = tmp_path / "mine.toml"
     copy.write_bytes(original.read_bytes())
     assert read_topology(copy) == load_topology(name)

@@ -14,9 +14,12 @@ from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
 from tvm_sched.bounds.partitions.simple import simple_bound
 from tvm_sched.bounds.relaxation import Relaxation
 from tvm_sched.bounds.variant_relaxation import relaxed
-from tvm_sched.pipeline import PartitionProblem, StageTensor
 from tvm_sched.pipeline.integer_programs import stage_ranges
-from tvm_sched.problem import (
+from tvm_sched.schedulers.efficient_mip import Instance
+from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound
+from tvm_sched.schedulers.efficient_mip.separator_bound import separator_bound
+from tvm_sched_runtime.pipeline import PartitionProblem, StageTensor
+from tvm_sched_runtime.problem import (
     Alternative,
     Bus,
     Costs,
@@ -29,9 +32,6 @@ from tvm_sched.problem import (
     Topology,
     Variants,
 )
-from tvm_sched.schedulers.efficient_mip import Instance
-from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound
-from tvm_sched.schedulers.efficient_mip.separator_bound import separator_bound
 
 ROOT = Path(__file__).parents[2]
 PROOFS = ROOT / "docs" / "proofs"
@@ -75,7 +75,7 @@ def test_the_index_names_files_that_are_there():
     text = (PROOFS / "index.md").read_text(encoding="utf-8")
     files = set(re.findall(r"`((?:bounds|pipeline|schedulers|cpp|tvm_sched_cluster)/[\w/]+\.\w+)`", text))
     assert len(files) > 15
-    places = ROOT, ROOT / "python", ROOT / "python" / "tvm_sched"
+    places = ROOT, ROOT / "python", ROOT / "python" / "tvm_sched", ROOT / "python" / "tvm_sched_runtime"
     assert [file for file in files if not any((place / file).exists() for place in places)] == []
     pages = {page.name for page in PROOFS.glob("*.md")} - {"index.md"}
     assert {name for name in pages if f"({name})" not in text} == set()

@@ -16,7 +16,7 @@ from tvm_sched.cli import app
 from tvm_sched.doctor import diagnose
 from tvm_sched.doctor.against import against_checks
 from tvm_sched.doctor.artifact_checks import run_checks
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 needs_compiler = pytest.mark.skipif(fake_driver.COMPILER is None, reason="there is no C++ compiler for the fake driver")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tvm_sched._library import load_library
+from tvm_sched_runtime._library import load_library
 
 pytestmark = pytest.mark.xdist_group("cpp_example")  # compiled once
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,8 +27,10 @@ def program(tmp_path_factory):
     tvm, tvm_ffi = pytest.importorskip("tvm"), pytest.importorskip("tvm_ffi")
     load_library()
     folders = [
-        Path(tvm.__file__).parent / "lib", ROOT / "python" / "tvm_sched" / "_lib", Path(tvm_ffi.__file__).parent / "lib",
-    ]  # fmt: skip
+        Path(tvm.__file__).parent / "lib",
+        ROOT / "python" / "tvm_sched_runtime" / "_lib",
+        Path(tvm_ffi.__file__).parent / "lib",
+    ]
     target = tmp_path_factory.mktemp("cpp") / "run_model"
     links = [f"-L{folder}" for folder in folders] + ["-Wl,--no-as-needed", "-ltvm_sched", "-ltvm_runtime", "-ltvm_ffi"]
     rpath = "-Wl,-rpath," + ":".join(map(str, folders))
@@ -73,7 +75,7 @@ def test_the_example_says_how_the_machine_differs(program, tmp_path):
     from tvm import relax
 
     from tvm_sched.relax import compile
-    from tvm_sched.runtime import MachineWarning, load
+    from tvm_sched_runtime.runtime import MachineWarning, load
 
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((4,), "float32"))
@@ -92,7 +94,7 @@ def test_emulated_devices_give_values(program, tmp_path):
     """For a topology of GPUs, from a file, too: right values, and the program says that they are emulated."""
     from tvm_sched.relax import compile
 
-    presets = ROOT / "python" / "tvm_sched" / "problem" / "presets"
+    presets = ROOT / "python" / "tvm_sched_runtime" / "problem" / "presets"
     shutil.copy(presets / "v100-server.toml", tmp_path / "machine.toml")
     model = compile(doubled_product(), tmp_path / "machine.toml", "heft", backend="emulated")
     (file,) = model.export(tmp_path / "model.so")

@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 import pytest
 
 from docs import command_server
-from tvm_sched.schedule import Timeline
-from tvm_sched.schedule.notebook_views import MOST_EVENTS
-from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.schedule import Timeline
+from tvm_sched_runtime.schedule.notebook_views import MOST_EVENTS
+from tvm_sched_runtime.schedule.simulator import simulate
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
 SHOWN = """

@@ -3,8 +3,8 @@
 import msgspec
 
 from tvm_sched.execution_plan import emit_plan
-from tvm_sched.problem import Problem
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
+from tvm_sched_runtime.problem import Problem
 
 
 def as_bytes(problem):

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from execution_plan.residency_cases import as_bytes, plan_of
 from thorough import examples
 from tvm_sched.cost_model import costs
-from tvm_sched.errors import InputError
-from tvm_sched.problem import HOST, Operator, OpGraph, Problem, Tensor, load_topology
-from tvm_sched.runtime import ScheduledModule, make_module
-from tvm_sched.schedule import moved_parameters, resident_parameters, simulate, verify
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem, random_schedule
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import HOST, Operator, OpGraph, Problem, Tensor, load_topology
+from tvm_sched_runtime.runtime import ScheduledModule, make_module
+from tvm_sched_runtime.schedule import moved_parameters, resident_parameters, simulate, verify
 
 PARTS = (0.0, 0.3, 0.7, 1.0)
 

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from tvm_sched.cost_model import costs
-from tvm_sched.errors import InputError
 from tvm_sched.execution_plan import check_states, emit_plan
 from tvm_sched.execution_plan.execution_plan import WORKSPACE
-from tvm_sched.problem import Operator, OpGraph, Problem, Tensor, load_topology
-from tvm_sched.runtime.module import make_module
-from tvm_sched.schedule import Placement, Schedule, Transfer
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Operator, OpGraph, Problem, Tensor, load_topology
+from tvm_sched_runtime.runtime.module import make_module
+from tvm_sched_runtime.schedule import Placement, Schedule, Transfer
 
 SIZE = 4096
 GRAPH = OpGraph(

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from execution_plan.residency_cases import as_bytes, plan_of
 from thorough import examples
-from tvm_sched.errors import InputError
 from tvm_sched.execution_plan import emit_plan
-from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Storage, Switch, Tensor, Topology
 from tvm_sched.report.measurement import planned_timeline
-from tvm_sched.runtime import ScheduledModule, make_module, write_parameters
-from tvm_sched.schedule import Placement, Schedule, Transfer, moved_parameters, resident_parameters, simulate
 from tvm_sched_bench.testing import random_problem, random_schedule
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Storage, Switch, Tensor, Topology
+from tvm_sched_runtime.runtime import ScheduledModule, make_module, write_parameters
+from tvm_sched_runtime.schedule import Placement, Schedule, Transfer, moved_parameters, resident_parameters, simulate
 
 SIZES = {"v": 3 << 20, "w": 4096 * 3, "table": 64}
 

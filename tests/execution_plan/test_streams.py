@@ -8,10 +8,10 @@ import pytest
 import tvm_ffi
 
 from tvm_sched.execution_plan import emit_plan
-from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
-from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
-from tvm_sched.schedule import Placement, Schedule, simulate
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
+from tvm_sched_runtime.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched_runtime.runtime import ScheduledModule, make_module, to_numpy
+from tvm_sched_runtime.schedule import Placement, Schedule, simulate
 
 DEVICE = Device("d", 1 << 20, 1e9, {"float32": 1e9}, kind="cpu")
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from inference_server_values import copy_artifact, weights
 
-from tvm_sched._library import library_path
+from tvm_sched_runtime._library import library_path
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("onnx")
@@ -87,8 +87,8 @@ class Server:
 
     def __init__(self, artifact, *options, stderr=subprocess.PIPE):
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tvm_sched.run_artifact", "serve", str(artifact), "--port", "0", "--grpc-port", "0",
-             "--json", "--threads", "1", *options],
+            [sys.executable, "-m", "tvm_sched_runtime.run_artifact", "serve", str(artifact), "--port", "0",
+             "--grpc-port", "0", "--json", "--threads", "1", *options],
             stdout=subprocess.PIPE, stderr=stderr, text=True,
         )  # fmt: skip
         line = self.process.stdout.readline()

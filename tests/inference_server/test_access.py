@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 from tvm_sched_serve.access import Access, read_tokens
 from tvm_sched_serve.execution_queue import ExecutionQueue, QueueOptions
 from tvm_sched_serve.failures import OverQuota

@@ -15,7 +15,7 @@ import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
 
-from tvm_sched.runtime import load
+from tvm_sched_runtime.runtime import load
 from tvm_sched_serve.execution_queue import ExecutionQueue, QueueOptions
 from tvm_sched_serve.served_model import ServedModel
 from tvm_sched_serve.triton_command import main

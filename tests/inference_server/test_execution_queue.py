@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from inference_server_values import until
 
-from tvm_sched.errors import ExecutionError
+from tvm_sched_runtime.errors import ExecutionError
 from tvm_sched_serve.execution_queue import ExecutionQueue, QueueOptions
 from tvm_sched_serve.failures import Busy, Failed, Late, RequestError
 

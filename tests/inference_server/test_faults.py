@@ -359,7 +359,7 @@ def test_tls(start, artifacts, tmp_path):
 
 
 def test_wrong_options(artifacts, tmp_path, capsys):
-    from tvm_sched.run_artifact import main
+    from tvm_sched_runtime.run_artifact import main
 
     (tmp_path / "short").write_text("abc\n")
     (tmp_path / "bad.so").write_text("no library")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from inference_server_values import expected
 
-from tvm_sched.errors import ExecutionError
+from tvm_sched_runtime.errors import ExecutionError
 from tvm_sched_serve.execution_queue import ExecutionQueue, QueueOptions
 from tvm_sched_serve.failures import Failed
 from tvm_sched_serve.request_context import RequestContext
@@ -198,7 +198,7 @@ def test_spans_continue_the_clients_trace(start, artifacts, rows):
 
 
 def test_wrong_endpoints_are_told(artifacts, capsys):
-    from tvm_sched.run_artifact import main as run
+    from tvm_sched_runtime.run_artifact import main as run
 
     assert run(["serve", str(artifacts / "by1.so"), "--port", "0", "--no-grpc", "--otlp-endpoint", "collector"]) == 2
     assert "expected an address like" in capsys.readouterr().err

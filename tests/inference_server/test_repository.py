@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("msgspec")
 
-from tvm_sched.errors import InputError
-from tvm_sched.pipeline.pipeline_artifact import MANIFEST
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.pipeline.pipeline_artifact import MANIFEST
 from tvm_sched_serve import served_text
 from tvm_sched_serve.repository import PIPELINE_FILE, LoadOptions, Repository, _generation
 

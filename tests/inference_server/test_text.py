@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tvm_sched.errors import InputError
 from tvm_sched_language import Generator, Sampling
+from tvm_sched_runtime.errors import InputError
 from tvm_sched_serve.execution_queue import QueueOptions
 from tvm_sched_serve.failures import Busy, Failed, Late, RequestError
 from tvm_sched_serve.served_text import ServedText, TextPrompt

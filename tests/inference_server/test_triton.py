@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from inference_server_values import copy_artifact, expected
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 from tvm_sched_serve import triton_export
 from tvm_sched_serve.datatypes import TensorType
 from tvm_sched_serve.execution_queue import QueueOptions

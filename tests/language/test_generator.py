@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tvm_sched.errors import InputError
 from tvm_sched_language import Generator, Sampling
 from tvm_sched_language.text import Decoded
+from tvm_sched_runtime.errors import InputError
 
 PROMPT = np.random.default_rng(3).integers(3, 259, 45).tolist()
 
@@ -135,7 +135,7 @@ def test_wrong_prompts_are_refused(generator, prompt, options, message):
 
 
 def test_other_artifacts_are_refused(tmp_path, artifact, monkeypatch):
-    from tvm_sched.runtime import load
+    from tvm_sched_runtime.runtime import load
 
     module = load(artifact)
     about = module.info()

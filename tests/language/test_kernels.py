@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tvm_sched._library import function as library_function
-from tvm_sched.runtime.tensors import to_numpy, to_tensor
 from tvm_sched_language.generation_options import FORMATS
 from tvm_sched_language.packing import GROUP, dequantized, pack
+from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.runtime.tensors import to_numpy, to_tensor
 
 
 def kernel(kind, **about):

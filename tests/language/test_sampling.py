@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tvm_sched.errors import InputError
 from tvm_sched_language import Sampling
+from tvm_sched_runtime.errors import InputError
 
 LOGITS = np.log(np.array([0.1, 0.4, 0.05, 0.25, 0.2], np.float32))
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from language_truth import check_greedy
-from tvm_sched.errors import InputError
-from tvm_sched.runtime import write_parameters
 from tvm_sched_bench.testing.language_models import save_model
 from tvm_sched_language import GenerationOptions, Generator, Sampling, compile_language_model, compile_stages
 from tvm_sched_language.decoder import _cuts
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import write_parameters
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.problem import Bus, Device, Link, Topology, load_topology
 from tvm_sched.relax import compile
 from tvm_sched.relax.api import make_problem
-from tvm_sched.schedule import simulate, verify
 from tvm_sched_bench.testing import random_schedule, random_stages, random_streams
+from tvm_sched_runtime.problem import Bus, Device, Link, Topology, load_topology
+from tvm_sched_runtime.schedule import simulate, verify
 
 from .random_modules import random_module
 

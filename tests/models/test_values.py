@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tvm_sched.relax import compile
-from tvm_sched.schedule import verify
+from tvm_sched_runtime.schedule import verify
 
 from .conftest import TOLERANCE, Case, relative_difference
 

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched_runtime.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 
 
 def chain_problem(work=(1000, 2000, 3000), devices=3, memory=10_000, speeds=None):

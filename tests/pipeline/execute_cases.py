@@ -3,8 +3,8 @@
 from chain_cases import chain_problem
 
 from tvm_sched.pipeline import plan_pipeline
-from tvm_sched.pipeline.pipeline_executor import PipelineExecutor, StageProgram
 from tvm_sched.pipeline.stage_problem import stage_problem
+from tvm_sched_runtime.pipeline.pipeline_executor import PipelineExecutor, StageProgram
 
 
 def plus_one(device, fail_at=None):

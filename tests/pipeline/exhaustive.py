@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 
 from tvm_sched.bounds.partitions.matrix_cuts import paths
-from tvm_sched.pipeline import PartitionProblem, StageTensor
+from tvm_sched_runtime.pipeline import PartitionProblem, StageTensor
 
 
 def small_problem(seed, nodes=6, limited=False):

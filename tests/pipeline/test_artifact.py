@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from small_pipeline import batches, compile_layers
 
-from tvm_sched.errors import InputError
-from tvm_sched.pipeline import load, load_manifest, load_stage
-from tvm_sched.pipeline import pipeline_artifact as artifact
-from tvm_sched.pipeline.pipeline_artifact import MANIFEST
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.pipeline import load, load_manifest, load_stage
+from tvm_sched_runtime.pipeline import pipeline_artifact as artifact
+from tvm_sched_runtime.pipeline.pipeline_artifact import MANIFEST
 
-pytestmark = pytest.mark.filterwarnings("ignore::tvm_sched.runtime.MachineWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tvm_sched_runtime.runtime.MachineWarning")
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +184,7 @@ def test_outputs_have_the_models_names(tmp_path):
     from onnx import TensorProto, helper, numpy_helper
 
     from tvm_sched.relax import compile_pipeline
-    from tvm_sched.run_artifact import main
+    from tvm_sched_runtime.run_artifact import main
 
     shape = ["x", TensorProto.FLOAT, [2, 3]]
     graph = helper.make_graph(

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tvm_sched.errors import FormatError
-from tvm_sched.pipeline import StageTensor
 from tvm_sched.pipeline.cost_graph import read_cost_graph
 from tvm_sched.pipeline.graph_files import load_graph
+from tvm_sched_runtime.errors import FormatError
+from tvm_sched_runtime.pipeline import StageTensor
 
 DIAMOND = """
 # two outputs of one node, a control input, unknown fields

@@ -5,12 +5,13 @@ import itertools
 import numpy as np
 import pytest
 
-from tvm_sched.errors import InfeasibleError, ProblemError
-from tvm_sched.pipeline import plan_pipeline, verify
+from tvm_sched.pipeline import plan_pipeline
 from tvm_sched.pipeline.device_annealing import DeviceAnnealing
-from tvm_sched.pipeline.stage_pricing import price
-from tvm_sched.problem import FORBIDDEN
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.errors import InfeasibleError, ProblemError
+from tvm_sched_runtime.pipeline import verify
+from tvm_sched_runtime.pipeline.stage_pricing import price
+from tvm_sched_runtime.problem import FORBIDDEN
 
 FAST = {"evaluations": 100}
 COUNT = 8

@@ -11,12 +11,12 @@ import pytest
 from chain_cases import chain_problem
 from execute_cases import executor, plus_one
 
-from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.pipeline import plan_pipeline
-from tvm_sched.pipeline.pipeline_executor import PipelineExecutor, StageProgram
 from tvm_sched.pipeline.stage_problem import stage_problem
-from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.pipeline.pipeline_executor import PipelineExecutor, StageProgram
+from tvm_sched_runtime.schedule import simulate
 
 
 @pytest.mark.parametrize("emulated", [False, True])

@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tvm_sched.cli import app
-from tvm_sched.errors import TvmSchedError
 from tvm_sched.pipeline import partition
 from tvm_sched.pipeline.graph_files import load_instance
+from tvm_sched_runtime.errors import TvmSchedError
 
 NODES = [
     {"id": "a", "work": 4, "size_param": 8, "size_out": 2},

@@ -12,20 +12,12 @@ from hypothesis import strategies as st
 
 from strategies import SEEDS, problems
 from thorough import examples
-from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.pipeline import (
-    PartitionProblem,
-    PipelinePlan,
-    StageTensor,
-    order_partition,
-    order_plan,
-    partition,
-    plan_pipeline,
-    verify,
-)
+from tvm_sched.pipeline import order_partition, order_plan, partition, plan_pipeline
 from tvm_sched.pipeline.least_peak import least_peak, order_of_stage
-from tvm_sched.pipeline.stage_pricing import Activation, price
-from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.pipeline import PartitionProblem, PipelinePlan, StageTensor, verify
+from tvm_sched_runtime.pipeline.stage_pricing import Activation, price
+from tvm_sched_runtime.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 
 TWO_BRANCHES = [
     StageTensor(0, (1, 2), 0, 4),

@@ -16,16 +16,17 @@ from tvm_sched.bounds.partitions.node import node_bound
 from tvm_sched.bounds.partitions.prices import price_bound
 from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
 from tvm_sched.bounds.partitions.simple import simple_bound
-from tvm_sched.errors import GraphError, InfeasibleError, InputError, SchedulerError
-from tvm_sched.pipeline import PartitionProblem, StageTensor, names, partition
+from tvm_sched.pipeline import names, partition
 from tvm_sched.pipeline.anytime_partitioner import AnytimeOptions
 from tvm_sched.pipeline.bound_steps import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Semidefinite
 from tvm_sched.pipeline.integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program, stage_ranges
 from tvm_sched.pipeline.partition_state import Annealing, Ideals, Neighbours, PartitionState
 from tvm_sched.pipeline.segments import least_bottleneck, least_sum
 from tvm_sched.pipeline.slicegraph import cut
-from tvm_sched.search_budget import Budget, Turn, improve
 from tvm_sched_bench.testing.regal import regal_like
+from tvm_sched_runtime.errors import GraphError, InfeasibleError, InputError, SchedulerError
+from tvm_sched_runtime.pipeline import PartitionProblem, StageTensor
+from tvm_sched_runtime.search_budget import Budget, Turn, improve
 
 SEEDS = st.integers(0, 10_000)
 FAST = {"anytime": {"time_limit": 1.0, "moves": 2000}, "slicegraph": {"evaluations": 100}}

@@ -9,12 +9,13 @@ from hypothesis import assume, given, settings
 
 from strategies import SEEDS, problems
 from thorough import examples
-from tvm_sched.errors import FormatError, InfeasibleError, InputError, ProblemError, ScheduleError
-from tvm_sched.pipeline import PipelinePlan, plan_pipeline, verify, violations
-from tvm_sched.pipeline.pipeline_simulator import simulate
-from tvm_sched.pipeline.stage_pricing import price
-from tvm_sched.pipeline.wiring import wire
-from tvm_sched.problem import FORBIDDEN
+from tvm_sched.pipeline import plan_pipeline
+from tvm_sched_runtime.errors import FormatError, InfeasibleError, InputError, ProblemError, ScheduleError
+from tvm_sched_runtime.pipeline import PipelinePlan, verify, violations
+from tvm_sched_runtime.pipeline.pipeline_simulator import simulate
+from tvm_sched_runtime.pipeline.stage_pricing import price
+from tvm_sched_runtime.pipeline.wiring import wire
+from tvm_sched_runtime.problem import FORBIDDEN
 
 FAST = {"evaluations": 100}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tvm_sched.problem import Bus, Device, Topology
+from tvm_sched_runtime.problem import Bus, Device, Topology
 
 TINY = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "hidden_size": 64,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from plans import RUNTIMES, SETTINGS, plan
-from tvm_sched.errors import InfeasibleError
+from tvm_sched_runtime.errors import InfeasibleError
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

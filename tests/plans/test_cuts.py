@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from plan_cases import machine
 
 from thorough import examples
-from tvm_sched.problem import Device, Operator, OpGraph, Tensor, Topology
-from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched_plans.architecture import Architecture
 from tvm_sched_plans.cuts import Cutter, best_latency, best_period, kinds_of, stage_times
 from tvm_sched_plans.language import by_layer, language_model
@@ -23,6 +21,8 @@ from tvm_sched_plans.token_workload import TokenWorkload
 from tvm_sched_plans.unit_bound import lower_bound
 from tvm_sched_plans.unit_chain import Chain, segments
 from tvm_sched_plans.unit_pricing import price
+from tvm_sched_runtime.problem import Device, Operator, OpGraph, Tensor, Topology
+from tvm_sched_runtime.problem.decoder_config import DecoderConfig
 
 
 def small_chain(memory, speed, layers=3, tied=False):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from plan_cases import config_file, machine
 
-from tvm_sched.errors import InputError
-from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig
 from tvm_sched_plans.architecture import Architecture, read_architecture
 from tvm_sched_plans.language import Serving, by_layer, language_model
 from tvm_sched_plans.places import Machine, device_place
 from tvm_sched_plans.token_workload import FORMATS, TokenWorkload
 from tvm_sched_plans.unit_chain import Chain
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem.decoder_config import PRESETS, DecoderConfig
 
 
 def chain(name, serving=None, **workload):

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from plan_cases import machine
 
-from tvm_sched.errors import InfeasibleError, InputError
 from tvm_sched_plans import export_plan
 from tvm_sched_plans.onnx_source import read_onnx
 from tvm_sched_plans.unit_chain import segments
+from tvm_sched_runtime.errors import InfeasibleError, InputError
 
 onnx = pytest.importorskip("onnx")
 MB = 1_000_000

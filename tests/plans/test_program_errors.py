@@ -20,6 +20,12 @@ def test_factors_are_conformal_quantiles_of_each_end():
     assert fit([(KIND, float(measured), (4.0, 5.0)) for measured in range(1, 20)]) == {KIND: (0.5, 3.6)}
 
 
+def test_measurements_that_decide_a_factor_lie_inside():
+    # 3.0 / 7.0 and 7.0 / 3.0, which three decimals cannot hold, are rounded away from 1.
+    assert fit([(KIND, 7.0, (3.0, 3.0))] * LEAST) == {KIND: (1.0, 2.334)}
+    assert fit([(KIND, 3.0, (7.0, 7.0))] * LEAST) == {KIND: (0.428, 1.0)}
+
+
 def test_no_factor_narrows_an_interval():
     assert fit([(KIND, 5.0, (1.0, 10.0))] * 20) == {KIND: (1.0, 1.0)}
 

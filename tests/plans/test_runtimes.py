@@ -15,8 +15,6 @@ from msgspec import structs
 from plan_cases import machine
 from runtimes_cases import layer_devices, load_script, tiny_model
 
-from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.problem import Switch
 from tvm_sched_plans import RUNTIMES, Runtime, export_plan, get_runtime, runtime_names
 from tvm_sched_plans.architecture import read_architecture
 from tvm_sched_plans.places import group_place
@@ -25,6 +23,8 @@ from tvm_sched_plans.runtimes.exo import by_memory, smallest_ring
 from tvm_sched_plans.runtimes.llama_cpp import FIT_MARGIN, by_fit, by_free_memory
 from tvm_sched_plans.runtimes.vllm import even_layers
 from tvm_sched_plans.token_workload import TokenWorkload
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.problem import Switch
 
 GIB = 1 << 30
 UNEQUAL = machine(24e9, 16e9, 12e9, speed=(2.0, 1.0, 0.5))

@@ -11,8 +11,8 @@ import pytest
 from plan_cases import config_file, machine
 from runtimes_cases import layer_devices, load_script, tiny_model
 
-from tvm_sched.errors import InputError
 from tvm_sched_plans import export_plan, places
+from tvm_sched_runtime.errors import InputError
 
 GB = 10**9
 LANGUAGE = ("accelerate", "vllm", "llama.cpp", "torch")

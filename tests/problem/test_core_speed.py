@@ -6,11 +6,11 @@ from contextlib import contextmanager
 import msgspec
 import pytest
 
-from tvm_sched import cores
 from tvm_sched.cost_model.calibrated_model import is_of_this_machine
 from tvm_sched.cost_model.device_properties import properties
-from tvm_sched.errors import InputError
-from tvm_sched.problem import core_speed, cpu_presets, load_topology, read_topology, write_topology
+from tvm_sched_runtime import cores
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import core_speed, cpu_presets, load_topology, read_topology, write_topology
 
 
 @pytest.fixture

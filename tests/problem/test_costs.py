@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tvm_sched.errors import CostsError
-from tvm_sched.problem import FORBIDDEN, Costs
+from tvm_sched_runtime.errors import CostsError
+from tvm_sched_runtime.problem import FORBIDDEN, Costs
 
 
 def test_seconds_become_nanoseconds():

@@ -9,8 +9,12 @@ from schedule import cases
 from schedulers.exhaustive import least_latency
 from thorough import examples
 from tvm_sched.bounds import lower_bound
-from tvm_sched.errors import GraphError, InputError, ProblemError
-from tvm_sched.problem import (
+from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.common.submodels import split
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.errors import GraphError, InputError, ProblemError
+from tvm_sched_runtime.problem import (
     FORBIDDEN,
     Costs,
     Operator,
@@ -23,12 +27,8 @@ from tvm_sched.problem import (
     merge_problems,
     problems_of_models,
 )
-from tvm_sched.schedule import model_latencies, simulate
-from tvm_sched.schedule.verifier import verify
-from tvm_sched.schedulers import solve
-from tvm_sched.schedulers.common.submodels import split
-from tvm_sched_bench.testing import random_problem
-from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.schedule import model_latencies, simulate
+from tvm_sched_runtime.schedule.verifier import verify
 
 MACHINE = cases.topology(
     cases.device("d0", "bus0"), cases.device("d1", "bus1"), buses=(cases.bus("bus0"), cases.bus("bus1"))

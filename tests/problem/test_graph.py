@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_sched.errors import GraphError
-from tvm_sched.problem import Operator, OpGraph, Tensor
 from tvm_sched_bench.testing import random_graph
+from tvm_sched_runtime.errors import GraphError
+from tvm_sched_runtime.problem import Operator, OpGraph, Tensor
 
 
 def chain(*operators, tensors=("a", "b", "c"), outputs=("c",)):

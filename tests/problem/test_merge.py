@@ -7,8 +7,11 @@ from hypothesis import strategies as st
 
 from thorough import examples
 from tvm_sched.bounds import lower_bound
-from tvm_sched.errors import GraphError, InputError
-from tvm_sched.problem import (
+from tvm_sched.schedulers import solve
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.errors import GraphError, InputError
+from tvm_sched_runtime.problem import (
     Costs,
     Operator,
     OpGraph,
@@ -22,10 +25,7 @@ from tvm_sched.problem import (
     merge_scenarios,
     problems_of_models,
 )
-from tvm_sched.schedule import requests_of_part, simulate
-from tvm_sched.schedulers import solve
-from tvm_sched_bench.testing import random_problem
-from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.schedule import requests_of_part, simulate
 
 
 def chain(name, nanoseconds, topology="a40x2"):

@@ -5,7 +5,14 @@ import itertools
 import pytest
 
 from tvm_sched.cost_model.device_properties import properties
-from tvm_sched.problem import HOST, format_topology, load_topology, multiprocessors_of, parse_topology, preset_names
+from tvm_sched_runtime.problem import (
+    HOST,
+    format_topology,
+    load_topology,
+    multiprocessors_of,
+    parse_topology,
+    preset_names,
+)
 
 ALL = [*preset_names(), "cpu1", "cpu2", "cpu7"]
 

@@ -7,9 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvm_sched.cost_model import costs
-from tvm_sched.errors import CostsError, FormatError, InputError, ProblemError
-from tvm_sched.problem import FORBIDDEN, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology, load_topology
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.errors import CostsError, FormatError, InputError, ProblemError
+from tvm_sched_runtime.problem import (
+    FORBIDDEN,
+    Costs,
+    Device,
+    Operator,
+    OpGraph,
+    Problem,
+    Tensor,
+    Topology,
+    load_topology,
+)
 
 GRAPH = OpGraph(
     "small",

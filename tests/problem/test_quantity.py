@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_sched.errors import FormatError
-from tvm_sched.problem.quantity import UNITS, format_quantity, parse_quantity
+from tvm_sched_runtime.errors import FormatError
+from tvm_sched_runtime.problem.quantity import UNITS, format_quantity, parse_quantity
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tvm_sched.errors import InputError
-from tvm_sched.problem import HOST, load_topology
-from tvm_sched.problem.topology_changes import with_bandwidth, with_devices, with_disk, with_link
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import HOST, load_topology
+from tvm_sched_runtime.problem.topology_changes import with_bandwidth, with_devices, with_disk, with_link
 
 
 def test_fewer_devices_are_the_first_ones_with_their_buses_and_links():

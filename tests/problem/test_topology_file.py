@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tvm_sched.errors import FormatError, InputError, TopologyError
-from tvm_sched.problem import (
+from tvm_sched_runtime.errors import FormatError, InputError, TopologyError
+from tvm_sched_runtime.problem import (
     Bus,
     Device,
     Link,

@@ -4,8 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from tvm_sched.errors import InputError, ProblemError
-from tvm_sched.problem import (
+from tvm_sched_bench.testing import random_problem, random_variants
+from tvm_sched_runtime.errors import InputError, ProblemError
+from tvm_sched_runtime.problem import (
     Alternative,
     Costs,
     Operator,
@@ -17,7 +18,6 @@ from tvm_sched.problem import (
     merge_problems,
     problem_of,
 )  # fmt: skip
-from tvm_sched_bench.testing import random_problem, random_variants
 from variant_cases import CHOICE, gated
 
 

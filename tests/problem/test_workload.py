@@ -6,8 +6,8 @@ import pickle
 import pytest
 
 from schedule import cases
-from tvm_sched.errors import FormatError, InputError
-from tvm_sched.problem import Problem, Request, Scenario, Workload, merge_problems
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.problem import Problem, Request, Scenario, Workload, merge_problems
 
 
 def problem():

@@ -7,9 +7,9 @@ import pytest
 import tvm
 from tvm import relax
 
-from tvm_sched.errors import InputError
-from tvm_sched.problem.decoder_config import PRESETS, DecoderConfig, read_config
 from tvm_sched.relax.decoders import decoder_graph, decoder_module
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem.decoder_config import PRESETS, DecoderConfig, read_config
 
 TINY = DecoderConfig(name="tiny", layers=2, hidden=32, heads=4, vocab=50, intermediate=48)
 SHARED_KEYS = DecoderConfig(name="shared", layers=2, hidden=32, heads=4, kv_heads=2, vocab=50, intermediate=48)

@@ -7,10 +7,10 @@ from tvm import relax
 
 from tvm_frontends.kernels.recurrent import Cell, Weights, emit_direction, gpu_recurrent_kernel, make_activation
 from tvm_frontends.kernels.trees import Forest, forest_kernel
-from tvm_sched.errors import InputError
 from tvm_sched.relax import inspect_model
 from tvm_sched.relax.codegen.cuda.gpu_schedule import has_one_thread, schedule_for_gpu
 from tvm_sched.relax.gpu_support import check_for_gpus
+from tvm_sched_runtime.errors import InputError
 
 GATES = tuple(map(make_activation, ("Sigmoid", "Tanh", "Tanh")))
 

@@ -3,9 +3,9 @@
 import pytest
 
 import tvm_frontends
-from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, inspect_model, load_model, make_problem
 from tvm_sched.relax.model_loading import open_model
+from tvm_sched_runtime.errors import InputError
 
 onnx = pytest.importorskip("onnx")
 from relax.onnx_models import small_model  # noqa: E402

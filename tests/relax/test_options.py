@@ -9,8 +9,6 @@ import tvm
 
 from relax import cases
 from relax.onnx_models import small_model
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Concurrency, Costs, Problem, Workload, load_topology
 from tvm_sched.relax import CompileOptions, compile, make_problem, passes, target
 from tvm_sched.relax.ir.attributes import PROBLEM, SCHEDULE, get_problem, get_schedule, leave
 from tvm_sched.relax.passes import decision_passes, emit_passes, problem_passes
@@ -18,6 +16,8 @@ from tvm_sched.relax.targets import read_target
 from tvm_sched.schedulers import solve
 from tvm_sched.streams import allocate_streams, best_launch_order, best_streams, order_launches
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Concurrency, Costs, Problem, Workload, load_topology
 
 CHANGED = {
     "scheduler": "single", "options": {"device": "cpu1"}, "cost_model": "roofline", "backend": "emulated",

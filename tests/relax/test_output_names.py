@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tvm_sched.relax import compile
-from tvm_sched.runtime import load
+from tvm_sched_runtime.runtime import load
 
 
 def names(compiled, path):

@@ -16,13 +16,13 @@ from docs.snippets import ROOT
 from relax import cases
 from relax.cases import CASES, SQUARE, VECTOR
 from relax.compare import assert_same, leaves, run
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Storage, load_topology
 from tvm_sched.relax import CompileOptions, compile, get_graph, get_problem, get_schedule, passes, run_passes, target
 from tvm_sched.relax.lower.lower_to_kernels import names_of
 from tvm_sched.relax.profiling.calibration import KernelTimer
 from tvm_sched.relax.toolchain.linking import load_executable
-from tvm_sched.runtime import ScheduledModule
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Storage, load_topology
+from tvm_sched_runtime.runtime import ScheduledModule
 
 QUICK = {"work": 0.05}
 """For tests in which the schedule is not the point."""
@@ -176,7 +176,7 @@ def test_named_pipeline_asks_for_a_topology():
 
 
 def test_topology_file(tmp_path):
-    from tvm_sched.problem import load_topology, write_topology
+    from tvm_sched_runtime.problem import load_topology, write_topology
 
     path = tmp_path / "machine.toml"
     write_topology(path, load_topology("cpu2"))

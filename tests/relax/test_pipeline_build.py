@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tvm_sched.pipeline import PipelinePlan
 from tvm_sched.relax import compile, compile_pipeline
 from tvm_sched_bench.testing.models import onnx_model
+from tvm_sched_runtime.pipeline import PipelinePlan
 
 pytest.importorskip("onnx")
 FAST = {"evaluations": 100}

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from tvm import relax
 
-from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
 from tvm_sched.relax.toolchain import compile_target
 from tvm_sched.relax.toolchain.compile_target import CompileTarget
-from tvm_sched.runtime import load
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import load
 
 
 def _here() -> bool:

@@ -11,10 +11,10 @@ import tvm
 from relax import cases
 from relax.cases import CASES, SQUARE
 from relax.compare import assert_same, run
-from tvm_sched.errors import InputError
-from tvm_sched.pipeline import open_pipeline, verify
 from tvm_sched.relax import get_pipeline_plan, get_problem, passes, target
-from tvm_sched.runtime import ScheduledModule
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.pipeline import open_pipeline, verify
+from tvm_sched_runtime.runtime import ScheduledModule
 
 
 def throughput(topology="cpu3", **more):

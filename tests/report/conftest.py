@@ -3,9 +3,9 @@
 import pytest
 
 from tvm_sched.cost_model.roofline_model import roofline
-from tvm_sched.problem import Problem, load_topology
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.problem import Problem, load_topology
 
 
 @pytest.fixture(scope="session")

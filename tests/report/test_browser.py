@@ -11,13 +11,10 @@ from report import browser
 from tvm_sched import sweep
 from tvm_sched.cost_model.roofline_model import roofline
 from tvm_sched.pipeline import plan_pipeline
-from tvm_sched.pipeline.pipeline_simulator import simulate as pipeline_simulate
-from tvm_sched.problem import Problem, load_topology
 from tvm_sched.problem_sources import SourceOptions
 from tvm_sched.report.html import Entry, write_report
 from tvm_sched.report.pipeline_report import write_pipeline_report
 from tvm_sched.report.sweep_page import write_sweep_page
-from tvm_sched.schedule.simulator import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_graph, random_problem
 from tvm_sched_cluster import ClusterState, ServiceRequest, fail, load_cluster, load_services, place
@@ -28,6 +25,9 @@ from tvm_sched_cluster.replay.replay_report import write_pod_report, write_repla
 from tvm_sched_cluster.replay.replay_results import PodPolicyRuns, PodReplays, PolicyRuns, Replays
 from tvm_sched_cluster.replay.simulation import ReplayOptions, replay
 from tvm_sched_cluster.replay.traces import poisson_requests
+from tvm_sched_runtime.pipeline.pipeline_simulator import simulate as pipeline_simulate
+from tvm_sched_runtime.problem import Problem, load_topology
+from tvm_sched_runtime.schedule.simulator import simulate
 
 pytestmark = pytest.mark.xdist_group("browser")
 PAGES = ["schedule.html", "pipeline.html", "cluster.html", "replay.html", "pods.html"]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from checker.cases import chain_of_readers
-from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.report.explanation import _lemma, explain
 from tvm_sched.schedulers import solve
+from tvm_sched_runtime.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from variant_cases import CHOICE, gated
 
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tvm_sched.problem import HOST, load_topology, preset_names
 from tvm_sched.report.connections import LEGEND, connection, matrix
 from tvm_sched.report.drawing import topology_svg
 from tvm_sched.report.figures import lane_figures, ordered_lanes, time_by_kind
 from tvm_sched.report.measurement import measured_timeline, planned_timeline
 from tvm_sched.report.units import format_bytes, format_percent, format_rate, format_spread, format_time, why_outside
-from tvm_sched.schedule.simulator import simulate
+from tvm_sched_runtime.problem import HOST, load_topology, preset_names
+from tvm_sched_runtime.schedule.simulator import simulate
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from report.parsed import Page
-from tvm_sched.errors import TvmSchedError
-from tvm_sched.problem import Operator, OpGraph, Problem, Tensor, Workload
 from tvm_sched.report.html import Entry, write_report
-from tvm_sched.schedule import Placement, Schedule, Timeline, requests_of
-from tvm_sched.schedule.simulator import memory_profile, simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.errors import TvmSchedError
+from tvm_sched_runtime.problem import Operator, OpGraph, Problem, Tensor, Workload
+from tvm_sched_runtime.schedule import Placement, Schedule, Timeline, requests_of
+from tvm_sched_runtime.schedule.simulator import memory_profile, simulate
 from variant_cases import CHOICE, gated
 
 
@@ -157,8 +157,8 @@ def test_nothing_to_show(tmp_path, problem):
 
 
 def test_several_problems_in_one_report(tmp_path, problem, single):
-    from tvm_sched.problem import load_topology
     from tvm_sched.schedulers import solve
+    from tvm_sched_runtime.problem import load_topology
 
     topology = load_topology("a40x2")
     other = Problem(problem.graph, topology, roofline_of(problem.graph, topology))

@@ -10,8 +10,8 @@ from execute_cases import executor
 
 from report.parsed import Page
 from tvm_sched.pipeline import plan_pipeline
-from tvm_sched.pipeline.pipeline_simulator import simulate
 from tvm_sched.report.pipeline_report import write_pipeline_report
+from tvm_sched_runtime.pipeline.pipeline_simulator import simulate
 
 FIELDS = ("input_ns", "work_ns", "overflow_ns", "output_ns")
 

@@ -10,13 +10,13 @@ import pytest
 import tvm_ffi
 
 from tvm_sched.execution_plan import emit_plan
-from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.report.measurement import StartStage, measured_timeline
 from tvm_sched.report.trace import TracePart, write_parts, write_trace
-from tvm_sched.runtime import ScheduledModule, make_module
-from tvm_sched.schedule import Placement, Schedule
-from tvm_sched.schedule.simulator import simulate
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
+from tvm_sched_runtime.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched_runtime.runtime import ScheduledModule, make_module
+from tvm_sched_runtime.schedule import Placement, Schedule
+from tvm_sched_runtime.schedule.simulator import simulate
 
 PHASES = {"X": {"name", "cat", "ts", "dur", "pid", "tid", "args"}, "M": {"name", "ts", "pid", "tid", "args"}}
 PHASES["C"] = PHASES["M"]

@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 from runtime_plans import PlanBuilder, in_threads
 
-from tvm_sched import _library, startup
-from tvm_sched.errors import ExecutionError
 from tvm_sched.execution_plan import emit_plan
-from tvm_sched.problem import Bus, Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
-from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
-from tvm_sched.schedule import Placement, Schedule, Transfer
 from tvm_sched_bench.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
+from tvm_sched_runtime import _library, startup
+from tvm_sched_runtime.errors import ExecutionError
+from tvm_sched_runtime.problem import Bus, Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched_runtime.runtime import ScheduledModule, make_module, to_numpy
+from tvm_sched_runtime.schedule import Placement, Schedule, Transfer
 
 tvm_ffi = startup.ffi()  # without PyTorch, which takes longer than most of these
 CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)

@@ -12,8 +12,8 @@ import numpy as np
 from fake_cuda_cases import calls, driver, expect, main, register, same, tvm_ffi
 from runtime_plans import PlanBuilder
 
-from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.runtime import ScheduledModule, write_parameters
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.runtime import ScheduledModule, write_parameters
 
 MIB = 1 << 20
 SIZES = {"a": 3 * MIB, "small": 64, "odd": 1000, "b": MIB + 64, "c": 4096}

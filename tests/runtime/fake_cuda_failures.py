@@ -11,7 +11,7 @@ from fake_cuda_cases import calls, driver, main, modules, relay, same
 from fake_cuda_tensors import new_stream
 from runtime_plans import PlanBuilder
 
-from tvm_sched.errors import ExecutionError
+from tvm_sched_runtime.errors import ExecutionError
 
 
 def a_capture_that_fails_anywhere_is_ended() -> None:

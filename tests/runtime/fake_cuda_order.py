@@ -15,7 +15,7 @@ from fake_cuda_cases import CALLBACK, Access, conflict, driver, main, modules, n
 from fake_cuda_tensors import OnGpu, enter, new_stream
 from runtime_plans import PlanBuilder
 
-from tvm_sched.errors import ExecutionError
+from tvm_sched_runtime.errors import ExecutionError
 
 sys.path.append(str(Path(__file__).parents[1]))  # a process of its own runs this file
 from thorough import repeated_here

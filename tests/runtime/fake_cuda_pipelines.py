@@ -12,13 +12,13 @@ from fake_cuda_cases import as_bytes, calls, driver, main, modules, same, trace
 
 from tvm_sched.execution_plan import emit_plan
 from tvm_sched.pipeline import plan_pipeline
-from tvm_sched.pipeline.compiled_pipeline import assemble
 from tvm_sched.pipeline.stage_problem import stage_problem
-from tvm_sched.problem import Costs, Problem
-from tvm_sched.runtime import ScheduledModule, make_module
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
+from tvm_sched_runtime.pipeline.compiled_pipeline import assemble
+from tvm_sched_runtime.problem import Costs, Problem
+from tvm_sched_runtime.runtime import ScheduledModule, make_module
 
 
 def pipeline(

@@ -13,13 +13,13 @@ from fake_cuda_cases import driver, expect, main, register, same
 from runtime_plans import PlanBuilder
 
 from tvm_sched.cost_model import costs
-from tvm_sched.errors import ExecutionError, InputError
 from tvm_sched.execution_plan import KernelCall, check_states, emit_plan
-from tvm_sched.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor, load_topology
-from tvm_sched.runtime import ScheduledModule, make_module
-from tvm_sched.schedule import Placement, Schedule, Transfer
 from tvm_sched_bench.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor, load_topology
+from tvm_sched_runtime.runtime import ScheduledModule, make_module
+from tvm_sched_runtime.schedule import Placement, Schedule, Transfer
 
 SIZE = 64
 

@@ -28,9 +28,9 @@ from fake_cuda_cases import (
 from gpu_tensor import UINT8, GpuTensor
 from runtime_plans import PlanBuilder
 
-from tvm_sched import _library
-from tvm_sched.errors import ExecutionError
-from tvm_sched.runtime import ScheduledModule, make_module
+from tvm_sched_runtime import _library
+from tvm_sched_runtime.errors import ExecutionError
+from tvm_sched_runtime.runtime import ScheduledModule, make_module
 
 driver.cuMemAlloc_v2.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 driver.cuMemFree_v2.argtypes = [ctypes.c_void_p]

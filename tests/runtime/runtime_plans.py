@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
-from tvm_sched.startup import ffi
+from tvm_sched_runtime.runtime import ScheduledModule, make_module, to_numpy
+from tvm_sched_runtime.startup import ffi
 
 tvm_ffi = ffi()
 

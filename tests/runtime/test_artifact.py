@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from tvm_sched import runtime
-from tvm_sched.errors import InputError
-from tvm_sched.runtime.artifact import check_library
+from tvm_sched_runtime import runtime
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime.artifact import check_library
 
 SYMBOL = b"__tvm_ffi__library_bin"
 

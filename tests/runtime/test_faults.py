@@ -13,10 +13,10 @@ import pytest
 import tvm_ffi
 from runtime_plans import PlanBuilder, add_and_double
 
-from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.runtime import load, make_module
-from tvm_sched.runtime.artifact import check_library, seal
-from tvm_sched.runtime.machine import cores, differences
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.runtime import load, make_module
+from tvm_sched_runtime.runtime.artifact import check_library, seal
+from tvm_sched_runtime.runtime.machine import cores, differences
 
 ONES = np.ones(4, "float32")
 X = np.arange(4, dtype="float32")
@@ -72,7 +72,7 @@ def artifact(tmp_path_factory):
     return path
 
 
-@pytest.mark.filterwarnings("ignore::tvm_sched.runtime.MachineWarning")
+@pytest.mark.filterwarnings("ignore::tvm_sched_runtime.runtime.MachineWarning")
 def test_truncated_and_altered_artifacts_are_refused(artifact, tmp_path):
     np.testing.assert_array_equal(load(artifact).run(X)[0], X + 1)
     content = artifact.read_bytes()
@@ -232,7 +232,7 @@ def test_parameters_that_share_memory_cannot_remain():
     module = resident_module()
     plan = module.plans()[0]
     plan["buffers"].append({**plan["buffers"][2], "name": "other"})
-    from tvm_sched.runtime import ScheduledModule
+    from tvm_sched_runtime.runtime import ScheduledModule
 
     other = ScheduledModule(make_module([plan], {}, {"w": ONES}))
     with pytest.raises(InputError, match='can\'t remain on device "cpu0": tensor "other"'):

@@ -8,8 +8,8 @@ import pytest
 import tvm_ffi
 from runtime_plans import PlanBuilder, add_and_double, in_threads
 
-from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.runtime import LatencyStatistics, ScheduledModule, make_module, to_numpy, to_tensor
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.runtime import LatencyStatistics, ScheduledModule, make_module, to_numpy, to_tensor
 
 ONES = np.ones(4, "float32")
 X = np.arange(4, dtype="float32")

@@ -10,9 +10,9 @@ import pytest
 from runtime_plans import PlanBuilder, add_and_double
 from safetensors.numpy import load_file, save_file
 
-from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.runtime import write_parameters
-from tvm_sched.runtime.parameters import verify_parameters
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.runtime import write_parameters
+from tvm_sched_runtime.runtime.parameters import verify_parameters
 
 ONES = np.ones(4, "float32")
 X = np.arange(4, dtype="float32")

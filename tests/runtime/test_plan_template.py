@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from runtime_plans import in_threads, register_kernels, tensor, tvm_ffi
 
-from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.runtime import ScheduledModule, make_module, to_numpy
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.runtime import ScheduledModule, make_module, to_numpy
 
 W = np.arange(12, dtype="float32").reshape(4, 3) - 6
 

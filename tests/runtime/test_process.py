@@ -231,8 +231,8 @@ def test_the_runtime_loads_no_compiler_and_no_solver():
     result = run_python(
         """
         import sys
-        from tvm_sched._library import load_library
-        import tvm_sched.runtime
+        from tvm_sched_runtime._library import load_library
+        import tvm_sched_runtime.runtime
         load_library()
         print(sorted({"tvm", "ortools", "xgboost", "onnx", "torch"} & set(sys.modules)))
         """
@@ -241,7 +241,7 @@ def test_the_runtime_loads_no_compiler_and_no_solver():
 
 
 def test_missing_library_says_how_to_build_it():
-    result = run_python("import tvm_sched._library as l; l.load_library()", TVM_SCHED_LIBRARY="/nowhere.so")
+    result = run_python("import tvm_sched_runtime._library as l; l.load_library()", TVM_SCHED_LIBRARY="/nowhere.so")
     assert "FileNotFoundError: /nowhere.so, which the environment variable TVM_SCHED_LIBRARY names" in result.stderr
 
 
@@ -251,7 +251,7 @@ def artifact(tmp_path_factory):
     tvm = pytest.importorskip("tvm")
     from tvm import relax, te
 
-    from tvm_sched.runtime import ScheduledModule, make_module
+    from tvm_sched_runtime.runtime import ScheduledModule, make_module
 
     def kernel(name, compute, *dtypes):
         tensors = [te.placeholder((4, 5), dtype, f"t{i}") for i, dtype in enumerate(dtypes)]
@@ -293,7 +293,7 @@ def artifact(tmp_path_factory):
     folder = tmp_path_factory.mktemp("artifact")
     executable.export_library(str(folder / "model.so"))
 
-    from tvm_sched.runtime import write_parameters
+    from tvm_sched_runtime.runtime import write_parameters
 
     write_parameters(folder / "model.safetensors", {"w": np.full((4, 5), 2, "float32")})
     assert ScheduledModule(executable).module.kind == "tvm_sched"
@@ -313,7 +313,7 @@ print("ok", sorted({"tvm.relax", "ortools", "xgboost"} & set(sys.modules)))
 
 def test_artifact_in_a_fresh_process_with_the_runtime_alone(artifact):
     result = run_python(
-        f"import sys\nimport numpy as np\nfrom tvm_sched.runtime import load\nmodule = load({str(artifact)!r})\n"
+        f"import sys\nimport numpy as np\nfrom tvm_sched_runtime.runtime import load\nmodule = load({str(artifact)!r})\n"
         "outputs = module.run(np.arange(20, dtype='float32').reshape(4, 5))\n"
         "assert module.info() == {'made': 'by a test'}\n" + CHECK,
         TVM_USE_RUNTIME_LIB="1",
@@ -325,7 +325,7 @@ def test_artifact_in_the_virtual_machine(artifact):
     parameters = str(artifact.with_suffix(".safetensors"))
     result = run_python(
         "import sys\nimport numpy as np\nimport tvm.runtime, tvm.runtime.vm\n"
-        "from tvm_sched._library import load_library\nload_library()\n"
+        "from tvm_sched_runtime._library import load_library\nload_library()\n"
         f"vm = tvm.runtime.vm.VirtualMachine(tvm.runtime.load_module({str(artifact)!r}), tvm.runtime.device('cpu'))\n"
         "outputs = [o.numpy() for o in vm['main'](tvm.runtime.tensor(np.arange(20, dtype='float32').reshape(4, 5)))]\n"
         + CHECK,
@@ -338,7 +338,7 @@ def test_artifact_in_the_virtual_machine(artifact):
 def test_bytes_that_are_no_module_are_refused():
     import tvm_ffi
 
-    from tvm_sched import _library
+    from tvm_sched_runtime import _library
 
     read = _library.function("ffi.Module.load_from_bytes.tvm_sched")
     with pytest.raises(ValueError, match="cut off"):

@@ -14,7 +14,7 @@ COUNT = """
 import ctypes, gc, json, os, sys
 from pathlib import Path
 import numpy as np
-from tvm_sched.runtime import load
+from tvm_sched_runtime.runtime import load
 
 class Malloc(ctypes.Structure):
     names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
@@ -82,8 +82,8 @@ def test_300_loads_leave_nothing_behind(artifact):
 
 def test_a_deep_header_is_refused(artifact, tmp_path):
     """The reader of parameters calls itself for each list in a list: 100,000 of them would end the process."""
-    from tvm_sched.errors import InputError
-    from tvm_sched.runtime import load
+    from tvm_sched_runtime.errors import InputError
+    from tvm_sched_runtime.runtime import load
 
     header = b"[" * 100_000
     deep = tmp_path / "deep.safetensors"

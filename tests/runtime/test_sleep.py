@@ -12,8 +12,8 @@ import pytest
 from runtime_plans import add_and_double
 from safetensors.numpy import save_file
 
-from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.runtime import load
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.runtime import load
 
 ONES = np.ones(4, "float32")
 X = np.arange(4, dtype="float32")
@@ -21,7 +21,7 @@ LAYERS, WIDTH = 6, 1024
 MEASURE = """
 import json, os, sys
 import numpy as np
-from tvm_sched.runtime import load
+from tvm_sched_runtime.runtime import load
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tvm_sched.errors import InputError
-from tvm_sched.runtime.values import choose_inputs, read_inputs
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime.values import choose_inputs, read_inputs
 
 
 def test_an_array_without_a_name_is_refused(tmp_path):

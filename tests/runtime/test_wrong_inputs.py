@@ -12,8 +12,8 @@ import tvm_ffi
 from runtime_plans import PlanBuilder
 from wrong_inputs import ONE, RIGHT
 
-from tvm_sched.errors import InputError
-from tvm_sched.runtime import to_tensor
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import to_tensor
 
 HERE = Path(__file__).parent
 

@@ -103,11 +103,11 @@ def entry(name: str, folder: str) -> Callable[[Any], Any]:
         module = builder.module()
         return lambda value: module.set_parameter("x", value)
     if name == "loaded":
-        from tvm_sched.runtime import load
+        from tvm_sched_runtime.runtime import load
 
         return load(f"{folder}/model.so").run
     if name == "pipeline":
-        from tvm_sched.pipeline import load as load_pipeline
+        from tvm_sched_runtime.pipeline import load as load_pipeline
 
         pipeline = load_pipeline(f"{folder}/model.pipeline")
         return lambda value: pipeline.run([(value,)])[0].value()

@@ -1,7 +1,7 @@
 """Small problems and schedules written by hand, in nanoseconds and bytes."""
 
-from tvm_sched.problem import FORBIDDEN, Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
-from tvm_sched.schedule import Placement, Schedule, Transfer
+from tvm_sched_runtime.problem import FORBIDDEN, Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched_runtime.schedule import Placement, Schedule, Transfer
 
 ROOM = 10**9
 

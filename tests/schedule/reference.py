@@ -6,7 +6,7 @@ Slow and plain on purpose. `docs/model.md` is its only source.
 import heapq
 from dataclasses import dataclass, field
 
-from tvm_sched.problem import HOST
+from tvm_sched_runtime.problem import HOST
 
 
 class Deadlock(Exception):

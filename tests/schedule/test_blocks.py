@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.errors import InputError
-from tvm_sched.problem import (
+from tvm_sched.streams import choose_launch_order
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import (
     MULTIPROCESSORS,
     Concurrency,
     Costs,
@@ -24,9 +25,8 @@ from tvm_sched.problem import (
     Tensor,
     Topology,
 )  # fmt: skip
-from tvm_sched.schedule import Placement, Schedule, simulate
-from tvm_sched.schedule.thread_blocks import BlockKernel, knows_blocks, run_blocks, simulate_blocks
-from tvm_sched.streams import choose_launch_order
+from tvm_sched_runtime.schedule import Placement, Schedule, simulate
+from tvm_sched_runtime.schedule.thread_blocks import BlockKernel, knows_blocks, run_blocks, simulate_blocks
 
 H100 = MULTIPROCESSORS["sm_90"]
 MEASURED = json.loads((Path(__file__).parents[2] / "benchmarks/data/h100_concurrency.json").read_text())

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schedule.cases import bus, device, graph, problem, schedule, topology
-from tvm_sched.problem import Link
-from tvm_sched.schedule import simulate, verify
 from tvm_sched_bench.testing import in_pieces, in_turns, reorder_loads
+from tvm_sched_runtime.problem import Link
+from tvm_sched_runtime.schedule import simulate, verify
 
 
 def two_devices(tensors, operators, operator_ns=10):

@@ -3,9 +3,9 @@
 import pytest
 
 from schedule.cases import bus, device, graph, problem, schedule, topology
-from tvm_sched.errors import ScheduleError
-from tvm_sched.problem import Link, Switch
-from tvm_sched.schedule import memory_profile, simulate, verify
+from tvm_sched_runtime.errors import ScheduleError
+from tvm_sched_runtime.problem import Link, Switch
+from tvm_sched_runtime.schedule import memory_profile, simulate, verify
 
 
 def spans(problem, schedule):

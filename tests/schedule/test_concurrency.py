@@ -10,11 +10,11 @@ from schedule.cases import bus, device, graph, problem, schedule, topology
 from strategies import SEEDS, problems
 from thorough import examples
 from tvm_sched.bounds import lower_bound
-from tvm_sched.errors import CostsError
-from tvm_sched.problem import Concurrency, Costs, Problem, Switch
-from tvm_sched.schedule import simulate, verify, violations
 from tvm_sched.streams import core_shares
 from tvm_sched_bench.testing import random_concurrency, random_schedule, random_stages, random_streams
+from tvm_sched_runtime.errors import CostsError
+from tvm_sched_runtime.problem import Concurrency, Costs, Problem, Switch
+from tvm_sched_runtime.schedule import simulate, verify, violations
 
 
 def at_once(times, utilisation=0.6, serial_share=0.5, pairs=(), edges=(), devices=1, threads=(), **contention):

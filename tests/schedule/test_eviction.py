@@ -12,11 +12,13 @@ from schedule.cases import bus, device, graph, problem, schedule, topology
 from schedule.reference import reference_run
 from strategies import scheduled_problems
 from thorough import examples
-from tvm_sched.errors import InfeasibleError, ScheduleError
 from tvm_sched.execution_plan import emit_plan
-from tvm_sched.problem import Problem
-from tvm_sched.runtime import ScheduledModule, make_module
-from tvm_sched.schedule import (
+from tvm_sched.schedulers import solve
+from tvm_sched_bench.testing.shapes_only import ShapesOnly
+from tvm_sched_runtime.errors import InfeasibleError, ScheduleError
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.runtime import ScheduledModule, make_module
+from tvm_sched_runtime.schedule import (
     Schedule,
     ScheduleIndex,
     Transfer,
@@ -27,8 +29,6 @@ from tvm_sched.schedule import (
     verify,
     violations,
 )
-from tvm_sched.schedulers import solve
-from tvm_sched_bench.testing.shapes_only import ShapesOnly
 
 BYTES = 100
 

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from schedule import cases
 from thorough import examples
-from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.problem import Link
-from tvm_sched.schedule import simulate
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import fair_latency, random_problem
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.problem import Link
+from tvm_sched_runtime.schedule import simulate
 
 
 def two_on_a_bus():

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 
 from strategies import scheduled_problems
 from thorough import examples
-from tvm_sched.errors import FormatError, ScheduleError
-from tvm_sched.schedule import Certificate, Event, Schedule, Timeline, Transfer, simulate
+from tvm_sched_runtime.errors import FormatError, ScheduleError
+from tvm_sched_runtime.schedule import Certificate, Event, Schedule, Timeline, Transfer, simulate
 
 SCHEDULE = b"""{
  "format": "tvm_sched.schedule", "version": 1, "problem": "0123456789abcdef",

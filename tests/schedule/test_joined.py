@@ -14,8 +14,13 @@ from execution_plan.residency_cases import as_bytes, plan_of
 from thorough import examples
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.resident_relaxation import loads_at_once
-from tvm_sched.errors import ScheduleError
-from tvm_sched.problem import (
+from tvm_sched.report.measurement import planned_timeline
+from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.anytime import joined_loads, race
+from tvm_sched_bench.testing import random_problem, random_schedule
+from tvm_sched_check.document import Refused
+from tvm_sched_runtime.errors import ScheduleError
+from tvm_sched_runtime.problem import (
     Bus,
     Costs,
     Device,
@@ -29,8 +34,7 @@ from tvm_sched.problem import (
     Topology,
     as_scenario,
 )
-from tvm_sched.report.measurement import planned_timeline
-from tvm_sched.schedule import (
+from tvm_sched_runtime.schedule import (
     Placement,
     Schedule,
     ScheduleIndex,
@@ -41,11 +45,7 @@ from tvm_sched.schedule import (
     verify,
     violations,
 )
-from tvm_sched.schedulers import solve
-from tvm_sched.schedulers.anytime import joined_loads, race
-from tvm_sched.search_budget import ending_at
-from tvm_sched_bench.testing import random_problem, random_schedule
-from tvm_sched_check.document import Refused
+from tvm_sched_runtime.search_budget import ending_at
 
 LATENCY = 100e-9
 """Of a load: 100 ns, and a byte a nanosecond."""

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from tvm_sched.bounds import all_bounds, lower_bound, optimality_threshold
-from tvm_sched.problem import Costs, Problem, load_topology
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing.graphs import random_graph
+from tvm_sched_runtime.problem import Costs, Problem, load_topology
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -9,8 +9,13 @@ from schedule.residency_cases import chain
 from strategies import SEEDS, scheduled_problems
 from thorough import examples
 from tvm_sched.bounds import all_bounds, lower_bound
-from tvm_sched.errors import InputError
-from tvm_sched.problem import (
+from tvm_sched.schedulers.common.greedy import list_schedule, priorities
+from tvm_sched.schedulers.common.partial import PartialSchedule
+from tvm_sched.schedulers.solve_latency import certificate
+from tvm_sched_bench.testing import random_problem, random_schedule
+from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import (
     Alternative,
     Costs,
     Group,
@@ -22,7 +27,7 @@ from tvm_sched.problem import (
     Variants,
     Workload,
 )
-from tvm_sched.schedule import (
+from tvm_sched_runtime.schedule import (
     Certificate,
     RequestLatency,
     Schedule,
@@ -33,11 +38,6 @@ from tvm_sched.schedule import (
     verify,
     violations,
 )
-from tvm_sched.schedulers.common.greedy import list_schedule, priorities
-from tvm_sched.schedulers.common.partial import PartialSchedule
-from tvm_sched.schedulers.solve_latency import certificate
-from tvm_sched_bench.testing import random_problem, random_schedule
-from tvm_sched_bench.testing.variant_problems import random_variants
 
 from . import cases
 

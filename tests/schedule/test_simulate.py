@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from schedule.reference import reference_run
 from strategies import scheduled_problems
 from thorough import examples
-from tvm_sched.errors import ScheduleError
-from tvm_sched.schedule import ScheduleIndex, memory_profile, simulate
 from tvm_sched_bench.testing import random_problem, random_schedule
+from tvm_sched_runtime.errors import ScheduleError
+from tvm_sched_runtime.schedule import ScheduleIndex, memory_profile, simulate
 
 
 @settings(max_examples=examples(300), deadline=None)

@@ -14,9 +14,11 @@ from tvm_sched import schedulers
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.cost_model import roofline
-from tvm_sched.errors import InfeasibleError, InputError, ProblemError, ScheduleError, TopologyError
 from tvm_sched.pipeline import plan_pipeline
-from tvm_sched.problem import (
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_check.document import Refused
+from tvm_sched_runtime.errors import InfeasibleError, InputError, ProblemError, ScheduleError, TopologyError
+from tvm_sched_runtime.problem import (
     FORBIDDEN,
     Bus,
     Costs,
@@ -30,10 +32,8 @@ from tvm_sched.problem import (
     Topology,
     parse_topology,
 )
-from tvm_sched.problem.topology_file import format_topology
-from tvm_sched.schedule import Placement, Schedule, Transfer, simulate, verify
-from tvm_sched_bench.testing import random_problem
-from tvm_sched_check.document import Refused
+from tvm_sched_runtime.problem.topology_file import format_topology
+from tvm_sched_runtime.schedule import Placement, Schedule, Transfer, simulate, verify
 
 DISK = Storage("disk", bandwidth=1e9, latency=50e-9, queue_depth=4)  # a byte a nanosecond
 

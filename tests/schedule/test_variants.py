@@ -15,8 +15,13 @@ from schedulers.exhaustive import TooLarge, least_latency
 from thorough import examples
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.variant_relaxation import relaxed
-from tvm_sched.errors import ProblemError, ScheduleError
-from tvm_sched.problem import (
+from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.anytime import race, scheduler
+from tvm_sched.schedulers.anytime.promising_variants import _ChoicePrices
+from tvm_sched.schedulers.common.variant_search import ChoiceSearch
+from tvm_sched_bench.testing import random_problem, random_schedule, random_variants
+from tvm_sched_runtime.errors import ProblemError, ScheduleError
+from tvm_sched_runtime.problem import (
     FORBIDDEN,
     Alternative,
     Bus,
@@ -30,13 +35,17 @@ from tvm_sched.problem import (
     Topology,
     Variants,
 )  # fmt: skip
-from tvm_sched.schedule import Placement, Schedule, Transfer, resolved, simulate, verify, violations, with_choice
-from tvm_sched.schedulers import solve
-from tvm_sched.schedulers.anytime import race, scheduler
-from tvm_sched.schedulers.anytime.promising_variants import _ChoicePrices
-from tvm_sched.schedulers.common.variant_search import ChoiceSearch
-from tvm_sched.search_budget import Budget, Incumbent, Turn, improve
-from tvm_sched_bench.testing import random_problem, random_schedule, random_variants
+from tvm_sched_runtime.schedule import (
+    Placement,
+    Schedule,
+    Transfer,
+    resolved,
+    simulate,
+    verify,
+    violations,
+    with_choice,
+)
+from tvm_sched_runtime.search_budget import Budget, Incumbent, Turn, improve
 from variant_cases import CHOICE, gated
 
 

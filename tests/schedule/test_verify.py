@@ -13,9 +13,9 @@ from schedule.cases import bus, device, graph, problem, schedule, topology
 from schedule.reference import Deadlock, reference_run
 from strategies import SEEDS, problems, scheduled_problems
 from thorough import examples
-from tvm_sched.errors import InputError, ScheduleError
-from tvm_sched.schedule import RULES, Certificate, ScheduleIndex, verify, violations
 from tvm_sched_bench.testing import random_problem, random_schedule
+from tvm_sched_runtime.errors import InputError, ScheduleError
+from tvm_sched_runtime.schedule import RULES, Certificate, ScheduleIndex, verify, violations
 
 
 def small():

@@ -1,6 +1,6 @@
 """Cases of `test_anytime.py` that other tests use, too."""
 
-from tvm_sched.problem import (
+from tvm_sched_runtime.problem import (
     Bus,
     Device,
     Link,

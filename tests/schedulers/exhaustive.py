@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tvm_sched.errors import InfeasibleError
-from tvm_sched.problem import FORBIDDEN, HOST, Problem
 from tvm_sched.schedulers.common import partial
 from tvm_sched.schedulers.common.greedy import list_schedule, priorities
 from tvm_sched_bench.testing.hios_problems import LayeredGraph
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Problem
 
 from .reference_partial import Event, Move, PartialSchedule, Run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tvm_sched.problem import FORBIDDEN, HOST, Problem
 from tvm_sched.schedulers.common.events import Event, Move, Run
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Problem
 
 
 @dataclass

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.errors import InfeasibleError
-from tvm_sched.problem import FORBIDDEN, HOST, Bus, Costs, Device, Link, Problem, Topology
-from tvm_sched.schedule import verify
 from tvm_sched.schedulers import names, solve
 from tvm_sched_bench.testing import random_graph, random_problem
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Bus, Costs, Device, Link, Problem, Topology
+from tvm_sched_runtime.schedule import verify
 
 from .quick_options import QUICK
 

@@ -13,9 +13,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched import search_budget
-from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.problem import (
+from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.anytime import AnytimeOptions, race
+from tvm_sched.schedulers.anytime.improvers import Annealing
+from tvm_sched.schedulers.anytime.list_rules import rules
+from tvm_sched.schedulers.anytime.search_state import ScheduleState
+from tvm_sched.schedulers.anytime.starts import SUBMODEL_SHARE, SubmodelStart, quick_methods, submodel_start
+from tvm_sched.schedulers.common.greedy import list_schedule, priorities
+from tvm_sched.schedulers.common.native_methods import Effort, anneal, list_order
+from tvm_sched.schedulers.common.partial import PartialSchedule
+from tvm_sched.schedulers.common.search import Searches
+from tvm_sched.schedulers.common.submodels import split
+from tvm_sched.schedulers.sortinghat import heuristic_schedule
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime import search_budget
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.problem import (
     COLD,
     Bus,
     Costs,
@@ -30,24 +44,10 @@ from tvm_sched.problem import (
     Workload,
     as_scenario,
 )
-from tvm_sched.schedule import ScheduleIndex, requests_of, simulate, verify
-from tvm_sched.schedule.native_objects import native_problem
-from tvm_sched.schedule.native_problem import AnnealingEffort
-from tvm_sched.schedulers import solve
-from tvm_sched.schedulers.anytime import AnytimeOptions, race
-from tvm_sched.schedulers.anytime.improvers import Annealing
-from tvm_sched.schedulers.anytime.list_rules import rules
-from tvm_sched.schedulers.anytime.search_state import ScheduleState
-from tvm_sched.schedulers.anytime.starts import SUBMODEL_SHARE, SubmodelStart, quick_methods, submodel_start
-from tvm_sched.schedulers.common.greedy import list_schedule, priorities
-from tvm_sched.schedulers.common.native_methods import Effort, anneal, list_order
-from tvm_sched.schedulers.common.partial import PartialSchedule
-from tvm_sched.schedulers.common.search import Searches
-from tvm_sched.schedulers.common.submodels import split
-from tvm_sched.schedulers.sortinghat import heuristic_schedule
-from tvm_sched.search_budget import Budget, OutOfTime, ending_at
-from tvm_sched_bench.testing import random_problem
-from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.schedule import ScheduleIndex, requests_of, simulate, verify
+from tvm_sched_runtime.schedule.native_objects import native_problem
+from tvm_sched_runtime.schedule.native_problem import AnnealingEffort
+from tvm_sched_runtime.search_budget import Budget, OutOfTime, ending_at
 
 from .anytime_cases import diamonds, two_gpus
 from .exhaustive import TooLarge, least_latency

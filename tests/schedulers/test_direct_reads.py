@@ -10,9 +10,6 @@ from hypothesis import given, settings
 from checker.cases import bus_problem, chain_of_readers
 from strategies import problems
 from thorough import examples
-from tvm_sched.problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, Scenario, as_scenario, merge_problems
-from tvm_sched.schedule import ScheduleIndex
-from tvm_sched.schedule.verifier import violations
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime import AnytimeOptions
 from tvm_sched.schedulers.anytime.direct_reads import DirectReads, candidate_sets
@@ -20,7 +17,19 @@ from tvm_sched.schedulers.anytime.search_state import ScheduleState
 from tvm_sched.schedulers.common.direct_access import keep_direct_reads, with_direct_reads
 from tvm_sched.schedulers.common.native_methods import Effort, anneal_several, list_order
 from tvm_sched.schedulers.common.partial import PartialSchedule
-from tvm_sched.search_budget import Budget
+from tvm_sched_runtime.problem import (
+    FORBIDDEN,
+    Concurrency,
+    Costs,
+    OpGraph,
+    Problem,
+    Scenario,
+    as_scenario,
+    merge_problems,
+)
+from tvm_sched_runtime.schedule import ScheduleIndex
+from tvm_sched_runtime.schedule.verifier import violations
+from tvm_sched_runtime.search_budget import Budget
 
 
 def test_as_many_read_directly_as_balance_path_and_buses():

@@ -4,14 +4,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Workload, merge_problems
-from tvm_sched.schedule import requests_of, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.submodels import split
-from tvm_sched.search_budget import SearchLimits
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Workload, merge_problems
+from tvm_sched_runtime.schedule import requests_of, verify
+from tvm_sched_runtime.search_budget import SearchLimits
 
 OPTIONS = {
     "anytime": {"work": 0.01, "time_limit": 1e6, "seed": 3},

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 
 from schedule import cases
 from thorough import examples
-from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.problem import Scenario, Workload, merge_problems
-from tvm_sched.schedule import ScheduleIndex, model_latencies, requests_of, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.native_methods import Effort, anneal, list_order
 from tvm_sched.schedulers.common.search import PlacementChoice, Searches
 from tvm_sched.schedulers.fairness import SCHEDULERS, _lags, slowdown_bound, solve_fairly
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.problem import Scenario, Workload, merge_problems
+from tvm_sched_runtime.schedule import ScheduleIndex, model_latencies, requests_of, verify
 
 OPTIONS = {"anytime": {"work": 0.1}}
 

@@ -13,13 +13,24 @@ from hypothesis import strategies as st
 
 from strategies import problems
 from thorough import examples
-from tvm_sched.errors import InfeasibleError, TooLargeError
-from tvm_sched.problem import Concurrency, Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology, Workload
-from tvm_sched.schedule import Schedule, simulate
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.starts import quick_methods
 from tvm_sched.schedulers.solver import solve_many
 from tvm_sched_bench.testing.hios_problems import LayeredGraph, random_layered
+from tvm_sched_runtime.errors import InfeasibleError, TooLargeError
+from tvm_sched_runtime.problem import (
+    Concurrency,
+    Costs,
+    Device,
+    Operator,
+    OpGraph,
+    Problem,
+    Switch,
+    Tensor,
+    Topology,
+    Workload,
+)
+from tvm_sched_runtime.schedule import Schedule, simulate
 
 MS = 10**6
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tvm_sched.errors import FormatError, InputError
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime import AnytimeOptions, register_improver
 from tvm_sched.schedulers.anytime.improver_registry import IMPROVERS, read_shares
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.errors import FormatError, InputError
 
 
 @pytest.fixture

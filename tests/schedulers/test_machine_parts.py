@@ -9,8 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.errors import InfeasibleError
-from tvm_sched.problem import (
+from tvm_sched.schedulers import solve
+from tvm_sched.schedulers.anytime.machine_parts import promising_machines
+from tvm_sched.schedulers.common.native_methods import list_order
+from tvm_sched_bench.testing import random_problem
+from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import (
     FORBIDDEN,
     Bus,
     Costs,
@@ -24,14 +29,9 @@ from tvm_sched.problem import (
     Topology,
     as_scenario,
 )
-from tvm_sched.problem.topology_changes import part_of
-from tvm_sched.schedule import ScheduleIndex, verify
-from tvm_sched.schedulers import solve
-from tvm_sched.schedulers.anytime.machine_parts import promising_machines
-from tvm_sched.schedulers.common.native_methods import list_order
-from tvm_sched.search_budget import Budget
-from tvm_sched_bench.testing import random_problem
-from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.problem.topology_changes import part_of
+from tvm_sched_runtime.schedule import ScheduleIndex, verify
+from tvm_sched_runtime.search_budget import Budget
 
 
 def servers(count, size, memory=1 << 30, storage=msgspec.UNSET):

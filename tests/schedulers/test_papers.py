@@ -10,9 +10,6 @@ from hypothesis import strategies as st
 
 from schedule import cases
 from thorough import examples
-from tvm_sched.errors import InfeasibleError, InputError
-from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology, as_scenario
-from tvm_sched.schedule import simulate, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import Instance, place
@@ -24,6 +21,20 @@ from tvm_sched.schedulers.sortinghat import program
 from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
 from tvm_sched.schedulers.sortinghat.handover import State
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.problem import (
+    Bus,
+    Costs,
+    Device,
+    Link,
+    Operator,
+    OpGraph,
+    Problem,
+    Tensor,
+    Topology,
+    as_scenario,
+)
+from tvm_sched_runtime.schedule import simulate, verify
 
 from .anytime_cases import diamonds, two_gpus
 

@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 
-from tvm_sched.errors import FormatError, SchedulerError
 from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import place, read_workload
 from tvm_sched.schedulers.efficient_mip.annealing import anneal
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
 from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound
 from tvm_sched.schedulers.efficient_mip.program import _checked
+from tvm_sched_runtime.errors import FormatError, SchedulerError
 
 WORKLOADS = Path(__file__).parents[2] / "benchmarks" / "instances" / "tarnawski" / "latency"
 CPU = 0

@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from tvm_sched import registry
-from tvm_sched.errors import InputError, SchedulerError
 from tvm_sched.pipeline.partitioner_registry import PARTITIONERS
-from tvm_sched.schedule import Certificate, Schedule
 from tvm_sched.schedulers import get, names, register, solve
 from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.errors import InputError, SchedulerError
+from tvm_sched_runtime.schedule import Certificate, Schedule
 
 
 @pytest.fixture(autouse=True)

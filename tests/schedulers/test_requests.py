@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from schedule import cases
 from schedule.residency_cases import chain
 from thorough import examples
-from tvm_sched.errors import InfeasibleError, InputError, SchedulerError
-from tvm_sched.problem import Link, Request, Scenario, Workload
-from tvm_sched.schedule import Schedule, ScheduleIndex, evaluate, requests_of, simulate, verify
 from tvm_sched.schedulers import NoOptions, get, names, register, solve
 from tvm_sched.schedulers.common.events import sequence_of
 from tvm_sched.schedulers.common.search import PlacementChoice, Searches
 from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.errors import InfeasibleError, InputError, SchedulerError
+from tvm_sched_runtime.problem import Link, Request, Scenario, Workload
+from tvm_sched_runtime.schedule import Schedule, ScheduleIndex, evaluate, requests_of, simulate, verify
 
 from .quick_options import QUICK
 

@@ -10,12 +10,23 @@ from hypothesis import strategies as st
 
 from thorough import examples
 from tvm_sched.bounds import lower_bound
-from tvm_sched.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology, as_scenario
-from tvm_sched.schedule import ScheduleIndex, simulate, verify
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime.list_rules import rules
 from tvm_sched.schedulers.anytime.row_parts import layer_numbers, parameter_homes, part_numbers
 from tvm_sched.schedulers.common.search import PlacementChoice, Searches
+from tvm_sched_runtime.problem import (
+    Bus,
+    Costs,
+    Device,
+    Link,
+    Operator,
+    OpGraph,
+    Problem,
+    Tensor,
+    Topology,
+    as_scenario,
+)
+from tvm_sched_runtime.schedule import ScheduleIndex, simulate, verify
 
 from .exhaustive import least_latency
 

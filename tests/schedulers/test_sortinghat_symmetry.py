@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.errors import InfeasibleError
 from tvm_sched.schedulers import solve as solve_problem
 from tvm_sched.schedulers.sortinghat import program, scheduler
 from tvm_sched.schedulers.sortinghat.submodel import evaluate
 from tvm_sched.schedulers.sortinghat.symmetry import equal_buses, relabelled
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.errors import InfeasibleError
 
 from .sortinghat_constraints_cases import EFFORT, chain, random_submodel
 

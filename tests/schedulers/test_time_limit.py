@@ -10,16 +10,23 @@ import pytest
 
 from tvm_sched import bounds
 from tvm_sched.bounds import all_bounds, lower_bound, quick_bound, region_placement
-from tvm_sched.problem import Problem, as_scenario, merge_problems
-from tvm_sched.schedule import verify
 from tvm_sched.schedulers import fairness, names, solve, solve_latency
 from tvm_sched.schedulers.common import solver_runs
 from tvm_sched.schedulers.common.milp import limited_model
 from tvm_sched.schedulers.scheduler_registry import get
 from tvm_sched.schedulers.sortinghat import scheduler as sortinghat
-from tvm_sched.search_budget import OutOfTime, TimedOptions, check_time, despite_interrupt, ending_at, seconds_left
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_bench.testing.variant_problems import random_variants
+from tvm_sched_runtime.problem import Problem, as_scenario, merge_problems
+from tvm_sched_runtime.schedule import verify
+from tvm_sched_runtime.search_budget import (
+    OutOfTime,
+    TimedOptions,
+    check_time,
+    despite_interrupt,
+    ending_at,
+    seconds_left,
+)
 
 TIMED = [name for name in names() if issubclass(get(name).options, TimedOptions)]
 
@@ -29,7 +36,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.read = 0
-        monkeypatch.setattr("tvm_sched.search_budget.time", self)
+        monkeypatch.setattr("tvm_sched_runtime.search_budget.time", self)
 
     def monotonic(self):
         self.read += 1

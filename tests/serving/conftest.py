@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from small_pipeline import compile_layers
 
-from tvm_sched.pipeline.pipeline_artifact import MANIFEST
+from tvm_sched_runtime.pipeline.pipeline_artifact import MANIFEST
 
 PATIENCE = 90.0
 """Seconds that anything may take on a machine that others keep busy."""

@@ -6,12 +6,12 @@ import threading
 import numpy as np
 import pytest
 
-from tvm_sched.errors import ServingError
-from tvm_sched.pipeline.pipeline_artifact import Manifest, StageEntry, TensorEntry
 from tvm_sched_cluster.serving import Deployment, StagePlacement
 from tvm_sched_cluster.serving.deployment import Generation
 from tvm_sched_cluster.serving.stage_link import StageLink
 from tvm_sched_cluster.serving.stage_server import StageServer
+from tvm_sched_runtime.errors import ServingError
+from tvm_sched_runtime.pipeline.pipeline_artifact import Manifest, StageEntry, TensorEntry
 
 SECONDS = 20
 POISON = 13

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tvm_sched.errors import InputError, ServingError
-from tvm_sched.pipeline import load_manifest
 from tvm_sched_cluster.serving.artifact_store import ArtifactStore, fetch, local_folder
+from tvm_sched_runtime.errors import InputError, ServingError
+from tvm_sched_runtime.pipeline import load_manifest
 
 PART = 5000
 

@@ -12,10 +12,10 @@ from small_pipeline import batches
 from typer.testing import CliRunner
 
 from tvm_sched.cli import app
-from tvm_sched.errors import InputError, ServingError
-from tvm_sched.pipeline.pipeline_artifact import MANIFEST
 from tvm_sched_cluster import serving
 from tvm_sched_cluster.serving import load_deployment
+from tvm_sched_runtime.errors import InputError, ServingError
+from tvm_sched_runtime.pipeline.pipeline_artifact import MANIFEST
 
 from .conftest import PATIENCE, deployment, eventually
 

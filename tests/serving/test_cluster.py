@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from small_pipeline import batches
 
-from tvm_sched.errors import InputError, ServingError
 from tvm_sched_cluster import serving
+from tvm_sched_runtime.errors import InputError, ServingError
 
 from .conftest import asked_over_http, assert_equal_to, deployed, deployment, eventually, gateway, ready_stage
 

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tvm_sched.errors import InputError
 from tvm_sched_cluster.serving import Deployment, StagePlacement, load_deployment
+from tvm_sched_runtime.errors import InputError
 
 TEXT = """
 format = "tvm_sched.deployment"

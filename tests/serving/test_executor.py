@@ -4,10 +4,10 @@ from operator import truediv
 
 import pytest
 
-from tvm_sched.errors import InputError
 from tvm_sched.worker_pool import distribute, workers
 from tvm_sched_cluster import serving
 from tvm_sched_cluster.serving import load_deployment
+from tvm_sched_runtime.errors import InputError
 from worker_pool_cases import search
 
 pytestmark = pytest.mark.xdist_group("ray")

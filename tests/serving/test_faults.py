@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from small_pipeline import batches
 
-from tvm_sched.errors import BusyError, ServingError
 from tvm_sched_cluster import serving
+from tvm_sched_runtime.errors import BusyError, ServingError
 
 from .conftest import PATIENCE, assert_equal_to, deployed, deployment, eventually, ready_stage
 

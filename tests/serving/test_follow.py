@@ -10,9 +10,9 @@ from small_pipeline import batches, layers_model
 from typer.testing import CliRunner
 
 from tvm_sched.cli import app
-from tvm_sched.errors import InputError
 from tvm_sched_cluster import Allocation, Cluster, GpuKind, Rack, Server, Switch, serving, write_cluster
 from tvm_sched_cluster.serving import Deployment, StagePlacement
+from tvm_sched_runtime.errors import InputError
 
 from .conftest import PATIENCE, deployment
 

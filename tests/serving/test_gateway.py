@@ -12,10 +12,10 @@ from small_pipeline import batches
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
 
-from tvm_sched.errors import InputError, ServingError
 from tvm_sched_cluster.serving import gateway_models, ingress
 from tvm_sched_cluster.serving.followed_deployment import FollowedDeployment
 from tvm_sched_cluster.serving.gateway_models import DeployedPipeline, GatewayModels
+from tvm_sched_runtime.errors import InputError, ServingError
 from tvm_sched_serve.failures import Busy, Refused
 from tvm_sched_serve.metrics import Metrics
 

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'tvm-sched[cluster]'")
 
-from tvm_sched.errors import BusyError, FatalRequestError, InputError, ServingError
 from tvm_sched_cluster.serving import ingress
 from tvm_sched_cluster.serving.tensor_channel import Message, connect, error_of
+from tvm_sched_runtime.errors import BusyError, FatalRequestError, InputError, ServingError
 
 from .stages_here import POISON, cluster, generation, run, x  # noqa: F401 - a fixture
 

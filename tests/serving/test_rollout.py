@@ -13,10 +13,10 @@ import pytest
 from msgspec.structs import replace
 from small_pipeline import SIZE, batches
 
-from tvm_sched.errors import InputError, ServingError
-from tvm_sched.pipeline.pipeline_artifact import MANIFEST
 from tvm_sched_cluster import serving
 from tvm_sched_cluster.serving import deployment_lifecycle
+from tvm_sched_runtime.errors import InputError, ServingError
+from tvm_sched_runtime.pipeline.pipeline_artifact import MANIFEST
 
 from .conftest import PATIENCE, assert_equal_to, deployed, deployment, eventually, ready_stage
 

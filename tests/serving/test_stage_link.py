@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from tvm_sched.errors import InputError, ServingError
 from tvm_sched_cluster.serving.stage_link import (
     StageGoneError,
     StageLink,
@@ -20,6 +19,7 @@ from tvm_sched_cluster.serving.stage_link import (
 )
 from tvm_sched_cluster.serving.stage_server import StageServer
 from tvm_sched_cluster.serving.tensor_channel import Channel, Message, connect
+from tvm_sched_runtime.errors import InputError, ServingError
 
 SECONDS = 60
 X = np.arange(12, dtype=np.float32).reshape(3, 4)

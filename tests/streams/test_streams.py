@@ -13,9 +13,6 @@ from hypothesis import given, settings
 from schedule.cases import device, graph, problem, schedule, topology
 from strategies import scheduled_problems
 from thorough import examples
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Concurrency, Costs, Demand, KernelResources, Link, Problem
-from tvm_sched.schedule import simulate, violations
 from tvm_sched.streams import (
     ALLOCATORS,
     LAUNCH_ORDERS,
@@ -25,6 +22,9 @@ from tvm_sched.streams import (
     limit_streams,
     order_launches,
 )
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Concurrency, Costs, Demand, KernelResources, Link, Problem
+from tvm_sched_runtime.schedule import simulate, violations
 
 
 def dag(edges, names=None):

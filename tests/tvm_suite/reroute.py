@@ -33,7 +33,7 @@ def _plain(mod: Any, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
 
 
 def _rerouted(mod: Any, target: Any = None, *args: Any, **options: Any) -> Any:
-    from tvm_sched.errors import InputError
+    from tvm_sched_runtime.errors import InputError
 
     if _plain(mod, args, options) and _for_cpu(target):
         try:

@@ -149,8 +149,8 @@ def _run_plain(model: onnx.ModelProto, inputs: list[Any]) -> tuple[list[Any], li
 
 
 def _run_ours(model: onnx.ModelProto, inputs: list[Any]) -> tuple[list[Any], list[str]]:
-    from tvm_sched.errors import TvmSchedError
     from tvm_sched.relax import compile
+    from tvm_sched_runtime.errors import TvmSchedError
 
     given = dict(zip(_fed(model), inputs, strict=False))
     if any(value is None for value in inputs):

@@ -14,7 +14,7 @@ from typing import Any
 import hypothesis
 from hypothesis.strategies import SearchStrategy
 
-from tvm_sched.errors import TvmSchedError
+from tvm_sched_runtime.errors import TvmSchedError
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tests"))  # for frontends.fuzz, which is in no wheel
 

@@ -101,8 +101,8 @@ def _spread(items: list[Any], most: int) -> list[Any]:
 
 def judge(call: Call, target: str) -> tuple[str, str]:
     """``right``, ``wrong``, ``refused``, ``failed``, or ``no case`` (not exported, random, complex …), and why."""
-    from tvm_sched.errors import TvmSchedError
     from tvm_sched.relax import compile
+    from tvm_sched_runtime.errors import TvmSchedError
 
     if unfit := _unfit(call):
         return "no case", unfit

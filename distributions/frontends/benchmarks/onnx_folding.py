@@ -91,7 +91,7 @@ OURS = "tvm_sched (onnxscript, loops, branches)"
 def _one(library: str, number: int, folder: Path | None) -> dict[str, Any]:
     from tvm_frontends.onnx import prepare
     from tvm_frontends.onnx.convert_graph import check_operators, convert
-    from tvm_sched.errors import TvmSchedError
+    from tvm_sched_runtime.errors import TvmSchedError
 
     model, shapes = _frozen(number, folder)
     start = time.perf_counter()

@@ -34,11 +34,11 @@ CASES = 3
 
 def look_at(case: Case) -> dict[str, Any]:
     """What the backends say of a case: ``cpu`` and ``cuda``, each empty or a reason, and ``slow``."""
-    from tvm_sched.errors import TvmSchedError
     from tvm_sched.relax import load_model
     from tvm_sched.relax.api import model_with_name
     from tvm_sched.relax.gpu_support import check_for_gpus
     from tvm_sched.relax.lower.lower_to_kernels import LowerToKernels
+    from tvm_sched_runtime.errors import TvmSchedError
 
     given, frozen = _given(case), list[str]()
     with warnings.catch_warnings():

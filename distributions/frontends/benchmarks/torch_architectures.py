@@ -80,8 +80,8 @@ def _judge(each: Any, arguments: argparse.Namespace) -> dict[str, Any]:
     """Return ``right``, ``imported``, ``wrong``, ``refused``, ``failed`` or a verdict of `UNFIT`, and why."""
     import torch
 
-    from tvm_sched.errors import TvmSchedError
     from tvm_sched.relax import compile, load_model
+    from tvm_sched_runtime.errors import TvmSchedError
 
     warnings.simplefilter("ignore")
     torch.manual_seed(0)

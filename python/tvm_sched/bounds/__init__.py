@@ -15,16 +15,17 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ..errors import InfeasibleError
-from ..problem import Problem, Scenario, as_scenario
-from ..search_budget import OutOfTime, check_time, seconds_left
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import Problem, Scenario, as_scenario
+from tvm_sched_runtime.search_budget import OutOfTime, check_time, seconds_left
+
 from .assignment import assignment_bound
 from .bisection import bisection_bound
 from .bus import bus_bound
 from .critical_path import critical_path_bound
 from .device_work import device_work_bound
 from .enumeration import enumeration_bound
-from .group_delays import group_delays
+from .group_delays import as_delays, group_delays
 from .joined_loads import joined_loads_bound
 from .path_and_bus import path_and_bus_bound
 from .region_placement import Delay
@@ -91,7 +92,7 @@ def lower_bound(problem: Problem | Scenario) -> Bound:
     resident, it is the bound of the problem without them (``docs/proofs/resident_parameters.md``). If they are joinable, it
     holds for all ways to join them (``docs/proofs/joined.md``).
 
-    If the deadline of the search around passes meanwhile (`tvm_sched.search_budget.ending_at`), it is the `quick_bound`.
+    If the deadline of the search around passes meanwhile (`search_budget.ending_at`), it is the `quick_bound`.
     A later call with more time computes the strongest.
 
     Parameters
@@ -291,8 +292,7 @@ def relaxation_of(problem: Problem | Scenario) -> Relaxation:
         return Relaxation(cold)
     no_harder = relaxed(cold)
     through = group_delays(cold, no_harder, strongest)
-    delays = tuple(Delay(each.first, each.last, float(each.ns)) for each in through)
-    return Relaxation(no_harder.problem, delays, of_schedules=False)
+    return Relaxation(no_harder.problem, *as_delays(through), of_schedules=False)
 
 
 def strongest(problem: Problem) -> int:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import Operator
+from tvm_sched_runtime.problem import Operator
 
 Array = npt.NDArray[np.int64]
 
@@ -35,7 +35,9 @@ class AlternativeOperator(NamedTuple):
     own: int
     """Bytes of the largest host tensor that only this group reads; -1 without one."""
     own_name: str
-    """Name of that tensor."""
+    """Name of the largest host tensor that only this group reads, of which heads read parts (B4); "" where ``own`` is -1.
+
+    It may be larger than ``own``, which leaves out tables of which an operator reads rows."""
     shared: frozenset[str]
     """Other host tensors that it reads."""
     gives: int

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..problem import FORBIDDEN, HOST, Problem, Route
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Problem, Route
+
 from .linear_program import row_prices
 from .path_and_bus import SCALE, Step, integer_steps
 from .priced_regions import SAFETY, PricedRegion, RegionPrices

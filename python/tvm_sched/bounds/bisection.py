@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from ..problem import HOST, Problem
-from ..search_budget import check_time
+from tvm_sched_runtime.problem import HOST, Problem
+from tvm_sched_runtime.search_budget import check_time
+
 from .assignment import AssignmentProgram, BusRow
 from .partitions.eigenvalue import UNIT, least_eigenvalue
 from .relaxation import Relaxation

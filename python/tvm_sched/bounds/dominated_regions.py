@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 import rustworkx as rx
 
-from ..problem import Problem
-from ..search_budget import check_time
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.search_budget import check_time
 
 
 def regions_between(

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._library import function
-from ..problem import Problem
-from ..search_budget import OutOfTime, check_time, seconds_left
+from tvm_sched_runtime._library import function
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.search_budget import OutOfTime, check_time, seconds_left
+
 from .critical_path import critical_path_bound
 from .device_work import device_work_bound
 from .relaxation import Relaxation

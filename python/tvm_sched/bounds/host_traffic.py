@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import FORBIDDEN, HOST, Problem, Route
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Problem, Route
 
 Array = npt.NDArray[np.float64]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..search_budget import check_time, seconds_left
+from tvm_sched_runtime.search_budget import check_time, seconds_left
 
 SIMPLEX_STEPS = 20_000_000
 """Largest product of rows and iterations of the simplex method, about half a second."""

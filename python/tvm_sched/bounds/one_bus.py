@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..problem import HOST, Route, Topology
+from tvm_sched_runtime.problem import HOST, Route, Topology
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import FORBIDDEN
+from tvm_sched_runtime.problem import FORBIDDEN
+
 from .bus import Crossing, bus_bound, bus_traffic, readers_by_tail
 from .heads_and_tails import device_weights
 from .linear_program import row_prices

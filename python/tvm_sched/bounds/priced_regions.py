@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import Problem
-from ..search_budget import check_time
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.search_budget import check_time
+
 from .region_placement import Copies, Region, least_cost, region_of
 
 Array = npt.NDArray[np.float64]

@@ -9,8 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._library import function
-from ..problem import Problem
+from tvm_sched_runtime._library import function
+from tvm_sched_runtime.problem import Problem
+
 from .dominated_regions import regions_between
 
 Array = npt.NDArray[np.float64]

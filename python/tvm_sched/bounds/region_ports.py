@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from .._library import function
-from ..problem import Problem, Route
+from tvm_sched_runtime._library import function
+from tvm_sched_runtime.problem import Problem, Route
+
 from .dominated_regions import regions_between
 from .region_placement import Delay
 

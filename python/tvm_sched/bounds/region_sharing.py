@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import Problem
+from tvm_sched_runtime.problem import Problem
+
 from .dominated_regions import regions_between
 from .host_traffic import least_times
 from .region_placement import Delay

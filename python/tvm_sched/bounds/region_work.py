@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import Problem
+from tvm_sched_runtime.problem import Problem
+
 from .dominated_regions import regions_between
 from .heads_and_tails import DeviceTime, Side, between_ends, device_weights, several_in_turn
 from .region_placement import Delay

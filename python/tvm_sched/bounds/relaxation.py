@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import FORBIDDEN, Problem
-from ..schedule.native_objects import native_problem
+from tvm_sched_runtime.problem import FORBIDDEN, Problem
+from tvm_sched_runtime.schedule.native_objects import native_problem
+
 from .host_traffic import HostTraffic
 from .neighbours import Neighbour, together_or_apart
 from .region_placement import MOST_DEVICES, Delay, delays
@@ -33,6 +34,8 @@ class Relaxation:
     """Without variants, with operators."""
     extra: tuple[Delay, ...] = ()
     """Delays between any operators, such as those of groups; they come first in `delays`."""
+    starts: tuple[Delay, ...] = ()
+    """Least ends of operators, as delays from the start of the run."""
     of_schedules: bool = True
     """Whether runs are schedules of the problem, with all transfers; not so for a relaxed problem, or a part of a run."""
 
@@ -148,6 +151,9 @@ class Relaxation:
         delays: dict[int, list[Delay]] = defaultdict(list)
         for delay in self.delays:
             delays[delay.last].append(delay)
+        floor = floor.copy()
+        for delay in self.starts:
+            floor[delay.last] = max(floor[delay.last], delay.ns)
         end = np.zeros(len(index.inputs))
         for o in index.order:
             ready = self._ready(o, end)

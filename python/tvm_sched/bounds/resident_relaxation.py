@@ -7,8 +7,8 @@ from collections.abc import Collection
 import msgspec
 import numpy as np
 
-from ..problem import FORBIDDEN, Operator, OpGraph, Problem, Scenario
-from ..problem.variants import Variants
+from tvm_sched_runtime.problem import FORBIDDEN, Operator, OpGraph, Problem, Scenario
+from tvm_sched_runtime.problem.variants import Variants
 
 
 def of_run(scenario: Scenario) -> Problem:

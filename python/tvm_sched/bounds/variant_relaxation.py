@@ -14,9 +14,10 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from ..problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor
-from ..problem.costs import concatenate_costs
-from ..search_budget import check_time
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Costs, Group, Operator, OpGraph, Problem, Route, Tensor
+from tvm_sched_runtime.problem.costs import concatenate_costs
+from tvm_sched_runtime.search_budget import check_time
+
 from .alternative_heads import (
     SMALL,
     AlternativeOperator,
@@ -70,6 +71,9 @@ def relaxed(problem: Problem) -> Relaxed:
                 times = np.minimum(*times), np.full_like(times[1], FORBIDDEN)  # nothing is left to read directly
             normal.append(times[0])
             direct.append(times[1])
+    for name, width in (each for part in parts.values() for each in part.widths.items()):
+        tensors[name] = msgspec.structs.replace(tensors[name], size=min(tensors[name].size, width), shape=())
+    operators = [_within(tensors, operator) for operator in operators]
     gone = {name for part in parts.values() for name in part.gone}
     operators = [without_inputs(gone, operator) for operator in operators]
     outputs = tuple(name for name in problem.graph.outputs if name not in gone)
@@ -82,6 +86,14 @@ def relaxed(problem: Problem) -> Relaxed:
     runs = {group.name: parts[group.operators[0]].runs for group in problem.variants.groups}
     combined = {group.name: name for group in problem.variants.groups if (name := parts[group.operators[0]].combined)}
     return Relaxed(Problem.derive(graph, problem.topology.with_devices(devices), costs), runs, combined)
+
+
+def _within(tensors: Mapping[str, Tensor], operator: Operator) -> Operator:
+    """Return the operator, which reads of each tensor no more bytes than it has."""
+    if not operator.read_bytes:
+        return operator
+    read = {name: min(size, tensors[name].size) for name, size in operator.read_bytes.items()}
+    return msgspec.structs.replace(operator, read_bytes=read)
 
 
 @dataclass
@@ -102,6 +114,9 @@ class _Replacement:
     """By alternative, its host tensors of which heads read parts; empty if none do."""
     combined: str = ""
     """The name of the combined tensor, which the last operator reads."""
+    widths: dict[str, int] = field(default_factory=dict)
+    """Activations that the last operator reads because they lead to it in each alternative, along tensors that are at
+    least as large."""
 
 
 class _RelaxationBuilder:
@@ -129,6 +144,7 @@ class _RelaxationBuilder:
                         readers.setdefault(name, set()).add(group.name)
         for name in problem.graph.outputs:
             readers.setdefault(name, set()).add("result")
+        self.sizes = {tensor.name: tensor.size for tensor in problem.graph.tensors}
         self.hosts = {tensor.name for tensor in problem.graph.tensors if tensor.kind != "activation"}
         self.taken = problem.graph.index.operator_id.keys() | problem.graph.index.tensor_id.keys()
         self.alone = {name for name, who in readers.items() if len(who) == 1}
@@ -154,6 +170,8 @@ class _RelaxationBuilder:
         known = [alternative for alternative in alternatives if alternative is not None]
         joined = self._joined(group, known, needed) if len(known) == len(alternatives) else None
         part = joined or self._least(group, [base, *(each.operators for each in group.alternatives)], needed)
+        if part.operators:
+            self._lead(group, part)
         if part.operators and self._one_bus is not None:
             loads = [self._loaded_before(part.runs[group.graph_alternative], base, members, ())]
             for alternative in group.alternatives:
@@ -175,6 +193,44 @@ class _RelaxationBuilder:
         sizes = {t.name: t.size for t in (*self.graph.tensors, *own) if t.kind != "activation"}
         read = {name for k in loading for name in operators[k].inputs}
         return {name: size for name, size in sizes.items() if name in read and (name in names or name in self.alone)}
+
+    def _lead(self, group: Group, part: _Replacement) -> None:
+        """Let the last operator read each activation that leads to it in all alternatives, if no other one reads it."""
+        index, tail = self.graph.index, part.operators[-1]
+        members = [index.operator_id[name] for name in group.operators]
+        written = {t for o in members for t in index.outputs[o]}
+        read = {t: None for o in members for t in index.inputs[o] if index.producer[t] >= 0 and t not in written}
+        known = {name for operator in part.operators for name in operator.inputs}
+        alternatives: dict[str, tuple[Sequence[Operator], Sequence[Tensor]]] = {
+            group.graph_alternative: ([self.graph.operators[o] for o in members], ())
+        }
+        alternatives.update((each.name, (each.operators, each.tensors)) for each in group.alternatives)
+        for name in (self.graph.tensors[t].name for t in read):
+            if name in known:
+                continue
+            width = min(
+                self._width(operators, own, name, part.runs[alternative][tail.name])
+                for alternative, (operators, own) in alternatives.items()
+            )
+            if width >= 0:
+                part.widths[name] = width
+        part.operators[-1] = msgspec.structs.replace(tail, inputs=(*tail.inputs, *part.widths))
+
+    def _width(self, operators: Sequence[Operator], own: Iterable[Tensor], name: str, end: str) -> int:
+        """Return the least size on the widest path of tensors from an activation to an operator; -1 if there is none."""
+        sizes = {tensor.name: tensor.size for tensor in own}
+        wide, before, last = {name: self.sizes[name]}, dict[str, int](), -1
+        while wide != before:  # operators may be listed in any order
+            before = dict(wide)
+            for operator in operators:
+                reached = max((wide[each] for each in operator.inputs if each in wide), default=-1)
+                if operator.name == end:
+                    last = reached
+                elif reached >= 0:
+                    for each in operator.outputs:
+                        size = sizes[each] if each in sizes else self.sizes[each]
+                        wide[each] = max(wide.get(each, -1), min(reached, size))
+        return last
 
     def _combine(self, part: _Replacement, loads: Sequence[Mapping[str, int]], bus: OneBus) -> None:
         """Let the tail read a tensor whose load takes no longer than the ``loads`` of any alternative together.
@@ -259,7 +315,8 @@ class _RelaxationBuilder:
         written = {name for each in operators for name in each.outputs}
         host = [name for name in dict.fromkeys(operator.inputs) if tensors[name].kind != "activation"]
         partly = set(operator.read_bytes or ())  # a direct read of it brings less than its size
-        mine = [name for name in host if (name in own or name in self.alone) and name not in partly]
+        free = [name for name in host if name in own or name in self.alone]
+        mine = [name for name in free if name not in partly]
         largest = max(mine, key=lambda name: (tensors[name].size, name), default="")
         reads = [n for n in dict.fromkeys(operator.inputs) if tensors[n].kind == "activation" and n not in written]
         sizes = [tensors[name].size for name in operator.outputs if name in operators[tail].inputs]
@@ -269,7 +326,7 @@ class _RelaxationBuilder:
             self.costs.direct_ns[row],
             tuple(reads),
             tensors[largest].size if mine else -1,
-            largest,
+            max(free, key=lambda name: (tensors[name].size, name)) if mine else "",
             frozenset(host) - set(mine) - partly,
             max(sizes, default=-1),
         )

@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
+from tvm_sched_runtime.standard_output import written_out
+from tvm_sched_runtime.startup import without_backtraces
+
 from .. import __version__
-from ..standard_output import written_out
-from ..startup import without_backtraces
 from . import (  # noqa: F401 - each registers its commands
     auto,
     compare,

@@ -13,10 +13,11 @@ from typer.core import TyperGroup
 from ..registry import Registry
 
 if TYPE_CHECKING:
+    from tvm_sched_runtime.problem import Problem
+    from tvm_sched_runtime.schedule import Schedule
+
     from ..cost_model.roofline_model import SlowKernel
-    from ..problem import Problem
     from ..relax.options import CompileOptions
-    from ..schedule import Schedule
 
 COMMAND_SETS: Registry[Callable[[typer.Typer], None]] = Registry("set of commands", "tvm_sched.commands")
 """Functions that add the commands of an installed distribution to an app."""

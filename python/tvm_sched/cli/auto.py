@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .attached_commands import START
 from .inputs import Model, Writes
 from .interrupt import interruptible
@@ -108,7 +109,8 @@ def _write(out: Output, folder: Path, compiled: CompiledModel, model: str) -> No
     else:
         for path in written:
             out.wrote(path, "artifact" if path == written[0] else "parameters")
-    from ..errors import TvmSchedError
+    from tvm_sched_runtime.errors import TvmSchedError
+
     from ..relax.compiled_results import CompilationResult
     from ..report.compilation import write_compilation_report
 

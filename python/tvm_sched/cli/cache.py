@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ..files import cache_directory
+from tvm_sched_runtime.files import cache_directory
+
 from .output import Output
 from .registration import command, command_group
 

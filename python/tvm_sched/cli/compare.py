@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError, TvmSchedError
+from tvm_sched_runtime.errors import InputError, TvmSchedError
+
 from ..worker_pool import workers_of
 from .attached_commands import RESEARCH
 from .inputs import ModelsOrProblems, OptionalTopology, ReportFile, Workers
@@ -21,8 +22,9 @@ from .output import FAILURE, INTERRUPTED, Output
 from .registration import app, command
 
 if TYPE_CHECKING:
-    from ..problem import Problem, Workload
-    from ..schedule import Schedule
+    from tvm_sched_runtime.problem import Problem, Workload
+    from tvm_sched_runtime.schedule import Schedule
+
     from ..schedulers.solver import SolveCall
 
 HOME = ".report.scheduler_comparison"
@@ -83,7 +85,7 @@ def compare(
     $ tvm-sched compare problem.json --option anytime.work=10 --time-limit 20 --report report.html
     $ tvm-sched compare problems/*.json --each --schedulers single,sortinghat,anytime --json
     """
-    from ..problem import Workload
+    from tvm_sched_runtime.problem import Workload
 
     if each and report:
         raise InputError("--report is of one problem; leave --each away, or ask for one report after the other")

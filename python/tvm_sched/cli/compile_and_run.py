@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from ..file_cache import compiled_models
 from ..input_shapes import one_shape, parse_shapes
 from ..progress import searches_run_in
@@ -152,7 +153,8 @@ def compile_model(
             "--stop-after",
             metavar="PASS",
             help="Run the compiler's passes up to this one only, such as FuseOperators or Place, and write the module "
-            "there as text: -o FILE.txt.",
+            "there as text: -o FILE.txt. WriteVDevices writes the schedule as a plain Relax module with TVM's virtual "
+            "devices.",
         ),
     ] = None,
 ) -> None:
@@ -390,10 +392,11 @@ def run(
             raise InputError(f"{artifact} is a pipeline; {option} is for artifacts of one schedule")
         run_artifact(out, artifact, inputs, values, (warm_up, repeat), trace)
         return
-    from .. import runtime
+    from tvm_sched_runtime import runtime
+    from tvm_sched_runtime.runtime.parameters import require_parameters
+    from tvm_sched_runtime.runtime.values import choose_inputs
+
     from ..report.measurement import RunSummary, measure
-    from ..runtime.parameters import require_parameters
-    from ..runtime.values import choose_inputs
 
     with out.step("Loading the artifact"):
         module = runtime.load(

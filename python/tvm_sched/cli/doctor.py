@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .attached_commands import MACHINE
 from .output import FAILURE, Output
 from .registration import app, command
@@ -58,8 +59,9 @@ def doctor(
     $ tvm-sched doctor --cuda -t my-machine.toml --json
     $ tvm-sched doctor model-cuda.so --against model-emulated.so
     """
+    from tvm_sched_runtime.problem import load_topology
+
     from ..doctor import diagnose
-    from ..problem import load_topology
 
     machine = load_topology(topology) if topology else None
     with out.step("doctor") as step:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..errors import InputError
-from ..files import read_bytes
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import read_bytes
+
 from .attached_commands import PLAN
 from .inputs import ProblemFile, ScheduleFile, Writes, load_schedule
 from .interrupt import interruptible
@@ -19,9 +20,9 @@ from .output import FAILURE, Output
 from .registration import app, command
 
 if TYPE_CHECKING:
-    from ..pipeline import PipelinePlan
-    from ..problem import Problem, Scenario
-    from ..schedule import Schedule
+    from tvm_sched_runtime.pipeline import PipelinePlan
+    from tvm_sched_runtime.problem import Problem, Scenario
+    from tvm_sched_runtime.schedule import Schedule
 
 EvidenceFolder = Annotated[
     Path | None,
@@ -35,7 +36,10 @@ EvidenceFolder = Annotated[
 ]
 
 
-VERDICTS = tuple(f"tvm_sched_check.{of}verdict:Verdict" for of in ("", "pipelines.", "partitions.", "placements."))
+VERDICTS = (
+    *(f"tvm_sched_check.{of}verdict:Verdict" for of in ("", "pipelines.", "partitions.", "placements.")),
+    "tvm_sched_check.ranges:Verdict",
+)
 
 
 def store_evidence(out: Output, problem: Problem, schedule: Schedule, path: Path) -> None:
@@ -52,7 +56,7 @@ def store_evidence(out: Output, problem: Problem, schedule: Schedule, path: Path
 
 def _run(problem: Problem, schedule: Schedule) -> Scenario:
     """Return the run of which a schedule's certificate is."""
-    from ..problem import Scenario
+    from tvm_sched_runtime.problem import Scenario
 
     requests = schedule.certificate.requests if schedule.certificate else ()
     if len(requests) > 1:
@@ -111,7 +115,8 @@ def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile)
 
     $ tvm-sched explain problem.json schedule.json
     """
-    from ..problem import Problem
+    from tvm_sched_runtime.problem import Problem
+
     from ..report.explanation import explain as sentences
     from ..report.summaries import Explanation
 
@@ -130,27 +135,39 @@ def explain(out: Output, problem_file: ProblemFile, schedule_file: ScheduleFile)
 @command(app, "check", VERDICTS, panel=PLAN)
 def check(
     out: Output,
-    problem_file: Annotated[Path, typer.Argument(metavar="PROBLEM", help="Problem file, or instance of `bench list`.")],
-    schedule_file: Annotated[
+    problem_file: Annotated[
         Path,
+        typer.Argument(
+            metavar="PROBLEM|RANGE",
+            help="Problem file, or instance of `bench list`; or, alone, what `schedule` wrote for a range of sizes.",
+        ),
+    ],
+    schedule_file: Annotated[
+        Path | None,
         typer.Argument(
             metavar="SCHEDULE|PLAN", help="What `schedule` or `pipeline` wrote; or a partition or placement."
         ),
-    ],
-    evidence_file: Annotated[Path, typer.Argument(metavar="EVIDENCE", help="File of `--evidence`.")],
+    ] = None,
+    evidence_file: Annotated[Path | None, typer.Argument(metavar="EVIDENCE", help="File of `--evidence`.")] = None,
 ) -> None:
     """Verify a schedule, or a plan of a pipeline, and its lower bound by an implementation that shares nothing with ours.
 
     Status 0: the latency, or the cost of the bottleneck stage, is true and the certificate's bound is proved;
     1: the evidence proves a lower bound than the certificate claims, or there is no certificate;
-    2: a file is wrong. Alone: python -m tvm_sched_check, with pipelines, partitions or placements first.
+    2: a file is wrong. Alone: python -m tvm_sched_check, with ranges, pipelines, partitions or placements first.
 
     $ tvm-sched check problem.json schedule.json evidence.json
+    $ tvm-sched check range.json
     """
     import tvm_sched_check.partitions
     import tvm_sched_check.pipelines
     import tvm_sched_check.placements
+    import tvm_sched_check.ranges
 
+    if schedule_file is None:
+        return show_verdict(out, tvm_sched_check.ranges.check, problem_file)
+    if evidence_file is None:
+        raise InputError("give problem, schedule and evidence; or, of a range of sizes, the one file of `schedule -o`")
     head = read_bytes(evidence_file)[:200]
     verified: Callable[..., Any] = tvm_sched_check.check
     if b"tvm_sched.pipeline_evidence" in head:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .attached_commands import PLAN
 from .inputs import JSON, OptionalCosts, OptionalTopology
 from .model_options import COMPILE_OPTIONS, Shapes, load_problem
@@ -18,7 +19,8 @@ from .registration import app, command
 from .schedule_commands import write_problem
 
 if TYPE_CHECKING:
-    from ..problem import Problem
+    from tvm_sched_runtime.problem import Problem
+
     from ..problem_sources import SourceOptions
 
 Sources = Annotated[
@@ -83,7 +85,8 @@ def generation(
     $ tvm-sched generation prefill.json decode.json --steps 4 --decode-on gpu2,gpu3 -o generation.json
     $ tvm-sched schedule generation.json --time-limit 30 --report report.html
     """
-    from ..problem import generation_problem
+    from tvm_sched_runtime.problem import generation_problem
+
     from ..problem_sources import SourceOptions, device_names, parse_carried
 
     model_options = SourceOptions(shape=shape, costs=costs, **offered)

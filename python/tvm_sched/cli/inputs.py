@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 if TYPE_CHECKING:
-    from ..problem import Problem
-    from ..schedule import Schedule, Timeline
+    from tvm_sched_runtime.problem import Problem
+    from tvm_sched_runtime.schedule import Schedule, Timeline
 
 Loaded = TypeVar("Loaded", "Schedule", "Timeline")
 
@@ -179,14 +179,14 @@ def check_directory(option: str, directory: Path) -> None:
 
 def load_schedule(problem: Problem, path: Path) -> Schedule:
     """Load a schedule file of a problem."""
-    from ..schedule import Schedule
+    from tvm_sched_runtime.schedule import Schedule
 
     return _of_problem(problem, Schedule.load(path), "schedule", path)
 
 
 def load_timeline(problem: Problem, path: Path) -> Timeline:
     """Load a timeline file of a problem."""
-    from ..schedule import Timeline
+    from tvm_sched_runtime.schedule import Timeline
 
     return _of_problem(problem, Timeline.load(path), "timeline", path)
 

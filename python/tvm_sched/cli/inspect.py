@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 from rich.markup import escape
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .attached_commands import START
 from .model_options import ShapeOptions
 from .output import Output

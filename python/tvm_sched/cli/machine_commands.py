@@ -30,7 +30,8 @@ def list_topologies(out: Output) -> None:
     $ tvm-sched topology list
     $ tvm-sched topology list --json
     """
-    from ..problem import load_topology, preset_names
+    from tvm_sched_runtime.problem import load_topology, preset_names
+
     from ..report.connections import Presets
     from ..report.tables import presets_table
 
@@ -46,7 +47,8 @@ def show_topology(out: Output, name: Name) -> None:
     $ tvm-sched topology show v100-server
     $ tvm-sched topology show my-machine.toml --json
     """
-    from ..problem import load_topology
+    from tvm_sched_runtime.problem import load_topology
+
     from ..report.connections import TopologySummary
     from ..report.tables import buses_table, devices_table, matrix_table
 
@@ -66,7 +68,8 @@ def check_topology(out: Output, file: TomlFile) -> None:
 
     $ tvm-sched topology check my-machine.toml
     """
-    from ..problem import load_topology
+    from tvm_sched_runtime.problem import load_topology
+
     from ..report.connections import CheckedTopology, part_counts
 
     machine = load_topology(str(file))
@@ -128,12 +131,13 @@ def detect_topology(
     """
     from msgspec import structs
 
+    from tvm_sched_runtime.errors import InputError
+    from tvm_sched_runtime.problem import write_topology
+
     from ..cost_model.detect import detected
     from ..cost_model.recording import Recording, record
     from ..cost_model.smi_text import read_smi
     from ..cost_model.storage import measure_storage
-    from ..errors import InputError
-    from ..problem import write_topology
     from ..report.tables import buses_table, devices_table, matrix_table
 
     if recording and storage:
@@ -165,7 +169,7 @@ def detect_topology(
 
 def _text_of(name: str) -> str:
     """Return the text of a file, or of standard input by the name ``-``."""
-    from ..files import read_bytes
+    from tvm_sched_runtime.files import read_bytes
 
     content = sys.stdin.buffer.read() if name == "-" else read_bytes(name)
     return content.decode("utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8", errors="replace")
@@ -173,8 +177,9 @@ def _text_of(name: str) -> str:
 
 def _measured(out: Output, recorded: Recording) -> Recording:
     """Add measured copies to a recording of this machine; print why if they cannot be measured."""
+    from tvm_sched_runtime.errors import InputError
+
     from ..cost_model.detect import measure
-    from ..errors import InputError
 
     try:
         with out.step("copies") as step:

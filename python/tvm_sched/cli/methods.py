@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .interrupt import stoppable
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..problem import Problem, Request
+    from tvm_sched_runtime.problem import Problem, Request
+    from tvm_sched_runtime.schedule import Schedule
+
     from ..registry import Method
-    from ..schedule import Schedule
 
 Options = Annotated[
     list[str] | None,
@@ -105,7 +107,8 @@ def solve_with_progress(
     requests: tuple[Request, ...] = (),
 ) -> Schedule:
     """Schedule a problem with progress on standard error; after Ctrl-C, return the best schedule so far."""
-    from ..problem import Workload
+    from tvm_sched_runtime.problem import Workload
+
     from ..schedulers import get, solve
 
     with stoppable(out, get(scheduler).answers_interrupt), out.step(f"Scheduling with {scheduler}") as step:

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from ..input_shapes import ShapeSet, parse_constants, parse_shapes
 from .inputs import OptionalCosts
 from .option_groups import FromApi
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..problem import Problem
+    from tvm_sched_runtime.problem import Problem
+
     from ..problem_sources import SourceOptions
 
 Shapes = Annotated[
@@ -28,7 +30,8 @@ Shapes = Annotated[
         metavar="NAME:DIMS|SYMBOL=SIZE|BATCHxTOKENS",
         help="Shape of an input, e.g. data:1,3,224,224; size of a symbol that the model declares, e.g. batch=8; or, of a "
         "language model, e.g. 1x32. `compile` takes sets, 'data:{1,8},3,224,224' or 'batch={1,8}': an artifact with a plan "
-        "for each combination; and ranges, 'tokens=1..512': any of these sizes, on CPUs. May be repeated.",
+        "for each combination; and ranges, 'tokens=1..512': any of these sizes, on CPUs. `schedule` takes ranges on all "
+        "devices. May be repeated.",
     ),
 ]
 Constants = Annotated[

@@ -19,8 +19,9 @@ from typing import Annotated, Any, get_type_hints
 import typer
 from typer.models import ParameterInfo
 
+from tvm_sched_runtime.errors import InputError
+
 from ..docstrings import parameter_texts
-from ..errors import InputError
 from ..registry import Registry
 
 _METAVARS = {int: "N", float: "X", str: "NAME"}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from ..worker_pool import workers_of
 from .attached_commands import PLAN
 from .evidence import store_pipeline_evidence
@@ -23,8 +24,9 @@ from .registration import app, command
 from .view_files import PlanFiles, store_trace
 
 if TYPE_CHECKING:
-    from ..pipeline import PipelinePlan
-    from ..problem import Problem
+    from tvm_sched_runtime.pipeline import PipelinePlan
+    from tvm_sched_runtime.problem import Problem
+
     from ..problem_sources import SourceOptions
     from .value_files import ValueOptions
 
@@ -141,8 +143,9 @@ def pipeline(
     if files.artifact:
         _check_artifact(files.artifact, sources)
     problem = load_problem(out, sources, topology, model_options)
+    from tvm_sched_runtime.pipeline.pipeline_simulator import simulate
+
     from ..pipeline import order_plan, plan_pipeline
-    from ..pipeline.pipeline_simulator import simulate
     from ..report.stages import PipelineSummary, StagePeak, certificate_sentence, peak_table, stage_table
     from ..schedulers.common.solver_runs import stdout_aside
 
@@ -177,7 +180,7 @@ def pipeline(
 
 def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:
     """Refuse, before the long work, a model that cannot be compiled or a folder that cannot be written."""
-    from ..pipeline.pipeline_artifact import check_target
+    from tvm_sched_runtime.pipeline.pipeline_artifact import check_target
 
     check_target(artifact)
     from ..problem_sources import decoder_config, is_problem
@@ -224,10 +227,11 @@ def run_artifact(
     counts : (int, int)
         Batches to warm up, and measured batches.
     """
-    from ..pipeline import load
+    from tvm_sched_runtime.pipeline import load
+    from tvm_sched_runtime.runtime.values import choose_inputs
+
     from ..report.measurement import OutputType
     from ..report.stages import PipelineRunSummary
-    from ..runtime.values import choose_inputs
 
     warm_up, repeat = counts
     with out.step("Loading the artifact"):

@@ -21,8 +21,9 @@ from typer.core import TyperCommand
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from ..errors import InputError, TvmSchedError
-from ..standard_output import discard_output
+from tvm_sched_runtime.errors import InputError, TvmSchedError
+from tvm_sched_runtime.standard_output import discard_output
+
 from .attached_commands import AttachedCommands
 from .child_process import CRASHES, can_fork, fork_child
 from .inputs import check_files

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .attached_commands import PLAN, START
 from .evidence import store_evidence
 from .inputs import (
@@ -34,6 +35,7 @@ from .model_options import (
     ResidentParameters,
     ResidentRequests,
     load_problem,
+    model_warnings,
     resident_of,
 )
 from .option_groups import FromApi
@@ -42,10 +44,13 @@ from .registration import app, command
 from .view_files import PlanFiles, ViewOptions
 
 if TYPE_CHECKING:
-    from ..problem import Problem, Request
+    from tvm_sched_runtime.problem import Problem, Request
+    from tvm_sched_runtime.schedule import ModelLatency, Schedule, Timeline
+
+    from ..problem_sources import SourceOptions
     from ..report.summaries import LatencySample
-    from ..schedule import ModelLatency, Schedule, Timeline
     from ..schedulers.fairness import Fairness
+    from ..size_ranges import RangeSchedules
 
 LaunchSettings = Annotated[dict[str, Any], FromApi(COMPILE_OPTIONS, ("streams", "launch_order"))]
 
@@ -122,7 +127,8 @@ class SeveralModels:
             The objective is unknown, weights are not numbers, or the objective takes no weights.
         """
         if self.objective == "slowdown":
-            from ..problem import Workload
+            from tvm_sched_runtime.problem import Workload
+
             from ..schedulers import get
             from ..schedulers.fairness import solve_fairly
 
@@ -141,10 +147,11 @@ class SeveralModels:
         self, out: Output, problem: Problem, chosen: Schedule, options: dict[str, Any], fairness: Fairness | None
     ) -> dict[str, Any]:
         """Show the ends of several models; return them as fields of `ScheduledModels`."""
-        from ..problem import Workload
+        from tvm_sched_runtime.problem import Workload
+        from tvm_sched_runtime.schedule import model_latencies
+
         from ..report.summaries import ModelEnd
         from ..report.tables import models_table
-        from ..schedule import model_latencies
 
         known = model_latencies(problem, chosen, Workload(_requests(chosen)))
         if not known:
@@ -184,8 +191,8 @@ def _compare_with_alone(
     out: Output, problem: Problem, chosen: Schedule, known: list[ModelLatency], options: dict[str, Any]
 ) -> list[ModelLatency]:
     """Schedule each model alone as well; return the latencies with the times alone."""
-    from ..problem import problems_of_models
-    from ..schedule import requests_of_part
+    from tvm_sched_runtime.problem import problems_of_models
+    from tvm_sched_runtime.schedule import requests_of_part
 
     latencies = []
     for each, part in zip(known, problems_of_models(problem), strict=True):
@@ -195,7 +202,72 @@ def _compare_with_alone(
     return latencies
 
 
-@command(app, "schedule", ".report.summaries:ScheduledModels", panel=START, apart=True)
+@dataclass(frozen=True)
+class RangeOptions:
+    """How a range of sizes is scheduled."""
+
+    factor: Annotated[
+        float | None,
+        typer.Option(
+            "--factor",
+            metavar="X",
+            help="With a range of sizes (--shape tokens=16..512): schedules at more sizes until each size has a schedule "
+            "of at most X times the least latency. Default: 1.3.",
+        ),
+    ] = None
+    anchors: Annotated[
+        int | None,
+        typer.Option("--anchors", metavar="N", help="With a range of sizes: at most N schedules. Default: 16."),
+    ] = None
+
+    def asked(self, source_options: SourceOptions) -> bool:
+        """Return whether ``--shape`` has a range; raise `InputError` for options of a range without one."""
+        from ..input_shapes import split_ranges
+
+        limits, _ = split_ranges(source_options.shape)
+        if not limits and (self.factor is not None or self.anchors is not None):
+            raise InputError("--factor and --anchors are for a range of sizes, such as --shape tokens=16..512")
+        return bool(limits)
+
+    def schedule(
+        self,
+        out: Output,
+        sources: list[Path],
+        topology: str | None,
+        source_options: SourceOptions,
+        method: str,
+        options: dict[str, Any],
+    ) -> RangeSchedules:
+        """Schedule all sizes of the ranges in ``--shape``."""
+        from tvm_sched_runtime.problem import Workload
+
+        from ..input_shapes import split_ranges
+        from ..problem_sources import load_problem
+        from ..size_ranges import FACTOR, MOST, schedule_range
+
+        limits, texts_at = split_ranges(source_options.shape)
+        with interruptible(out), out.step(f"Scheduling with {method}") as step, model_warnings(out):
+            made: dict[tuple[int, ...], Problem] = {}
+
+            def problem_at(sizes: dict[str, int]) -> Problem:
+                if (key := tuple(sizes.values())) not in made:
+                    own = replace(source_options, shape=texts_at(sizes))
+                    made[key] = load_problem(sources, topology, own, step)
+                return made[key]
+
+            least = problem_at({name: low for name, (low, _) in limits.items()})
+            workload = Workload(source_options.requests(least))
+            return schedule_range(
+                problem_at, limits, workload, method, options, factor=FACTOR if self.factor is None else self.factor,
+                most=MOST if self.anchors is None else self.anchors,
+                progress=step,
+            )  # fmt: skip
+
+
+SCHEDULED = (".report.summaries:ScheduledModels", ".report.size_ranges:ScheduledRange")
+
+
+@command(app, "schedule", SCHEDULED, panel=START, apart=True)
 def schedule(
     out: Output,
     *,
@@ -206,9 +278,12 @@ def schedule(
     offered: OfferedVariants,
     launch: LaunchSettings,
     several: SeveralModels,
+    ranges: RangeOptions,
     files: PlanFiles,
 ) -> None:
     """Schedule models or problem files, several of them at once, and say how good the schedule is.
+
+    A range of sizes is scheduled at a few of them, and the certificate holds for all.
 
     $ tvm-sched schedule googlenet.onnx --topology v100-server --report report.html
     $ tvm-sched schedule problem.json --scheduler anytime --time-limit 30 --seed 1 -o schedule.json
@@ -216,18 +291,37 @@ def schedule(
     $ tvm-sched schedule problem.json -o schedule.json --evidence evidence.json
     $ tvm-sched schedule openllama-3b --shape 1x1024 --topology v100-server
     $ tvm-sched schedule gpt2-large gpt2-xl --shape 1x32 --topology p4d
+    $ tvm-sched schedule bert.onnx --shape 'tokens=16..512' -t v100-server -o range.json
     """
     model_options = replace(model_options, **offered)
-    from ..schedule import resolved, with_choice
+    from tvm_sched_runtime.schedule import resolved, with_choice
+
     from ..schedulers import get
     from ..streams import check_methods, choose_launch_order, choose_streams
 
     options = method.of(get(method.scheduler), out)
     streams, launch_order = launch.get("streams"), launch.get("launch_order")
     check_methods(streams, launch_order)  # before the long work
+    if ranges.asked(model_options):
+        own: dict[str, Any] = {
+            "--evidence": files.evidence,
+            "--report": files.report,
+            "--trace": files.trace,
+            "--alone": several.alone,
+        }
+        own |= {"--weights": several.weights, "--streams": streams, "--launch-order": launch_order}
+        own |= {"--objective": several.objective != "latency"}
+        if given := [name for name, value in own.items() if value]:
+            raise InputError(
+                f"{given[0]} is for one size; with a range of sizes, -o writes schedules and evidence of all sizes"
+            )
+        return _show_range(
+            out, ranges.schedule(out, sources, topology, model_options, method.scheduler, options), files
+        )
     if streams and model_options.costs is None and topology is not None:
+        from tvm_sched_runtime.problem import load_topology
+
         from ..cost_model import default_cost_model
-        from ..problem import load_topology
 
         model_options = replace(model_options, costs=default_cost_model(load_topology(topology), together=True))
     problem = load_problem(out, sources, topology, model_options)
@@ -250,6 +344,19 @@ def schedule(
     out.result(ScheduledModels.of(problem, chosen, predicted, interval_ns=interval, **models))
 
 
+def _show_range(out: Output, ranged: RangeSchedules, files: PlanFiles) -> None:
+    """Write the range file and print its anchors and its factor."""
+    from ..report.size_ranges import ScheduledRange
+
+    if files.output:
+        with interruptible(out), out.step("Finding evidence"):
+            ranged.save(files.output)
+        out.wrote(files.output, "range")
+    summary = ScheduledRange.of(ranged)
+    out.show(summary.table(), summary.sentence)
+    out.result(summary)
+
+
 def _requests(schedule: Schedule) -> tuple[Request, ...]:
     return schedule.certificate.requests if schedule.certificate else ()
 
@@ -258,10 +365,11 @@ def _show_schedule(
     out: Output, problem: Problem, chosen: Schedule, files: ViewOptions
 ) -> tuple[Timeline, tuple[int, int] | None]:
     """Show a schedule, write its files and return its first simulated run, and the interval of its latency."""
+    from tvm_sched_runtime.schedule.simulator import simulate
+
     from ..cost_model.uncertainty import latency_interval
     from ..report.summaries import remarks
     from ..report.tables import certificate_table, lanes_table
-    from ..schedule.simulator import simulate
 
     predicted = [simulate(problem, chosen, kind) for kind in _kinds(chosen)]
     for sentence in remarks(problem, chosen):
@@ -337,16 +445,17 @@ def simulate(
         raise InputError(f"--samples {samples} --seed {seed}: 0 or more is allowed")
     import msgspec
 
+    from tvm_sched_runtime.problem import Problem
+    from tvm_sched_runtime.schedule import resolved
+    from tvm_sched_runtime.schedule.simulator import simulate as simulate_operators
+    from tvm_sched_runtime.schedule.thread_blocks import simulate_blocks
+    from tvm_sched_runtime.schedule.verifier import verify
+
     from ..cost_model.uncertainty import latency_interval, most_useful
-    from ..problem import Problem
     from ..report.summaries import SimulatedSchedule, remarks
     from ..report.tables import certificate_table, lanes_table, useful_table
     from ..report.units import format_ns
     from ..resident_texts import requests_for
-    from ..schedule import resolved
-    from ..schedule.simulator import simulate as simulate_operators
-    from ..schedule.thread_blocks import simulate_blocks
-    from ..schedule.verifier import verify
 
     problem = Problem.load(problem_file)
     chosen = load_schedule(problem, schedule_file)
@@ -397,7 +506,8 @@ def _certified(problem: Problem, chosen: Schedule, requests: tuple[Request, ...]
     """Return the schedule with a new certificate: that of its file may be wrong, or use an older bound."""
     import msgspec
 
-    from ..problem import Workload
+    from tvm_sched_runtime.problem import Workload
+
     from ..schedulers.solve_latency import certificate
 
     return msgspec.structs.replace(chosen, certificate=certificate(problem, chosen, Workload(requests)))
@@ -417,10 +527,11 @@ def verify(
 
     $ tvm-sched verify problem.json schedule.json --json
     """
-    from ..problem import Problem
+    from tvm_sched_runtime.problem import Problem
+    from tvm_sched_runtime.schedule import Schedule
+    from tvm_sched_runtime.schedule.verifier import violations
+
     from ..report.summaries import Verdict
-    from ..schedule import Schedule
-    from ..schedule.verifier import violations
 
     problem = Problem.load(problem_file)
     broken = violations(problem, Schedule.load(schedule_file), contiguous, resident=resident_of(resident) or 0.0)

@@ -9,7 +9,8 @@ from typing import Annotated, Any, TypeAlias, get_type_hints
 import msgspec
 import typer
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .attached_commands import COMMAND_SETS
 from .output import Output
 

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from ..worker_pool import LOCAL, executor_of
 from .attached_commands import PLAN
 from .inputs import OptionalTopology, ReportFile

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .inputs import Writes
 from .output import Output
 
@@ -40,7 +41,7 @@ class ValueOptions:
         """Return the arrays of ``--input``; refuse a wrong seed."""
         if self.seed < 0:
             raise InputError(f"--seed {self.seed}: 0 or more is allowed")
-        from ..runtime.values import read_inputs
+        from tvm_sched_runtime.runtime.values import read_inputs
 
         return read_inputs(self.input or ())
 
@@ -48,7 +49,7 @@ class ValueOptions:
         """Write the outputs as ``output_0.npy``, ...; make the folder if it is missing."""
         if self.output is None:
             return
-        from ..runtime.values import save_outputs
+        from tvm_sched_runtime.runtime.values import save_outputs
 
         save_outputs(self.output, outputs)
         out.wrote(self.output, f"{len(outputs)} outputs", "output")

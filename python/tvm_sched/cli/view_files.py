@@ -13,9 +13,10 @@ from .inputs import JSON, EvidenceFile, ReportFile, TraceFile
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..problem import Problem
+    from tvm_sched_runtime.problem import Problem
+    from tvm_sched_runtime.schedule import Schedule, Timeline
+
     from ..report.measurement import StartStage
-    from ..schedule import Schedule, Timeline
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class ViewOptions:
             write_report(self.report, problem, [Entry(chosen.scheduler or "schedule", chosen, timelines)])
             out.wrote(self.report, "report")
         if self.trace:
-            from ..schedule import resolved
+            from tvm_sched_runtime.schedule import resolved
 
             store_trace(out, self.trace, timelines, *resolved(problem, chosen))
 

@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
-from ..problem import FORBIDDEN, Costs, OpGraph, Topology, Uncertainty, load_topology
-from ..problem.cpu_presets import MOST_CPU_DEVICES
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import FORBIDDEN, Costs, OpGraph, Topology, Uncertainty, load_topology
+from tvm_sched_runtime.problem.cpu_presets import MOST_CPU_DEVICES
+
 from .database import CostWarning, Database
 from .device_properties import DeviceProperties, properties
 from .features import KernelWork
@@ -95,7 +96,7 @@ def calibrated(graph: OpGraph, topology: Topology) -> Costs:
     >>> calibrated(graph, topology)
     Traceback (most recent call last):
         ...
-    tvm_sched.errors.InputError: the cost model 'calibrated' measures this machine's cores only, ...
+    tvm_sched_runtime.errors.InputError: the cost model 'calibrated' measures this machine's cores only, ...
     """
     others = [device.name for device in topology.devices if device.kind != "cpu"]
     if others:

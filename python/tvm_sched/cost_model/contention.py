@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import Concurrency, Costs, Device, KernelResources, OpGraph, Topology, multiprocessors_of
-from ..schedule.thread_blocks import PRODUCT_EFFICIENCY
+from tvm_sched_runtime.problem import Concurrency, Costs, Device, KernelResources, OpGraph, Topology, multiprocessors_of
+from tvm_sched_runtime.schedule.thread_blocks import PRODUCT_EFFICIENCY
+
 from .occupancy_model import launches_of, occupancy
 
 NAME = "contention"

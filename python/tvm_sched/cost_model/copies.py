@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..checks import require_not_negative, require_positive
-from ..errors import InputError
+from tvm_sched_runtime.checks import require_not_negative, require_positive
+from tvm_sched_runtime.errors import InputError
+
 from ..progress import Progress
 
 REPEATS = 9

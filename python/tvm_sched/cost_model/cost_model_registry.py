@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import InputError, did_you_mean
-from ..problem import Costs, OpGraph, Topology
+from tvm_sched_runtime.errors import InputError, did_you_mean
+from tvm_sched_runtime.problem import Costs, OpGraph, Topology
+
 from ..registry import Registry
 from .calibrated_model import default_cost_model
 from .latency_table import costs_of_table
@@ -41,7 +42,7 @@ def register_cost_model(name: str) -> Callable[[CostModel], CostModel]:
     Examples
     --------
     >>> from tvm_sched.cost_model import costs, register_cost_model
-    >>> from tvm_sched.problem import Costs
+    >>> from tvm_sched_runtime.problem import Costs
     >>> @register_cost_model("a-microsecond")
     ... def microseconds(graph, topology):
     ...     return Costs([[1000] * len(topology.devices)] * len(graph.operators))

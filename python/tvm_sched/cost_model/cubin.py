@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..errors import FormatError
+from tvm_sched_runtime.errors import FormatError
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..files import cache_directory
+from tvm_sched_runtime.files import cache_directory
+
 from ..sqlite_file import SqliteFile
 from .profile import Machine, Measurement, Pair, minor
 

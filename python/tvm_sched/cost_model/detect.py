@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ..errors import InputError
-from ..problem import STREAM_OVERHEAD, WAIT_OVERHEAD, Bus, Device, Link, Switch, Topology, cpu_topology
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import STREAM_OVERHEAD, WAIT_OVERHEAD, Bus, Device, Link, Switch, Topology, cpu_topology
+
 from ..progress import Progress
 from .copies import gpu_count, import_cupy, measure_bandwidths
 from .gpu_records import PEER_STATES, SWITCH, Gpu, NvLink, gibibytes, pci_address
@@ -82,7 +83,7 @@ class DetectedTopology(msgspec.Struct, frozen=True):
     warnings: list[str]
     """What is not known of the machine and how it is taken, and what limits it."""
     comments: dict[str, str]
-    """Comments of the topology's file, see `tvm_sched.problem.format_topology`."""
+    """Comments of the topology's file, see `tvm_sched_runtime.problem.format_topology`."""
 
 
 def describe(recording: Recording, name: str = "this-machine") -> tuple[Topology, dict[str, str]]:

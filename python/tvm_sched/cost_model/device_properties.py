@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..problem import Device
+from tvm_sched_runtime.problem import Device
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import OpGraph, Tensor
+from tvm_sched_runtime.problem import OpGraph, Tensor
+
 from .device_properties import DeviceProperties
 
 Floats = npt.NDArray[np.float64]
@@ -222,16 +223,18 @@ def family_of(kind: str) -> tuple[str, int]:
 def _row(kind: str, flops: int, read: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[object, ...]:
     family, position, fused, counts, library = _facts(kind)
     written = sum([t.size for t in outputs])
-    parameters = others = table = 0
-    for tensor in {tensor.name: tensor for tensor in read}.values():
+    parameters = others = 0
+    distinct = {tensor.name: tensor for tensor in read}.values()
+    for tensor in distinct:
         if tensor.kind == "parameter":
             parameters += tensor.size
         else:
             others += tensor.size
-        table = max(table, tensor.size)
-    if family == "gather":  # reads as many rows of its table as it writes, not the table
-        rows_read = min(table, written)
-        parameters, others = (rows_read, others) if parameters >= table else (parameters, others - table + rows_read)
+    if family == "gather" and read:  # reads as many rows of its table as it writes, not the table
+        table = max([t for t in distinct if t.dtype not in ("int32", "int64")] or distinct, key=lambda t: t.size)
+        rows_read = min(table.size, written)
+        in_parameters = table.kind == "parameter"
+        parameters, others = (rows_read, others) if in_parameters else (parameters, others - table.size + rows_read)
     dtype, extents = outputs[0].dtype if outputs else "", _extents(family, flops, read, outputs)
     if family == "attention":  # keys and values from a cache are read as those just computed are
         parameters, others = 0, parameters + others
@@ -260,15 +263,24 @@ def _extents(
         return 1.0, elements / max(n, 1.0), n, 1.0, 1.0
     if family == "conv2d" and len(weights) > 2:
         k = float(prod(weights[1:]))
-        channels = 1 if out[1] == weights[0] != out[-1] else -1  # ONNX and PyTorch have them before rows and columns
+        # ONNX and PyTorch have channels before rows and columns; if as many columns as channels, the input tells.
+        first = out[1] == weights[0] and (out[-1] != weights[0] or read[0].shape[1:2] == weights[1:2])
+        channels = 1 if first else -1
         groups = max(round(read[0].shape[channels] / weights[1]), 1) if read[0].shape and weights[1] else 1
         groups = groups if weights[0] % groups == 0 else 1
         return float(groups), elements / weights[0], weights[0] / groups, k, float(prod(weights[2:]))
     if family == "attention" and len(out) == len(weights) == 4:
         # Keys are (batch, heads, rows, width) or, as frameworks have them, too, (batch, rows, heads, width): the operations
-        # tell, of which causal attention has half.
-        rows = min((2, 1), key=lambda axis: abs(log(flops / (4 * elements * max(weights[axis], 1)))))
+        # tell, of which causal attention has half; or where there are as many rows as heads, the heads of the queries.
+        def misfit(axis: int) -> tuple[float, bool]:
+            heads = max(weights[3 - axis], 1)
+            return abs(log(flops / (4 * elements * max(weights[axis], 1)))), out[3 - axis] % heads != 0
+
+        rows = min((2, 1), key=misfit)
         return elements / max(out[rows] * n, 1.0), float(out[rows]), float(weights[rows]), n, 1.0
+    for other in outputs[1:]:  # queries, keys and values of one product: results side by side
+        if other.shape[:-1] == out[:-1] and other.shape:
+            elements, n = elements + prod(other.shape), n + other.shape[-1]
     k = max(float(round(flops / (2 * elements))), 1.0)
     batch = float(prod(weights[:-2])) if len(weights) > 2 else 1.0
     return batch, elements / max(batch * n, 1.0), n, k, 1.0

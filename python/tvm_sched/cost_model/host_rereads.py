@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import OpGraph
+from tvm_sched_runtime.problem import OpGraph
+
 from .features import FAMILIES, KernelWork
 
 WIDTH = 1.75
@@ -26,7 +27,7 @@ def crossing_bytes(graph: OpGraph, work: KernelWork) -> npt.NDArray[np.int64]:
     Parameters
     ----------
     graph : OpGraph
-        As a machine holds it (`tvm_sched.problem.graph_on`).
+        As a machine holds it (`tvm_sched_runtime.problem.graph_on`).
     work : KernelWork
         What `tvm_sched.cost_model.features.describe` says of its operators.
     """

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from ..problem import Concurrency, Device, OpGraph, Topology
+from tvm_sched_runtime.problem import Concurrency, Device, OpGraph, Topology
+
 from .contention import Contention, crowded, fit_contention, median_error, squared_error
 from .occupancy_model import occupancy_share, utilisation
 from .profile import QUIET_LOAD, Measurement, Pair, Profile

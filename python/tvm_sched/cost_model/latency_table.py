@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import CostsError
-from ..problem import Costs, OpGraph, Topology
+from tvm_sched_runtime.errors import CostsError
+from tvm_sched_runtime.problem import Costs, OpGraph, Topology
 
 COLUMNS = ("operator", "device", "seconds")
 DIRECT = "direct_seconds"

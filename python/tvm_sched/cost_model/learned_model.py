@@ -19,9 +19,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..cores import cores
-from ..errors import FormatError, InputError
-from ..files import check_envelope, convert, read_bytes, write_atomically
+from tvm_sched_runtime.cores import cores
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.files import check_envelope, convert, read_bytes, write_atomically
+
 from .device_properties import DeviceProperties
 from .features import FAMILIES, NAMES, Floats, KernelWork, features, join_seconds, roofline_seconds
 
@@ -40,6 +41,7 @@ RANGED = tuple(NAMES.index(name) for name in ("flops", "read", "parameters", "wr
 EXPONENT = 0.5
 """Power of the roofline that the trees correct. With 1, trees that may not fall could not learn that small operators take
 longer than their roofline; with 0, their steps would show between measured sizes."""
+_ATTENTION = FAMILIES.index("attention")
 _MARGIN = 1.0  # a factor of two beyond the data is still near
 _ALIKE = 0.15  # devices whose rates differ by less are the same device
 
@@ -122,13 +124,12 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
 
     def predict(self, work: KernelWork, device: DeviceProperties) -> Prediction:
         """Return the seconds of each operator with their intervals."""
-        own = features(work, device)
-        far, columns = self._far(own), features(self._within(work), device)
-        columns[:, TIMES] = np.minimum(own[:, TIMES], np.log2(self.reach)[work.family, None])
         known = self.knows(device)
-        ideal = roofline_seconds(work, device)
-        in_data = np.array([family in self.families for family in FAMILIES])[work.family]
-        seconds = np.where(in_data, self.trees.seconds(columns, ideal, known), ideal * np.exp(self.far_ratio))
+        seconds, far = self._seconds(work, device, known)
+        several = np.flatnonzero((work.family == _ATTENTION) & (work.m > 1))
+        if len(several):  # another family, with data of its own
+            single, _ = self._seconds(_one_query(work.take(several)), device, known)
+            seconds[several] = np.maximum(seconds[several], single)
         seconds += join_seconds(work, device, seconds)
         spreads = self.known if known else self.unknown
         table = [spreads.get(family, spreads[""]) for family in FAMILIES]
@@ -137,6 +138,15 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
             for name in ("low", "high", "shared")
         )
         return Prediction(seconds, seconds * np.exp(low), seconds * np.exp(high), shared, far)
+
+    def _seconds(self, work: KernelWork, device: DeviceProperties, known: bool) -> tuple[Floats, npt.NDArray[np.bool_]]:
+        """Return the seconds of each operator on ideal threads, and which operators are far from the data."""
+        own = features(work, device)
+        far, columns = self._far(own), features(self._within(work), device)
+        columns[:, TIMES] = np.minimum(own[:, TIMES], np.log2(self.reach)[work.family, None])
+        ideal = roofline_seconds(work, device)
+        in_data = np.array([family in self.families for family in FAMILIES])[work.family]
+        return np.where(in_data, self.trees.seconds(columns, ideal, known), ideal * np.exp(self.far_ratio)), far
 
     def _within(self, work: KernelWork) -> KernelWork:
         """Return operators no larger than the largest of their family in the data.
@@ -162,6 +172,19 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
         values = columns[:, RANGED]
         outside = ((values < low[family]) | (values > high[family])).any(axis=1)
         return np.asarray(outside | ~np.isin(columns[:, 1], self.bits))
+
+
+def _one_query(work: KernelWork) -> KernelWork:
+    """Return attention of the same keys by one query of each sequence: no number of queries takes less."""
+    rest = work.written * (1 - 1 / work.m)  # queries are as large as results
+    return replace(
+        work,
+        family=np.full(len(work), FAMILIES.index("decode_attention")),
+        flops=work.flops / work.m,
+        read=np.maximum(work.read - rest, 0),
+        written=work.written - rest,
+        m=np.ones(len(work)),
+    )
 
 
 def similar_devices(a: DeviceProperties, b: DeviceProperties) -> bool:

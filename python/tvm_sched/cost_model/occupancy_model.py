@@ -7,8 +7,18 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CostsError
-from ..problem import FORBIDDEN, Concurrency, Costs, Device, KernelResources, OpGraph, Topology, multiprocessors_of
+from tvm_sched_runtime.errors import CostsError
+from tvm_sched_runtime.problem import (
+    FORBIDDEN,
+    Concurrency,
+    Costs,
+    Device,
+    KernelResources,
+    OpGraph,
+    Topology,
+    multiprocessors_of,
+)
+
 from .roofline_model import roofline
 
 NAME = "occupancy"

@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
-from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Topology, Uncertainty, graph_on
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Topology, Uncertainty, graph_on
+
 from .database import CostWarning, Database
 from .device_properties import DeviceProperties, properties
 from .features import KernelWork, describe
@@ -52,7 +53,7 @@ def measured(graph: OpGraph, topology: Topology) -> Costs:
     >>> measured(graph, topology)
     Traceback (most recent call last):
         ...
-    tvm_sched.errors.InputError: the cost model 'measured': topology 'pair' has gpu0, gpu1, which ...
+    tvm_sched_runtime.errors.InputError: the cost model 'measured': topology 'pair' has gpu0, gpu1, which ...
     """
     machine = this_machine()
     others = [device.name for device in topology.devices if device.kind != "cpu"]

@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
-from ..checks import require_not_negative, require_positive
-from ..cores import cores, processor_fields, processor_name
-from ..errors import FormatError, InputError
-from ..files import convert, decode_document, encode_document, read_bytes, write_atomically
-from ..problem import KernelResources
+from tvm_sched_runtime.checks import require_not_negative, require_positive
+from tvm_sched_runtime.cores import cores, processor_fields, processor_name
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.files import convert, decode_document, encode_document, read_bytes, write_atomically
+from tvm_sched_runtime.problem import KernelResources
+
 from .device_properties import DeviceProperties, guess_processors
 from .features import KernelWork, describe
 from .samples import Samples

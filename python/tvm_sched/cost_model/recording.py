@@ -11,8 +11,9 @@ from typing import Any
 
 import msgspec
 
-from ..cores import container_limits
-from ..files import Document
+from tvm_sched_runtime.cores import container_limits
+from tvm_sched_runtime.files import Document
+
 from .copies import Bandwidths
 from .gpu_records import SWITCH, Gpu, NvLink, Pair, gibibytes, pci_address
 from .nvml import PciPlace, read_nvml

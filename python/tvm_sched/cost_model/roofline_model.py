@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Route, Topology, graph_on
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Costs, Device, OpGraph, Route, Topology, graph_on
+
 from .device_properties import rate_of
 
 _CLIP = 2.0**62

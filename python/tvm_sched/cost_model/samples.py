@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .device_properties import DeviceProperties
 from .features import NAMES, Floats, KernelWork, features, join_seconds, roofline_seconds, without_join
 

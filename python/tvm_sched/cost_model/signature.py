@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import InputError
-from ..problem import Operator, OpGraph, Tensor
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Operator, OpGraph, Tensor
+
 from .features import dtype_bits
 
 _TENSOR = re.compile(r"(?:([ap]) )?([a-z]\w*)\[((?:\d+(?:,\d+)*)?)\]")

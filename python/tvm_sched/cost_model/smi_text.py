@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from .gpu_records import LEVELS, PEER_STATES, SWITCH, Gpu, NvLink, Pair, pci_address
 from .gpu_specifications import known_names, specification_of
 from .nvml import mig_share

@@ -14,8 +14,8 @@ from time import perf_counter
 
 import msgspec
 
-from ..errors import InputError
-from ..problem import Storage
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Storage
 
 DEPTHS = (1, 2, 4, 8, 16)
 """Measured numbers of simultaneous reads."""

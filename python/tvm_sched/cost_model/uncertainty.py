@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
-from ..problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, Topology, Uncertainty, Workload
-from ..problem.costs import concatenate_costs
-from ..problem.variants import Variants, all_alternatives
-from ..schedule import Schedule, evaluate
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, Topology, Uncertainty, Workload
+from tvm_sched_runtime.problem.costs import concatenate_costs
+from tvm_sched_runtime.problem.variants import Variants, all_alternatives
+from tvm_sched_runtime.schedule import Schedule, evaluate
+
 from .features import family_of
 from .signature import signatures
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import TvmSchedError
-from ..runtime import ScheduledModule, make_module
-from ..runtime.tensors import random_value, tensor_bytes
-from ..runtime.values import choose_inputs
+from tvm_sched_runtime.errors import TvmSchedError
+from tvm_sched_runtime.runtime import ScheduledModule, make_module
+from tvm_sched_runtime.runtime.tensors import random_value, tensor_bytes
+from tvm_sched_runtime.runtime.values import choose_inputs
+
 from .artifact_checks import needs_gpu
 from .check import Check
 

@@ -13,15 +13,15 @@ import numpy as np
 
 from tvm_sched_check import Refused
 from tvm_sched_check.plans import check_plan
+from tvm_sched_runtime.errors import InputError, TvmSchedError
+from tvm_sched_runtime.runtime import MachineWarning, ScheduledModule, load
+from tvm_sched_runtime.runtime.machine import differences
+from tvm_sched_runtime.runtime.parameters import require_parameters
+from tvm_sched_runtime.runtime.values import choose_inputs
 
-from ..errors import InputError, TvmSchedError
 from ..report.figures import time_by_kind
 from ..report.measurement import measured_timeline, planned_timeline
 from ..report.units import format_bytes, format_ns, format_rate
-from ..runtime import MachineWarning, ScheduledModule, load
-from ..runtime.machine import differences
-from ..runtime.parameters import require_parameters
-from ..runtime.values import choose_inputs
 from .check import Check
 
 _RUNS = 5

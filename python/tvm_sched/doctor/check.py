@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from rich.markup import escape
 
-from .. import _library
+from tvm_sched_runtime import _library
 
 _LISTED = 20
 """Most implementations with wrong values in the text; all are in the check's data."""

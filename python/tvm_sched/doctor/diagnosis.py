@@ -6,13 +6,14 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import _library
-from ..cores import cores
+from tvm_sched_runtime import _library
+from tvm_sched_runtime.cores import cores
+from tvm_sched_runtime.problem import Topology
+from tvm_sched_runtime.runtime.machine import versions
+
 from ..cost_model.recording import record
-from ..problem import Topology
 from ..progress import Progress
 from ..report.units import format_bytes
-from ..runtime.machine import versions
 from .against import against_checks
 from .artifact_checks import architecture_check, check_choice, needs_gpu, open_artifact, run_checks
 from .check import Check, Diagnosis, values_check
@@ -34,7 +35,7 @@ def diagnose(
     Parameters
     ----------
     artifact, parameters : Path, optional
-        Arguments of `tvm_sched.runtime.load`; the artifact runs on random inputs.
+        Arguments of `tvm_sched_runtime.load`; the artifact runs on random inputs.
     against : Path, optional
         Reference artifact of the same model for CPUs or emulated devices.
     topology : Topology, optional

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import _library
-from ..problem import HOST, Topology
+from tvm_sched_runtime import _library
+from tvm_sched_runtime.problem import HOST, Topology
+
 from ..report.connections import connection
 from ..report.units import format_bytes, format_rate
 from .check import Check, values_check

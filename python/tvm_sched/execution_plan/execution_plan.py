@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..problem import HOST, Problem
-from ..schedule import Schedule, moved_parameters
+from tvm_sched_runtime.problem import HOST, Problem
+from tvm_sched_runtime.schedule import Schedule, moved_parameters
+
 from .arena import ALIGNMENT, GPU_ALIGNMENT, Block, Order, lay_out
 from .operator_calls import Calls, KernelCall
 from .states import States

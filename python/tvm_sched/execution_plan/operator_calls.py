@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..problem import OpGraph
+from tvm_sched_runtime.problem import OpGraph
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..problem import Problem
-from ..schedule import ScheduleIndex
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import ScheduleIndex
 
 if TYPE_CHECKING:
     from .steps import Step

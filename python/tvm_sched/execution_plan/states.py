@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..errors import InputError
-from ..problem import OpGraph
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import OpGraph
+
 from .operator_calls import KernelCall
 from .steps import BufferKey, Step, StepMaker
 

@@ -6,9 +6,10 @@ import heapq
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from ..errors import ScheduleError
-from ..problem import HOST, Problem
-from ..schedule import Schedule, ScheduleIndex, resolved
+from tvm_sched_runtime.errors import ScheduleError
+from tvm_sched_runtime.problem import HOST, Problem
+from tvm_sched_runtime.schedule import Schedule, ScheduleIndex, resolved
+
 from .room import wait_for_room
 
 RESULTS = "results"

@@ -1,18 +1,30 @@
 """Pipelines: a model cut into stages on several devices, so that the slowest stage is as fast as possible.
 
-Partitioners and solvers are imported at first use: loading and running an artifact needs neither.
+Partitioners and solvers are imported at first use; plans, artifacts and their executor are `tvm_sched_runtime.pipeline`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..lazy_names import lazy_names
-from ..problem.partition_problem import PartitionProblem, StageTensor
-from .compiled_pipeline import CompiledPipeline, open_pipeline
-from .pipeline_artifact import Manifest, load, load_manifest, load_stage
-from .pipeline_plan import PipelineCertificate, PipelinePlan, Stage
-from .pipeline_verifier import verify, violations
+from tvm_sched_runtime.lazy_names import lazy_names
+from tvm_sched_runtime.pipeline import (
+    CompiledPipeline,
+    Manifest,
+    PartitionProblem,
+    PipelineCertificate,
+    PipelinePlan,
+    Stage,
+    StageTensor,
+    load,
+    load_manifest,
+    load_stage,
+    open_pipeline,
+    verify,
+    violations,
+)
+
+from ..old_names import PIPELINE
 
 if TYPE_CHECKING:
     from . import anytime_partitioner, baselines, slicegraph
@@ -61,4 +73,6 @@ __all__ = [
 ]
 
 
-__getattr__ = lazy_names(__name__, {**_WHERE, "anytime_partitioner": "", "baselines": "", "slicegraph": ""})
+__getattr__ = lazy_names(
+    __name__, {**_WHERE, **dict.fromkeys(("anytime_partitioner", "baselines", "slicegraph", *PIPELINE), "")}
+)

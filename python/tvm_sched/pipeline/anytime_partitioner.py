@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import msgspec
 
-from ..checks import require_at_least, require_seed
-from ..errors import InputError
-from ..problem.partition_problem import PartitionProblem
-from ..search_budget import Budget, Status, Turn, budget_of, improve
+from tvm_sched_runtime.checks import require_at_least, require_seed
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem.partition_problem import PartitionProblem
+from tvm_sched_runtime.search_budget import Budget, Status, Turn, budget_of, improve
+
 from .bound_steps import Bottleneck, BottleneckGuess, ExactProgram, Formulas, Prices, Semidefinite
 from .partition_state import MOST_MOVES, Annealing, Ideals, Neighbours, PartitionState
 from .partitioner_registry import Partition, register

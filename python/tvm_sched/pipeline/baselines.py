@@ -7,8 +7,9 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from ..errors import InfeasibleError
-from ..problem.partition_problem import Floats, Integers, PartitionProblem
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem.partition_problem import Floats, Integers, PartitionProblem
+
 from ..registry import NoOptions
 from .partitioner_registry import Partition, register
 from .segments import least_bottleneck

@@ -17,7 +17,8 @@ import numpy as np
 from ortools.math_opt.python import mathopt
 from ortools.util.python.solve_interrupter import SolveInterrupter
 
-from ..problem.partition_problem import Integers, PartitionProblem
+from tvm_sched_runtime.problem.partition_problem import Integers, PartitionProblem
+
 from ..schedulers.common.milp import limited_model, solver_type
 from ..schedulers.common.solver_runs import solve_in_thread, stdout_aside
 from .integer_programs import ProgramResult

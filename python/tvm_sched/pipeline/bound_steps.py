@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from tvm_sched_runtime.search_budget import Budget, OutOfTime, ending_at
+
 from ..bounds.partitions.node import node_bound
 from ..bounds.partitions.prices import price_bound
 from ..bounds.partitions.semidefinite import MOST_NODES, PART_NODES, semidefinite_bound
 from ..bounds.partitions.simple import simple_bound
 from ..progress import report_progress
-from ..search_budget import Budget, OutOfTime, ending_at
 from .integer_programs import ProgramResult, bottleneck_bound, bottleneck_guess_bound, exact_program
 from .partition_state import PartitionState, stopped
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FormatError, GraphError
-from ..files import read_bytes
-from ..problem.partition_problem import PartitionProblem, StageTensor
+from tvm_sched_runtime.errors import FormatError, GraphError
+from tvm_sched_runtime.files import read_bytes
+from tvm_sched_runtime.problem.partition_problem import PartitionProblem, StageTensor
 
 _TOKEN = re.compile(
     r'\s+|#[^\n]*|(?P<text>"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\')|(?P<word>[^\s{}<>:;,\[\]"\'#]+)|(?P<mark>[{}<>:;,\[\]])'

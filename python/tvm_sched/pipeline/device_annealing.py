@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from ..errors import ProblemError
-from ..problem import FORBIDDEN, Problem
-from .pipeline_plan import Stage
-from .stage_pricing import Assignment, price_stage
+from tvm_sched_runtime.errors import ProblemError
+from tvm_sched_runtime.pipeline.pipeline_plan import Stage
+from tvm_sched_runtime.pipeline.stage_pricing import Assignment, price_stage
+from tvm_sched_runtime.problem import FORBIDDEN, Problem
 
 MOVES_PER_OPERATOR, LEAST_MOVES = 500, 3000
 TURNS = 4

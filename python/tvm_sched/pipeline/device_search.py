@@ -9,13 +9,14 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from ..errors import ProblemError
-from ..problem import FORBIDDEN, Problem
-from ..problem.partition_problem import Floats, Integers, PartitionProblem
+from tvm_sched_runtime.errors import ProblemError
+from tvm_sched_runtime.pipeline.pipeline_plan import Priced, Stage
+from tvm_sched_runtime.pipeline.stage_pricing import Assignment, price
+from tvm_sched_runtime.problem import FORBIDDEN, Problem
+from tvm_sched_runtime.problem.partition_problem import Floats, Integers, PartitionProblem
+
 from .device_annealing import DeviceAnnealing
-from .pipeline_plan import Priced, Stage
 from .segments import Cut, least_bottleneck, least_sum
-from .stage_pricing import Assignment, price
 
 _STEPS = 30
 """Halvings in the search for a bottleneck that meets a latency ceiling."""

@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..errors import FormatError, GraphError
-from ..files import UNREADABLE, convert, read_bytes, why_unreadable
-from ..problem.partition_problem import PartitionProblem, StageTensor
+from tvm_sched_runtime.errors import FormatError, GraphError
+from tvm_sched_runtime.files import UNREADABLE, convert, read_bytes, why_unreadable
+from tvm_sched_runtime.problem.partition_problem import PartitionProblem, StageTensor
+
 from .cost_graph import read_cost_graph
 
 COST_GRAPH = (".pbtxt", ".pbtxt.gz")

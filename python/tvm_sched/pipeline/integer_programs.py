@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tvm_sched_runtime.problem.graph import neighbours
+from tvm_sched_runtime.problem.partition_problem import Integers, PartitionProblem
+
 from ..bounds.partitions.simple import simple_bound
-from ..problem.graph import neighbours
-from ..problem.partition_problem import Integers, PartitionProblem
 from ..worker_pool import distribute, have_workers
 
 if TYPE_CHECKING:

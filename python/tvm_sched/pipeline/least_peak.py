@@ -11,10 +11,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from tvm_sched_runtime.pipeline.stage_pricing import Activation
+from tvm_sched_runtime.problem.partition_problem import PartitionProblem
+
 from ..certify import Proof, final_status
-from ..problem.partition_problem import PartitionProblem
 from .partitioner_registry import PROVED, Partition
-from .stage_pricing import Activation
 
 IDEALS = 20_000
 """Default number of ideals that the exact search visits in a stage."""
@@ -33,7 +34,7 @@ class PeakOrder:
     Examples
     --------
     >>> from tvm_sched.pipeline.least_peak import least_peak
-    >>> from tvm_sched.pipeline.stage_pricing import Activation
+    >>> from tvm_sched_runtime.pipeline.stage_pricing import Activation
     >>> large, small = Activation(9, -1, (1,), False), Activation(5, 0, (2,), False)
     >>> best = least_peak([large, small, Activation(1, 1, (2,), False)], 3)
     >>> best.order, best.peak, best.given_peak, best.bound, best.search

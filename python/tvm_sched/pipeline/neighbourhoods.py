@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..problem.partition_problem import Integers, PartitionProblem, StageTensor
+from tvm_sched_runtime.problem.partition_problem import Integers, PartitionProblem, StageTensor
+
 from .integer_programs import exact_program
 
 _WIDTHS = (2, 3)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import InputError
-from ..problem import FORBIDDEN, HOST, Problem
-from ..problem.partition_problem import PartitionProblem, StageTensor
-from .stage_pricing import is_parameter
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.pipeline.stage_pricing import is_parameter
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Problem
+from tvm_sched_runtime.problem.partition_problem import PartitionProblem, StageTensor
 
 
 def relax(problem: Problem, devices: Sequence[int]) -> PartitionProblem:

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..cores import cores
-from ..problem.partition_problem import Integers, PartitionProblem
+from tvm_sched_runtime.cores import cores
+from tvm_sched_runtime.problem.partition_problem import Integers, PartitionProblem
+from tvm_sched_runtime.search_budget import Budget, Incumbent
+
 from ..progress import report_progress
-from ..search_budget import Budget, Incumbent
 from .neighbourhoods import improve_neighbours
 from .partitioner_registry import PROVED
 from .slicegraph import cut

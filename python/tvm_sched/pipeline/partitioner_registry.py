@@ -10,13 +10,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from tvm_sched_runtime.errors import InputError, ScheduleError
+from tvm_sched_runtime.problem.partition_problem import Integers, PartitionProblem
+from tvm_sched_runtime.search_budget import Status
+
 from ..bounds.partitions.simple import simple_bound
 from ..certify import Proof, answer_of, final_status, run_method
-from ..errors import InputError, ScheduleError
-from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import Progress
 from ..registry import Methods
-from ..search_budget import Status
 
 PROVED = 1e-6
 """Gap at which a partition counts as proved: the tolerance of the integer programs."""
@@ -45,7 +46,7 @@ class Partition:
     bound_name: str = ""
     """Name of the bound's argument."""
     status: Status = "no better found"
-    """How the search ended, see `tvm_sched.search_budget.Status`; `partition` decides on "optimal"."""
+    """How the search ended, see `tvm_sched_runtime.search_budget.Status`; `partition` decides on "optimal"."""
     order: Integers | None = None
     """All nodes in the order in which stages run them; None: Kahn's. It matters if memory is short."""
     cost: float = math.inf

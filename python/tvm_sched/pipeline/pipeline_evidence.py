@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import encode_document, write_atomically
+from tvm_sched_runtime.pipeline.pipeline_plan import PipelinePlan
+from tvm_sched_runtime.problem import Problem
+
 from ..bounds.partitions.partition_evidence import partition_evidence
 from ..bounds.partitions.semidefinite_evidence import DEFAULT, Effort
-from ..errors import InputError
-from ..files import encode_document, write_atomically
-from ..problem import Problem
 from .bound_steps import ITERATION_SECONDS
 from .partition_relaxation import relax
-from .pipeline_plan import PipelinePlan
 
 FORMAT, VERSION = "tvm_sched.pipeline_evidence", 1
 

@@ -11,19 +11,20 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.pipeline.pipeline_plan import PipelineCertificate, PipelinePlan
+from tvm_sched_runtime.pipeline.pipeline_verifier import assignment_of, verify
+from tvm_sched_runtime.pipeline.stage_pricing import activations_of, price
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.problem.partition_problem import Integers, PartitionProblem
+from tvm_sched_runtime.search_budget import Status, ending_at
+
 from ..certify import Proof, answer_of, final_status, run_method
-from ..errors import InfeasibleError, InputError
-from ..problem import Problem
-from ..problem.partition_problem import Integers, PartitionProblem
 from ..progress import Progress
-from ..search_budget import Status, ending_at
 from .device_search import Candidate, DeviceSearch, Goal
 from .least_peak import IDEALS, PeakOrder, least_peak, order_of_stage
 from .partition_relaxation import are_equal, relax
 from .partitioner_registry import PROVED, Partition, PartitionerFunction, get, partition
-from .pipeline_plan import PipelineCertificate, PipelinePlan
-from .pipeline_verifier import assignment_of, verify
-from .stage_pricing import activations_of, price
 
 _DEVICE_SECONDS = 10.0
 """Longest search for a sequence of unequal devices, unless the partitioner's time limit comes first."""

@@ -6,9 +6,10 @@ from typing import Literal
 
 import msgspec
 
-from ..checks import require_at_least, require_seed
-from ..cores import cores
-from ..problem.partition_problem import Integers, PartitionProblem
+from tvm_sched_runtime.checks import require_at_least, require_seed
+from tvm_sched_runtime.cores import cores
+from tvm_sched_runtime.problem.partition_problem import Integers, PartitionProblem
+
 from .integer_programs import bottleneck_bound, bottleneck_guess_bound, exact_program
 from .partitioner_registry import Partition, register
 from .slicegraph import SliceGraphOptions, slicegraph

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..problem.partition_problem import Floats
+from tvm_sched_runtime.problem.partition_problem import Floats
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from ..problem import FORBIDDEN, Costs, OpGraph, Problem, Topology
-from .pipeline_plan import PipelinePlan
+from tvm_sched_runtime.pipeline.pipeline_plan import PipelinePlan
+from tvm_sched_runtime.problem import FORBIDDEN, Costs, OpGraph, Problem, Topology
 
 
 def stage_problem(problem: Problem, plan: PipelinePlan, s: int, apart: bool = False) -> Problem:

@@ -60,8 +60,8 @@ __all__ = [
 
 def _register_errors() -> None:
     """Register our error classes, so that TVM's C++ pass manager does not turn them into RuntimeError."""
-    from .. import errors
-    from ..startup import ffi
+    from tvm_sched_runtime import errors
+    from tvm_sched_runtime.startup import ffi
 
     register = ffi().register_error
     for name, value in vars(errors).items():
@@ -78,14 +78,14 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    from ..startup import import_tvm
+    from tvm_sched_runtime.startup import import_tvm
 
     if import_tvm()._RUNTIME_ONLY:
-        from ..errors import InputError
+        from tvm_sched_runtime.errors import InputError
 
         raise InputError(
             "TVM_USE_RUNTIME_LIB=1 loads TVM without its compiler, and models are imported and compiled with it: unset it; "
-            "only `tvm_sched.runtime` (`tvm-sched run`) works there"
+            "only `tvm_sched_runtime.runtime` (`tvm-sched run`) works there"
         )
     where = _WHERE[name]
     module = import_module(where if where == "tvm_frontends" else f".{where}", __name__)

@@ -19,14 +19,14 @@ from tvm_frontends.constants import Constants
 from tvm_frontends.errors import ModelWarning, first_line
 from tvm_frontends.relax_modules import has_open_sizes
 from tvm_frontends.shapes import InputShapes, StaticShapes
+from tvm_sched_runtime.checks import require_kind, shown
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.problem import Problem, Topology
+from tvm_sched_runtime.runtime import ScheduledModule, to_numpy
+from tvm_sched_runtime.schedule import Schedule
 
-from ..checks import require_kind, shown
 from ..cost_model.roofline_model import SlowKernel
-from ..errors import ExecutionError, InputError
-from ..problem import Problem, Topology
 from ..progress import Progress, report_to
-from ..runtime import ScheduledModule, to_numpy
-from ..schedule import Schedule
 from .emit.any_shape import AnyShape, Template, lower_any_shape
 from .emit.export import export
 from .emit.segments import Segments, split_segments
@@ -118,7 +118,7 @@ class CompiledModel:
         Raises
         ------
         InputError, ExecutionError
-            As for `tvm_sched.runtime.ScheduledModule.run`.
+            As for `tvm_sched_runtime.runtime.ScheduledModule.run`.
         """
         tensors = self.module.check_inputs(*inputs)
         with self._turn:

@@ -9,7 +9,9 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from ..startup import register_targets_on_demand
+import tvm_sched_runtime
+from tvm_sched_runtime.startup import register_targets_on_demand
+
 from .target_tags import PREFIX, THROUGHPUT, config
 
 CPU_TAGS = 128
@@ -39,7 +41,7 @@ def _register_loader() -> None:
     key = "ffi.Module.load_from_bytes.tvm_sched"
     if tvm_ffi.get_global_func(key, allow_missing=True) is not None:
         return
-    from .._library import load_library
+    from tvm_sched_runtime._library import load_library
 
     load_library()
 
@@ -47,7 +49,9 @@ def _register_loader() -> None:
 def _register_tags() -> None:
     import tvm
 
-    presets = sorted(path.stem for path in (Path(__file__).parents[1] / "problem" / "presets").glob("*.toml"))
+    presets = sorted(
+        path.stem for path in (Path(tvm_sched_runtime.__file__).parent / "problem" / "presets").glob("*.toml")
+    )
     for name in ["cpu", *(f"cpu{n}" for n in range(1, CPU_TAGS + 1)), *presets]:
         tvm.target.register_tag(PREFIX + name, config(name), override=True)
         throughput = config(name, '{"objective": "throughput"}')
@@ -111,7 +115,7 @@ def _explain_build() -> None:
                 name.name_hint for name, function in mod.functions_items() if isinstance(function, tvm.relax.Function)
             ]
             if models:
-                from ..errors import InputError
+                from tvm_sched_runtime.errors import InputError
 
                 raise InputError(
                     f"tvm.build compiles functions of TIR, and {models[0]!r} is one of Relax; call "

@@ -17,13 +17,14 @@ from typing import Any
 
 import msgspec
 
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import folder_beside
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.runtime.artifact import move_artifact
+from tvm_sched_runtime.schedule import Schedule
+
 from ..cost_model.roofline_model import SlowKernel
-from ..errors import InputError
 from ..file_cache import FileCache, file_digest
-from ..files import folder_beside
-from ..problem import Problem
-from ..runtime.artifact import move_artifact
-from ..schedule import Schedule
 from .profiling.paired_runs import Comparison
 
 _STEM = "artifact"
@@ -66,7 +67,10 @@ def compilation_key(model: Path, options: Mapping[str, Any], module: str = __nam
         "model": [model.name, model.resolve().name, files],
         "options": _json_value(options),
         "environment": {k: v for k, v in os.environ.items() if k.startswith("TVM_SCHED_") and k not in _OURS},
-        "program": [_sources({"tvm_frontends", "tvm_sched", module.partition(".")[0]}), _packages()],
+        "program": [
+            _sources({"tvm_frontends", "tvm_sched", "tvm_sched_runtime", module.partition(".")[0]}),
+            _packages(),
+        ],
         "machine": _machine(),
     }
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()

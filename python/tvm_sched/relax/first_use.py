@@ -7,13 +7,14 @@ import warnings
 
 import tvm
 
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Topology
+
 from ..cost_model import CostWarning
 from ..cost_model.calibrated_model import threads_of
 from ..cost_model.database import Database
 from ..cost_model.predicted import database_key
 from ..cost_model.profile import Measurement, this_machine
-from ..errors import InputError
-from ..problem import Topology
 from ..progress import Progress
 from .codegen.prepare_kernels import PrepareKernels
 from .lower.lower_to_kernels import LowerToKernels

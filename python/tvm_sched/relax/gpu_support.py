@@ -9,7 +9,8 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from ..errors import TvmSchedError
+from tvm_sched_runtime.errors import TvmSchedError
+
 from .codegen.cuda.gpu_schedule import has_one_thread, schedule_for_gpu, without_offsets
 from .codegen.prepare_kernels import prepare_kernels
 from .lower.dynamic_tail import refuse_tail

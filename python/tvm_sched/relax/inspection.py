@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..errors import InputError
-from ..problem import Demand
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Demand
 
 if TYPE_CHECKING:
     from tvm_frontends import ImportedModel

@@ -14,8 +14,7 @@ from tvm_frontends.constants import Constants, Values
 from tvm_frontends.errors import Missing, MissingConstant, MissingShape, ModelError
 from tvm_frontends.shapes import DeclaredInput, InputShapes, StaticShapes
 from tvm_frontends.source import Description
-
-from ..errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 
 @contextmanager

@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from ..checks import require_number_or_auto, shown
-from ..errors import InputError
-from ..problem import MEASURED, Topology, load_topology
-from ..runtime.machine import check_threads
+from tvm_sched_runtime.checks import require_number_or_auto, shown
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import MEASURED, Topology, load_topology
+from tvm_sched_runtime.runtime.machine import check_threads
+
 from ..streams import BEST, check_methods
 
 SCHEDULER, PARTITIONER = "anytime", "anytime"
@@ -99,11 +100,11 @@ class CompileOptions:
         Parameters that remain on the devices from run to run: a fraction of their bytes from 0 to 1, or names.
     instances : int, optional
         How many runs may proceed at once. ``graph``, ``resident`` and ``instances`` are initial settings of the artifact,
-        which `tvm_sched.runtime.ScheduledModule.configure` changes.
+        which `tvm_sched_runtime.runtime.ScheduledModule.configure` changes.
     states : mapping of str to int
         Inputs that stay in a device's memory from run to run, such as a cache of keys and values. Each has the position of
         the result that becomes its value for the next run; nested results are counted one after the other, from 0. States
-        are zero at first, and are neither arguments nor results; see `tvm_sched.runtime.ScheduledModule.set_state`.
+        are zero at first, and are neither arguments nor results; see `tvm_sched_runtime.runtime.ScheduledModule.set_state`.
     stages : int or "auto"
         Largest number of stages of a pipeline; ``"auto"``: the number of devices.
     devices : sequence of str, optional

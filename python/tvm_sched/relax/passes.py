@@ -13,12 +13,13 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tvm_sched_runtime.errors import InputError, did_you_mean
+from tvm_sched_runtime.pipeline import PipelinePlan
+from tvm_sched_runtime.schedule import Schedule
+
 from ..cost_model import default_cost_model
 from ..cost_model.occupancy_model import BY_LAUNCHES
-from ..errors import InputError, did_you_mean
-from ..pipeline import PipelinePlan
 from ..progress import Progress, report_to
-from ..schedule import Schedule
 from ..schedulers import get
 from ..schedulers.common.milp import ProgramOptions
 from ..streams import BEST
@@ -31,6 +32,7 @@ from .emit.emit_pipeline import EmitPipeline
 from .emit.executor import same_results
 from .emit.segments import Segments
 from .emit.shared_values import SharedValues
+from .emit.write_vdevices import WriteVDevices
 from .ir.attributes import TAIL, SetCompileTarget, get_compile_target
 from .lower.lower_to_kernels import LowerToKernels, names_of
 from .lower.split_tail import SplitTail
@@ -53,6 +55,7 @@ __all__ = [
     "AllocateStreams", "ChooseRowParts", "DescribeLaunches", "EmitExecutor", "EmitPipeline", "EstimateLatencies",
     "LowerToKernels", "MeasureSchedules", "OfferVariants", "OrderLaunches", "PartitionPipeline", "Place", "PrepareKernels",
     "RestrictDevices", "SetCompileTarget", "SplitByDominators", "SplitRows", "SplitTail", "ToSchedule",
+    "WriteVDevices",
     "build_functions", "compile_modules", "compile_target", "decision_passes", "emit_passes", "pass_list", "problem_passes",
     "schedule_modules",
 ]  # fmt: skip
@@ -161,7 +164,8 @@ def pass_list(
     progress : callable, optional
         Called with the current task, the number of finished parts, and the number of parts.
     stop_after : str, optional
-        Name of the last pass (``"Place"``), or of a step of `LowerToKernels`. Default: all passes.
+        Name of the last pass (``"Place"``), or of a step of `LowerToKernels`. Default: all passes. ``"WriteVDevices"``
+        stands in place of emission.
     schedule, plan, devices
         As in `ToSchedule`.
 
@@ -185,6 +189,8 @@ def pass_list(
     ]
     if stop_after is None:
         return passes
+    if stop_after == "WriteVDevices" and options.objective == "latency":
+        return [*passes[:-1], WriteVDevices()]
     names = names_of(passes)
     if stop_after in names:
         return passes[: names.index(stop_after) + 1]

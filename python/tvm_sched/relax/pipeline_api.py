@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 from tvm_frontends.constants import Constants
 from tvm_frontends.shapes import InputShapes
+from tvm_sched_runtime.pipeline import PipelinePlan
+from tvm_sched_runtime.pipeline.compiled_pipeline import CompiledPipeline, assemble
+from tvm_sched_runtime.pipeline.pipeline_artifact import new_artifact, write_manifest
+from tvm_sched_runtime.problem import Topology
 
-from ..pipeline import PipelinePlan
-from ..pipeline.compiled_pipeline import CompiledPipeline, assemble
-from ..pipeline.pipeline_artifact import new_artifact, write_manifest
-from ..problem import Topology
 from .api import check_before, model_with_name
 from .emit.emit_pipeline import CompiledStage, make_stages
 from .emit.executor import names_of_outputs
@@ -86,7 +86,7 @@ def compile_pipeline(
         As in `CompileOptions`; ``topology`` may be `CompileOptions`. Emulated stages and transfers take the plan's time,
         slowed down until the threads' own time does not matter.
     times_only, gpus
-        As for `tvm_sched.pipeline.compiled_pipeline.assemble`.
+        As for `tvm_sched_runtime.pipeline.compiled_pipeline.assemble`.
     plan : PipelinePlan, optional
         Plan of the same problem to use instead of calling the partitioner.
 

@@ -12,15 +12,15 @@ import numpy.typing as npt
 import tvm
 
 from tvm_frontends.shapes import InputShapes
+from tvm_sched_runtime.problem import Topology
+from tvm_sched_runtime.runtime.tensors import random_value
 
 from ..cost_model.database import Database
 from ..cost_model.device_properties import DeviceProperties
 from ..cost_model.features import describe, footprint_of
 from ..cost_model.profile import Copies, Machine, Measurement, Pair, Profile
 from ..cost_model.signature import graph_of, signatures
-from ..problem import Topology
 from ..progress import Progress
-from ..runtime.tensors import random_value
 from .api import CompiledModel, compile
 from .codegen.prepare_kernels import PrepareKernels
 from .lower.lower_to_kernels import LowerToKernels

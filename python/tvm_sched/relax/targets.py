@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 import tvm
 
-from ..errors import InputError, did_you_mean
-from ..problem import Topology, preset_names
-from ..problem.cpu_presets import MOST_CPU_DEVICES, cpu_count_of
+from tvm_sched_runtime.errors import InputError, did_you_mean
+from tvm_sched_runtime.problem import Topology, preset_names
+from tvm_sched_runtime.problem.cpu_presets import MOST_CPU_DEVICES, cpu_count_of
+
 from .options import CompileOptions
 from .target_tags import PREFIX, SUFFIXES, config
 

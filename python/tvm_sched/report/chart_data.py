@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from ..pipeline import PipelinePlan
-from ..pipeline.wiring import batch_of
-from ..problem import Problem
-from ..schedule import Event, Schedule, Timeline
-from ..schedule.simulator import memory_profile
+from tvm_sched_runtime.pipeline import PipelinePlan
+from tvm_sched_runtime.pipeline.wiring import batch_of
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Event, Schedule, Timeline
+from tvm_sched_runtime.schedule.simulator import memory_profile
+
 from .figures import ordered_lanes
 from .units import format_bytes
 

@@ -11,11 +11,12 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule.simulator import simulate
+
 from ..cost_model.roofline_model import SlowKernel
-from ..problem import Problem
 from ..relax.compiled_results import CompilationResult
 from ..relax.profiling.paired_runs import Comparison
-from ..schedule.simulator import simulate
 from .html import Entry, write_report
 from .summaries import ScheduleSummary
 from .tables import certificate_table, table

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..problem import HOST, Bus, Device, Storage, Topology
-from ..problem.topology import Link, Switch
+from tvm_sched_runtime.problem import HOST, Bus, Device, Storage, Topology
+from tvm_sched_runtime.problem.topology import Link, Switch
+
 from .units import format_rate
 
 LEGEND = {

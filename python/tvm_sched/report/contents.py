@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
-from ..problem import Demand, Problem
+from tvm_sched_runtime.problem import Demand, Problem
+from tvm_sched_runtime.runtime import load
+from tvm_sched_runtime.runtime.tensors import tensor_bytes
+
 from ..relax.inspection import Inspection, Tensor
-from ..runtime import load
-from ..runtime.tensors import tensor_bytes
 from .measurement import kernels_for, tail_text
 from .tables import table
 from .units import format_bytes

@@ -7,10 +7,11 @@ import time
 import msgspec
 from rich.table import Table
 
+from tvm_sched_runtime.files import cache_directory
+
 from ..blob_cache import choice_cache, kernel_cache
 from ..cost_model.database import Database
 from ..file_cache import compiled_cache
-from ..files import cache_directory
 from .tables import table
 from .units import format_bytes
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from ..problem import Device, Link, Topology
+from tvm_sched_runtime.problem import Device, Link, Topology
+
 from .units import format_bytes, format_rate
 
 BOX, GAP, MARGIN = 142, 22, 4

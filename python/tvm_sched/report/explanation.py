@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import FORBIDDEN, Problem
+from tvm_sched_runtime.schedule import Schedule
+from tvm_sched_runtime.schedule.simulator import simulate
+
 from ..bounds import Bound, all_bounds, lower_bound
 from ..bounds.schedule_evidence import Evidence, evidence
-from ..errors import InputError
-from ..problem import FORBIDDEN, Problem
-from ..schedule import Schedule
-from ..schedule.simulator import simulate
 from .figures import lane_figures, ordered_lanes
 from .units import format_bytes, format_ns, format_percent
 

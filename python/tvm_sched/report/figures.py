@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..problem import Topology
-from ..schedule import Timeline
+from tvm_sched_runtime.problem import Topology
+from tvm_sched_runtime.schedule import Timeline
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..errors import TvmSchedError
-from ..problem import Problem
-from ..schedule import Schedule, Timeline, resolved
-from ..schedule.simulator import simulate
+from tvm_sched_runtime.errors import TvmSchedError
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Schedule, Timeline, resolved
+from tvm_sched_runtime.schedule.simulator import simulate
+
 from .chart_data import chart_data
 from .page import require_plotly, write_page
 from .sections import View, entry_section, most_telling, summary_table

@@ -13,10 +13,11 @@ import numpy.typing as npt
 from rich.markup import escape
 from rich.table import Table
 
-from ..files import convert
+from tvm_sched_runtime.files import convert
+from tvm_sched_runtime.runtime import LatencyStatistics, ScheduledModule
+from tvm_sched_runtime.schedule import Event, Timeline
+
 from ..progress import Progress
-from ..runtime import LatencyStatistics, ScheduledModule
-from ..schedule import Event, Timeline
 from .figures import time_by_kind
 from .tables import table
 from .units import format_ns, format_percent, format_time

@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
-from .._version import __version__
-from ..errors import TvmSchedError
-from ..files import write_atomically
-from ..problem import Problem
+from tvm_sched_runtime._version import __version__
+from tvm_sched_runtime.errors import TvmSchedError
+from tvm_sched_runtime.files import write_atomically
+from tvm_sched_runtime.problem import Problem
+
 from .sections import topology_section
 
 PACKAGES = ("apache-tvm", "ortools", "numpy", "plotly")

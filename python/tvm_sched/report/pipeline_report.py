@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from ..pipeline import PipelinePlan, Stage
-from ..pipeline.pipeline_simulator import PipelineRun
-from ..problem import Problem
+from tvm_sched_runtime.pipeline import PipelinePlan, Stage
+from tvm_sched_runtime.pipeline.pipeline_simulator import PipelineRun
+from tvm_sched_runtime.problem import Problem
+
 from .chart_data import pipeline_chart
 from .page import write_page
 from .sections import NONE, cards, certificate_cards, chart_tools, table, timeline_chart

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import msgspec
 from rich.table import Table
 
+from tvm_sched_runtime.problem import Problem, Workload
+from tvm_sched_runtime.schedule import Schedule, resolved
+from tvm_sched_runtime.schedule.schedule import weighted_mean
+
 from ..cost_model.uncertainty import latency_interval
-from ..problem import Problem, Workload
-from ..schedule import Schedule, resolved
-from ..schedule.schedule import weighted_mean
 from ..schedulers import REFERENCES
 from .tables import table
 from .units import format_ns, format_percent, format_spread, format_time

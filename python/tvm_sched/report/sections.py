@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tvm_sched_runtime.pipeline.pipeline_plan import PipelineCertificate
+from tvm_sched_runtime.problem import Problem, Request, Topology, Workload
+from tvm_sched_runtime.schedule import Certificate, Schedule, Timeline
+from tvm_sched_runtime.schedule.simulator import memory_profile
+
 from ..cost_model.uncertainty import latency_interval
-from ..pipeline.pipeline_plan import PipelineCertificate
-from ..problem import Problem, Request, Topology, Workload
-from ..schedule import Certificate, Schedule, Timeline
-from ..schedule.simulator import memory_profile
 from .connections import Connection, legend, matrix
 from .drawing import topology_svg
 from .figures import device_of_lane, lane_figures, ordered_lanes

@@ -9,9 +9,11 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from ..pipeline import PartitionProblem, PeakOrder, PipelinePlan, Stage
+from tvm_sched_runtime.pipeline import PartitionProblem, PipelinePlan, Stage
+from tvm_sched_runtime.pipeline.pipeline_plan import PipelineCertificate
+
+from ..pipeline import PeakOrder
 from ..pipeline.partitioner_registry import Partition
-from ..pipeline.pipeline_plan import PipelineCertificate
 from .measurement import OutputType
 from .tables import table
 from .units import format_bytes, format_ns

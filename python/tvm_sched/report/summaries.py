@@ -10,11 +10,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import ModelLatency, Schedule, Timeline
+from tvm_sched_runtime.schedule.rules import Violation
+from tvm_sched_runtime.schedule.schedule import RequestLatency
+
 from ..cost_model.uncertainty import Useful
-from ..problem import Problem
-from ..schedule import ModelLatency, Schedule, Timeline
-from ..schedule.rules import Violation
-from ..schedule.schedule import RequestLatency
 from .figures import LaneFigures, lane_figures, ordered_lanes
 from .units import format_ns
 

@@ -11,10 +11,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from tvm_sched_runtime.problem import Topology
+from tvm_sched_runtime.schedule import Schedule, Timeline
+
 from ..cost_model.uncertainty import Useful
 from ..docstrings import OptionDescription
-from ..problem import Topology
-from ..schedule import Schedule, Timeline
 from .connections import legend, matrix, part_counts
 from .figures import lane_figures, ordered_lanes
 from .summaries import LatencySample, ModelEnd

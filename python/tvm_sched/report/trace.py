@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..files import write_atomically
-from ..problem import Problem
-from ..schedule import Event, Schedule, Timeline
-from ..schedule.simulator import memory_profile
+from tvm_sched_runtime.files import write_atomically
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Event, Schedule, Timeline
+from tvm_sched_runtime.schedule.simulator import memory_profile
+
 from .figures import ordered_lanes
 from .measurement import StartStage
 

@@ -1,8 +1,9 @@
 """Schedulers, registered by name, a file or folder each: functions from a `Problem` and a `Workload` to a `Schedule`."""
 
+from tvm_sched_runtime.search_budget import SearchLimits
+
 from ..progress import report_progress
 from ..registry import NoOptions
-from ..search_budget import SearchLimits
 from . import anytime, deepplan, efficient_mip, heft, hios, ios, pipelined, single, sortinghat
 from .common.events import Move, Run
 from .common.partial import Extension, PartialSchedule

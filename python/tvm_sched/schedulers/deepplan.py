@@ -10,11 +10,12 @@ from itertools import accumulate
 
 import msgspec
 
-from ..errors import InfeasibleError
-from ..problem import FORBIDDEN, HOST, Problem, Scenario, Workload
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Problem, Scenario, Workload
+from tvm_sched_runtime.schedule import ENDED, INTERRUPTED, TIME_OVER, Schedule
+from tvm_sched_runtime.search_budget import OutOfTime, check_time, seconds_left
+
 from ..progress import report_progress
-from ..schedule import ENDED, INTERRUPTED, TIME_OVER, Schedule
-from ..search_budget import OutOfTime, check_time, seconds_left
 from .common.events import Move, Run
 from .common.merging import LIMITLESS, PricedSchedule
 from .common.one_device import device_names

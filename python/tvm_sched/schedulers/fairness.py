@@ -8,13 +8,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import (
+    Problem,
+    Request,
+    Scenario,
+    Workload,
+    merge_problems,
+    merge_scenarios,
+    problems_of_models,
+)
+from tvm_sched_runtime.schedule import Schedule, model_latencies, requests_of_part
+from tvm_sched_runtime.schedule.schedule import weighted_mean
+from tvm_sched_runtime.search_budget import SearchLimits, TimedOptions, ending_at
+
 from ..bounds import lower_bound
-from ..errors import InputError
-from ..problem import Problem, Request, Scenario, Workload, merge_problems, merge_scenarios, problems_of_models
 from ..progress import Progress
-from ..schedule import Schedule, model_latencies, requests_of_part
-from ..schedule.schedule import weighted_mean
-from ..search_budget import SearchLimits, TimedOptions, ending_at
 from .scheduler_registry import get
 from .solve_latency import Options, minimise_latency
 

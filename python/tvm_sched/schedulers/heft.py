@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from ..problem import Problem, Scenario, Workload
+from tvm_sched_runtime.problem import Problem, Scenario, Workload
+from tvm_sched_runtime.schedule import Schedule
+
 from ..registry import NoOptions
-from ..schedule import Schedule
 from .common import native_methods
 from .common.variant_search import over_variants
 from .scheduler_registry import register

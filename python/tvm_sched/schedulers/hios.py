@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from ..checks import require_at_least
-from ..problem import Problem, Scenario, Workload
+from tvm_sched_runtime.checks import require_at_least
+from tvm_sched_runtime.problem import Problem, Scenario, Workload
+from tvm_sched_runtime.schedule import Schedule
+
 from ..registry import NoOptions
-from ..schedule import Schedule
 from .common import native_methods
 from .scheduler_registry import register
 

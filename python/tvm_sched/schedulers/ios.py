@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from ..checks import require_at_least
-from ..errors import InfeasibleError, TooLargeError
-from ..problem import FORBIDDEN, Problem, Workload
-from ..schedule import Schedule
+from tvm_sched_runtime.checks import require_at_least
+from tvm_sched_runtime.errors import InfeasibleError, TooLargeError
+from tvm_sched_runtime.problem import FORBIDDEN, Problem, Workload
+from tvm_sched_runtime.schedule import Schedule
+
 from .common import native_methods
 from .scheduler_registry import register
 
@@ -64,7 +65,7 @@ def ios(problem: Problem, workload: Workload, options: IosOptions) -> Schedule:
             "no single device can run all operators with their tensors on it, and IOS uses one device"
         )
     device = min((d for d in range(len(able)) if able[d]), key=lambda d: total[d])
-    from ..schedule.native_problem import IosLimits  # loads the library
+    from tvm_sched_runtime.schedule.native_problem import IosLimits  # loads the library
 
     limits = IosLimits(groups=options.groups, group_size=options.group_size, block=options.block, states=options.states)
     result = native_methods.ios(scenario, device, limits)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..errors import InputError
-from ..problem import FORBIDDEN, Problem, Scenario, Workload
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import FORBIDDEN, Problem, Scenario, Workload
+from tvm_sched_runtime.schedule import Schedule
+
 from ..registry import Method, Methods
-from ..schedule import Schedule
 
 
 def critical_path(problem: Problem | Scenario) -> int:

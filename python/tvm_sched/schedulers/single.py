@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from ..errors import InfeasibleError
-from ..problem import FORBIDDEN, Problem, Scenario, Workload
-from ..schedule import Schedule, ScheduleIndex
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import FORBIDDEN, Problem, Scenario, Workload
+from tvm_sched_runtime.schedule import Schedule, ScheduleIndex
+
 from .common.one_device import device_names
 from .scheduler_registry import register
 

@@ -9,16 +9,17 @@ from typing import Any
 
 import msgspec
 
+from tvm_sched_runtime.errors import InputError, ScheduleError, SchedulerError
+from tvm_sched_runtime.problem import COLD, Problem, Scenario, Workload
+from tvm_sched_runtime.schedule import INTERRUPTED, Certificate, Schedule, evaluate
+from tvm_sched_runtime.schedule.native_objects import native_problem
+from tvm_sched_runtime.schedule.schedule import weighted_mean
+from tvm_sched_runtime.schedule.verifier import verify
+from tvm_sched_runtime.search_budget import SearchLimits, TimedOptions, despite_interrupt, ending_at
+
 from ..bounds import lower_bound, optimality_threshold
 from ..certify import Proof, answer_of, final_status, run_method
-from ..errors import InputError, ScheduleError, SchedulerError
-from ..problem import COLD, Problem, Scenario, Workload
 from ..progress import Progress
-from ..schedule import INTERRUPTED, Certificate, Schedule, evaluate
-from ..schedule.native_objects import native_problem
-from ..schedule.schedule import weighted_mean
-from ..schedule.verifier import verify
-from ..search_budget import SearchLimits, TimedOptions, despite_interrupt, ending_at
 from .common.requests import schedule_each_request, schedule_for_requests
 from .scheduler_registry import SchedulerFunction, get
 

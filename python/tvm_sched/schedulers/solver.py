@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..checks import require_kind
-from ..errors import InputError, TvmSchedError
-from ..problem import COLD, Problem, Workload
+from tvm_sched_runtime.checks import require_kind
+from tvm_sched_runtime.errors import InputError, TvmSchedError
+from tvm_sched_runtime.problem import COLD, Problem, Workload
+from tvm_sched_runtime.schedule import Schedule
+from tvm_sched_runtime.search_budget import SearchLimits
+
 from ..progress import Progress
-from ..schedule import Schedule
-from ..search_budget import SearchLimits
 from ..worker_pool import distribute
 from .fairness import solve_fairly
 from .solve_latency import Options, minimise_latency

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import gcd
 
-from ..problem import Problem
-from ..schedule import Schedule, ScheduleIndex, resolved
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Schedule, ScheduleIndex, resolved
 
 
 def core_shares(problem: Problem, schedule: Schedule) -> dict[str, tuple[int, int]]:
@@ -16,7 +16,7 @@ def core_shares(problem: Problem, schedule: Schedule) -> dict[str, tuple[int, in
 
     Examples
     --------
-    >>> from tvm_sched.problem import cpu_topology
+    >>> from tvm_sched_runtime.problem import cpu_topology
     >>> from tvm_sched.streams import core_shares
     >>> halves = Problem(graph, cpu_topology(2), problem.costs)
     >>> core_shares(halves, solve(halves))

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
-from ..problem import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, Problem
-from ..schedule import Schedule, Transfer
-from ..schedule.native_objects import native_problem, operator_bytes
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import MULTIPROCESSORS, Demand, KernelResources, Multiprocessor, Problem
+from tvm_sched_runtime.schedule import Schedule, Transfer
+from tvm_sched_runtime.schedule.native_objects import native_problem, operator_bytes
+
 from .stream_allocation import priced_anew
 
 Amounts = npt.NDArray[np.int64]

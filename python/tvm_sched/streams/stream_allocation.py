@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import InputError
-from ..problem import Problem, Workload
-from ..schedule import Schedule, ScheduleIndex, evaluate
-from ..schedule.native_objects import native_problem
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Problem, Workload
+from tvm_sched_runtime.schedule import Schedule, ScheduleIndex, evaluate
+from tvm_sched_runtime.schedule.native_objects import native_problem
 
 ALLOCATORS = ("one", "opara", "nimble", "wavefront", "fewest")
 """Names of the allocators."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ..errors import InputError, did_you_mean
-from ..problem import Problem
-from ..schedule import Schedule
-from ..schedule.schedule import weighted_mean
-from ..schedule.thread_blocks import knows_blocks, simulate_blocks
-from ..schedule.verifier import verify, violations
+from tvm_sched_runtime.errors import InputError, did_you_mean
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Schedule
+from tvm_sched_runtime.schedule.schedule import weighted_mean
+from tvm_sched_runtime.schedule.thread_blocks import knows_blocks, simulate_blocks
+from tvm_sched_runtime.schedule.verifier import verify, violations
+
 from .launch_order import LAUNCH_ORDERS, order_launches
 from .stream_allocation import ALLOCATORS, allocate_streams, latency_ns, limit_streams
 
@@ -35,7 +36,7 @@ def check_methods(streams: str | None = None, launch_order: str | None = None) -
     >>> check_methods(streams="many")
     Traceback (most recent call last):
         ...
-    tvm_sched.errors.InputError: streams is 'many'; allowed are one, opara, nimble, wavefront, ...
+    tvm_sched_runtime.errors.InputError: streams is 'many'; allowed are one, opara, nimble, wavefront, ...
     """
     for what, name, known in (("streams", streams, ALLOCATORS), ("launch_order", launch_order, LAUNCH_ORDERS)):
         if name not in (None, BEST, *known):

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from tvm_sched.errors import InputError
 from tvm_sched.registry import Method, Methods
 from tvm_sched_check import Refused
+from tvm_sched_runtime.errors import InputError
 
 Task = TypeVar("Task")
 Verdict = TypeVar("Verdict")

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence, uncovered
-from tvm_sched.errors import InputError, SchedulerError
-from tvm_sched.problem import Scenario
-from tvm_sched.schedule import Schedule
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.scheduler_registry import SCHEDULERS
 from tvm_sched.schedulers.solve_latency import certificate
 from tvm_sched_check import check as independent_check
+from tvm_sched_runtime.errors import InputError, SchedulerError
+from tvm_sched_runtime.problem import Scenario
+from tvm_sched_runtime.schedule import Schedule
 
 from .kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tvm_sched.errors import InfeasibleError, InputError, SchedulerError
-from tvm_sched.files import content_digest, convert, decode_document, encode_document
 from tvm_sched.schedulers.common.milp import Effort
 from tvm_sched.schedulers.efficient_mip import Instance, SolvedPlacement, place
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
 from tvm_sched.schedulers.efficient_mip.path_bound import strongest_path
 from tvm_sched.schedulers.efficient_mip.separator_bound import separator_bound
 from tvm_sched_check.placements import check as independent_check
+from tvm_sched_runtime.errors import InfeasibleError, InputError, SchedulerError
+from tvm_sched_runtime.files import content_digest, convert, decode_document, encode_document
 
 from .kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files
 

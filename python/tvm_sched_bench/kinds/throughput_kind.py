@@ -12,11 +12,12 @@ import numpy as np
 from tvm_sched.bounds.partitions.partition_evidence import partition_evidence
 from tvm_sched.bounds.partitions.semidefinite_evidence import Effort
 from tvm_sched.bounds.partitions.simple import simple_bound
-from tvm_sched.errors import FormatError, InputError, SchedulerError
-from tvm_sched.files import content_digest, convert, decode_document, encode_document
-from tvm_sched.pipeline import Partition, PartitionProblem
+from tvm_sched.pipeline import Partition
 from tvm_sched.pipeline.partitioner_registry import PARTITIONERS, partition
 from tvm_sched_check.partitions import check as independent_check
+from tvm_sched_runtime.errors import FormatError, InputError, SchedulerError
+from tvm_sched_runtime.files import content_digest, convert, decode_document, encode_document
+from tvm_sched_runtime.pipeline import PartitionProblem
 
 from .kind import NO_FILES, Answer, Checked, Kind, Proof, checked_in_files, has_seed, limited
 

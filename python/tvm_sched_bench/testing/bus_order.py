@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
-from tvm_sched.problem import HOST, Problem
-from tvm_sched.schedule import Schedule, Transfer
+from tvm_sched_runtime.problem import HOST, Problem
+from tvm_sched_runtime.schedule import Schedule, Transfer
 
 Item = TypeVar("Item")
 

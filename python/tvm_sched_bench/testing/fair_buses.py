@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
-from tvm_sched.errors import InputError
-from tvm_sched.problem import HOST, Problem
-from tvm_sched.schedule import Schedule, ScheduleIndex, resolved
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import HOST, Problem
+from tvm_sched_runtime.schedule import Schedule, ScheduleIndex, resolved
 
 _DONE = 1e-6
 """Nanoseconds of a job that count as done: error of rounding of sums."""

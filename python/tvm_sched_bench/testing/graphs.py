@@ -6,8 +6,8 @@ from random import Random
 
 import msgspec
 
-from tvm_sched.problem import Operator, OpGraph, Tensor
-from tvm_sched.problem.graph import TensorKind
+from tvm_sched_runtime.problem import Operator, OpGraph, Tensor
+from tvm_sched_runtime.problem.graph import TensorKind
 
 
 def random_graph(seed: int | Random, operators: int = 8, largest: int = 2000) -> OpGraph:

@@ -11,9 +11,9 @@ from random import Random
 import msgspec
 import numpy as np
 
-from tvm_sched.errors import FormatError
-from tvm_sched.files import UNREADABLE, why_unreadable
-from tvm_sched.problem import (
+from tvm_sched_runtime.errors import FormatError
+from tvm_sched_runtime.files import UNREADABLE, why_unreadable
+from tvm_sched_runtime.problem import (
     Concurrency,
     Costs,
     Demand,

@@ -17,9 +17,9 @@ import msgspec
 import numpy as np
 
 from tvm_sched.cost_model import get_cost_model
-from tvm_sched.errors import FormatError
-from tvm_sched.files import UNREADABLE, why_unreadable
-from tvm_sched.problem import (
+from tvm_sched_runtime.errors import FormatError
+from tvm_sched_runtime.files import UNREADABLE, why_unreadable
+from tvm_sched_runtime.problem import (
     Concurrency,
     Costs,
     Demand,
@@ -30,7 +30,7 @@ from tvm_sched.problem import (
     Tensor,
     Topology,
 )
-from tvm_sched.schedule import Placement, Schedule
+from tvm_sched_runtime.schedule import Placement, Schedule
 
 FLOAT32 = 4
 CELL_TENSORS = 4

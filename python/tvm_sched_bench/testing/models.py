@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 ONNX_MODELS = (
     "inception_v1",

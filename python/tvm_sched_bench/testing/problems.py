@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tvm_sched.problem import FORBIDDEN, HOST, Costs, OpGraph, Problem, Topology, graph_on
-from tvm_sched.schedule.indexed import ScheduleIndex
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Costs, OpGraph, Problem, Topology, graph_on
+from tvm_sched_runtime.schedule.indexed import ScheduleIndex
 
 from .graphs import random_graph
 from .schedules import random_schedule

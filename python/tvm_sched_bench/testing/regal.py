@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tvm_sched.pipeline import PartitionProblem, StageTensor
+from tvm_sched_runtime.pipeline import PartitionProblem, StageTensor
 
 EDGE_PROBABILITY = 0.05
 """Probability of an edge in the Erdős–Rényi graphs."""

@@ -8,9 +8,9 @@ from random import Random
 
 import numpy as np
 
-from tvm_sched.problem import FORBIDDEN, HOST, Problem
-from tvm_sched.schedule.indexed import ScheduleIndex
-from tvm_sched.schedule.schedule import Schedule
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Problem
+from tvm_sched_runtime.schedule.indexed import ScheduleIndex
+from tvm_sched_runtime.schedule.schedule import Schedule
 
 _Event = tuple[str, int, int, int]
 """Kind (run, direct, load, copy, host_read), operator or tensor, source, device."""
@@ -24,7 +24,7 @@ def random_schedule(problem: Problem, seed: int) -> Schedule:
 
     Examples
     --------
-    >>> from tvm_sched.schedule import violations
+    >>> from tvm_sched_runtime.schedule import violations
     >>> from tvm_sched_bench.testing import random_schedule
     >>> violations(problem, random_schedule(problem, seed=1))
     []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tvm_sched.execution_plan import KernelCall
-from tvm_sched.problem import OpGraph
+from tvm_sched_runtime.problem import OpGraph
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from random import Random
 import msgspec
 import numpy as np
 
-from tvm_sched.problem import FORBIDDEN, Concurrency, Problem
-from tvm_sched.schedule import Placement, Schedule, violations
+from tvm_sched_runtime.problem import FORBIDDEN, Concurrency, Problem
+from tvm_sched_runtime.schedule import Placement, Schedule, violations
 
 
 def random_concurrency(problem: Problem, seed: int) -> Problem:

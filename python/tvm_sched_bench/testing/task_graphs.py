@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from tvm_sched.problem import Operator, OpGraph, Tensor
+from tvm_sched_runtime.problem import Operator, OpGraph, Tensor
 
 BYTES, FLOPS, PARAMETER_BYTES = 2_000_000, 2e9, 4_000_000
 """Output bytes, arithmetic and parameter bytes of an average operator."""

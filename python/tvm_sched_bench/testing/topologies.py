@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from tvm_sched.problem import Bus, Device, Link, Storage, Switch, Topology
+from tvm_sched_runtime.problem import Bus, Device, Link, Storage, Switch, Topology
 
 Style = Literal["bus", "shared", "mixed", "storage", "disk"]
 

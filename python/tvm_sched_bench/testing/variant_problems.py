@@ -6,7 +6,7 @@ from random import Random
 
 import numpy as np
 
-from tvm_sched.problem import (
+from tvm_sched_runtime.problem import (
     FORBIDDEN,
     HOST,
     Alternative,

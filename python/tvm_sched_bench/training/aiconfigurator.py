@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tvm_sched.cost_model.device_properties import GPUS
 from tvm_sched.cost_model.features import KernelWork, matrix_products
 from tvm_sched.cost_model.samples import Samples
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 SYSTEMS = {
     "a100_sxm": "A100", "h100_sxm": "H100", "h200_sxm": "H200", "l40s": "L40S", "b200_sxm": "B200", "gb200": "GB200",

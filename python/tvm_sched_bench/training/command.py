@@ -15,7 +15,7 @@ from tvm_sched.cli.inputs import Writes
 from tvm_sched.cli.interrupt import interruptible
 from tvm_sched.cli.output import Output
 from tvm_sched.cli.registration import command
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 if TYPE_CHECKING:
     from tvm_sched.cost_model.learned_model import ErrorInterval, LearnedModel

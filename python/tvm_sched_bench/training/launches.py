@@ -10,8 +10,8 @@ import numpy as np
 from tvm_sched.cost_model.device_properties import GPUS
 from tvm_sched.cost_model.features import KernelWork, matrix_products
 from tvm_sched.cost_model.samples import Samples
-from tvm_sched.errors import InputError
-from tvm_sched.files import read_bytes
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import read_bytes
 
 FORMAT = "library-launches"
 

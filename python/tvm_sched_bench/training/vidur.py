@@ -16,7 +16,7 @@ import numpy as np
 from tvm_sched.cost_model.device_properties import GPUS
 from tvm_sched.cost_model.features import KernelWork, matrix_products
 from tvm_sched.cost_model.samples import Samples
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 SYSTEMS = {"a40": "A40", "a100": "A100", "h100": "H100"}
 _BYTES = 2  # float16

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from tvm_sched.certify import answer_of, run_method
-from tvm_sched.errors import InfeasibleError, InputError, ScheduleError
 from tvm_sched.registry import Methods
+from tvm_sched_runtime.errors import InfeasibleError, InputError, ScheduleError
 
 from ..problem.placement_rules import placement_violations
 from ..problem.service import Service, ServiceRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from ..problem.service import Service
 from ..search.cluster_search import Embedding

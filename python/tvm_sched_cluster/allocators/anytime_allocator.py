@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 import numpy as np
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from ..bounds.mix_bound import Future, MixProgram
 from ..problem.service import Service

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from ..problem.service import Service
 from ..search.cluster_state import ClusterState

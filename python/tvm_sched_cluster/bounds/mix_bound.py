@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.errors import InputError, SchedulerError
+from tvm_sched_runtime.errors import InputError, SchedulerError
 
 from ..problem.service import Service, ServiceRequest, by_name
 from ..search.cluster_search import ClusterSearch, Integers

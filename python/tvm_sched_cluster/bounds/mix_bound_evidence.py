@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tvm_sched.errors import InputError
-from tvm_sched.files import encode_document, write_atomically
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import encode_document, write_atomically
 
 from ..problem.service import Service, ServiceRequest
 from ..search.cluster_search import ClusterSearch

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_sched.errors import SchedulerError
+from tvm_sched_runtime.errors import SchedulerError
 
 from ..problem.service import Service, ServiceRequest
 from ..search.cluster_search import ClusterSearch, Integers

@@ -10,7 +10,7 @@ from rich.markup import escape
 from tvm_sched.cli.interrupt import interruptible
 from tvm_sched.cli.output import Output
 from tvm_sched.cli.registration import command
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .cluster_options import (
     HOME,

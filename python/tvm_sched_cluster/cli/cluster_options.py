@@ -12,7 +12,7 @@ import typer
 
 from tvm_sched.cli.inputs import Writes
 from tvm_sched.cli.output import Output
-from tvm_sched.files import locked
+from tvm_sched_runtime.files import locked
 
 if TYPE_CHECKING:
     from .. import Allocation, Cluster, ClusterState, Service

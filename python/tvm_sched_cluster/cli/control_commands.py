@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from tvm_sched.cli.output import INTERRUPTED, Output
 from tvm_sched.cli.registration import command
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .cluster_options import ClusterOptions, Method, Quota, cluster
 from .replaying import admission_rules

@@ -13,7 +13,7 @@ from tvm_sched.cli.attached_commands import SERVE
 from tvm_sched.cli.output import FAILURE, Output
 from tvm_sched.cli.registration import command
 from tvm_sched.cli.value_files import ValueOptions
-from tvm_sched.errors import InputError, TvmSchedError
+from tvm_sched_runtime.errors import InputError, TvmSchedError
 
 from .cluster_options import HOME
 
@@ -153,7 +153,7 @@ def request(
         check_seconds("--timeout", timeout)
     named_values = values.read()
     from tvm_sched.report.measurement import OutputType
-    from tvm_sched.runtime.values import choose_inputs
+    from tvm_sched_runtime.runtime.values import choose_inputs
 
     from .. import serving
     from ..cluster_summaries import Requested

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from tvm_sched.run_artifact import exit_status
+from tvm_sched_runtime.run_artifact import exit_status
 from tvm_sched_serve.command import add_server_options, serve_models
 
 _ABOUT = """Serve pipelines to clients of the Open Inference Protocol (Triton's, KServe's), over HTTP and gRPC. NAME is a

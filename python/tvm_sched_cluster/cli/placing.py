@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from tvm_sched.checks import require_seed
 from tvm_sched.cli.evidence import show_verdict
 from tvm_sched.cli.inputs import JSON
 from tvm_sched.cli.interrupt import interruptible
 from tvm_sched.cli.methods import MethodOptions, Options
 from tvm_sched.cli.output import Output
 from tvm_sched.cli.registration import command
-from tvm_sched.files import locked
+from tvm_sched_runtime.checks import require_seed
+from tvm_sched_runtime.files import locked
 
 from .cluster_options import (
     HOME,
@@ -139,7 +139,7 @@ def place(
     $ tvm-sched cluster place rampa-base --demand huge-model --allocator rampa --option agents=10 --json
     $ tvm-sched cluster place graph1.txt --services MODELS --requests allocSeq1.txt
     """
-    from tvm_sched.errors import InfeasibleError
+    from tvm_sched_runtime.errors import InfeasibleError
 
     from .. import get
     from .. import place as place_one

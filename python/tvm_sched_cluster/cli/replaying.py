@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from tvm_sched.checks import require_seed
 from tvm_sched.cli.inputs import JSON
 from tvm_sched.cli.interrupt import ending_when_interrupted
 from tvm_sched.cli.methods import MethodOptions, Options
 from tvm_sched.cli.output import INTERRUPTED, Output
 from tvm_sched.cli.registration import command
-from tvm_sched.errors import InputError
-from tvm_sched.files import encode_document, write_atomically
+from tvm_sched_runtime.checks import require_seed
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import encode_document, write_atomically
 
 from .cluster_options import ClusterOptions, Quota, ReportFile, cluster
 

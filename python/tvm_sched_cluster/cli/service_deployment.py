@@ -14,7 +14,7 @@ from tvm_sched.cli.interrupt import interruptible
 from tvm_sched.cli.model_options import Shapes
 from tvm_sched.cli.output import FAILURE, Output
 from tvm_sched.cli.registration import command
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .cluster_options import HOME, RunningOptions, cluster
 from .deployment_commands import Address, Timeout, check_seconds

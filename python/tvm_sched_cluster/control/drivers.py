@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from tvm_sched.errors import InputError, ServingError
+from tvm_sched_runtime.errors import InputError, ServingError
 
 from ..problem.cluster import Cluster
 from ..problem.service import Service

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from tvm_sched.errors import InputError, TvmSchedError
+from tvm_sched_runtime.errors import InputError, TvmSchedError
 
 from .control_results import Changed
 from .reconcile import Controller

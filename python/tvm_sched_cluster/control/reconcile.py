@@ -14,8 +14,8 @@ from typing import Literal
 
 import msgspec
 
-from tvm_sched.checks import require_not_negative, require_positive
-from tvm_sched.errors import InputError, ServingError
+from tvm_sched_runtime.checks import require_not_negative, require_positive
+from tvm_sched_runtime.errors import InputError, ServingError
 
 from ..admission import Admission, AdmissionRules
 from ..allocators.allocator_registry import get, try_place

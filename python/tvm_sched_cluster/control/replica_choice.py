@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tvm_sched.errors import InputError, ServingError
+from tvm_sched_runtime.errors import InputError, ServingError
 
 from .store import Store
 

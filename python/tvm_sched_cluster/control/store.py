@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from tvm_sched.errors import FormatError, InputError
+from tvm_sched_runtime.errors import FormatError, InputError
 
 from ..problem.service_placement import ServicePlacement
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched.errors import FormatError, InputError
-from tvm_sched.files import write_atomically
-from tvm_sched.problem.quantity import format_fields, format_quantity
-from tvm_sched.toml_files import Table, format_toml, neighbours, parse_toml
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.files import write_atomically
+from tvm_sched_runtime.problem.quantity import format_fields, format_quantity
+from tvm_sched_runtime.toml_files import Table, format_toml, neighbours, parse_toml
 
 from ..problem.cluster import MOST_GPUS, Cluster, GpuKind, Link, Rack, Server, Switch
 from .record_reader import Quantity, RecordReader

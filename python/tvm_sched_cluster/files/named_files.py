@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from tvm_sched.errors import InputError
-from tvm_sched.files import read_bytes
-from tvm_sched.presets import neither_preset_nor_file, preset_files
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import read_bytes
+from tvm_sched_runtime.presets import neither_preset_nor_file, preset_files
 
 from ..problem.cluster import Cluster
 from ..problem.service import Service

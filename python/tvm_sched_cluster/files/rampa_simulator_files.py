@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tvm_sched.errors import FormatError, InputError
-from tvm_sched.files import read_bytes
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.files import read_bytes
 
 from ..problem.cluster import Cluster, GpuKind, Link, Rack, Server, Switch
 from ..problem.service import Service, ServiceOperator, ServiceRequest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from tvm_sched.errors import FormatError, InputError
-from tvm_sched.problem.quantity import parse_quantity
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.problem.quantity import parse_quantity
 
 Quantity = float | str
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched.files import write_atomically
-from tvm_sched.toml_files import Table, format_toml, parse_toml
+from tvm_sched_runtime.files import write_atomically
+from tvm_sched_runtime.toml_files import Table, format_toml, parse_toml
 
 from ..problem.service import MOST_OPERATORS, Edge, Service, ServiceOperator, by_name
 from .record_reader import Quantity, RecordReader
@@ -64,7 +64,7 @@ def parse_services(text: bytes | str, where: str = "services") -> tuple[Service,
     >>> parse_services(text.replace("throughput", "speed"))
     Traceback (most recent call last):
         ...
-    tvm_sched.errors.FormatError: services: Object contains unknown field `speed` - at ...
+    tvm_sched_runtime.errors.FormatError: services: Object contains unknown field `speed` - at ...
     """
     body = parse_toml(text, FORMAT, VERSION, _ServicesBody, where)
     reader = _Reader(where)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
-from tvm_sched.errors import SchedulerError
+from tvm_sched_runtime.errors import SchedulerError
 
 from .pod_trace import MILLI, Node, Pod
 

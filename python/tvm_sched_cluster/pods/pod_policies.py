@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .pod_trace import MILLI, Node, Pod
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tvm_sched.checks import require_positive
-from tvm_sched.errors import FormatError
-from tvm_sched.files import read_bytes
+from tvm_sched_runtime.checks import require_positive
+from tvm_sched_runtime.errors import FormatError
+from tvm_sched_runtime.files import read_bytes
 
 MILLI = 1000
 """Shares of a GPU."""

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tvm_sched.checks import require_not_negative, require_positive
-from tvm_sched.errors import TopologyError
-from tvm_sched.files import content_digest
+from tvm_sched_runtime.checks import require_not_negative, require_positive
+from tvm_sched_runtime.errors import TopologyError
+from tvm_sched_runtime.files import content_digest
 
 MOST_GPUS = MOST_FIBRES = 200_000
 """Most GPUs of a cluster, and most fibres of all its links: each has a record of its own."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from tvm_sched.errors import ScheduleError
-from tvm_sched.schedule.rules import Violation
+from tvm_sched_runtime.errors import ScheduleError
+from tvm_sched_runtime.schedule.rules import Violation
 
 from .cluster import Cluster
 from .placement_pricing import price

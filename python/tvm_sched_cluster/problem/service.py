@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tvm_sched.checks import require_not_negative, require_positive
-from tvm_sched.errors import GraphError, InputError
-from tvm_sched.problem.costs import LONGEST_NS
+from tvm_sched_runtime.checks import require_not_negative, require_positive
+from tvm_sched_runtime.errors import GraphError, InputError
+from tvm_sched_runtime.problem.costs import LONGEST_NS
 
 from .cluster import Digested, GpuKind
 

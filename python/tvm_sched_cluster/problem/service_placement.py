@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tvm_sched.files import Document
-from tvm_sched.search_budget import Status
+from tvm_sched_runtime.files import Document
+from tvm_sched_runtime.search_budget import Status
 
 from .service import ServiceRequest
 
@@ -84,7 +84,7 @@ class ServicePlacement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seconds: float = 0.0
     """Time of the search."""
     status: Status = "no better found"
-    """How the search for it ended, see `tvm_sched.search_budget.Status`."""
+    """How the search for it ended, see `tvm_sched_runtime.search_budget.Status`."""
 
     @property
     def throughput(self) -> float:

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tvm_sched.checks import require_not_negative, require_positive
-from tvm_sched.errors import InputError
 from tvm_sched.progress import Progress
+from tvm_sched_runtime.checks import require_not_negative, require_positive
+from tvm_sched_runtime.errors import InputError
 
 from ..admission import Admission, AdmissionRules
 from ..allocators.allocator_registry import get, try_place

@@ -13,9 +13,9 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from tvm_sched.checks import require_positive
-from tvm_sched.errors import FormatError, InputError
-from tvm_sched.files import read_bytes
+from tvm_sched_runtime.checks import require_positive
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.files import read_bytes
 
 from ..files.rampa_simulator_files import read_requests
 from ..problem.cluster import Cluster

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched.errors import InputError
-from tvm_sched.problem.costs import LONGEST_NS
-from tvm_sched.search_budget import Status
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem.costs import LONGEST_NS
+from tvm_sched_runtime.search_budget import Status
 
 from ..problem.cluster import Cluster
 from ..problem.placement_pricing import nanoseconds
@@ -54,7 +54,7 @@ class Embedding:
     cycle_ns: int
     latency_ns: int
     status: Status = "no better found"
-    """How the search ended, see `tvm_sched.search_budget.Status`."""
+    """How the search ended, see `tvm_sched_runtime.search_budget.Status`."""
 
 
 class ClusterSearch:

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from tvm_sched.certify import reported_status
-from tvm_sched.errors import InputError, ScheduleError
+from tvm_sched_runtime.errors import InputError, ScheduleError
 
 from ..problem.cluster import Cluster
 from ..problem.placement_rules import verify

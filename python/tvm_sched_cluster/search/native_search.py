@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched._library import load_library
-from tvm_sched.startup import without_torch
+from tvm_sched_runtime._library import load_library
+from tvm_sched_runtime.startup import without_torch
 
 with without_torch():  # which a plain import brings along where it is installed
     import tvm_ffi

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from ..files.named_files import demand_of_services
 from ..files.rampa_simulator_files import read_requests

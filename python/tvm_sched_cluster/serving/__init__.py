@@ -8,8 +8,8 @@ from __future__ import annotations
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
-from tvm_sched.errors import InputError
-from tvm_sched.lazy_names import lazy_names
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.lazy_names import lazy_names
 
 from .deployment import Deployment, StagePlacement, load_deployment
 

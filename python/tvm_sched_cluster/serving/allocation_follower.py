@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tvm_sched.errors import InputError, ServingError
-from tvm_sched.pipeline import load_manifest
 from tvm_sched.progress import Progress
+from tvm_sched_runtime.errors import InputError, ServingError
+from tvm_sched_runtime.pipeline import load_manifest
 
 from .. import Cluster, ServicePlacement
 from .client import Client

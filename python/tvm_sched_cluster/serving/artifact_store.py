@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from tvm_sched.errors import InputError, ServingError
-from tvm_sched.files import cache_directory
-from tvm_sched.pipeline import Manifest
-from tvm_sched.pipeline.pipeline_artifact import check_files
+from tvm_sched_runtime.errors import InputError, ServingError
+from tvm_sched_runtime.files import cache_directory
+from tvm_sched_runtime.pipeline import Manifest
+from tvm_sched_runtime.pipeline.pipeline_artifact import check_files
 
 PART_BYTES = 32 << 20
 """Most bytes that are read or written at once."""

@@ -17,8 +17,8 @@ import numpy as np
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
-from tvm_sched.errors import InputError, ServingError, TvmSchedError
-from tvm_sched.pipeline.pipeline_executor import BatchResult
+from tvm_sched_runtime.errors import InputError, ServingError, TvmSchedError
+from tvm_sched_runtime.pipeline.pipeline_executor import BatchResult
 
 from .actor_names import NAMESPACE, ingress_name
 from .deployment import Generation, check_inputs

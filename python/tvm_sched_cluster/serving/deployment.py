@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from tvm_sched.errors import FormatError, InputError
-from tvm_sched.files import read_bytes
-from tvm_sched.pipeline import Manifest, load_manifest
-from tvm_sched.toml_files import parse_toml
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.files import read_bytes
+from tvm_sched_runtime.pipeline import Manifest, load_manifest
+from tvm_sched_runtime.toml_files import parse_toml
 
 FORMAT, VERSION = "tvm_sched.deployment", 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -163,7 +163,7 @@ def load_deployment(path: str | os.PathLike[str]) -> Deployment:
     >>> load_deployment("chat.pipeline")
     Traceback (most recent call last):
         ...
-    tvm_sched.errors.InputError: chat.pipeline: neither a deployment file (.toml) nor the folder of ...
+    tvm_sched_runtime.errors.InputError: chat.pipeline: neither a deployment file (.toml) nor the folder of ...
     """
     source = Path(path)
     if source.is_dir():

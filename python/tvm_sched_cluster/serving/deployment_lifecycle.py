@@ -15,9 +15,9 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from tvm_sched.errors import InputError, ServingError
-from tvm_sched.pipeline.pipeline_artifact import Manifest, TensorEntry, check_files
 from tvm_sched.progress import Progress
+from tvm_sched_runtime.errors import InputError, ServingError
+from tvm_sched_runtime.pipeline.pipeline_artifact import Manifest, TensorEntry, check_files
 
 from . import stage_nodes
 from .actor_names import NAMESPACE, generation_of, ingress_name, stage_name, store_name

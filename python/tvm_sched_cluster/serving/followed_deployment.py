@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from tvm_sched.errors import ServingError, TvmSchedError
+from tvm_sched_runtime.errors import ServingError, TvmSchedError
 
 from .deployment import Generation
 from .stage_link import StageGoneError

@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tvm_sched.errors import BusyError, FatalRequestError, InputError
-from tvm_sched.pipeline import Manifest
+from tvm_sched_runtime.errors import BusyError, FatalRequestError, InputError
+from tvm_sched_runtime.pipeline import Manifest
 from tvm_sched_serve.datatypes import DATATYPES, Array, TensorType
 from tvm_sched_serve.execution_queue import ExecutionQueue, QueueOptions, Waiting
 from tvm_sched_serve.failures import Busy, Failed, Refused, RequestError

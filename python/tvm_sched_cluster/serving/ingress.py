@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from ray.exceptions import ActorDiedError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tvm_sched.errors import BusyError, InputError, ServingError, TvmSchedError
+from tvm_sched_runtime.errors import BusyError, InputError, ServingError, TvmSchedError
 
 from .actor_names import NAMESPACE, stage_name
 from .deployment import Generation, check_inputs

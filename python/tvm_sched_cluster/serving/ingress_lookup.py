@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tvm_sched.errors import InputError, ServingError, TvmSchedError
+from tvm_sched_runtime.errors import InputError, ServingError, TvmSchedError
 
 from .tensor_channel import Endpoint
 

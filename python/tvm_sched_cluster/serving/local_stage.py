@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tvm_sched.pipeline import Manifest, load_stage
+from tvm_sched_runtime.pipeline import Manifest, load_stage
 
 from .tensor_channel import Array
 

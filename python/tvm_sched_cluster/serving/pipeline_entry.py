@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from tvm_sched.errors import BusyError, FatalRequestError, InputError, ServingError, TvmSchedError
-from tvm_sched.pipeline import Manifest
+from tvm_sched_runtime.errors import BusyError, FatalRequestError, InputError, ServingError, TvmSchedError
+from tvm_sched_runtime.pipeline import Manifest
 
 from .deployment import Deployment, Generation
 from .stage_link import StageGoneError, StageLink, StageLostError, StageReplicas

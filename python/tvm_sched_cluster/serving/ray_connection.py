@@ -8,7 +8,7 @@ import socket
 
 import ray
 
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .actor_names import NAMESPACE
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import ray
 from ray.exceptions import RayError, RayTaskError
 
-from tvm_sched.errors import ServingError
+from tvm_sched_runtime.errors import ServingError
 
 from .ray_connection import connect
 

@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from tvm_sched.errors import ServingError, TvmSchedError
+from tvm_sched_runtime.errors import ServingError, TvmSchedError
 
 from .tensor_channel import Array, Channel, Endpoint, Message, connect, error_of
 

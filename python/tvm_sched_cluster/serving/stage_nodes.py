@@ -15,7 +15,7 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 
-from tvm_sched.errors import InputError, ServingError
+from tvm_sched_runtime.errors import InputError, ServingError
 
 from .actor_names import group_name
 from .deployment import Deployment

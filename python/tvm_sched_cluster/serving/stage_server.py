@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from tvm_sched.errors import ServingError, TvmSchedError
+from tvm_sched_runtime.errors import ServingError, TvmSchedError
 from tvm_sched_serve.recent_runs import RecentRuns
 
 from .tensor_channel import Array, Channel, Endpoint, Message, failed, new_event_loop

@@ -11,8 +11,8 @@ from typing import Any
 
 import ray
 
-from tvm_sched.pipeline import Manifest, load_stage
-from tvm_sched.runtime import MachineWarning
+from tvm_sched_runtime.pipeline import Manifest, load_stage
+from tvm_sched_runtime.runtime import MachineWarning
 
 from .actor_names import NAMESPACE, store_name
 from .artifact_store import fetch

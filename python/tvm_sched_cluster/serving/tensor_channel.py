@@ -18,8 +18,8 @@ from typing import Any, cast
 import msgspec
 import numpy as np
 
-from tvm_sched.errors import BusyError, FatalRequestError, InputError, ServingError, TvmSchedError
-from tvm_sched.runtime.tensors import ALIGNMENT, numpy_dtype
+from tvm_sched_runtime.errors import BusyError, FatalRequestError, InputError, ServingError, TvmSchedError
+from tvm_sched_runtime.runtime.tensors import ALIGNMENT, numpy_dtype
 
 Array = np.ndarray[Any, Any]
 _LENGTH = struct.Struct("<I")

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tvm_sched.problem import HOST, Device
+from tvm_sched_runtime.problem import HOST, Device
 
 from ..language import Serving, by_layer
 from ..places import DISK_BANDWIDTH, Machine, device_place, host_memory, offload_place

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 import msgspec
 
 from tvm_sched.cost_model import default_cost_model
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Device, Topology
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Device, Topology
 
 from ..architecture import Architecture
 from ..cuts import best_latency, best_period

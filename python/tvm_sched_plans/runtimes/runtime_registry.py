@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tvm_sched.errors import InputError
 from tvm_sched.registry import Registry
+from tvm_sched_runtime.errors import InputError
 
 from .base import Runtime
 

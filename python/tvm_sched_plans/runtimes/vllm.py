@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from tvm_sched.problem import Device
+from tvm_sched_runtime.problem import Device
 
 from ..language import Serving, by_layer
 from ..places import Machine, Place, group_place

@@ -28,7 +28,7 @@ import tomllib
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 BUILD = ROOT / "build"
-LIBRARIES = ROOT / "python" / "tvm_sched" / "_lib"
+LIBRARIES = ROOT / "python" / "tvm_sched_runtime" / "_lib"
 PAGE = ROOT / "docs" / "results" / "cuda_mutants.md"
 OUTCOMES = HERE / "outcomes.json"
 LIMIT, NO_TESTS = "the limit of time", 5

@@ -12,9 +12,9 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-from tvm_sched import runtime  # noqa: E402
-from tvm_sched.errors import InputError  # noqa: E402
 from tvm_sched.relax import compile  # noqa: E402
+from tvm_sched_runtime import runtime  # noqa: E402
+from tvm_sched_runtime.errors import InputError  # noqa: E402
 
 RNG = np.random.default_rng(0)
 pytestmark = pytest.mark.filterwarnings("ignore::tvm_frontends.errors.ModelWarning")

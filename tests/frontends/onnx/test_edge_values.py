@@ -18,7 +18,7 @@ import pytest
 from onnx import parser
 
 import tvm_sched.relax
-from tvm_sched.errors import TvmSchedError
+from tvm_sched_runtime.errors import TvmSchedError
 
 N, INF = np.nan, np.inf
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tvm_sched.relax
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 from .single_node import check_close, node_model, run_both
 

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 import tvm_sched.relax
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 B, H, K, D = 2, 4, 2, 16
 PROMPT = {"tokens": 5, "past": 0, "ends": [5, 3]}

@@ -9,8 +9,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tvm_sched.errors import InputError
 from tvm_sched.relax import compile as compile_model
+from tvm_sched_runtime.errors import InputError
 
 from .trees_cases import check, make
 

@@ -12,8 +12,8 @@ from relax.compare import assert_same  # noqa: E402
 from tvm_frontends.onnx.import_model import from_onnx  # noqa: E402
 from tvm_frontends.onnx.operators import tensors  # noqa: E402
 from tvm_frontends.onnx.operators.nodes import Node  # noqa: E402
-from tvm_sched.errors import InputError  # noqa: E402
 from tvm_sched.relax import compile  # noqa: E402
+from tvm_sched_runtime.errors import InputError  # noqa: E402
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 3, 6, 5)).astype("float32")

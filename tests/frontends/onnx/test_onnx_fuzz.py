@@ -13,7 +13,7 @@ import hypothesis
 import tvm_sched.relax
 from frontends.fuzz.onnx_graphs import RandomGraph, difference, onnx_graphs
 from strategies import fuzzed
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 _verdicts: list[bool] = []
 

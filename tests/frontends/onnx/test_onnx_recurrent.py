@@ -15,8 +15,8 @@ from tvm.tirx.script import builder as T  # noqa: N812
 
 import tvm_sched.relax
 from tvm_frontends.kernels.recurrent import ByteProducts, make_activation
-from tvm_sched.errors import InputError
 from tvm_sched.relax.toolchain.compile_target import CompileTarget, features_of
+from tvm_sched_runtime.errors import InputError
 
 from .single_node import EVERYTHING, check_close, node_model, recurrent_values, run_both
 

@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
-from tvm_sched.errors import InputError
 from tvm_sched.relax import compile
-from tvm_sched.runtime import load
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it has open dimensions")
 ort = pytest.importorskip("onnxruntime")

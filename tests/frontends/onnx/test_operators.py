@@ -26,7 +26,7 @@ from onnx.reference.ops import op_scatter_elements
 
 import tvm_sched.relax
 from thorough import repeated
-from tvm_sched.errors import TvmSchedError
+from tvm_sched_runtime.errors import TvmSchedError
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")

@@ -17,9 +17,9 @@ from tvm import relax
 
 import tvm_frontends
 import tvm_sched.relax
-from tvm_sched.errors import InputError
 from tvm_sched.relax.lower.kernel_libraries import claimed_functions
-from tvm_sched.runtime import load
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import load
 
 from .single_node import node_model
 

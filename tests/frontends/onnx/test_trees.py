@@ -10,8 +10,8 @@ from onnx import TensorProto, numpy_helper
 
 from tvm_frontends import load_model
 from tvm_frontends.onnx.operators.nodes import Node
-from tvm_sched.errors import InputError
 from tvm_sched.relax import compile as compile_model
+from tvm_sched_runtime.errors import InputError
 
 from .trees_cases import check, make
 

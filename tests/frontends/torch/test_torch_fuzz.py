@@ -16,7 +16,7 @@ from torch.nn import functional
 import tvm_sched.relax
 from frontends.fuzz.torch_modules import RandomModule, difference, torch_modules
 from strategies import fuzzed
-from tvm_sched.errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 _verdicts: list[bool] = []
 

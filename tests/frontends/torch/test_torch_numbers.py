@@ -279,7 +279,7 @@ def check_as_torch(function: Callable[..., Any], inputs: list[torch.Tensor]) -> 
 
 def test_a_converter_that_fails_is_told_from_tvms(monkeypatch):
     from tvm_frontends.torch import convert_program
-    from tvm_sched.errors import InputError
+    from tvm_sched_runtime.errors import InputError
 
     def fail(call):
         raise IndexError("out of the tuple")

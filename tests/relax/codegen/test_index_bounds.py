@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from thorough import examples
-from tvm_sched.errors import UnsupportedModelError
 from tvm_sched.relax import compile, get_graph, passes
 from tvm_sched.relax.codegen.cpu.index_bounds import bound_indices
+from tvm_sched_runtime.errors import UnsupportedModelError
 
 FAR = 10**12
 

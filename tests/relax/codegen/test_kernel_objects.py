@@ -11,7 +11,6 @@ import tvm
 from tvm import relax, te, tirx
 
 from tvm_sched.blob_cache import kernel_cache
-from tvm_sched.errors import TvmSchedError
 from tvm_sched.progress import report_to
 from tvm_sched.relax import compile
 from tvm_sched.relax.codegen.cpu import kernel_objects
@@ -19,6 +18,7 @@ from tvm_sched.relax.codegen.cpu.kernel_objects import load_kernels, static_kern
 from tvm_sched.relax.codegen.cpu.kernels import prepare_kernel
 from tvm_sched.relax.toolchain import linking
 from tvm_sched.relax.toolchain.compile_target import CompileTarget
+from tvm_sched_runtime.errors import TvmSchedError
 
 
 def kernel(factor, size=64):

@@ -11,12 +11,12 @@ from relax import cases
 from relax.codegen.kernels_cases import call, single_kernel
 from relax.codegen.random_moves import random_moves
 from relax.compare import assert_same, run
-from tvm_sched.errors import ExecutionError
 from tvm_sched.relax import compile as compile_model
 from tvm_sched.relax import passes
 from tvm_sched.relax.codegen.cpu.cpu_loop_schedule import schedule_for_cpu
 from tvm_sched.relax.codegen.cpu.kernels import prepare_kernel
 from tvm_sched.relax.ir.flops import count_flops
+from tvm_sched_runtime.errors import ExecutionError
 
 op = relax.op
 KERNELS = {

@@ -11,11 +11,11 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_frontends.shapes import DeclaredInput
-from tvm_sched.errors import InputError
 from tvm_sched.input_shapes import one_shape, parse_shapes
 from tvm_sched.relax import compile
 from tvm_sched.relax.emit.any_shape import AnyShape
-from tvm_sched.runtime import load
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it has open dimensions")
 
@@ -308,8 +308,8 @@ def attention(tmp_path_factory):
 UNDER_FAULTS = """
 import os, resource, signal, sys, threading
 import numpy as np
-from tvm_sched.errors import ExecutionError
-from tvm_sched.runtime import load
+from tvm_sched_runtime.errors import ExecutionError
+from tvm_sched_runtime.runtime import load
 
 random = np.random.default_rng(0)
 values = [random.standard_normal((*size, 4)).astype("float32") for size in random.integers(0, 60, (16, 2)) % [4, 60]]

@@ -9,9 +9,9 @@ from safetensors.numpy import load_file, save_file
 
 from relax import cases
 from relax.compare import assert_same
-from tvm_sched import runtime
-from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, make_problem
+from tvm_sched_runtime import runtime
+from tvm_sched_runtime.errors import InputError
 
 onnx = pytest.importorskip("onnx")
 from relax.onnx_models import small_model  # noqa: E402

@@ -8,9 +8,9 @@ import tvm
 
 from relax import cases
 from relax.compare import assert_same
-from tvm_sched import runtime
-from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, load_model
+from tvm_sched_runtime import runtime
+from tvm_sched_runtime.errors import InputError
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper  # noqa: E402

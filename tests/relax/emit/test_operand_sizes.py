@@ -5,9 +5,9 @@ import pytest
 from tvm import relax, tirx
 from tvm.sym import Analyzer
 
-from tvm_sched.errors import InputError
 from tvm_sched.relax import compile
 from tvm_sched.relax.emit.operand_sizes import PROVED, operand_sizes
+from tvm_sched_runtime.errors import InputError
 
 N, M = tirx.Var("n", "int64"), tirx.Var("m", "int64")
 op = relax.op

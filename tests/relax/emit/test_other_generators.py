@@ -13,9 +13,9 @@ from tvm import relax, te, topi
 from tvm.relax.backend import get_patterns_with_prefix
 from tvm.relax.backend.contrib import example_npu  # noqa: F401, registers its patterns
 
-from tvm_sched import runtime
 from tvm_sched.cost_model.database import CostWarning
 from tvm_sched.relax import CompiledModel, compile
+from tvm_sched_runtime import runtime
 
 X = np.arange(-6, 6, dtype="float32").reshape(3, 4)
 

@@ -5,8 +5,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tvm_sched.errors import TvmSchedError
-from tvm_sched.runtime import load, open_library, to_numpy, to_tensor
+from tvm_sched_runtime.errors import TvmSchedError
+from tvm_sched_runtime.runtime import load, open_library, to_numpy, to_tensor
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper = onnx.helper, onnx.numpy_helper
@@ -138,8 +138,8 @@ def test_external_parameters_and_several_plans(tmp_path):
 def test_results_of_pipelines(tmp_path, stages):
     import tvm
 
-    from tvm_sched.pipeline import load as load_pipeline
     from tvm_sched.relax import compile_pipeline, target
+    from tvm_sched_runtime.pipeline import load as load_pipeline
 
     names = ["x", "y", "flat_y"]
     compiled = compile_pipeline(model(names), "cpu2", stages=stages)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tvm_sched import runtime
-from tvm_sched._library import function as library_function
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Storage, load_topology
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
+from tvm_sched_runtime import runtime
+from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Storage, load_topology
 
 onnx = pytest.importorskip("onnx")
 

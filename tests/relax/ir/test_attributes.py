@@ -7,13 +7,13 @@ import tvm
 import tvm_ffi
 
 from relax.onnx_models import small_model
-from tvm_sched.problem import Problem
 from tvm_sched.relax import compile
 from tvm_sched.relax.ir.attributes import PROBLEM, get_problem, leave
-from tvm_sched.schedule import Schedule, memory_profile, native_problem, simulate, verify
-from tvm_sched.schedule import indexed as schedule_index
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Schedule, memory_profile, native_problem, simulate, verify
+from tvm_sched_runtime.schedule import indexed as schedule_index
 
 
 def counted(monkeypatch, owner, name):

@@ -19,5 +19,6 @@ def test_an_example_leaves_no_size_below_1():
     n = size_of(tirx.Var("n", "int64"))
     assert example_for([n, n - 40, 3]) == EXAMPLES[1]
     assert example_of(n - 40, EXAMPLES[1]) == EXAMPLES[1] - 40
+    assert example_for([n, size_of(n.expression // 320)]) == EXAMPLES[2]  # 1 at 512: no example of what a library does
     assert example_for([5]) == EXAMPLES[0]
     assert example_for([n, -n]) is None

@@ -7,8 +7,8 @@ import pytest
 import tvm
 from tvm import relax
 
-from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, get_problem, run_passes
+from tvm_sched_runtime.errors import InputError
 
 WEIGHTS = (np.arange(32 * 32) % 7 - 3).reshape(32, 32).astype("float32")
 X = (np.arange(4 * 32) % 5 - 2).reshape(4, 32).astype("float32")

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import tvm
 
-from tvm_sched._library import function
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
+from tvm_sched_runtime._library import function
 
 
 def depthwise(channels, size):

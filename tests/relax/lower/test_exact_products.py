@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from tvm_sched._library import function as library_function
 from tvm_sched.relax.lower.kernel_libraries import get_library
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense, window
 from tvm_sched.relax.lower.kernel_libraries.onednn.exact_products import _packed
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
-from tvm_sched.runtime.tensors import to_tensor
+from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.runtime.tensors import to_tensor
 
 pytestmark = pytest.mark.skipif(get_library("onednn").why_not() is not None, reason="the kernel library is not here")
 SETS = ["portable", "sse4.1", "avx2", "avxvnni", "avx512vnni", "amx"]

@@ -9,8 +9,8 @@ import tvm
 from scipy import special
 
 from relax.lower.onednn_cases import needs_onednn
-from tvm_sched._library import function
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation
+from tvm_sched_runtime._library import function
 
 pytestmark = needs_onednn
 

@@ -13,11 +13,11 @@ import tvm_sched
 from relax.compare import assert_same
 from relax.lower.onednn_cases import check, needs_onednn
 from relax.onednn_cases import CASES, IMAGE, LEFT_ALONE, SEVERAL, arrays, channels, constant, convolution, module, steps
-from tvm_sched.cores import processor_fields
 from tvm_sched.relax import compile
 from tvm_sched.relax.api import make_problem
 from tvm_sched.relax.lower.kernel_libraries import available_libraries, get_library, kernel_library
 from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
+from tvm_sched_runtime.cores import processor_fields
 
 op = relax.op
 pytestmark = needs_onednn
@@ -125,7 +125,7 @@ np.testing.assert_allclose(machine["main"](tvm.runtime.tensor(values["x"])).nump
 
 
 def test_missing_library_says_what_to_install(tmp_path):
-    script = "from tvm_sched._library import function; print(function('tvm_sched.why_not_onednn')())"
+    script = "from tvm_sched_runtime._library import function; print(function('tvm_sched.why_not_onednn')())"
     environment = {**_environment(), "TVM_SCHED_DNNL": str(tmp_path / "libdnnl.so.3")}
     found = subprocess.run([sys.executable, "-c", script], check=True, env=environment, capture_output=True, text=True)
     assert "TVM_SCHED_DNNL" in found.stdout

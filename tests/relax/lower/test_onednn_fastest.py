@@ -9,12 +9,12 @@ from relax.compare import assert_same
 from relax.lower.onednn_cases import needs_onednn
 from relax.lower.onednn_fastest_cases import call, depthwise, product
 from relax.onednn_cases import IMAGE, arrays, convolution, module, steps
-from tvm_sched._library import function
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.kernel_library import KernelSet
 from tvm_sched.relax.lower.kernel_libraries.onednn import fastest
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation
 from tvm_sched.relax.toolchain.compile_target import CompileTarget
+from tvm_sched_runtime._library import function
 
 pytestmark = needs_onednn
 

@@ -13,10 +13,10 @@ from relax.compare import assert_same, run_plainly
 from relax.lower.onednn_cases import needs_onednn
 from relax.lower.onednn_fastest_cases import call, depthwise, product
 from relax.onednn_cases import IMAGE, arrays, constant, convolution, module, op, steps, transposed
-from tvm_sched._library import function
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense, permuted, transposed_window
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation, is_fast
+from tvm_sched_runtime._library import function
 
 pytestmark = needs_onednn
 
@@ -151,7 +151,7 @@ def test_a_kernel_that_nothing_computes_right_here_says_what_to_do(monkeypatch):
 
 CODE = """
 import json, sys
-from tvm_sched._library import function
+from tvm_sched_runtime._library import function
 assert not str(function("tvm_sched.why_not_onednn")())
 for document in sys.argv[1:]:
     function("tvm_sched.make_onednn_module")(document)
@@ -203,8 +203,8 @@ def test_doctor_lists_what_was_found_wrong(tmp_path):
 
 LOAD = """
 import sys
-from tvm_sched import runtime
-from tvm_sched._library import function
+from tvm_sched_runtime import runtime
+from tvm_sched_runtime._library import function
 runtime.load(sys.argv[1])
 print(function("tvm_sched.onednn_checks_run")())
 """

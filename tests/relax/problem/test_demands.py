@@ -9,10 +9,10 @@ import pytest
 import tvm
 from tvm import relax
 
-from tvm_sched.problem import Demand, KernelResources, Problem, load_topology
 from tvm_sched.relax.ir.attributes import get_problem
 from tvm_sched.relax.lower.kernel_libraries.nvidia.launches import library_launch
 from tvm_sched.relax.passes import DescribeLaunches, EstimateLatencies, LowerToKernels
+from tvm_sched_runtime.problem import Demand, KernelResources, Problem, load_topology
 
 op = relax.op
 LAUNCHES = json.loads((Path(__file__).parents[3] / "benchmarks/data/h100_launches.json").read_text())

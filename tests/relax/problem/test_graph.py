@@ -7,11 +7,11 @@ import tvm
 from tvm import relax
 
 from relax import cases
-from tvm_sched.errors import InputError
 from tvm_sched.relax import get_graph, passes
 from tvm_sched.relax.ir.call_names import kernel_kind
 from tvm_sched.relax.ir.tensor_types import bytes_of
 from tvm_sched.relax.problem.operator_graph import extract
+from tvm_sched_runtime.errors import InputError
 
 
 def graph_of(mod):

@@ -4,9 +4,9 @@ import numpy as np
 from tvm import relax
 from tvm.script import tirx as T  # noqa: N812
 
-from tvm_sched.problem import HOST, load_topology
 from tvm_sched.relax import get_graph, get_problem, passes
 from tvm_sched.relax.problem.read_bytes import count_read_bytes
+from tvm_sched_runtime.problem import HOST, load_topology
 
 
 def module(make, *shapes):

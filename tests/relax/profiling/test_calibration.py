@@ -10,8 +10,6 @@ from tvm_sched.cost_model import CostWarning, calibrated, default_cost_model, ro
 from tvm_sched.cost_model.calibrated_model import CALL_SECONDS, call_seconds, calls_key
 from tvm_sched.cost_model.database import Database
 from tvm_sched.cost_model.profile import Measurement, this_machine
-from tvm_sched.errors import ExecutionError, InputError
-from tvm_sched.problem import load_topology
 from tvm_sched.problem_sources import SourceOptions, load_problem
 from tvm_sched.relax import compile, first_use, make_problem
 from tvm_sched.relax.codegen.cpu import kernel_objects
@@ -20,6 +18,8 @@ from tvm_sched.relax.profiling.other_load import OtherLoad
 from tvm_sched.relax.profiling.random_networks import random_networks
 from tvm_sched.relax.profiling.typical_layers import typical_layers
 from tvm_sched.relax.toolchain.compile_target import CompileTarget
+from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.problem import load_topology
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 from tvm_sched.cost_model.device_properties import properties
 from tvm_sched.cost_model.features import describe
 from tvm_sched.cost_model.signature import graph_of
-from tvm_sched.problem import load_topology
 from tvm_sched.relax.profiling import measure_interference as interference
 from tvm_sched.relax.profiling.measure_interference import choose_pairs, measure_pairs, running_beside
 from tvm_sched.relax.profiling.other_load import OtherLoad
+from tvm_sched_runtime.problem import load_topology
 
 DEVICE = properties(load_topology("cpu1").devices[0])
 HEAVY, HEAVIER = (

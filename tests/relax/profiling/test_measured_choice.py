@@ -8,7 +8,6 @@ import tvm
 from tvm import relax
 
 from tvm_sched.blob_cache import choice_cache
-from tvm_sched.errors import InputError
 from tvm_sched.execution_plan.steps import overlapping_devices
 from tvm_sched.relax import compile, target
 from tvm_sched.relax.options import CompileOptions
@@ -16,9 +15,10 @@ from tvm_sched.relax.profiling import measured_choice
 from tvm_sched.relax.profiling.paired_runs import MARGIN, Comparison
 from tvm_sched.relax.targets import read_target
 from tvm_sched.report.compilation import BesideOneDevice
-from tvm_sched.runtime import load
-from tvm_sched.schedule import ScheduleIndex
 from tvm_sched.streams import allocate_streams, order_launches
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import load
+from tvm_sched_runtime.schedule import ScheduleIndex
 
 op = relax.op
 

@@ -6,13 +6,13 @@ import pytest
 from tvm_sched.cost_model.database import Database
 from tvm_sched.cost_model.features import describe, footprint_of
 from tvm_sched.cost_model.signature import signatures
-from tvm_sched.errors import InputError
 from tvm_sched.relax import make_problem
 from tvm_sched.relax import profile_models as profile
 from tvm_sched.relax.profiling import other_load
 from tvm_sched.relax.profiling.cpu_bench import CpuBench
 from tvm_sched.relax.profiling.random_networks import random_networks
-from tvm_sched.runtime.machine import cores
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime.machine import cores
 
 
 @pytest.fixture(scope="module")

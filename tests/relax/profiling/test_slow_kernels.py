@@ -70,7 +70,7 @@ def test_measured_times_decide_where_there_are_any(source, nanoseconds, count):
 
 
 def _costs(source, nanoseconds):
-    from tvm_sched.problem import Costs
+    from tvm_sched_runtime.problem import Costs
 
     return lambda graph, topology: Costs(
         np.full((len(graph.operators), len(topology.devices)), nanoseconds), source=source

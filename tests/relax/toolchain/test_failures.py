@@ -7,9 +7,9 @@ import tvm
 from tvm import relax
 
 from relax import cases
-from tvm_sched.errors import InputError, UnsupportedModelError
 from tvm_sched.relax import compile, compile_pipeline, make_problem
 from tvm_sched.relax.toolchain.failures import explained
+from tvm_sched_runtime.errors import InputError, UnsupportedModelError
 
 PASS = "model '.*': TVM cannot compile this: its pass LegalizeOps failed: .*power only applies to float"
 

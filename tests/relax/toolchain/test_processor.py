@@ -12,13 +12,13 @@ import tvm
 from tvm import relax
 
 from tvm_sched.cost_model import roofline
-from tvm_sched.errors import InputError
 from tvm_sched.relax import compile, passes
 from tvm_sched.relax.emit import backend_kernels
 from tvm_sched.relax.lower.kernel_libraries import KERNELS
 from tvm_sched.relax.toolchain import compile_target
 from tvm_sched.relax.toolchain.compile_target import LEVELS, CompileTarget, features_of
-from tvm_sched.runtime import load
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime import load
 
 NATIVE = os.environ.get("TVM_SCHED_TEST_PROCESSOR") or tvm.target.codegen.llvm_get_system_cpu()
 """The processor that kernels are compiled for; `make test-processors` limits it (`tests/conftest.py`)."""

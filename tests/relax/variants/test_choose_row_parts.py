@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from parallel_models import CONFIG, decoder, given
-from tvm_sched.errors import InfeasibleError, InputError, UnsplittableError
-from tvm_sched.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
 from tvm_sched.relax.passes import problem_passes
 from tvm_sched.relax.variants import choose_row_parts
 from tvm_sched.relax.variants.choose_row_parts import with_best_parts
+from tvm_sched_runtime.errors import InfeasibleError, InputError, UnsplittableError
+from tvm_sched_runtime.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 
 
 def problem(nanoseconds):

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from parallel_models import decoder, estimated, forced, given, offering, pictures, run_placed
-from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.ir.attributes import get_problem
 from tvm_sched.relax.passes import Place
 from tvm_sched.relax.problem.operator_graph import extract_variants
 from tvm_sched.relax.variants import row_regions
-from tvm_sched.schedule import verify
+from tvm_sched_runtime.problem.decoder_config import DecoderConfig
+from tvm_sched_runtime.schedule import verify
 
 
 @pytest.fixture

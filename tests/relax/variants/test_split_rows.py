@@ -6,12 +6,12 @@ import tvm
 from tvm import relax
 
 from parallel_models import CONFIG, decoder, given, pictures, run_placed
-from tvm_sched.errors import InputError
-from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax import compile
 from tvm_sched.relax.decoders import decoder_graph, decoder_variants
 from tvm_sched.relax.lower.kernel_libraries.kernel_library import VARIABLE
 from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels, Place, PrepareKernels, SplitRows
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem.decoder_config import DecoderConfig
 
 
 def in_parts(mod, parts):

@@ -5,15 +5,15 @@ import pytest
 from tvm import relax
 
 from parallel_models import CONFIG, decoder, estimated, forced, given, offering, run_placed, two_convolutions
-from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.decoders import decoder_module
 from tvm_sched.relax.ir.attributes import get_problem
 from tvm_sched.relax.passes import Place
 from tvm_sched.relax.problem.operator_graph import extract_variants
 from tvm_sched.relax.variants import cut_products
-from tvm_sched.schedule import verify, with_choice
 from tvm_sched.schedulers import solve
+from tvm_sched_runtime.problem.decoder_config import DecoderConfig
+from tvm_sched_runtime.schedule import verify, with_choice
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,6 @@ from tvm import relax
 
 from parallel_models import estimated, forced, offering, run_placed
 from tvm_sched.cost_model import get_cost_model
-from tvm_sched.errors import InputError
-from tvm_sched.problem import load_topology, problem_of
-from tvm_sched.problem.decoder_config import DecoderConfig
 from tvm_sched.relax import compile, make_problem
 from tvm_sched.relax.decoders import decoder_variants
 from tvm_sched.relax.emit import executor
@@ -16,7 +13,10 @@ from tvm_sched.relax.ir.attributes import get_problem, get_schedule
 from tvm_sched.relax.passes import EstimateLatencies, LowerToKernels, Place
 from tvm_sched.relax.problem.operator_graph import extract, extract_variants
 from tvm_sched.relax.variants import cut_products
-from tvm_sched.schedule import verify
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import load_topology, problem_of
+from tvm_sched_runtime.problem.decoder_config import DecoderConfig
+from tvm_sched_runtime.schedule import verify
 
 SIZE = 32
 

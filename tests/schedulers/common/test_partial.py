@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.problem import FORBIDDEN, HOST
 from tvm_sched.schedulers import Move, PartialSchedule, Run
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.problem import FORBIDDEN, HOST
 
 from .. import reference_partial as reference
 

@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from thorough import examples
-from tvm_sched.problem import HOST, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
-from tvm_sched.schedule import ScheduleIndex, simulate
 from tvm_sched.schedulers.anytime.device_group_moves import BlockSearch, RuleSchedule
 from tvm_sched.schedulers.anytime.list_rules import device_groups, list_schedules, rules
 from tvm_sched.schedulers.common.events import DIRECT, MOVE, RUN, Move, Run, events_of, sequence_of
 from tvm_sched.schedulers.common.search import PlacementChoice, Searches
 from tvm_sched_bench.testing import random_problem, random_schedule
+from tvm_sched_runtime.problem import HOST, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
+from tvm_sched_runtime.schedule import ScheduleIndex, simulate
 
 from ..anytime_cases import diamonds, two_gpus
 

@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from schedule import cases
 from thorough import examples
-from tvm_sched.errors import InputError
-from tvm_sched.problem import Problem, Scenario, Workload, as_scenario, merge_problems
-from tvm_sched.schedule import ModelLatency, model_latencies, requests_of
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.submodels import split
 from tvm_sched.schedulers.sortinghat.adjustments import Adjustments, Latencies
 from tvm_sched.schedulers.sortinghat.handover import State
 from tvm_sched.schedulers.sortinghat.submodel import evaluate
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Problem, Scenario, Workload, as_scenario, merge_problems
+from tvm_sched_runtime.schedule import ModelLatency, model_latencies, requests_of
 
 QUICK = {"time_limit": 0.0, "total_time_limit": 1e6}
 """The heuristic alone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...problem.partition_problem import Floats
+from tvm_sched_runtime.problem.partition_problem import Floats
 
 UNIT = 2.0**-53
 """Largest relative error of an operation in double precision."""

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from ...problem.graph import neighbours
-from ...problem.partition_problem import Floats, Integers, PartitionProblem
+from tvm_sched_runtime.problem.graph import neighbours
+from tvm_sched_runtime.problem.partition_problem import Floats, Integers, PartitionProblem
 
 _LEAST_VIOLATION = 0.02
 

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from ...problem.partition_problem import Floats, PartitionProblem
+from tvm_sched_runtime.problem.partition_problem import Floats, PartitionProblem
+
 from .eigenvalue import least_eigenvalue, rounding
 from .matrix_cuts import Cuts
 from .minorants import stage_costs, total_transfers

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...problem.partition_problem import Floats, Integers, PartitionProblem, StageTensor
+from tvm_sched_runtime.problem.partition_problem import Floats, Integers, PartitionProblem, StageTensor
 
 
 @dataclass(frozen=True)

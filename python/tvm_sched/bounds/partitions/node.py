@@ -8,7 +8,8 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from ...problem.partition_problem import Floats, PartitionProblem
+from tvm_sched_runtime.problem.partition_problem import Floats, PartitionProblem
+
 from .matrix_cuts import paths
 
 _RESOLUTION = 1 << 40

@@ -6,8 +6,9 @@ import math
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from ...files import encode_document
-from ...problem.partition_problem import PartitionProblem
+from tvm_sched_runtime.files import encode_document
+from tvm_sched_runtime.problem.partition_problem import PartitionProblem
+
 from .node import dearest_node
 from .prices import PriceBound, whole
 from .semidefinite_evidence import DEFAULT, Effort, semidefinite_evidence

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...problem.partition_problem import Integers, PartitionProblem, StageTensor
+from tvm_sched_runtime.problem.partition_problem import Integers, PartitionProblem, StageTensor
+
 from .minorants import members
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from ...problem.partition_problem import Floats, Integers, PartitionProblem
+from tvm_sched_runtime.problem.partition_problem import Floats, Integers, PartitionProblem
 
 Chosen = npt.NDArray[np.bool_]
 

@@ -13,7 +13,8 @@ import numpy as np
 from scipy.linalg import lapack
 from threadpoolctl import threadpool_limits
 
-from ...problem.partition_problem import Floats, Integers, PartitionProblem
+from tvm_sched_runtime.problem.partition_problem import Floats, Integers, PartitionProblem
+
 from .matrix_cuts import paths, separate
 from .matrix_relaxation import DualPoint, Line, MatrixRelaxation
 from .parts import consecutive, induced

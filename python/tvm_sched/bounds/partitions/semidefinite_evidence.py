@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from ...problem.partition_problem import Floats, Integers, PartitionProblem
+from tvm_sched_runtime.problem.partition_problem import Floats, Integers, PartitionProblem
+
 from ...progress import report_progress
 from .minorants import Minorant, fewest_pairs, members, tensor_minorant
 from .semidefinite import _LOOK_EVERY, _MIX, MOST_NODES, Search, Searches

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...problem.partition_problem import PartitionProblem
+from tvm_sched_runtime.problem.partition_problem import PartitionProblem
 
 
 def simple_bound(problem: PartitionProblem, stages: int) -> float:

@@ -8,7 +8,8 @@ from contextlib import suppress
 
 import tvm
 
-from ...errors import InputError
+from tvm_sched_runtime.errors import InputError
+
 from ..ir.attributes import LAUNCHES
 from .cuda.compile import describe_launches
 from .prepare_kernels import prepare_kernels

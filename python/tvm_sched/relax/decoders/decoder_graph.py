@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import tvm
 from tvm import relax
 
-from ...errors import InputError
-from ...problem import Group, OpGraph, Topology
-from ...problem.decoder_config import DecoderConfig
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Group, OpGraph, Topology
+from tvm_sched_runtime.problem.decoder_config import DecoderConfig
+
 from ..codegen.describe_launches import DescribeLaunches
 from ..codegen.prepare_kernels import PrepareKernels
 from ..ir.attributes import NAME

@@ -10,7 +10,7 @@ from tvm import te, tirx
 from tvm.relax.frontend import nn
 from tvm.relax.frontend.nn import op
 
-from ...problem.decoder_config import DecoderConfig
+from tvm_sched_runtime.problem.decoder_config import DecoderConfig
 
 _MASKED = -3.4e38
 """Score of a token that comes later: its softmax is 0."""

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from operator import mul
 from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax, s_tir, tirx
+from tvm import relax, tirx
 from tvm.sym import Analyzer
 
 from tvm_frontends import ImportedModel
 from tvm_frontends.imported_model import number_of_inputs
 from tvm_frontends.shapes import DeclaredInput
+from tvm_sched_runtime.errors import InputError
 
-from ...errors import InputError
 from ...execution_plan import Calls
-from ..codegen.cpu.index_bounds import bound_indices
+from ..codegen.cpu.open_loops import is_evaluable, prepare_open_kernel, substituted
 from ..ir.attributes import NAME, SetCompileTarget
 from ..ir.call_names import describe
 from ..ir.flops import FLOPS
 from ..ir.kernel_table import KernelTable
-from ..ir.statements import contains
+from ..ir.statements import contains, intrinsic
 from ..ir.virtual_devices import copied_to
 from ..lower.kernel_libraries import available_libraries
 from ..lower.lower_to_kernels import LowerToKernels
@@ -33,7 +33,6 @@ from ..lower.split_tail import UNBOUNDED
 from ..toolchain.compile_target import CompileTarget
 from .operand_sizes import PROVED, operand_sizes, tensors
 
-_REDUCTION = 2
 _DIVISIONS = (tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
 
 
@@ -151,9 +150,14 @@ class AnyShape:
 
     def kernels(self) -> tvm.IRModule:
         """Return the kernels as executors call them: their sizes come after their tensors."""
-        functions = {v: f for v, f in self.mod.functions_items() if isinstance(f, tirx.PrimFunc)}
         no_count = tirx.IntImm("int64", 0)  # it depends on the sizes
-        return tvm.IRModule({v: bound_indices(sizes_last(f)).with_attr(FLOPS, no_count) for v, f in functions.items()})
+        return tvm.IRModule({v: f.with_attr(FLOPS, no_count) for v, (f, _) in self._prepared.items()})
+
+    @cached_property
+    def _prepared(self) -> dict[Any, tuple[tirx.PrimFunc, list[Any]]]:
+        """Each kernel, and the expressions of its sizes that it is given after the sizes of its call."""
+        functions = {v: f for v, f in self.mod.functions_items() if isinstance(f, tirx.PrimFunc)}
+        return {v: prepare_open_kernel(sizes_last(f)) for v, f in functions.items()}
 
     def _expressions(
         self, calls: Calls, names: Mapping[tirx.Var, str]
@@ -173,8 +177,11 @@ class AnyShape:
             for tensor, ty in zip(call.outputs, tensors(binding.var.ty), strict=True):
                 note(tensor, ty)
             if binding.value.op.name == "relax.call_tir":
-                sizes = [argument for argument in binding.value.args[1].fields if _is_size(argument)]
-                given[call.operator] = [as_document(size, names) for size in sizes]
+                kernel, arguments = binding.value.args[0], binding.value.args[1].fields
+                sizes = _sizes_of_call(self.mod[kernel], arguments, list(tensors(binding.var.ty)))
+                computed = [substituted(size, sizes) for size in self._prepared[kernel][1]]
+                explicit = [argument for argument in arguments if _is_size(argument)]
+                given[call.operator] = [as_document(size, names) for size in (*explicit, *computed)]
         return shapes, given
 
 
@@ -301,19 +308,25 @@ def _same(one: tirx.PrimFunc, other: tirx.PrimFunc) -> bool:
     return bool(tvm_ffi.structural_equal(one, other))
 
 
-def _specialised(function: tirx.PrimFunc, arguments: Sequence[Any], results: Sequence[Any]) -> tirx.PrimFunc:
-    """Bind the extents of a kernel: ``arguments`` are those of its call, ``results`` the types of its outputs."""
-    given: dict[Any, Any] = {}
+def _sizes_of_call(function: tirx.PrimFunc, arguments: Sequence[Any], results: Sequence[Any]) -> dict[Any, Any]:
+    """Return what a kernel's symbols are in a call: ``arguments`` are the call's, ``results`` the types of its outputs."""
+    found: dict[Any, Any] = {}
     types = [*(argument if _is_size(argument) else argument.ty for argument in arguments), *results]
     for param, ty in zip(function.params, types, strict=True):
-        if _is_size(ty):
-            given[param] = ty
-            continue
-        dims = [
-            tirx.IntImm("int64", int(size)) if isinstance(dim, tirx.Var) else dim
-            for dim, size in zip(param.shape, ty.shape.values, strict=True)
-        ]
-        if any(isinstance(dim, tirx.Var) for dim in param.shape):
+        pairs = [(param, ty)] if _is_size(ty) else zip(param.shape, ty.shape.values, strict=True)
+        found |= {symbol: size for symbol, size in pairs if isinstance(symbol, tirx.Var)}
+    return found
+
+
+def _specialised(function: tirx.PrimFunc, arguments: Sequence[Any], results: Sequence[Any]) -> tirx.PrimFunc:
+    """Bind the extents of a kernel: ``arguments`` are those of its call, ``results`` the types of its outputs."""
+    sizes = _sizes_of_call(function, arguments, results)
+    given: dict[Any, Any] = {}
+    for param in function.params:
+        if param in sizes:
+            given[param] = sizes[param]
+        elif any(isinstance(dim, tirx.Var) for dim in param.shape):
+            dims = [tirx.IntImm("int64", int(sizes[dim])) if isinstance(dim, tirx.Var) else dim for dim in param.shape]
             given[param] = tirx.decl_buffer(dims, param.dtype, param.name)
     return function.specialize(given) if given else function
 
@@ -352,12 +365,9 @@ def lower_open(
     with tvm.target.Target("llvm"):
         conditions = _conditions(simplify(mod)["main"])
     libraries = [name for name in available_libraries() if name == "onednn"]
-    mod = tvm.transform.Sequential([LowerToKernels(libraries=libraries), relax.transform.ToNonDataflow()])(mod)
-    result = mod.clone()
-    for variable, function in mod.functions_items():
-        if isinstance(function, tirx.PrimFunc):
-            result.update_func(variable, initialise_first(function))
-    lowered = AnyShape(result, conditions, inputs, ranges)
+    lower = LowerToKernels(libraries=libraries, before_fusion=[_select_sizes])
+    mod = tvm.transform.Sequential([lower, relax.transform.ToNonDataflow()])(mod)
+    lowered = AnyShape(mod, conditions, inputs, ranges)
     names = lowered.symbols()
     for _, *sizes in conditions:
         for size in sizes:
@@ -365,18 +375,16 @@ def lower_open(
     return lowered
 
 
-def initialise_first(function: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Initialise each reduction before its loops: in its first iteration, it would not be if it has none."""
-    if not isinstance(function.body, s_tir.SBlockRealize):  # written by hand, without blocks
-        return function
-    schedule = s_tir.Schedule(tvm.IRModule({"main": function}))
-    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
-        step, loops = schedule.get(block), schedule.get_loops(block)
-        kinds = [int(item.iter_type) for item in step.iter_vars]
-        if step.init is None or _REDUCTION not in kinds or len(kinds) != len(loops):
-            continue
-        schedule.decompose_reduction(block, loops[kinds.index(_REDUCTION)])
-    return schedule.mod["main"]
+@tvm.transform.module_pass(opt_level=0, name="tvm_sched.SelectSizes")
+def _select_sizes(mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
+    """Choose sizes, those of pools that round up, without a call: TVM takes a call in a shape for one of an operator."""
+
+    def select(call: tvm.ir.Call) -> Any:
+        chosen = intrinsic(call) == "if_then_else" and str(call.ty.dtype) == "int64" and is_evaluable(call)
+        return tirx.Select(*call.args) if chosen else call
+
+    functions = {v: tvm_ffi.structural_map(function, (tvm.ir.Call, select)) for v, function in mod.functions_items()}
+    return tvm.IRModule(functions, attrs=mod.attrs)
 
 
 def _conditions(function: relax.Function) -> list[tuple[str, Any, Any]]:

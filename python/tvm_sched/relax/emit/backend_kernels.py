@@ -7,9 +7,10 @@ from typing import Any
 
 import tvm
 
-from ...errors import InputError
-from ...problem import Topology
-from ...runtime.machine import describe
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Topology
+from tvm_sched_runtime.runtime.machine import describe
+
 from ..codegen.cpu.kernels import compile_kernels
 from ..codegen.cuda import compile_cuda_kernels, needed_architectures
 from ..ir.flops import FLOPS

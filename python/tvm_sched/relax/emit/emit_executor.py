@@ -9,7 +9,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...schedule.verifier import verify
+from tvm_sched_runtime.schedule.verifier import verify
+
 from ..codegen.cpu.kernel_objects import static_kernels
 from ..codegen.cpu.kernels import compile_kernels
 from ..codegen.prepare_kernels import bounded_tail
@@ -33,7 +34,7 @@ class EmitExecutor:
     backend : str, optional
         As in `CompileOptions`. For ``"cuda"`` the kernels must have been lowered for GPUs (`LowerToKernels`).
     run_options : mapping, optional
-        Initial settings, as for `tvm_sched.runtime.ScheduledModule.configure`.
+        Initial settings, as for `tvm_sched_runtime.runtime.ScheduledModule.configure`.
     states : mapping of str to int, optional
         Inputs that the executor keeps from run to run, as in `CompileOptions`.
     parameters : {"embed", "auto", "external"}
@@ -52,7 +53,7 @@ class EmitExecutor:
 
     Raises
     ------
-    tvm_sched.errors.ScheduleError
+    tvm_sched_runtime.errors.ScheduleError
         A schedule in the attributes breaks a rule of ``docs/model.md``.
 
     Examples

@@ -10,13 +10,14 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...errors import InputError
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.pipeline import verify
+from tvm_sched_runtime.pipeline.compiled_pipeline import describe_stage
+from tvm_sched_runtime.problem import OpGraph, Problem
+from tvm_sched_runtime.runtime import ScheduledModule
+
 from ...execution_plan import KernelCall
-from ...pipeline import verify
-from ...pipeline.compiled_pipeline import describe_stage
 from ...pipeline.stage_problem import stage_problem
-from ...problem import OpGraph, Problem
-from ...runtime import ScheduledModule
 from ...schedulers import solve
 from ..ir.attributes import PARAMETERS, get_pipeline_plan, get_problem
 from ..ir.runtime_calls import emit_call, emit_copy

@@ -11,12 +11,13 @@ import msgspec
 import tvm
 from tvm import relax
 
-from ..._library import function as library_function
-from ...errors import InputError
+from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.runtime.machine import EMULATED, EmulationWarning
+from tvm_sched_runtime.schedule import Schedule
+
 from ...execution_plan import check_states, output_tensors
-from ...problem import Problem
-from ...runtime.machine import EMULATED, EmulationWarning
-from ...schedule import Schedule
 from ...streams import core_shares
 from ..codegen.cpu.kernels import compile_kernels
 from ..ir.attributes import OUTPUT_NAMES, PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
@@ -99,7 +100,7 @@ def make_executor(
     embed : bool
         Whether the module holds the values of the parameters.
     run_options : mapping, optional
-        Initial settings, as for `tvm_sched.runtime.ScheduledModule.configure`.
+        Initial settings, as for `tvm_sched_runtime.runtime.ScheduledModule.configure`.
     compiler : callable
         Compiles the CPU's kernels, as for `compile_for`.
     states : mapping of str to int, optional

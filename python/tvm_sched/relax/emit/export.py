@@ -1,4 +1,4 @@
-"""Write an artifact for `tvm_sched.runtime.load`: an executable and its external parameters."""
+"""Write an artifact for `tvm_sched_runtime.load`: an executable and its external parameters."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError
-from ...files import folder_beside
-from ...runtime import ScheduledModule, write_parameters
-from ...runtime.artifact import move_artifact, seal
-from ...runtime.module import scheduled_modules
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import folder_beside
+from tvm_sched_runtime.runtime import ScheduledModule, write_parameters
+from tvm_sched_runtime.runtime.artifact import move_artifact, seal
+from tvm_sched_runtime.runtime.module import scheduled_modules
 
 EMBED_LIMIT = 16 << 20
 """Parameters of at most this many bytes in all are embedded by default."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from ...errors import InputError
+from tvm_sched_runtime.errors import InputError
 
 _ELEMENTWISE = """
 add subtract multiply divide floor_divide power mod floor_mod maximum minimum atan2 log_add_exp equal not_equal

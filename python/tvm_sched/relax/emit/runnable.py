@@ -8,10 +8,11 @@ from typing import Any
 
 import tvm
 
+from tvm_sched_runtime.problem import Problem, Topology
+from tvm_sched_runtime.runtime import ScheduledModule
+from tvm_sched_runtime.schedule import Schedule
+
 from ...execution_plan import Calls
-from ...problem import Problem, Topology
-from ...runtime import ScheduledModule
-from ...schedule import Schedule
 from ..codegen.cpu.kernel_objects import load_kernels
 from ..codegen.cpu.kernels import compile_kernels
 from ..ir.attributes import PARAMETERS, get_compile_target

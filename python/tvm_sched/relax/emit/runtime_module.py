@@ -8,10 +8,11 @@ from typing import Any
 
 import tvm
 
-from ..._library import function as library_function
+from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Schedule
+
 from ...execution_plan import Calls, emit_plan
-from ...problem import Problem
-from ...schedule import Schedule
 from ...streams import core_shares
 from ..ir.attributes import get_compile_target
 from ..lower.kernel_libraries import KERNELS, claimed_functions, kernel_document, make_modules
@@ -100,10 +101,10 @@ def lower(
         states=states,
         workspaces=_with_workspaces(mod, calls) if backend == "cuda" else (),
     )
-    return {**plan, **get_compile_target(mod).in_artifact()}, [*libraries, *_modules_of_others(mod, calls)]
+    return {**plan, **get_compile_target(mod).in_artifact()}, [*libraries, *modules_of_others(mod, calls)]
 
 
-def _modules_of_others(mod: tvm.IRModule, calls: Calls) -> list[tvm.runtime.Module]:
+def modules_of_others(mod: tvm.IRModule, calls: Calls) -> list[tvm.runtime.Module]:
     """Return the modules of other code generators (``external_mods``) that hold functions which operators call."""
     others = {call.function for call in calls.calls if call.external and not call.packed} - claimed_functions(mod)
     modules = mod.attrs["external_mods"] if mod.attrs and "external_mods" in mod.attrs else ()

@@ -10,8 +10,8 @@ import tvm
 from tvm import relax, tirx
 
 from tvm_frontends.shapes import DeclaredInput
+from tvm_sched_runtime.errors import InputError
 
-from ...errors import InputError
 from ..ir.attributes import COMPILE_TARGET, NAME, TAIL
 from ..lower.dynamic_tail import ENTRY
 from .any_shape import AnyShape, Template, lower_open

@@ -9,11 +9,11 @@ import msgspec
 import tvm
 
 from tvm_frontends.imported_model import OUTPUT_NAMES, PARAMETERS
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.pipeline import PipelinePlan
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Schedule
 
-from ...errors import InputError
-from ...pipeline import PipelinePlan
-from ...problem import Problem
-from ...schedule import Schedule
 from ..toolchain.compile_target import CompileTarget
 from .json_document import Document
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..._library import load_library
-from ...startup import without_torch
+from tvm_sched_runtime._library import load_library
+from tvm_sched_runtime.startup import without_torch
 
 with without_torch():  # a plain import would import torch if it is installed
     import tvm_ffi

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import tvm_ffi
 from tvm import sym, tirx
+
+from .statements import statements_in
 
 
 def depends_on(expr: Any, variable: Any) -> bool:
@@ -31,6 +34,19 @@ def vector_loop(kind: str, lanes: int, statement: Callable[[Any], Any]) -> Any:
     lane = tirx.Var("lane", kind)
     extent = tirx.IntImm(kind, lanes)
     return tirx.For(lane, tirx.IntImm(kind, 0), extent, tirx.ForKind.VECTORIZED, statement(lane))
+
+
+def part_of_loop(loop: tirx.For, begin: Any, count: Any) -> tirx.For:
+    """Return ``count`` iterations of a loop from ``begin`` on, as a loop with a copy of the body."""
+    kind = str(loop.loop_var.ty.dtype)
+    step = tirx.Var(loop.loop_var.name, kind)
+    # Each variable is defined once in a function, so a copy of the body has variables of its own.
+    inside = [part.loop_var if isinstance(part, tirx.For) else part.var
+              for part in statements_in(loop.body) if isinstance(part, (tirx.For, tirx.Bind))]  # fmt: skip
+    new = {variable: tirx.Var(variable.name, str(variable.ty.dtype)) for variable in inside}
+    new[loop.loop_var] = begin + step
+    body = tvm_ffi.structural_map(loop.body, (tirx.Var, lambda variable: new.get(variable, variable)))
+    return tirx.For(step, tirx.IntImm(kind, 0), count, tirx.ForKind.SERIAL, body)
 
 
 def remaining_steps(loop: tirx.For, begin: int) -> list[Any]:

@@ -13,7 +13,9 @@ from tvm.sym import Analyzer
 
 EXAMPLES = (32, 512, 8192, 131072)
 """Sizes of symbols where a number is needed, to ask a library for its implementation or to count operations: the first that
-leaves no size below 1."""
+leaves no size below `LEAST`, or else below 1."""
+LEAST = 8
+"""Least size that stands for larger ones: what a library does along 1 says nothing of others."""
 
 
 class Size:
@@ -156,9 +158,10 @@ def example_of(size: Any, number: int) -> int:
 
 
 def example_for(sizes: Iterable[Any]) -> int | None:
-    """Return the first of `EXAMPLES` at which all open sizes are positive; None if there is none."""
+    """Return the first of `EXAMPLES` at which open sizes are at least `LEAST`, or else positive; None if there is none."""
     left = [size for size in sizes if isinstance(size, Size)]
-    return next((number for number in EXAMPLES if all(size.example(number) > 0 for size in left)), None)
+    found = {number: min((size.example(number) for size in left), default=LEAST) for number in EXAMPLES}
+    return next((number for least in (LEAST, 1) for number, size in found.items() if size >= least), None)
 
 
 def product_of_terms(size: AnySize, known: Sequence[AnySize]) -> list[list[int]] | None:

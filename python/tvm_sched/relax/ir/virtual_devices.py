@@ -11,9 +11,8 @@ from tvm import relax
 
 from tvm_frontends.errors import first_line
 from tvm_frontends.imported_model import number_of_inputs
-
-from ...errors import InputError
-from ...problem import Topology
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Topology
 
 KINDS = {"llvm": "cpu", "c": "cpu", "cuda": "cuda"}
 """The kind of device in a topology for each kind of target that a ``VDevice`` may have."""
@@ -74,15 +73,15 @@ def _without_devices(mod: tvm.IRModule) -> relax.Function:
     body = function.body if isinstance(function.body, relax.SeqExpr) else relax.SeqExpr([], function.body)
     params, copies, values = [], [], {}
     for position, variable in enumerate(function.params):
-        params.append(relax.Var(variable.name, _plain(variable.ty)))
+        params.append(relax.Var(variable.name, on_device(variable.ty, None)))
         values[variable] = params[-1]
         device = getattr(variable.ty, "vdevice", None)
         if device is not None and position < number_of_inputs(function):
-            values[variable] = relax.Var(variable.name, _plain(variable.ty))
+            values[variable] = relax.Var(variable.name, on_device(variable.ty, None))
             copies.append(relax.VarBinding(values[variable], _copy(params[-1], device)))
     changed = _Copies(mod, values).visit_expr(body)
     body = relax.SeqExpr([relax.BindingBlock(copies), *changed.blocks], changed.body)
-    return relax.Function(params, body, _plain(function.ret_ty), function.is_pure, function.attrs)
+    return relax.Function(params, body, on_device(function.ret_ty, None), function.is_pure, function.attrs)
 
 
 @relax.expr_functor.mutator
@@ -99,21 +98,29 @@ class _Copies(relax.PyExprMutator):
         if call.op.same_as(tvm.ir.Op.get("relax.to_vdevice")):
             constant = isinstance(call.args[0], tvm.ir.GenericConst)  # the scheduler moves parameters
             return call.args[0] if constant else _copy(call.args[0], call.attrs.dst_vdevice)
-        return relax.Call(call.op, call.args, call.attrs, [_plain(ty) for ty in call.ty_args])
+        return relax.Call(call.op, call.args, call.attrs, [on_device(ty, None) for ty in call.ty_args])
 
 
-def _plain(ty: Any) -> Any:
-    """Return a type without devices."""
+def on_device(ty: Any, device: relax.VDevice | None) -> Any:
+    """Return a type with its tensors on a device; None: on no named one.
+
+    Examples
+    --------
+    >>> from tvm import relax
+    >>> from tvm_sched.relax.ir.virtual_devices import on_device
+    >>> on_device(relax.TensorType((2,), "float32"), relax.VDevice("llvm", 1)).vdevice.vdevice_id
+    1
+    """
     if isinstance(ty, relax.TupleType):
-        return relax.TupleType([_plain(part) for part in ty.fields])
-    if not isinstance(ty, relax.TensorType) or ty.vdevice is None:
+        return relax.TupleType([on_device(part, device) for part in ty.fields])
+    if not isinstance(ty, relax.TensorType) or ty.vdevice is device:
         return ty
-    return relax.TensorType(ty.shape, ty.dtype, ndim=ty.ndim if ty.shape is None else -1)
+    return relax.TensorType(ty.shape, ty.dtype, device, ty.ndim if ty.shape is None else -1)
 
 
 def _copy(value: relax.Expr, device: relax.VDevice) -> relax.Call:
     return relax.call_dps_packed(
-        f"{_COPY}{device.target.kind.name}:{device.vdevice_id}", [value], out_ty=_plain(value.ty)
+        f"{_COPY}{device.target.kind.name}:{device.vdevice_id}", [value], out_ty=on_device(value.ty, None)
     )
 
 
@@ -170,6 +177,26 @@ def given_devices(readers: Mapping[str, tuple[Sequence[str], Sequence[str]]]) ->
     return given
 
 
+def vdevices_of(topology: Topology, host: tvm.target.Target) -> list[relax.VDevice]:
+    """Return a virtual device for each device of a topology, and one for the host behind them if none is a CPU.
+
+    Examples
+    --------
+    >>> from tvm.target import Target
+    >>> from tvm_sched_runtime.problem import load_topology
+    >>> from tvm_sched.relax.ir.virtual_devices import vdevices_of
+    >>> [str(device.target.kind.name) for device in vdevices_of(load_topology("v100-server"), Target("llvm"))]
+    ['cuda', 'cuda', 'cuda', 'cuda', 'llvm']
+    """
+    kinds = [device.kind for device in topology.devices]
+    found = []
+    for number, device in enumerate(topology.devices):
+        arch = {"arch": device.arch} if device.arch else {}
+        target = host if device.kind == "cpu" else tvm.target.Target({"kind": "cuda", **arch})
+        found.append(relax.VDevice(target, kinds[:number].count(device.kind)))
+    return found if "cpu" in kinds else [*found, relax.VDevice(host, 0)]
+
+
 def device_of(vdevice: str, topology: Topology, operator: str) -> int:
     """Return the number of the topology's device that is the virtual device: ``"cuda:1"`` is the second CUDA device.
 
@@ -180,7 +207,7 @@ def device_of(vdevice: str, topology: Topology, operator: str) -> int:
 
     Examples
     --------
-    >>> from tvm_sched.problem import load_topology
+    >>> from tvm_sched_runtime.problem import load_topology
     >>> from tvm_sched.relax.ir.virtual_devices import device_of
     >>> device_of("llvm:1", load_topology("cpu2"), "add")
     1

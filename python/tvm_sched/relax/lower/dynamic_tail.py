@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import tvm
 from tvm import relax
 
-from ...errors import UnsupportedModelError
+from tvm_sched_runtime.errors import UnsupportedModelError
+
 from ..ir.attributes import TAIL
 from ..ir.call_names import describe, kernel_kind
 from ..ir.runtime_calls import is_copy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,12 +15,12 @@ from tvm import relax
 
 from tvm_frontends.errors import ModelWarning
 from tvm_frontends.imported_model import PARAMETERS, data_address, lift_constants, main_constants, number_of_inputs
+from tvm_sched_runtime.errors import InputError
 
-from ...errors import InputError
 from ...progress import report_progress
 from ..ir.attributes import CONSTANTS, DEVICE_KIND, get_compile_target
 from ..toolchain.compile_target import BFLOAT16, TF32
-from . import comparisons, extremum_positions, half_precision, max_pools, scatters, zero_factors
+from . import comparisons, extremum_positions, half_precision, max_pools, open_reshapes, scatters, zero_factors
 from .dynamic_tail import tail_operators
 from .fold_parameters import Names, fold_parameters
 from .half_convolutions import prepare_half_convolutions
@@ -33,7 +34,7 @@ from .split_tail import split_tail
 
 MOST_FUSED = 32
 """Most operators of a fused kernel. LLVM's time for a kernel grows faster than its length; TVM's own limit is 256."""
-_LEGALIZED = (half_precision, comparisons, extremum_positions, max_pools, scatters, zero_factors)
+_LEGALIZED = (half_precision, comparisons, extremum_positions, max_pools, open_reshapes, scatters, zero_factors)
 """Modules whose legalisations replace TVM's; of two for one operator, the later one."""
 _LOWERING = RLock()
 """Held while a module is lowered: TVM 0.27 keeps operator tags (`tvm.te.tag_scope`) in one variable for all threads."""
@@ -72,7 +73,7 @@ class LowerToKernels:
 
     Raises
     ------
-    tvm_sched.errors.InputError
+    tvm_sched_runtime.errors.InputError
         The module has no Relax function ``main``.
 
     Examples
@@ -162,6 +163,13 @@ class LowerToKernels:
             mod = get_library(name).claim(mod, kernels, names)
             documents.update(kernels.documents)
             constants += kernels.constants
+        for name, text in documents.items() if self.device_kind == "cuda" else ():
+            if get_library(library := json.loads(str(text))["library"]).device_kind != "cuda":
+                raise InputError(
+                    f"kernel {str(name)!r} is of the library {library!r} for CPUs, and none of the libraries "
+                    f"{', '.join(libraries) or '(none)'} has it for GPUs: compile for CPUs, or allow "
+                    f"'handwritten_cuda' in {VARIABLE}"
+                )
         return mod.with_attr(KERNELS, documents) if documents else mod, constants
 
     def _legalize(self, mod: tvm.IRModule) -> tvm.IRModule:

@@ -7,7 +7,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
-from ...errors import UnsupportedModelError
+from tvm_sched_runtime.errors import UnsupportedModelError
+
 from ..ir.attributes import TAIL
 from ..ir.call_names import describe
 from ..ir.runtime_calls import copy_call

@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import tvm
 
-from ...pipeline import PipelinePlan, plan_pipeline
+from tvm_sched_runtime.pipeline import PipelinePlan
+
+from ...pipeline import plan_pipeline
 from ..ir.attributes import PIPELINE, get_problem, leave
 
 

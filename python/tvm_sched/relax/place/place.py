@@ -9,11 +9,12 @@ from typing import Any
 
 import tvm
 
-from ...errors import InputError
-from ...problem import Problem, Request, Workload
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Problem, Request, Workload
+from tvm_sched_runtime.schedule import Schedule, requests_of, resolved
+from tvm_sched_runtime.schedule.verifier import verify
+
 from ...progress import searching
-from ...schedule import Schedule, requests_of, resolved
-from ...schedule.verifier import verify
 from ...schedulers import get, solve
 from ..ir.attributes import CHOICE, PARAMETERS, PROBLEM, SCHEDULE, SUBMODELS, get_problem, leave
 from ..lower.kernel_libraries import claimed_functions, kernel_in_place

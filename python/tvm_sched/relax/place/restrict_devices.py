@@ -6,13 +6,14 @@ from collections.abc import Collection
 
 import tvm
 
-from ...problem import restrict_to_devices
+from tvm_sched_runtime.problem import restrict_to_devices
+
 from ..ir.attributes import PROBLEM, get_problem, leave
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.RestrictDevices")
 class RestrictDevices:
-    """Forbid all other devices to the operators, as `tvm_sched.problem.restrict_to_devices`.
+    """Forbid all other devices to the operators, as `tvm_sched_runtime.problem.restrict_to_devices`.
 
     Reads and writes the attribute ``tvm_sched.problem``.
 

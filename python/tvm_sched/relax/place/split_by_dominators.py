@@ -6,8 +6,9 @@ import json
 
 import tvm
 
+from tvm_sched_runtime.problem import Device, Problem, Topology
+
 from ...cost_model import roofline
-from ...problem import Device, Problem, Topology
 from ...schedulers.common.submodels import split
 from ..ir.attributes import PROBLEM, SUBMODELS, get_problem
 from ..problem.operator_graph import get_graph

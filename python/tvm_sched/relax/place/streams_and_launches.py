@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import tvm
 
-from ...problem import Problem
-from ...schedule import Schedule, resolved, with_choice
+from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.schedule import Schedule, resolved, with_choice
+
 from ...streams import BEST, choose_launch_order, choose_streams
 from ..ir.attributes import SCHEDULE, get_problem, get_schedule, leave
 
@@ -44,7 +45,7 @@ class AllocateStreams(_Rescheduling):
     ------
     InputError
         Unknown method; or one is named and the schedule has stages, which fix the streams.
-    tvm_sched.errors.ScheduleError
+    tvm_sched_runtime.errors.ScheduleError
         With these streams the schedule breaks a rule of ``docs/model.md``, such as a device's memory.
 
     Examples

@@ -12,10 +12,11 @@ from typing import Any, Protocol
 import msgspec
 import tvm
 
+from tvm_sched_runtime.problem import Demand, Device, KernelResources, Operator, OpGraph, Topology
+from tvm_sched_runtime.problem.demand import DemandSource
+
 from ...cost_model.cubin import CompiledKernel
 from ...execution_plan import KernelCall
-from ...problem import Demand, Device, KernelResources, Operator, OpGraph, Topology
-from ...problem.demand import DemandSource
 from ..ir.attributes import LAUNCHES
 from ..ir.kernel_table import KernelTable, kernel_names
 from ..lower.kernel_libraries import claimed_functions, kernel_document

@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tvm
 
+from tvm_sched_runtime.problem import FORBIDDEN, Costs, OpGraph, Problem, Topology, load_topology, problem_of
+
 from ...cost_model import default_cost_model, get_cost_model
 from ...cost_model.calibrated_model import NAME as CALIBRATED
 from ...cost_model.calibrated_model import is_of_this_machine
-from ...problem import FORBIDDEN, Costs, OpGraph, Problem, Topology, load_topology, problem_of
 from ..ir.attributes import DEVICE_KIND, PROBLEM, get_compile_target, leave
 from ..ir.virtual_devices import device_of
 from .demands import ImageCompiler, with_demands

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from tvm_sched_runtime.problem import Costs, OpGraph, Topology
+
 from ...cost_model.occupancy_model import BY_LAUNCHES
-from ...problem import Costs, OpGraph, Topology
 from ..lower.half_precision import HALF
 from ..toolchain.compile_target import TF32
 

@@ -13,10 +13,10 @@ import tvm
 from tvm import relax
 
 from tvm_frontends.imported_model import number_of_inputs
+from tvm_sched_runtime.errors import InputError, UnsupportedModelError
+from tvm_sched_runtime.problem import Group, Operator, OpGraph, Tensor, all_alternatives, choose_graph
 
-from ...errors import InputError, UnsupportedModelError
 from ...execution_plan import KernelCall
-from ...problem import Group, Operator, OpGraph, Tensor, all_alternatives, choose_graph
 from ..ir.attributes import CHOICE, model_name
 from ..ir.call_names import describe, kernel_kind, plain
 from ..ir.flops import count_flops

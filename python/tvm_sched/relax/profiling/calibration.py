@@ -14,6 +14,12 @@ import numpy.typing as npt
 import tvm
 import tvm_ffi
 
+from tvm_sched_runtime.errors import InputError, TvmSchedError
+from tvm_sched_runtime.files import content_digest
+from tvm_sched_runtime.problem import Costs, Problem, Topology, cpu_topology
+from tvm_sched_runtime.runtime import ScheduledModule
+from tvm_sched_runtime.runtime.tensors import random_value
+
 from ...cost_model import CostWarning
 from ...cost_model.calibrated_model import call_seconds, calls_key, costs_of_rows, threads_of
 from ...cost_model.database import Database
@@ -21,12 +27,7 @@ from ...cost_model.features import describe, footprint_of
 from ...cost_model.predicted import database_key
 from ...cost_model.profile import QUIET_LOAD, Measurement, this_machine
 from ...cost_model.signature import call_signature, signatures
-from ...errors import InputError, TvmSchedError
-from ...files import content_digest
-from ...problem import Costs, Problem, Topology, cpu_topology
 from ...progress import Progress
-from ...runtime import ScheduledModule
-from ...runtime.tensors import random_value
 from ...schedulers import solve
 from ..codegen.cpu.kernel_objects import compiler_digest
 from ..emit.runnable import link_calls, make_runnable

@@ -11,12 +11,13 @@ import msgspec
 import numpy as np
 import tvm
 
-from ...cores import cores
+from tvm_sched_runtime.cores import cores
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import load_topology
+
 from ...cost_model.device_properties import properties
 from ...cost_model.predicted import database_key
 from ...cost_model.profile import Copies, Measurement, Pair, this_machine
-from ...errors import InputError
-from ...problem import load_topology
 from ..problem.operator_graph import Extraction
 from .measure_interference import measure_pairs, running_beside
 from .single_kernels import single_kernels

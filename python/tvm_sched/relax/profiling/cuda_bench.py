@@ -14,15 +14,16 @@ import msgspec
 import numpy as np
 import tvm
 
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import KernelResources, Topology
+from tvm_sched_runtime.runtime.tensors import random_value
+
 from ...cost_model.copies import REPEATS, CopyTimer, EventTimer, gpu_count, import_cupy
 from ...cost_model.detect import to_topology
 from ...cost_model.device_properties import properties
 from ...cost_model.profile import Copies, Measurement, Pair, this_machine
 from ...cost_model.recording import pci_address, record
 from ...cost_model.signature import signatures
-from ...errors import InputError
-from ...problem import KernelResources, Topology
-from ...runtime.tensors import random_value
 from ..codegen.cuda.compile import compile_image
 from ..problem.operator_graph import Extraction
 

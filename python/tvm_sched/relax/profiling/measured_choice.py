@@ -13,16 +13,17 @@ import msgspec
 import numpy as np
 import tvm
 
+from tvm_sched_runtime.cores import cores
+from tvm_sched_runtime.errors import InfeasibleError, InputError, TooLargeError, TvmSchedError
+from tvm_sched_runtime.problem import COLD, Concurrency, Costs, Problem, Topology, cpu_topology
+from tvm_sched_runtime.runtime import ScheduledModule
+from tvm_sched_runtime.runtime.tensors import random_value
+from tvm_sched_runtime.schedule import Schedule, evaluate
+
 from ...blob_cache import choice_cache
-from ...cores import cores
 from ...cost_model.calibrated_model import with_call
 from ...cost_model.profile import QUIET_LOAD, this_machine
-from ...errors import InfeasibleError, InputError, TooLargeError, TvmSchedError
-from ...problem import COLD, Concurrency, Costs, Problem, Topology, cpu_topology
 from ...progress import Progress
-from ...runtime import ScheduledModule
-from ...runtime.tensors import random_value
-from ...schedule import Schedule, evaluate
 from ...schedulers import get, solve
 from ...streams import ALLOCATORS, BEST, choose_launch_order, choose_streams
 from ..emit.runnable import link_calls, make_runnable

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import tvm
 
+from tvm_sched_runtime.runtime.tensors import random_value
+
 from ...cost_model.signature import signatures
-from ...runtime.tensors import random_value
 from ..codegen.cpu.kernel_objects import load_kernels
 from ..ir.attributes import get_compile_target
 from ..lower.kernel_libraries import claimed_functions, make_modules

@@ -10,9 +10,9 @@ from typing import Any
 
 import tvm
 
-from ..._library import function as library_function
-from ...errors import InputError
-from ...runtime.machine import check_threads
+from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.runtime.machine import check_threads
 
 NATIVE = "native"
 FLOAT32, BFLOAT16, TF32 = "float32", "bfloat16", "tf32"

@@ -12,8 +12,7 @@ import tvm
 import tvm_ffi
 
 from tvm_frontends.errors import first_line
-
-from ...errors import TvmSchedError, UnsupportedModelError
+from tvm_sched_runtime.errors import TvmSchedError, UnsupportedModelError
 
 _ADVICE = (
     "change that part of the model (its data type, layout or operator), export it differently, or compile the model "

@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 from tvm.support.cc import create_shared
 
-from ...errors import TvmSchedError
+from tvm_sched_runtime.errors import TvmSchedError
 
 
 def can_link() -> bool:

@@ -13,8 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tvm_sched_runtime.errors import InputError
+
 from ...cost_model.cubin import CompiledKernel, read_cubin
-from ...errors import InputError
 
 ARCHITECTURES = "TVM_SCHED_CUDA_ARCHS"
 """Environment variable: GPU architectures to compile for (``sm_80,sm_90``) instead of the topology's."""

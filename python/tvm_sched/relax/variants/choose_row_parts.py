@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 import tvm
 
-from ...errors import InfeasibleError, UnsplittableError
-from ...problem import Problem, Request, Workload
+from tvm_sched_runtime.errors import InfeasibleError, UnsplittableError
+from tvm_sched_runtime.problem import Problem, Request, Workload
+
 from ...progress import Progress
 from ...schedulers import solve
 from ..ir.attributes import get_problem

@@ -18,8 +18,8 @@ import tvm_ffi
 from tvm import relax
 
 from tvm_frontends.imported_model import number_of_inputs
+from tvm_sched_runtime.problem import Topology
 
-from ...problem import Topology
 from ..ir.tensor_types import dtype_of, known_shape
 from ..ir.virtual_devices import has_vdevices
 from .cut_products import Channels, Product, addition, as_channels, as_product, concatenation, part_of

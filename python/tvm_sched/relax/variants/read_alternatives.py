@@ -9,8 +9,9 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tvm_sched_runtime.problem import Alternative, Group, Operator, Tensor
+
 from ...execution_plan import KernelCall
-from ...problem import Alternative, Group, Operator, Tensor
 
 CALL = "tvm_sched.variants"
 """The packed function that stands for a choice. Arguments: the graph's result, the alternatives' results, all names."""

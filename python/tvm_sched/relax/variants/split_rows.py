@@ -16,8 +16,8 @@ import tvm
 from tvm import relax
 
 from tvm_frontends.imported_model import number_of_inputs
+from tvm_sched_runtime.errors import InputError, UnsplittableError
 
-from ...errors import InputError, UnsplittableError
 from ..ir.tensor_types import static_shape
 from ..ir.virtual_devices import has_vdevices
 from ..lower.kernel_libraries.kernel_library import VARIABLE

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from ...problem import Scenario
+from tvm_sched_runtime.problem import Scenario
+
 from ..common.events import Array
 from ..common.greedy import priorities
 from ..common.search import PlacementChoice, Searches

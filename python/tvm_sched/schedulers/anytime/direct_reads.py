@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from tvm_sched_runtime.problem import FORBIDDEN, Problem
+from tvm_sched_runtime.search_budget import Budget
+
 from ...bounds.bus import bus_traffic
 from ...bounds.relaxation import Relaxation
 from ...bounds.resident_relaxation import without_resident
-from ...problem import FORBIDDEN, Problem
-from ...search_budget import Budget
 from ..common.direct_access import with_direct_reads
 from ..common.search import PlacementChoice, Searches
 from .improvers import EVENTS_PER_SECOND, PLACES_PER_SECOND

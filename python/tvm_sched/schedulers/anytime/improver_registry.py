@@ -9,11 +9,12 @@ from typing import Any
 
 import msgspec
 
-from ...errors import InputError
-from ...files import read_bytes
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.files import read_bytes
+from tvm_sched_runtime.search_budget import Improver, Turn
+from tvm_sched_runtime.toml_files import parse_toml
+
 from ...registry import Registry
-from ...search_budget import Improver, Turn
-from ...toml_files import parse_toml
 from .search_state import ScheduleState
 
 FORMAT, VERSION = "tvm_sched.improvers", 1

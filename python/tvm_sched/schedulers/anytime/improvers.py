@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import HOST
+from tvm_sched_runtime.schedule import ScheduleIndex
+from tvm_sched_runtime.search_budget import Budget
+
 from ...bounds.enumeration import enumerated_schedule
-from ...errors import InfeasibleError
-from ...problem import HOST
 from ...progress import report_progress
-from ...schedule import ScheduleIndex
-from ...search_budget import Budget
 from ..common.direct_access import keep_direct_reads
 from ..common.events import MOVE, RUN
 from ..common.native_methods import Effort, anneal_several, fit_into_memory

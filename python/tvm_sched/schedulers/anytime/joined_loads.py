@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from ...errors import InfeasibleError, ScheduleError
-from ...problem import HOST, Request, Scenario
-from ...schedule import ScheduleIndex
-from ...search_budget import OutOfTime, seconds_left
+from tvm_sched_runtime.errors import InfeasibleError, ScheduleError
+from tvm_sched_runtime.problem import HOST, Request, Scenario
+from tvm_sched_runtime.schedule import ScheduleIndex
+from tvm_sched_runtime.search_budget import OutOfTime, seconds_left
+
 from ..common.native_methods import shortfall
 from ..scheduler_registry import get
 

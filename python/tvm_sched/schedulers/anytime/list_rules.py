@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
-from ...problem import HOST, Scenario
+from tvm_sched_runtime.problem import HOST, Scenario
+
 from ..common.events import Array
 from ..common.greedy import priorities
 from ..common.search import PlacementChoice, Searches

@@ -15,12 +15,13 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import InfeasibleError
-from ...problem import FORBIDDEN, Costs, Problem, Scenario, Variants
-from ...problem.topology_changes import part_of
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import FORBIDDEN, Costs, Problem, Scenario, Variants
+from tvm_sched_runtime.problem.topology_changes import part_of
+from tvm_sched_runtime.schedule import ScheduleIndex
+from tvm_sched_runtime.search_budget import Budget
+
 from ...progress import report_progress
-from ...schedule import ScheduleIndex
-from ...search_budget import Budget
 from ..common.native_methods import fit_into_memory, list_order
 from ..common.search import Searches
 from ..single import SingleOptions, single

@@ -7,10 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 
-from ...errors import InfeasibleError
-from ...problem import Scenario
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import Scenario
+from tvm_sched_runtime.search_budget import Budget
+
 from ...progress import report_progress
-from ...search_budget import Budget
 from ..common.native_methods import fit_into_memory, list_order
 from ..common.search import Searches
 from ..common.variant_search import AlternativeChoice, ChoiceSearch

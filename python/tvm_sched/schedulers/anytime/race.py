@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ...problem import Request, Scenario
-from ...schedule import ScheduleIndex
-from ...search_budget import Budget, Status, Turn, improve
+from tvm_sched_runtime.problem import Request, Scenario
+from tvm_sched_runtime.schedule import ScheduleIndex
+from tvm_sched_runtime.search_budget import Budget, Status, Turn, improve
+
 from ..common.variant_search import AlternativeChoice
 from .joined_loads import Joined, Sets, join_at_first, join_loads, may_join
 from .search_state import ScheduleState

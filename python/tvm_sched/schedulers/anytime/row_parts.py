@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import rustworkx as rx
 
-from ...problem import HOST, Scenario
+from tvm_sched_runtime.problem import HOST, Scenario
+
 from ..common.greedy import priorities
 
 LEAST_SHARE = 0.9

@@ -9,10 +9,11 @@ from itertools import zip_longest
 
 import msgspec
 
-from ...checks import require_at_least, require_seed
-from ...problem import FORBIDDEN, Problem, Request, Scenario, Workload
-from ...schedule import INTERRUPTED, Certificate, Schedule, with_choice
-from ...search_budget import Budget, SearchLimits, TimedOptions, Turn, budget_of, ending_at, improve
+from tvm_sched_runtime.checks import require_at_least, require_seed
+from tvm_sched_runtime.problem import FORBIDDEN, Problem, Request, Scenario, Workload
+from tvm_sched_runtime.schedule import INTERRUPTED, Certificate, Schedule, with_choice
+from tvm_sched_runtime.search_budget import Budget, SearchLimits, TimedOptions, Turn, budget_of, ending_at, improve
+
 from ..common.native_methods import is_contention_free
 from ..common.requests import best_schedule, schedule_each_request
 from ..scheduler_registry import register

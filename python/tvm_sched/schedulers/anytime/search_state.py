@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import Request, Scenario
+from tvm_sched_runtime.schedule import Schedule, ScheduleIndex
+from tvm_sched_runtime.schedule.schedule import weighted_mean
+from tvm_sched_runtime.search_budget import Incumbent
+
 from ...bounds import lower_bound, optimality_threshold
-from ...errors import InfeasibleError
-from ...problem import Request, Scenario
-from ...schedule import Schedule, ScheduleIndex
-from ...schedule.schedule import weighted_mean
-from ...search_budget import Incumbent
 from ..common.events import MOVE, Array, sequence_of
 from ..common.native_methods import shortfall
 from ..common.search import Searches

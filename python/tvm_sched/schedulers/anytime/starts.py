@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Request, Scenario
+from tvm_sched_runtime.schedule import Schedule, ScheduleIndex, resolved_scenario
+from tvm_sched_runtime.schedule.schedule import weighted_mean
+from tvm_sched_runtime.search_budget import Budget, OutOfTime, ending_at, seconds_left
+
 from ...bounds import lower_bound
-from ...errors import InfeasibleError
-from ...problem import FORBIDDEN, HOST, Request, Scenario
 from ...progress import report_progress
-from ...schedule import Schedule, ScheduleIndex, resolved_scenario
-from ...schedule.schedule import weighted_mean
-from ...search_budget import Budget, OutOfTime, ending_at, seconds_left
 from ..common.greedy import list_schedule, priorities
 from ..common.native_methods import SCALES
 from ..common.partial import PartialSchedule

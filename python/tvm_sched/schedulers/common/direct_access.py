@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...problem import FORBIDDEN, Problem, Scenario
-from ...schedule import ScheduleIndex
+from tvm_sched_runtime.problem import FORBIDDEN, Problem, Scenario
+from tvm_sched_runtime.schedule import ScheduleIndex
 
 
 def with_direct_reads(scenario: Scenario, direct: frozenset[int]) -> Scenario:

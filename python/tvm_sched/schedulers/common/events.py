@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...problem import HOST
-from ...schedule import ScheduleIndex
+from tvm_sched_runtime.problem import HOST
+from tvm_sched_runtime.schedule import ScheduleIndex
 
 Array = npt.NDArray[np.int64]
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...problem import FORBIDDEN, Scenario
+from tvm_sched_runtime.problem import FORBIDDEN, Scenario
+
 from .partial import PartialSchedule
 
 

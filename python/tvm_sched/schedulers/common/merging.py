@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...errors import InfeasibleError
-from ...problem import HOST, Scenario
-from ...schedule import Schedule, ScheduleIndex
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import HOST, Scenario
+from tvm_sched_runtime.schedule import Schedule, ScheduleIndex
+
 from .events import Event, Run
 from .greedy import list_schedule, priorities
 from .native_methods import SCALES, shortfall

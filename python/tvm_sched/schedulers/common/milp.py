@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from ...checks import require_at_least, require_seed
-from ...errors import InputError
-from ...search_budget import OutOfTime, SearchLimits, TimedOptions, check_time, seconds_left
+from tvm_sched_runtime.checks import require_at_least, require_seed
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.search_budget import OutOfTime, SearchLimits, TimedOptions, check_time, seconds_left
+
 from .solver_runs import solve_in_thread, stdout_aside
 
 if TYPE_CHECKING:

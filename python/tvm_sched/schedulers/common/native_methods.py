@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ...errors import InfeasibleError
-from ...problem import Scenario
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import Scenario
+from tvm_sched_runtime.schedule import ScheduleIndex
+from tvm_sched_runtime.schedule.native_objects import native_problem
+from tvm_sched_runtime.search_budget import check_time
+
 from ...progress import report_progress
-from ...schedule import ScheduleIndex
-from ...schedule.native_objects import native_problem
-from ...search_budget import check_time
 from .events import Run
 from .partial import PartialSchedule
 
 if TYPE_CHECKING:
-    from ...schedule.native_problem import IosLimits, NativeSchedule
+    from tvm_sched_runtime.schedule.native_problem import IosLimits, NativeSchedule
 
 ListMethod = Literal["heft", "peft"]
 """Rules of list scheduling."""
@@ -127,7 +128,7 @@ def anneal(scenario: Scenario, start: ScheduleIndex, effort: Effort) -> Schedule
 
     Loads and copies are placed anew, each before its reader. Memory is ignored.
     """
-    from ...schedule.native_problem import AnnealingEffort  # loads the library
+    from tvm_sched_runtime.schedule.native_problem import AnnealingEffort  # loads the library
 
     operators, devices = (np.array(column, dtype=np.int64) for column in (start.operator, start.device))
     joins = np.array([a == b > 0 for a, b in pairwise([0, *start.stage])], dtype=np.int64)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...errors import InputError
-from ...problem import Scenario
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import Scenario
 
 
 def device_names(scenario: Scenario, scheduler: str, chosen: str) -> list[str]:

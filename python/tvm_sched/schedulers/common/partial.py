@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...errors import InfeasibleError
-from ...problem import FORBIDDEN, Problem, Scenario, as_scenario
-from ...schedule import ScheduleIndex
-from ...schedule.native_objects import native_problem
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import FORBIDDEN, Problem, Scenario, as_scenario
+from tvm_sched_runtime.schedule import ScheduleIndex
+from tvm_sched_runtime.schedule.native_objects import native_problem
+
 from .events import Array, Event, Move, Run, events_of
 
 if TYPE_CHECKING:
-    from ...schedule.native_problem import NativePartialSchedule
+    from tvm_sched_runtime.schedule.native_problem import NativePartialSchedule
 
 
 class Extension(NamedTuple):

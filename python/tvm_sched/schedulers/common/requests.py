@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from ...errors import InfeasibleError, SchedulerError
-from ...problem import Problem, Scenario, Workload
-from ...schedule import INTERRUPTED, Schedule, ScheduleIndex, in_scenarios, objective_ns
+from tvm_sched_runtime.errors import InfeasibleError, SchedulerError
+from tvm_sched_runtime.problem import Problem, Scenario, Workload
+from tvm_sched_runtime.schedule import INTERRUPTED, Schedule, ScheduleIndex, in_scenarios, objective_ns
+
 from .native_methods import shortfall
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...problem import Problem, Scenario, as_scenario
-from ...schedule.native_objects import native_problem
+from tvm_sched_runtime.problem import Problem, Scenario, as_scenario
+from tvm_sched_runtime.schedule.native_objects import native_problem
+
 from .events import Array
 
 if TYPE_CHECKING:
-    from ...schedule.native_problem import NativeLocalSearch
+    from tvm_sched_runtime.schedule.native_problem import NativeLocalSearch
 
 
 class PlacementChoice:
@@ -94,7 +95,7 @@ class Searches:
 
         With ``others``, the problem in other runs and their shares, the latency is the mean over all runs.
         """
-        from ...schedule.native_problem import LocalSearchSettings, WeightedRun  # loads the library
+        from tvm_sched_runtime.schedule.native_problem import LocalSearchSettings, WeightedRun  # loads the library
 
         runs = [WeightedRun(problem=native_problem(other), share=share) for other, share in others]
         settings = LocalSearchSettings(memory_scale=memory_scale, seed=seed, goal_ns=goal, other_runs=runs)

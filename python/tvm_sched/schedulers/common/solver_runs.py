@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ...search_budget import OutOfTime, seconds_left
+from tvm_sched_runtime.search_budget import OutOfTime, seconds_left
 
 T = TypeVar("T")
 

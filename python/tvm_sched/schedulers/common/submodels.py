@@ -9,8 +9,9 @@ from itertools import accumulate
 import numpy as np
 import rustworkx as rx
 
-from ...errors import InputError
-from ...problem import FORBIDDEN, Problem, Scenario, as_scenario
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import FORBIDDEN, Problem, Scenario, as_scenario
+
 from .greedy import priorities
 
 

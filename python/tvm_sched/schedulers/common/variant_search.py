@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator
 from random import Random
 
-from ...errors import InfeasibleError
-from ...problem import Scenario
-from ...schedule import Schedule, ScheduleIndex, with_choice
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import Scenario
+from tvm_sched_runtime.schedule import Schedule, ScheduleIndex, with_choice
 
 AlternativeChoice = dict[str, str]
 Price = Callable[[AlternativeChoice], float]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
 
-from ...errors import InputError
-from ...problem.graph import neighbours
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem.graph import neighbours
 
 
 @dataclass(frozen=True)

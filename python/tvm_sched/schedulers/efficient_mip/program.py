@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...errors import InfeasibleError, SchedulerError
-from ...search_budget import OutOfTime
+from tvm_sched_runtime.errors import InfeasibleError, SchedulerError
+from tvm_sched_runtime.search_budget import OutOfTime
+
 from ..common.milp import Effort, argmax, limited_model, minimise
 from .heuristic import best_placement
 from .instance import Instance, PlacementTimes, evaluate

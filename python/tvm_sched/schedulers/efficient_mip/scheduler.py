@@ -7,11 +7,12 @@ from math import inf
 
 import msgspec
 
-from ...errors import InfeasibleError
-from ...problem import FORBIDDEN, HOST, Problem, Scenario, Workload
+from tvm_sched_runtime.errors import InfeasibleError
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Problem, Scenario, Workload
+from tvm_sched_runtime.schedule import ENDED, INTERRUPTED, TIME_OVER, Schedule
+from tvm_sched_runtime.search_budget import despite_interrupt, ending_at, seconds_left
+
 from ...progress import report_progress
-from ...schedule import ENDED, INTERRUPTED, TIME_OVER, Schedule
-from ...search_budget import despite_interrupt, ending_at, seconds_left
 from ..common.events import Event, Move, Run
 from ..common.merging import ListedSchedule, merge_events
 from ..common.milp import ENOUGH, Effort, ProgramOptions

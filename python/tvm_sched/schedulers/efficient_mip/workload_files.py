@@ -7,8 +7,9 @@ from math import inf
 
 import msgspec
 
-from ...errors import FormatError, InputError
-from ...files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched_runtime.errors import FormatError, InputError
+from tvm_sched_runtime.files import UNREADABLE, read_bytes, why_unreadable
+
 from .instance import Instance
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from ...problem import FORBIDDEN, HOST, Scenario
+from tvm_sched_runtime.problem import FORBIDDEN, HOST, Scenario
 
 LINK_FACTOR = 1.5
 """Factor by which opposite copies slow a link; seldom the full 2."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...problem import HOST, Scenario
+from tvm_sched_runtime.problem import HOST, Scenario
+
 from ..common.events import Event, Move, Run
 from .adjustments import Latencies
 from .submodel import Submodel, Times

@@ -7,7 +7,8 @@ from contextlib import suppress
 from itertools import accumulate, chain
 from math import inf
 
-from ...search_budget import OutOfTime, check_time, seconds_left
+from tvm_sched_runtime.search_budget import OutOfTime, check_time, seconds_left
+
 from .submodel import Submodel, Times, evaluate
 
 EVALUATIONS = 3000

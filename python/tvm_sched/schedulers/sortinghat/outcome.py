@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...schedule import ScheduleIndex
+from tvm_sched_runtime.schedule import ScheduleIndex
 
 
 class Outcome(msgspec.Struct):

@@ -8,13 +8,14 @@ from functools import partial
 
 import msgspec
 
-from ...checks import require_at_least
-from ...errors import InfeasibleError, InputError
-from ...problem import Problem, Scenario, Workload
+from tvm_sched_runtime.checks import require_at_least
+from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.problem import Problem, Scenario, Workload
+from tvm_sched_runtime.schedule import ENDED, INTERRUPTED, TIME_OVER, Schedule, ScheduleIndex, with_choice
+from tvm_sched_runtime.search_budget import OutOfTime, check_time, despite_interrupt, ending_at, seconds_left
+
 from ...progress import report_progress
 from ...registry import NoOptions
-from ...schedule import ENDED, INTERRUPTED, TIME_OVER, Schedule, ScheduleIndex, with_choice
-from ...search_budget import OutOfTime, check_time, despite_interrupt, ending_at, seconds_left
 from ..common.merging import ListedSchedule, PricedSchedule, merge_events
 from ..common.milp import Effort, ProgramOptions
 from ..common.native_methods import SCALES, fit_into_memory, list_order

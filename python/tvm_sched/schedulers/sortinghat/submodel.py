@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from ...problem.graph import neighbours
+from tvm_sched_runtime.problem.graph import neighbours
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from ...ir.loops import depends_on
-from ...ir.statements import contains, map_loops, statements_in, with_body
+from ...ir.loops import depends_on, part_of_loop
+from ...ir.statements import contains, map_loops, with_body
 from .vectorize_reductions import lanes_of
 
 BLOCK = 1024
@@ -94,16 +94,9 @@ def _in_blocks(loop: tirx.For, stores: list[tirx.BufferStore], size: int) -> Any
     """Return the loop as a loop over blocks of ``size`` iterations, with a total for each sum."""
     kind = str(loop.loop_var.ty.dtype)
     blocks, rest = divmod(int(loop.extent), size)
-    inside = [part.loop_var if isinstance(part, tirx.For) else part.var
-              for part in statements_in(loop.body) if isinstance(part, (tirx.For, tirx.Bind))]  # fmt: skip
 
     def steps(begin: Any, count: int) -> Any:
-        step = tirx.Var(loop.loop_var.name, kind)
-        # Each variable is defined once in a function, so a copy of the body has variables of its own.
-        new = {variable: tirx.Var(variable.name, str(variable.ty.dtype)) for variable in inside}
-        new[loop.loop_var] = begin + step
-        body = tvm_ffi.structural_map(loop.body, (tirx.Var, lambda variable: new.get(variable, variable)))
-        return tirx.For(step, tirx.IntImm(kind, 0), tirx.IntImm(kind, count), tirx.ForKind.SERIAL, body)
+        return part_of_loop(loop, begin, tirx.IntImm(kind, count))
 
     block = tirx.Var("block", kind)
     first, flush, last = [], [], []

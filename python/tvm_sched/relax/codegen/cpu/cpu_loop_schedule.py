@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from ...ir.loops import depends_on
+from ...ir.sizes import size_of
 from .parallel import parallelise, parallelise_block
 from .transposes import tile_transposes
 
@@ -75,7 +76,7 @@ def _compute_in_reader(schedule: s_tir.Schedule, block: Any) -> bool:
     if len(readers) != 1 or not _spatial(schedule, block) or not _spatial(schedule, readers[0]):
         return False
     loops, others = schedule.get_loops(block), schedule.get_loops(readers[0])
-    if not _constant(schedule, [*loops, *others]) or _volume(schedule, loops) != _volume(schedule, others):
+    if _volume(schedule, loops) != _volume(schedule, others):
         return False
     step, result = schedule.get(block), schedule.get(block).writes[0].source
     reads = _count(schedule.get(readers[0]).body, tvm.ir.TensorLoad, lambda load: load.source.same_as(result))
@@ -104,7 +105,7 @@ def _spatial(schedule: s_tir.Schedule, block: Any) -> bool:
     return all(int(item.iter_type) == _SPATIAL for item in schedule.get(block).iter_vars)
 
 
-def _volume(schedule: s_tir.Schedule, loops: list[Any]) -> int:
+def _volume(schedule: s_tir.Schedule, loops: list[Any]) -> Any:
     return math.prod(_extent(schedule, loop) for loop in loops)
 
 
@@ -149,17 +150,21 @@ def _schedule_block(schedule: s_tir.Schedule, block: Any) -> bool:
     kinds = [int(item.iter_type) for item in step.iter_vars]
     if len(loops) != len(kinds) or set(kinds) != {_SPATIAL, _REDUCTION} or len(step.writes) != 1 or step.match_buffers:
         return False
-    if str(step.writes[0].source.dtype) not in _DTYPES or not _constant(schedule, loops):
+    if str(step.writes[0].source.dtype) not in _DTYPES:
         return False
     variables = [item.var for item in step.iter_vars]
     vector, read = _vector_axis(step, variables, kinds)
-    if vector is None:
+    if vector is None or not _constant(schedule, [loops[vector]]):
         return False
     lanes = _lanes(_extent(schedule, loops[vector]))
     if lanes < 4:
         return False
     outer = [k for k, kind in enumerate(kinds) if kind == _SPATIAL and k != vector]
-    shared = [k for k in outer if _extent(schedule, loops[k]) >= 2 and not _occurs(variables[k], read)]
+    shared = [
+        k
+        for k in outer
+        if _constant(schedule, [loops[k]]) and _extent(schedule, loops[k]) >= 2 and not _occurs(variables[k], read)
+    ]
     rows = None
     order = [loops[k] for k in outer]
     if shared:
@@ -189,7 +194,7 @@ def _add_along_memory(schedule: s_tir.Schedule, block: Any) -> bool:
     step, loops = schedule.get(block), schedule.get_loops(block)
     kinds = [int(item.iter_type) for item in step.iter_vars]
     first = next((k for k, kind in enumerate(kinds) if kind == _REDUCTION), len(kinds))
-    if len(loops) != len(kinds) or first == len(kinds) or not _constant(schedule, loops):
+    if len(loops) != len(kinds) or first == len(kinds):
         return False
     if _SPATIAL in kinds[first:] or any(kind not in (_SPATIAL, _REDUCTION) for kind in kinds):
         return False
@@ -215,7 +220,7 @@ def _together(block: Any, variables: list[Any]) -> int:
             if not entry.min.same_as(variable):
                 break
             whole += 1
-            if int(extents[variable]) != int(size):
+            if size_of(extents[variable]) != size_of(size):
                 break
         count = min(count, whole)
     return count
@@ -245,8 +250,8 @@ def _constant(schedule: s_tir.Schedule, loops: list[Any]) -> bool:
     return all(isinstance(schedule.get(loop).extent, tirx.IntImm) for loop in loops)
 
 
-def _extent(schedule: s_tir.Schedule, loop: Any) -> int:
-    return int(schedule.get(loop).extent)
+def _extent(schedule: s_tir.Schedule, loop: Any) -> Any:
+    return size_of(schedule.get(loop).extent)
 
 
 def _lanes(size: int) -> int:

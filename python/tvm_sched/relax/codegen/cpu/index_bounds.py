@@ -11,7 +11,8 @@ import numpy as np
 import tvm
 from tvm import s_tir, sym, tirx
 
-from ....errors import UnsupportedModelError
+from tvm_sched_runtime.errors import UnsupportedModelError
+
 from ...ir.statements import any_expression, intrinsic, map_expression, map_statement, with_body
 
 _MOST_VALUES = 1 << 20

@@ -18,9 +18,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx.build import codegen_build
 
-from ...._library import library_path
+from tvm_sched_runtime._library import library_path
+from tvm_sched_runtime.cores import cores
+
 from ....blob_cache import BlobCache, kernel_cache
-from ....cores import cores
 from ....progress import report_progress
 from ...toolchain.failures import explained
 from ...toolchain.linking import can_link, link

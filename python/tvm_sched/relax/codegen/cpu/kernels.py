@@ -19,6 +19,7 @@ from .block_sums import block_sums
 from .cpu_loop_schedule import schedule_for_cpu
 from .elementary import replace_calls
 from .index_bounds import bound_indices
+from .open_loops import cut_open_loops
 from .parallel import worth_threads
 from .remainders import hide_remainders
 from .vectorize_elementwise import vectorise_functions
@@ -93,7 +94,7 @@ def _vectorise(host: tvm.target.Target) -> tvm.transform.Pass:
 
     @tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.Vectorise")
     def run(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
-        return vectorise_functions(vectorise_reductions(block_sums(function, bits), bits), bits)
+        return vectorise_functions(vectorise_reductions(block_sums(cut_open_loops(function), bits), bits), bits)
 
     return run
 

@@ -11,6 +11,7 @@ from typing import Any
 from tvm import s_tir, tirx
 
 from ...ir.loops import depends_on
+from ...ir.sizes import example_of, size_of
 from ...ir.statements import any_expression, map_statement, realizations_in_loops
 from .elementary import is_replaced
 
@@ -21,6 +22,8 @@ ACCESS, FUNCTION = 0.2, 1.0
 PARTS = 16
 """Fewest iterations of a parallel loop, so that its threads end at about the same time."""
 MOST_PARTS = 256
+OPEN_EXTENT = 128
+"""Size of a symbol for which a step of open extents is large or not."""
 _SPATIAL = 0
 
 
@@ -36,9 +39,9 @@ def parallelise_block(schedule: s_tir.Schedule, block: Any, most: int | None = N
     `Schedule.parallel` proves that each iteration writes its own elements. It needs reductions that are not decomposed.
     """
     loops = schedule.get_loops(block)
-    if not loops or any(not isinstance(schedule.get(loop).extent, tirx.IntImm) for loop in loops):
+    if not loops:
         return False
-    extents = [int(schedule.get(loop).extent) for loop in loops]
+    extents = [_extent(schedule, loop) for loop in loops]
     if math.prod(extents) * _nanoseconds(schedule.get(block)) < LEAST_NANOSECONDS:
         return False
     if _in_parallel_loop(schedule, block):
@@ -51,6 +54,11 @@ def parallelise_block(schedule: s_tir.Schedule, block: Any, most: int | None = N
     except s_tir.ScheduleError:
         return False
     return True
+
+
+def _extent(schedule: s_tir.Schedule, loop: Any) -> int:
+    """Return the extent of a loop, with `OPEN_EXTENT` for each symbol."""
+    return example_of(size_of(schedule.get(loop).extent), OPEN_EXTENT)
 
 
 def _in_parallel_loop(schedule: s_tir.Schedule, block: Any) -> bool:
@@ -82,8 +90,10 @@ def _blocks(schedule: s_tir.Schedule, parent: Any) -> list[Any]:
 def _outer(schedule: s_tir.Schedule, block: Any, loops: list[Any], most: int) -> Any:
     """Return one loop with enough iterations, fused or split from the outermost spatial loops; None if there is none."""
     spatial = _spatial_loops(schedule, block, loops)[:most]
-    extents = [int(schedule.get(loop).extent) for loop in spatial]
+    extents = [_extent(schedule, loop) for loop in spatial]
+    open_loops = [k + 1 for k, loop in enumerate(spatial) if not isinstance(schedule.get(loop).extent, tirx.IntImm)]
     count = next((k + 1 for k in range(len(extents)) if math.prod(extents[: k + 1]) >= PARTS), len(extents))
+    count = max(count, *open_loops[-1:], 0)  # a loop of open extent may have one iteration
     if count == len(loops):  # the innermost loop is kept for vectors
         count -= 1
     while count > 0 and math.prod(extents[:count]) > 1:
@@ -91,7 +101,7 @@ def _outer(schedule: s_tir.Schedule, block: Any, loops: list[Any], most: int) ->
             return schedule.fuse(*spatial[:count]) if count > 1 else spatial[0]
         except s_tir.ScheduleError:  # something else stands between them
             count -= 1
-    if len(spatial) != len(loops):
+    if len(spatial) != len(loops) or open_loops:
         return None
     parts = max((d for d in range(1, min(extents[-1], MOST_PARTS) + 1) if extents[-1] % d == 0), default=1)
     return schedule.split(spatial[-1], factors=[parts, None])[0] if 1 < parts < extents[-1] else None

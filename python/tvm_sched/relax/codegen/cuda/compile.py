@@ -15,9 +15,10 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx.build import split_host_device_mods
 
-from ...._library import function as library_function
+from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.errors import InputError
+
 from ....cost_model.cubin import CompiledKernel
-from ....errors import InputError
 from ...toolchain.nvcc import architectures, compile_source
 from ..decreasing_indices import hide_decreasing
 from .gpu_schedule import schedule_for_gpu, without_offsets

@@ -11,8 +11,8 @@ from tvm.s_tir import dlight
 from tvm.s_tir.dlight.analysis import normalize_prim_func
 
 from tvm_frontends.kernels.recurrent import gpu_recurrent_kernel
+from tvm_sched_runtime.errors import InputError
 
-from ....errors import InputError
 from ...ir.statements import intrinsic, map_statement, statements_in
 
 _WITHOUT_TENSOR_CORES = tvm.target.Target({"kind": "cuda", "arch": "sm_60"}, host="llvm")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, NamedTuple
 
-from .....problem import KernelResources
+from tvm_sched_runtime.problem import KernelResources
 
 
 class _Tile(NamedTuple):

@@ -9,8 +9,8 @@ from typing import Any
 from tvm import relax
 
 from tvm_frontends.imported_model import data_address
+from tvm_sched_runtime.runtime.tensors import numpy_dtype
 
-from .....runtime.tensors import numpy_dtype
 from ....ir.attributes import get_compile_target
 from ....ir.sizes import Size, sizes_of
 from ....toolchain.compile_target import BFLOAT16

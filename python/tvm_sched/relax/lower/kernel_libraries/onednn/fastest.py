@@ -11,7 +11,8 @@ import hashlib
 import json
 from typing import Any
 
-from ....._library import function as library_function
+from tvm_sched_runtime._library import function as library_function
+
 from .....blob_cache import choice_cache
 from .....cost_model.profile import this_machine
 from .....progress import report_progress
