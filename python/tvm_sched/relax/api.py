@@ -29,7 +29,7 @@ from ..cost_model.roofline_model import SlowKernel
 from ..progress import Progress, report_to
 from .emit.any_shape import AnyShape, Template, lower_any_shape
 from .emit.export import export
-from .emit.segments import Segments, split_segments
+from .emit.segments import Segments, make_segments
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule, model_name
 from .model_loading import OpenModel, load_model, open_model
 from .options import DEFAULTS, CompileOptions, check_names
@@ -268,10 +268,7 @@ def _segments(source: Any, options: CompileOptions, mod: tvm.IRModule) -> Segmen
     """Schedule the segments of a model in which data decide sizes; None if TVM's virtual machine has to run them."""
     unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
     try:
-        segments = split_segments(mod)
-        return segments.with_templates(
-            [_schedule_template(part.model, source, (), unmeasured) for part in segments.parts]
-        )
+        return make_segments(mod, lambda model: _schedule_template(model, source, (), unmeasured))
     except Exception as error:  # TVM raises unrelated classes
         warnings.warn(
             f"TVM's virtual machine runs the operators whose sizes data decide, unscheduled: {first_line(error)}",

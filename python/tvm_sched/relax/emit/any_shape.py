@@ -355,7 +355,7 @@ def lower_any_shape(
         A size depends on data, or two sizes may be equal or not.
     """
     mod = imported.with_parameters().with_attr(NAME, imported.name)
-    return lower_open(SetCompileTarget(target)(mod), inputs, ranges)
+    return lower_open(tvm.transform.Sequential([SetCompileTarget(target)])(mod), inputs, ranges)
 
 
 def lower_open(

@@ -128,10 +128,9 @@ def make_executor(
         variants.append(replace(_variant(template.placed, 0, 1, {}), name=f"{variants[0].extraction.graph.name}#any"))
     _check_alike(variants)
     first_plans = len(variants)
-    if segments is not None:
-        for number, part in enumerate(segments.parts, 1):
-            later = _variant(part.template.placed, 0, 1, {})
-            variants.append(replace(later, name=f"{variants[0].extraction.graph.name}#segment{number}"))
+    for number, segment in enumerate(segments.parts if segments else (), 1):
+        later = _variant(segment.template.placed, 0, 1, {})
+        variants.append(replace(later, name=f"{variants[0].extraction.graph.name}#segment{number}"))
     places = _Places(segments) if segments is not None else None
     if backend == "cuda":
         for variant in variants:
@@ -173,8 +172,12 @@ def make_executor(
     main = _main_function(variants[:first_plans], template is not None, segments)
     targets = get_compile_target(variants[0].mod).hosts
     described = _metadata(variants[:static], plans[:static], targets, segments is not None)
-    if places is not None:
+    if segments is not None and places is not None:
         described["plans"][0]["results"] = [{"value": places.of[leaf]} for leaf in leaves(segments.results)]
+        described["segments"] = [
+            {"name": variant.name, "operators": len(variant.problem.graph.operators)}
+            for variant in variants[first_plans:]
+        ]
     if about is not None:
         described["generation"] = dict(about)
     if run_options:
@@ -420,12 +423,12 @@ def _main_function(variants: Sequence[Variant], any_shape: bool, segments: Segme
     builder = relax.BlockBuilder()
     with builder.function("main", params):
         values = [element(builder, variable, path) for variable, path in arguments]
-        model_result = first.result if segments is None else segments.results
-        result_types = (
-            _result_types(variants, any_shape)
-            if segments is None
-            else [relax.TensorType(dtype=leaf.ty.dtype, ndim=leaf.ty.ndim) for leaf in leaves(model_result)]
-        )
+        if segments is None:
+            model_result, result_types = first.result, _result_types(variants, any_shape)
+        else:
+            model_result = segments.results
+            tensors: list[Any] = list(leaves(model_result))
+            result_types = [relax.TensorType(dtype=leaf.ty.dtype, ndim=leaf.ty.ndim) for leaf in tensors]
         results = emit_call(builder, RESULTS, values, result_types) if result_types else []
         result = rebuild(model_result, iter(results))
         if TAIL in first.mod.attrs and segments is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -30,10 +30,9 @@ class Size:
 class Segment:
     """A part of the model, as a model of its own: ``takes`` says what each of its inputs is."""
 
-    model: AnyShape
+    template: Template
     takes: tuple[relax.Var | Size, ...]
     results: tuple[relax.Var, ...]
-    template: Template | None = None
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,9 @@ class Segments:
     results: Any
     """The model's result: arguments and results of the parts, in nested tuples."""
 
-    def with_templates(self, templates: Sequence[Template]) -> Segments:
-        """Return the segments with a template for each."""
-        parts = tuple(replace(part, template=each) for part, each in zip(self.parts, templates, strict=True))
-        return replace(self, parts=parts)
 
-
-def split_segments(mod: tvm.IRModule) -> Segments:
-    """Lower what `SplitTail` moved out of ``main``; a size ends the segment that computes it.
+def make_segments(mod: tvm.IRModule, schedule: Callable[[AnyShape], Template]) -> Segments:
+    """Lower and schedule what `SplitTail` moved out of ``main``; a size ends the segment that computes it.
 
     Raises
     ------
@@ -88,7 +82,8 @@ def split_segments(mod: tvm.IRModule) -> Segments:
         results = tuple(variable for variable in own if variable in later and isinstance(variable.ty, relax.TensorType))
         taken = [variable for variable in level if variable in wanted[number] and variable not in own]
         known = {symbol: size for symbol, size in sizes.items() if level[symbol] <= number}
-        segments.append(_segment(mod, tail, parts[number], taken, known, results))
+        model = _model(mod, tail, parts[number], taken, known, results)
+        segments.append(Segment(schedule(model), (*known.values(), *taken), results))
     return Segments(tuple(function.params), tuple(segments), _tree(function.body.body))
 
 
@@ -133,14 +128,14 @@ def _symbols(binding: relax.Binding) -> set[tirx.Var]:
     return found
 
 
-def _segment(
+def _model(
     mod: tvm.IRModule,
     tail: tvm.IRModule,
     bindings: Sequence[relax.Binding],
     taken: Sequence[relax.Var],
     sizes: Mapping[tirx.Var, Size],
     results: tuple[relax.Var, ...],
-) -> Segment:
+) -> AnyShape:
     """Make a model of a part of the tail: its inputs are a tensor without content for each size, then ``taken``."""
     lengths = [relax.Var(f"{symbol.name}{k}", relax.TensorType([symbol], "bool")) for k, symbol in enumerate(sizes)]
     body = relax.SeqExpr([relax.BindingBlock(bindings)], relax.Tuple(results))
@@ -156,7 +151,7 @@ def _segment(
         DeclaredInput(variable.name, tuple(map(_dimension, variable.ty.shape.values)), str(variable.ty.dtype))
         for variable in (*lengths, *taken)
     )
-    return Segment(lower_open(model, inputs, {}), (*sizes.values(), *taken), results)
+    return lower_open(model, inputs, {})
 
 
 def _dimension(size: Any) -> Any:
