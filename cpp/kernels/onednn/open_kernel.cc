@@ -108,6 +108,15 @@ void OpenKernel::Give(OpenDescription::Sizes sizes, std::unique_ptr<Kernel> kern
   if (idle_.size() > kMostIdle) last.splice(last.begin(), idle_, std::prev(idle_.end()));
 }
 
+void OpenKernel::CheckExamples() {
+  for (const OpenDescription::Sizes& sizes : description_.examples()) {
+    try {
+      Take(sizes);
+    } catch (const std::exception&) {  // oneDNN has no such kernel: a call with these sizes says so
+    }
+  }
+}
+
 std::set<std::string> OpenKernel::checks() const {
   const std::lock_guard lock(mutex_);
   return checks_;

@@ -26,6 +26,8 @@ class OpenKernel {
   /// for each other: each has a kernel of its own.
   void Call(tvm::ffi::PackedArgs args);
 
+  /// Make the kernel for its examples, so that `checks` holds theirs.
+  void CheckExamples();
   std::set<std::string> checks() const;
   void ReleaseParameters();
 
