@@ -178,7 +178,7 @@ def examples_of(sizes: Sequence[Size]) -> list[list[int]]:
     expressions = [size.expression for size in sizes]
     symbols = list(dict.fromkeys(v for expression in expressions for v in tirx.analysis.undefined_vars(expression)))
     random = np.random.default_rng(0)
-    drawn = np.int64(2 ** random.uniform(0, MOST_LOG, (DRAWS, len(symbols))))
+    drawn = (2 ** random.uniform(0, MOST_LOG, (DRAWS, len(symbols)))).astype("int64")
     drawn = np.where(drawn % 2 > 0, drawn, -(-drawn // BLOCK) * BLOCK)
     drawn = drawn[np.argsort(np.abs(np.log2(drawn) - TYPICAL_LOG).max(1))]
     values = {symbol: drawn[:, k] for k, symbol in enumerate(symbols)}
