@@ -26,9 +26,10 @@ def test_an_example_leaves_no_size_below_1():
 
 def test_examples_that_go_together_have_each_combination_of_kinds():
     n, m = (size_of(tirx.Var(name, "int64")) for name in "nm")
-    kinds = [{(k > 1) + (k > 15) + (k > 15 and k % 16 > 0) for k in column} for column in zip(*examples_of([n, m]), strict=True)]
+    both = examples_of([n, m])
+    kinds = [{(k > 1) + (k > 15) + (k > 15 and k % 16 > 0) for k in column} for column in zip(*both, strict=True)]
     assert kinds == [{0, 1, 2, 3}] * 2
-    assert len(examples_of([n, m])) == 16
+    assert len(both) == 16
     halves = examples_of([n, size_of((n.expression - 1) // 2)])
     assert halves
     assert all(half == (size - 1) // 2 > 0 for size, half in halves)
