@@ -105,8 +105,8 @@ test-emulated-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run all networks and more 
 	@$(PY) tests/cuda_emulator/run.py -- true  # says what is missing where GPUs cannot be emulated
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS) tests/cuda_emulator
 
-mutants: $(STAMPS)/dev $(STAMPS)/library ## Break the CUDA runtime and kernels in many ways; fail if the tests let one pass (MUTANTS_ARGS="--only staged")
-	$(PY) tests/cuda_emulator/mutants/run.py $(MUTANTS_ARGS)
+mutants: $(STAMPS)/dev $(STAMPS)/library ## Break simulator, plans, bounds, checker and CUDA runtime in many ways; fail if the tests let one pass (MUTANTS_ARGS="--only staged")
+	$(PY) tests/mutants/run.py $(MUTANTS_ARGS)
 
 test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests
 	@echo "== C++ tests"

@@ -123,16 +123,16 @@ class ScheduledModule:
         InputError
             As for `run`.
         """
-        ordered = self._in_order(inputs, named)
-        tensors = self._tensors(ordered)
+        tensors = self._tensors(self._in_order(inputs, named))
+        self._check_plan(tensors)
+        return tensors
+
+    def _check_plan(self, tensors: Sequence[Any]) -> None:
+        """Refuse inputs that no plan takes."""
         try:
             self._plan_of(*tensors)
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from None
-        return [
-            value if _on_gpu(tensor) and hasattr(value, "__dlpack_c_exchange_api__") else tensor
-            for value, tensor in zip(ordered, tensors, strict=True)
-        ]
 
     def _tensors(self, ordered: Sequence[Any]) -> list[Any]:
         tensors: list[Any] = []
@@ -143,12 +143,16 @@ class ScheduledModule:
             arguments = self._documents[0]["arguments"]
             name = f" ({arguments[len(tensors)]['name']})" if len(tensors) < len(arguments) else ""
             raise InputError(f"input {len(tensors)}{name}: {error}") from None
-        return tensors
+        return [
+            value if _on_gpu(tensor) and hasattr(value, "__dlpack_c_exchange_api__") else tensor
+            for value, tensor in zip(ordered, tensors, strict=True)
+        ]
 
     def run_tensors(self, /, *inputs: Any, **named: Any) -> list[Any]:
         """Run the model once as `run` does; return ``tvm_ffi`` tensors, or PyTorch's as `run` says."""
-        tensors = self.check_inputs(*inputs, **named)
+        tensors = self._tensors(self._in_order(inputs, named))
         if self._virtual_machine is not None:
+            self._check_plan(tensors)
             if any(map(_on_gpu, tensors)):
                 raise InputError(
                     "a part of the model has sizes that are known only when it runs, and takes inputs in the CPU's memory: "
@@ -158,6 +162,7 @@ class ScheduledModule:
         try:
             result = self._run_for_results(*tensors)
         except Exception as error:
+            self._check_plan(tensors)  # only now: each call would pay for it
             raise ExecutionError(str(error)) from error
         return [result] if hasattr(result, "dtype") else list(result)
 
