@@ -337,13 +337,13 @@ class ScheduledModule:
         return list(json.loads(self._module["parameters"]()))
 
     def plans(self) -> list[dict[str, Any]]:
-        """Return the plans as ``docs/formats/plan.md`` describes them, without the `template` of plans for any sizes."""
+        """Return the plans of one set of sizes, as ``docs/formats/plan.md`` describes them."""
         return [plan for plan in self._documents if "symbols" not in plan]
 
     @property
     def template(self) -> dict[str, Any] | None:
         """The plan template from which runs of sizes without a plan get theirs; None: only `plans` run."""
-        return next((plan for plan in self._documents if "symbols" in plan), None)
+        return next((plan for plan in self._documents if "symbols" in plan and "takes" not in plan), None)
 
     def plan_of_run(self, name: str) -> dict[str, Any]:
         """Return the plan of a name in `timeline`: one of `plans`, or the `template` under the name of its instance."""
@@ -369,8 +369,8 @@ class ScheduledModule:
     def outputs(self, plan: int | Mapping[str, Any] = 0) -> list[dict[str, Any]]:
         """Return ``name, shape, dtype`` of each output, in the order in which `run` returns them.
 
-        ``plan`` is one of `plans`, by number or itself, or the `template`. The names are the model's. Outputs of a model
-        with a dynamic tail have sizes and types that only a run knows: then only the names are there.
+        ``plan`` is one of `plans`, by number or itself, or the `template`. The names are the model's; sizes that data decide
+        are -1. Outputs of a model with a dynamic tail have types that only a run knows: then only the names are there.
         """
         info, document = self.info(), self.plans()[plan] if isinstance(plan, int) else plan
         names = info.get("output_names")
@@ -380,9 +380,10 @@ class ScheduledModule:
         places = next((each["results"] for each in plans if each["name"] == document["name"]), None)
         if places is None:  # a template's are those of the plans
             places = plans[0]["results"] if plans else [{"output": k} for k in range(len(document["outputs"]))]
-        tensors = [
-            document["outputs"][p["output"]] if "output" in p else document["arguments"][p["argument"]] for p in places
-        ]
+        later = [output for each in self._documents if "takes" in each for output in each["outputs"]]
+        values = [*document["arguments"], *document["outputs"], *_common([later])]
+        first = {"argument": 0, "value": 0, "output": len(document["arguments"])}
+        tensors = [values[first[kind] + position] for place in places for kind, position in place.items()]
         names = names or [f"output_{k}" for k in range(len(tensors))]
         return [
             {"name": name, "shape": tensor["shape"], "dtype": tensor["dtype"]}
@@ -491,7 +492,7 @@ def _common(plans: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]
     for each in zip(*plans, strict=True):
         sizes = zip(*(tensor["shape"] for tensor in each), strict=True)
         shape = [size[0] if isinstance(size[0], int) and len(set(size)) == 1 else -1 for size in sizes]
-        tensors.append({"name": each[0]["name"], "shape": shape, "dtype": each[0]["dtype"]})
+        tensors.append({"name": each[0].get("name", ""), "shape": shape, "dtype": each[0]["dtype"]})
     return tensors
 
 
