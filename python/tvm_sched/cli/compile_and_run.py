@@ -58,7 +58,7 @@ CompileSettings = Annotated[
     FromApi(
         COMPILE_OPTIONS,
         (
-            "cost_model", "backend", "measure", "streams", "launch_order", "variants", "rows", "row_parts", "graph",
+            "cost_model", "backend", "measure", "streams", "launch_order", "variants", "rows", "row_parts", "anchors", "graph",
             "resident", "instances", "states", "threads", "processor", "precision", "parameters",
         ),
         own={
