@@ -534,7 +534,8 @@ def _schedule_template(
     priced = passes[[each.info.name for each in passes].index("tvm_sched.LowerToKernels") + 1 :]
     schedule = tvm.transform.Sequential([*priced, *decision_passes(options)])
     try:
-        if (ranged := _schedule_anchors(model, tvm.transform.Sequential(priced), schedule, options)) is not None:
+        ranged = plans and _schedule_anchors(model, tvm.transform.Sequential(priced), schedule, options)
+        if ranged:
             return ranged
     except (InputError, InfeasibleError) as error:
         text = f"{source.where}: one schedule is for all sizes: {first_line(error)}"
