@@ -18,9 +18,13 @@ class Groups:
         self.known = dict[str, int]()
 
     def least(self, _: Derivation, first: int | None, last: int, lemma: dict[str, Any]) -> int:
-        """Return the least nanoseconds from the end of ``first``, which makes the tensor, to the end of ``last``."""
-        p, group, tensor = self.relaxed.problem, lemma["group"], lemma["tensor"]
-        if first is None or p.maker.get(p.t[tensor]) != first or self.ends.setdefault(group, last) != last:
+        """Return the least nanoseconds from the end of ``first``, which makes the tensor, to the end of ``last``.
+
+        Without a tensor, from the start of the run.
+        """
+        p, group, tensor = self.relaxed.problem, lemma["group"], lemma.get("tensor")
+        maker = None if tensor is None else p.maker.get(p.t[tensor], -1)
+        if first != maker or self.ends.setdefault(group, last) != last:
             raise Refused(f"{tensor!r} is not produced by the first operator, or group {group!r} has two ends")
         if self.relaxed.group_of[last] != group or group in map(self.relaxed.group_of.get, p.after[last]):
             raise Refused(f"the last operator does not stand for the end of group {group!r}")
@@ -31,24 +35,25 @@ class Groups:
             for of, alternative in alternatives
         )
 
-    def _least(self, alternative: Alternative, end: str, tensor: str, lemmas: list[dict[str, Any]]) -> int:
+    def _least(self, alternative: Alternative, end: str, tensor: str | None, lemmas: list[dict[str, Any]]) -> int:
         """Return what the lemmas prove for one alternative, less the time of the source."""
         sizes = {t["name"]: t["size"] for t in [*self.relaxed.known, *alternative.tensors]}
-        graph, costs = self._between(alternative, alternative.leading(tensor, end, sizes), tensor, sizes)
+        leading = alternative.leading_to(end) if tensor is None else alternative.leading(tensor, end, sizes)
+        graph, costs = self._between(alternative, leading, tensor, sizes)
         if (key := str((graph, costs, lemmas))) not in self.known:
             problem = Problem(self.relaxed.document | {"graph": graph, "costs": costs})
-            self.known[key] = max(bound_of(problem, lemmas) - 1, 0)
+            self.known[key] = max(bound_of(problem, lemmas) - (tensor is not None), 0)
         return self.known[key]
 
     def _between(
-        self, alternative: Alternative, leading: set[str], tensor: str, sizes: dict[str, int]
+        self, alternative: Alternative, leading: set[str], tensor: str | None, sizes: dict[str, int]
     ) -> tuple[dict[str, Any], ...]:
-        """Return graph and costs of a source of 1 ns and the operators, which are named by their positions."""
+        """Return graph and costs of a source of 1 ns, if there is a tensor, and the operators, named by their positions."""
         rows = [(k, row) for k, (name, row) in enumerate(alternative.rows.items()) if name in leading]
         produced = {t: f"{k}:{j}" for k, (operator, *_) in rows for j, t in enumerate(operator.get("outputs", []))}
-        called = {tensor: "source"} | produced
-        operators: list[dict[str, Any]] = [{"name": "source", "outputs": ["source"]}]
-        fastest: list[list[Any]] = [[1] * self.devices]
+        called = ({} if tensor is None else {tensor: "source"}) | produced
+        operators: list[dict[str, Any]] = [] if tensor is None else [{"name": "source", "outputs": ["source"]}]
+        fastest: list[list[Any]] = [[1] * self.devices] * len(operators)
         for k, (operator, normal, direct, _) in rows:
             inputs = [called[t] for t in operator.get("inputs", []) if t in called]
             operators.append(

@@ -21,7 +21,7 @@ LIMITS = {
     105: ("ports",),
     115: ("enumeration",),
     140: ("bisection", "eigenvalue"),
-    215: ("alternative_bound", "groups"),
+    220: ("alternative_bound", "groups"),
 }
 
 

@@ -25,7 +25,7 @@ from .bus import bus_bound
 from .critical_path import critical_path_bound
 from .device_work import device_work_bound
 from .enumeration import enumeration_bound
-from .group_delays import group_delays
+from .group_delays import as_delays, group_delays
 from .joined_loads import joined_loads_bound
 from .path_and_bus import path_and_bus_bound
 from .region_placement import Delay
@@ -292,8 +292,7 @@ def relaxation_of(problem: Problem | Scenario) -> Relaxation:
         return Relaxation(cold)
     no_harder = relaxed(cold)
     through = group_delays(cold, no_harder, strongest)
-    delays = tuple(Delay(each.first, each.last, float(each.ns)) for each in through)
-    return Relaxation(no_harder.problem, delays, of_schedules=False)
+    return Relaxation(no_harder.problem, *as_delays(through), of_schedules=False)
 
 
 def strongest(problem: Problem) -> int:

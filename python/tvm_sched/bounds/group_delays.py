@@ -12,6 +12,7 @@ import numpy.typing as npt
 from tvm_sched_runtime.problem import FORBIDDEN, Costs, Group, Operator, OpGraph, Problem, Tensor
 from tvm_sched_runtime.problem.costs import concatenate_costs
 
+from .region_placement import Delay
 from .variant_relaxation import Relaxed
 
 LARGEST = 1024
@@ -20,23 +21,28 @@ LARGEST = 1024
 SOURCE, SOURCE_NS = "source", 1
 """Name and time in nanoseconds of the operator that replaces the producer of the activation."""
 
+START = -1
+"""The start of the run, in the place of an operator."""
+
 
 class GroupDelay(NamedTuple):
     """In every schedule of every choice ``last`` ends at least ``ns`` nanoseconds after ``first`` has ended."""
 
     first: int
     last: int
-    """Operators of the relaxed problem."""
+    """Operators of the relaxed problem; ``first`` is `START` for a group that reads no activation."""
     ns: int
     group: str
     tensor: str
-    """The group, and the activation that it reads."""
+    """The group, and the activation that it reads; "" without one."""
     alternatives: Mapping[str, Problem]
     """By name of the alternative: its operators between ``first`` and ``last``, as a problem."""
 
 
 def group_delays(problem: Problem, relaxed: Relaxed, least: Callable[[Problem], int]) -> list[GroupDelay]:
     """Return a delay for each activation that a group reads and for which the end of every alternative waits.
+
+    A group that reads none gets one from the start of the run.
 
     Parameters
     ----------
@@ -54,6 +60,12 @@ def group_delays(problem: Problem, relaxed: Relaxed, least: Callable[[Problem], 
     assert problem.variants is not None
     finder = _Finder(problem, relaxed, least)
     return [delay for group in problem.variants.groups for delay in finder.delays(group)]
+
+
+def as_delays(through: Sequence[GroupDelay]) -> tuple[tuple[Delay, ...], tuple[Delay, ...]]:
+    """Return the delays between operators, and those from the start of the run."""
+    delays = [Delay(each.first, each.last, float(each.ns)) for each in through]
+    return tuple(d for d in delays if d.first != START), tuple(d for d in delays if d.first == START)
 
 
 class _Alternative(NamedTuple):
@@ -89,16 +101,17 @@ class _Finder:
         members = [graph.index.operator_id[name] for name in group.operators]
         written = {t for o in members for t in graph.index.outputs[o]}
         read = dict.fromkeys(t for o in members for t in graph.index.inputs[o] if graph.index.producer[t] >= 0)
-        for name in (graph.tensors[t].name for t in read if t not in written):
+        names = [graph.tensors[t].name for t in read if t not in written]
+        for name in names or [""]:
             t = index.tensor_id.get(name, -1)
             # Heads and tails are computed along edges of the relaxed problem, so these have to lead there, too.
-            leads = t >= 0 and any(last in (o, *index.successors[o]) for o in index.consumers[t])
+            leads = not name or (t >= 0 and any(last in (o, *index.successors[o]) for o in index.consumers[t]))
             between = {key: self._between(each, name) for key, each in alternatives.items()} if leads else {}
             if leads and all(between.values()):
                 bounded = {each: self._problem(alternatives[each], rows, name) for each, rows in between.items()}
                 least = min(ns for _, ns in bounded.values())
                 problems = {each: problem for each, (problem, _) in bounded.items()}
-                yield GroupDelay(index.producer[t], last, least, group.name, name, problems)
+                yield GroupDelay(index.producer[t] if name else START, last, least, group.name, name, problems)
 
     def _alternatives(self, group: Group) -> Iterator[_Alternative]:
         index, runs = self.problem.graph.index, self.relaxed.runs[group.name]
@@ -112,7 +125,7 @@ class _Finder:
             )
 
     def _between(self, alternative: _Alternative, name: str) -> list[int]:
-        """Return the positions of operators on paths from an activation to the end, in topological order."""
+        """Return the positions of operators on paths from an activation to the end, in topological order; all for ""."""
         maker = {output: k for k, operator in enumerate(alternative.operators) for output in operator.outputs}
         end = next(k for k, operator in enumerate(alternative.operators) if operator.name == alternative.end)
         order, stack = dict[int, bool](), [(end, False)]
@@ -120,7 +133,9 @@ class _Finder:
             k, done = stack.pop()
             if done:
                 inputs = alternative.operators[k].inputs
-                order[k] = name in inputs or any(order.get(maker[each], False) for each in inputs if each in maker)
+                order[k] = (
+                    not name or name in inputs or any(order.get(maker[each], False) for each in inputs if each in maker)
+                )
             elif k not in order:
                 stack.append((k, True))
                 stack += [(maker[each], False) for each in alternative.operators[k].inputs if each in maker]
@@ -133,20 +148,20 @@ class _Finder:
         bounded once.
         """
         sizes = self.size | {tensor.name: tensor.size for tensor in alternative.tensors}
-        called = {name: SOURCE}
+        called = {name: SOURCE} if name else {}
         for k in between:
             called.update((output, f"{k}:{j}") for j, output in enumerate(alternative.operators[k].outputs))
-        operators = [Operator(SOURCE, outputs=(SOURCE,))]
+        operators = [Operator(SOURCE, outputs=(SOURCE,))] if name else []
         for k in between:
             inputs = tuple(called[each] for each in dict.fromkeys(alternative.operators[k].inputs) if each in called)
             outputs = tuple(called[output] for output in alternative.operators[k].outputs)
             operators.append(Operator(str(k), inputs=inputs, outputs=outputs))
-        times = np.vstack(
-            [np.full_like(self.fastest[:1], SOURCE_NS), self.fastest[[alternative.rows[k] for k in between]]]
-        )
+        times = self.fastest[[alternative.rows[k] for k in between]]
+        if name:
+            times = np.vstack([np.full_like(self.fastest[:1], SOURCE_NS), times])
         graph = OpGraph("alternative", tuple(operators), tuple(Tensor(new, sizes[old]) for old, new in called.items()))
         key = times.tobytes(), graph.operators, graph.tensors
         if key not in self.known:
             problem = Problem.derive(graph, self.problem.topology, Costs(times, np.full_like(times, FORBIDDEN)))
-            self.known[key] = problem, max(self.least(problem) - SOURCE_NS, 0)
+            self.known[key] = problem, max(self.least(problem) - (SOURCE_NS if name else 0), 0)
         return self.known[key]

@@ -34,6 +34,8 @@ class Relaxation:
     """Without variants, with operators."""
     extra: tuple[Delay, ...] = ()
     """Delays between any operators, such as those of groups; they come first in `delays`."""
+    starts: tuple[Delay, ...] = ()
+    """Least ends of operators, as delays from the start of the run."""
     of_schedules: bool = True
     """Whether runs are schedules of the problem, with all transfers; not so for a relaxed problem, or a part of a run."""
 
@@ -149,6 +151,9 @@ class Relaxation:
         delays: dict[int, list[Delay]] = defaultdict(list)
         for delay in self.delays:
             delays[delay.last].append(delay)
+        floor = floor.copy()
+        for delay in self.starts:
+            floor[delay.last] = max(floor[delay.last], delay.ns)
         end = np.zeros(len(index.inputs))
         for o in index.order:
             ready = self._ready(o, end)

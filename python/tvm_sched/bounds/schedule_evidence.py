@@ -30,7 +30,7 @@ from .bus import bus_bound
 from .device_work import work_arguments
 from .dominated_regions import regions_between
 from .enumeration import enumeration_bound
-from .group_delays import GroupDelay, group_delays
+from .group_delays import START, GroupDelay, as_delays, group_delays
 from .joined_loads import joined_loads_bound
 from .path_and_bus import SCALE, path_and_bus_bound
 from .priced_regions import PricedRegion
@@ -125,9 +125,8 @@ def _evidence(scenario: Scenario, *, whole: bool) -> Evidence:
     with report_to(None):  # bounds of groups are evidence, too
         through = [] if no_harder is None else group_delays(problem, no_harder, _proved if many else strongest)
     report_progress("arguments", 2, _PARTS)
-    extra = tuple(Delay(each.first, each.last, float(each.ns)) for each in through)
     of_schedules = whole and no_harder is None
-    recorder = _Recorder((_WithoutRegions if many else Relaxation)(basis, extra, of_schedules), through)
+    recorder = _Recorder((_WithoutRegions if many else Relaxation)(basis, *as_delays(through), of_schedules), through)
     arguments = [
         recorder.critical_path(),
         recorder.bus(),
@@ -207,8 +206,9 @@ class _Recorder:
     """Find the lemmas that an argument needs, walking back from it."""
 
     relaxation: Relaxation
-    through_groups: Sequence[GroupDelay] = ()
+    of_groups: Sequence[GroupDelay] = ()
     used_delays: set[int] = field(default_factory=set)
+    used_starts: set[int] = field(default_factory=set)
     bus_heads: set[int] = field(default_factory=set)
     walked: set[tuple[str, int]] = field(default_factory=set)
     arguments: dict[bytes, Argument] = field(default_factory=dict)
@@ -368,6 +368,16 @@ class _Recorder:
         by = {WORK: "start", WORK_BEFORE_ENDS: "end", WORK_ON_RAMPS: "ramp"}[argument.rule]
         return {"rule": "work", "by": by, "operators": names, "multipliers": _integers(argument.weights.tolist())}
 
+    @cached_property
+    def through_groups(self) -> list[GroupDelay]:
+        """Delays through groups from operators."""
+        return [each for each in self.of_groups if each.first != START]
+
+    @cached_property
+    def _from_start(self) -> dict[int, GroupDelay]:
+        """By last operator, the delays through groups from the start of the run."""
+        return {each.last: each for each in self.of_groups if each.first == START}
+
     def _names(self, operators: Iterable[int]) -> list[str]:
         return [self.relaxation.problem.graph.operators[o].name for o in operators]
 
@@ -388,6 +398,9 @@ class _Recorder:
             least = min(float(self.relaxation.host.residual[o]), shortest) if own else shortest
             claim = whole_ns(float(self.relaxation.host.ancestors_on_bus[o]))
             lemmas.append({**self._bus_lemma(least), "last": self._names([o])[0], "ns": claim})
+        for o in sorted(self.used_starts):
+            through = self._from_start[o]
+            lemmas.append({**self._group_lemma(through), "last": self._names([o])[0], "ns": through.ns})
         stated = {
             i for what, i in whole.heads if what == "delay"
         }  # steps refer to lemmas, also to those that are paths
@@ -425,7 +438,7 @@ class _Recorder:
 
     def _reason(self, i: int) -> dict[str, Any] | None:
         """Return the lemma of the ``i``-th delay; None if the longest path over delays inside of it suffices."""
-        if i < len(self.through_groups):
+        if i < len(self.through_groups):  # they come first among the delays
             return self._group_lemma(self.through_groups[i])
         relaxation, delay = self.relaxation, self.relaxation.delays[i]
         members = self._members[delay.first, delay.last]
@@ -453,7 +466,8 @@ class _Recorder:
             if id(problem) not in self.of_alternatives:  # equal layers have one
                 self.of_alternatives[id(problem)] = _evidence(as_scenario(problem), whole=False).lemmas
             alternatives[alternative] = self.of_alternatives[id(problem)]
-        return {"rule": "alternatives", "group": through.group, "tensor": through.tensor, "alternatives": alternatives}
+        lemma: dict[str, Any] = {"rule": "alternatives", "group": through.group, "alternatives": alternatives}
+        return lemma | ({"tensor": through.tensor} if through.tensor else {})
 
     @cached_property
     def _placed(self) -> dict[tuple[int, int], float]:
@@ -480,6 +494,9 @@ class _Recorder:
         relaxation, target = self.relaxation, self.relaxation.end[o]
         if _explains(relaxation.host.ancestors_on_bus[o], target):
             self.bus_heads.add(o)
+            return []
+        if o in self._from_start and _explains(self._from_start[o].ns, target):
+            self.used_starts.add(o)
             return []
         for i in self._delays_to.get(o, ()):
             delay = relaxation.delays[i]

@@ -73,6 +73,7 @@ def relaxed(problem: Problem) -> Relaxed:
             direct.append(times[1])
     for name, width in (each for part in parts.values() for each in part.widths.items()):
         tensors[name] = msgspec.structs.replace(tensors[name], size=min(tensors[name].size, width), shape=())
+    operators = [_within(tensors, operator) for operator in operators]
     gone = {name for part in parts.values() for name in part.gone}
     operators = [without_inputs(gone, operator) for operator in operators]
     outputs = tuple(name for name in problem.graph.outputs if name not in gone)
@@ -85,6 +86,14 @@ def relaxed(problem: Problem) -> Relaxed:
     runs = {group.name: parts[group.operators[0]].runs for group in problem.variants.groups}
     combined = {group.name: name for group in problem.variants.groups if (name := parts[group.operators[0]].combined)}
     return Relaxed(Problem.derive(graph, problem.topology.with_devices(devices), costs), runs, combined)
+
+
+def _within(tensors: Mapping[str, Tensor], operator: Operator) -> Operator:
+    """Return the operator, which reads of each tensor no more bytes than it has."""
+    if not operator.read_bytes:
+        return operator
+    read = {name: min(size, tensors[name].size) for name, size in operator.read_bytes.items()}
+    return msgspec.structs.replace(operator, read_bytes=read)
 
 
 @dataclass

@@ -17,6 +17,7 @@ from tvm_sched_runtime.problem import Problem
 from tvm_sched_runtime.runtime.machine import EMULATED, EmulationWarning
 from tvm_sched_runtime.schedule import Schedule
 
+from ...cost_model.uncertainty import latency_interval
 from ...execution_plan import check_states, output_tensors
 from ...streams import core_shares
 from ..codegen.cpu.kernels import compile_kernels
@@ -304,6 +305,7 @@ def _metadata(
     entries = []
     for variant, plan in zip(variants, plans, strict=True):
         certificate = variant.schedule.certificate
+        interval = latency_interval(variant.problem, variant.schedule)
         # The resources of a GPU that each operator's kernels occupy.
         demands = {operator.name: operator.demand for operator in variant.problem.graph.operators if operator.demand}
         entries.append(
@@ -315,6 +317,7 @@ def _metadata(
                 "outputs": plan["outputs"],
                 "results": _results(variant, plan),
                 "latency_ns": certificate.latency_ns if certificate else None,
+                **({"interval_ns": interval} if interval else {}),
                 "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
                 "bound": certificate.bound if certificate else "",
                 "status": certificate.status if certificate else "",
