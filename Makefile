@@ -105,8 +105,8 @@ test-emulated-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run all networks and more 
 	@$(PY) tests/cuda_emulator/run.py -- true  # says what is missing where GPUs cannot be emulated
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS) tests/cuda_emulator
 
-mutants: $(STAMPS)/dev $(STAMPS)/library ## Break the CUDA runtime and kernels in many ways; fail if the tests let one pass (MUTANTS_ARGS="--only staged")
-	$(PY) tests/cuda_emulator/mutants/run.py $(MUTANTS_ARGS)
+mutants: $(STAMPS)/dev $(STAMPS)/library ## Break simulator, plans, bounds, checker and CUDA runtime in many ways; fail if the tests let one pass (MUTANTS_ARGS="--only staged")
+	$(PY) tests/mutants/run.py $(MUTANTS_ARGS)
 
 test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests
 	@echo "== C++ tests"
@@ -126,15 +126,15 @@ sanitize: $(STAMPS)/library $(STAMPS)/gtest ## Run the C++ tests under AddressSa
 	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ctest --test-dir $$folder -R tvm_sched_tests --output-on-failure || exit 1; \
 	done
 
-# AddressSanitizer ends a process that asks for more memory than there can be, so the test that does is left out, and so are
-# those that count what malloc gives out. Python itself is not free of leaks, so these are not looked for.
+# AddressSanitizer ends a process that asks for more memory than there can be; malloc may be told to return null, `new` may
+# not, so the test that makes our library ask is left out. Python itself is not free of leaks, so these are not looked for.
 SANITIZED := $(abspath build/sanitize-address-undefined)
 PRELOADED = $(foreach library,asan ubsan stdc++,$(shell $${CXX:-g++} -print-file-name=lib$(library).so))
 
 # The kernels that LLVM makes are not instrumented: that their indices lie inside is proven when they are compiled.
 sanitize-python: sanitize $(STAMPS)/dev ## Run the Python tests of executor and CPU kernels under AddressSanitizer and UBSan
 	cmake --build $(SANITIZED) --target tvm_sched tvm_sched_onednn
-	LD_PRELOAD="$(PRELOADED)" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	LD_PRELOAD="$(PRELOADED)" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	  TVM_SCHED_LIBRARY=$(SANITIZED)/libtvm_sched.so $(PY) -m pytest -m "not slow" tests/runtime tests/relax/lower/test_onednn*.py \
 	  tests/frontends/onnx/test_onnx_fuzz.py \
 	  --deselect tests/runtime/test_faults.py::test_memory_that_cannot_be_had_names_the_device

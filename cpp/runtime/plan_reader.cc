@@ -376,11 +376,26 @@ void CheckSymbols(const JsonCursor& cursor, const Plan& plan) {
   }
 }
 
+void ReadTakes(const JsonCursor& cursor, Plan* plan) {
+  for (const JsonCursor& item : cursor.Items()) {
+    item.AllowFields({"value", "element"});
+    Taken taken{static_cast<int>(item.Field("value").Int(0, 1 << 20))};
+    if (auto element = item.OptionalField("element")) {
+      taken.element = static_cast<int>(element->Int(0, 1 << 10));
+    }
+    plan->takes.push_back(taken);
+  }
+  if (plan->takes.empty() || plan->takes.size() != plan->arguments.size()) {
+    cursor.Fail("expected an entry for each of the plan's " +
+                std::to_string(plan->arguments.size()) + " arguments");
+  }
+}
+
 Plan ReadPlan(const JsonCursor& cursor) {
   CheckFormat(cursor);
   cursor.AllowFields({"format", "version", "name", "backend", "devices", "queues", "arguments",
                       "parameters", "buffers", "outputs", "states", "steps", "threads",
-                      "queue_depth", "symbols", "conditions"});
+                      "queue_depth", "symbols", "conditions", "takes"});
   Plan plan;
   plan.name = cursor.Field("name").Name();
   plan.backend =
@@ -401,6 +416,7 @@ Plan ReadPlan(const JsonCursor& cursor) {
   plan.arguments = ReadTensors(cursor.Field("arguments"), "", open.get());
   plan.parameters = ReadTensors(cursor.Field("parameters"), "parameters");
   plan.outputs = ReadTensors(cursor.Field("outputs"), "", open.get());
+  if (auto takes = cursor.OptionalField("takes")) ReadTakes(*takes, &plan);
   if (auto states = cursor.OptionalField("states")) plan.states = ReadStates(*states, plan);
   for (const JsonCursor& item : cursor.Field("buffers").Items()) {
     plan.buffers.push_back(ReadBuffer(item, plan, open.get()));
@@ -457,15 +473,30 @@ void CheckSameTypes(const JsonCursor& cursor, const std::string& what, const Pla
 
 /// Plans of one artifact must differ in name and in their arguments.
 void CheckTogether(const JsonCursor& cursor, const std::vector<Plan>& plans) {
-  if (std::count_if(plans.begin(), plans.end(), [](const Plan& plan) { return plan.open; }) > 1) {
+  const auto of_any_size = [](const Plan& plan) { return plan.open && plan.takes.empty(); };
+  if (std::count_if(plans.begin(), plans.end(), of_any_size) > 1) {
     cursor.Fail("several plans have symbols; an artifact has one such plan at most");
+  }
+  std::size_t values = plans[0].arguments.size() + plans[0].outputs.size();
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    if (plans[p].takes.empty()) {
+      if (p > 0 && !plans[p - 1].takes.empty()) cursor.Fail("a plan follows the later segments");
+      continue;
+    }
+    for (const Taken& taken : plans[p].takes) {
+      if (p > 0 && static_cast<std::size_t>(taken.value) < values) continue;
+      cursor.Items()[p].Field("takes").Fail("value " + std::to_string(taken.value) +
+                                            " is not there yet: there are " +
+                                            std::to_string(values));
+    }
+    values += plans[p].outputs.size();
   }
   for (std::size_t i = 0; i < plans.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (plans[i].name == plans[j].name) {
         cursor.Fail("two plans have the name \"" + plans[i].name + "\"");
       }
-      if (SameArguments(plans[i], plans[j])) {
+      if (plans[i].takes.empty() && SameArguments(plans[i], plans[j])) {
         cursor.Fail("plans \"" + plans[j].name + "\" and \"" + plans[i].name +
                     "\" take arguments of the same shapes and dtypes, so none could be chosen");
       }

@@ -13,6 +13,8 @@ namespace {
 using Sizes = std::vector<std::int64_t>;
 
 constexpr std::int64_t kLargestArena = std::int64_t{1} << 62;
+/// Of all tensors of a kernel, fewest for which waking other threads pays: about 15 us of loops.
+constexpr Bytes kFewestShared{std::int64_t{128} << 10};
 
 std::string Text(const TensorSpec& spec, const TemplateSizes& open) {
   std::string text = spec.name + "[";
@@ -231,6 +233,11 @@ std::shared_ptr<const Plan> Instantiate(const Plan& plan_template,
     for (std::int64_t& size : step.sizes) {
       if (size < 0) size = values[-1 - size];
     }
+    Bytes moved{0};
+    for (const std::vector<int>* list : {&step.inputs, &step.outputs}) {
+      for (int buffer : *list) moved = moved + plan->buffers[buffer].spec.size();
+    }
+    if (moved < kFewestShared) step.cores = {0, 1};  // one thread, however many there are
   }
   LayOut(open, plan.get());
   for (const Device& device : plan->devices) {

@@ -189,7 +189,7 @@ def compile_language_model(
 
     `CompiledModel.export` writes the artifact, which `tvm_sched_language.Generator` loads.
     """
-    model = _opened(folder, options, topology, settings)
+    model = _opened(folder, options)
     if model.stages > 1 and model.layers is None:
         raise InputError(f"stages is {model.stages}: compile_stages compiles pipelines")
     return compile_model(model, topology, states=state_names(model.own_layers), **settings)
@@ -219,7 +219,7 @@ def compile_stages(
         ...
     tvm_sched_runtime.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
     """
-    model = _opened(folder, options, topology, settings)
+    model = _opened(folder, options)
     machine = CompileOptions.of(
         topology, **{key: value for key, value in settings.items() if key != "progress"}
     ).topology
@@ -227,12 +227,7 @@ def compile_stages(
     return CompiledStages(tuple(compile_language_model(stage, topology, **settings) for stage in stages))
 
 
-def _opened(folder: Any, options: GenerationOptions | None, topology: Any, settings: dict[str, Any]) -> LanguageModel:
-    if settings.get("backend", getattr(topology, "backend", None)) == "cuda":
-        raise InputError(
-            "the kernels of language models that generate text run on CPUs: compile for a topology such as cpu1, without "
-            "the backend 'cuda'"
-        )
+def _opened(folder: Any, options: GenerationOptions | None) -> LanguageModel:
     return folder if isinstance(folder, LanguageModel) else open_language_model(folder, options)
 
 

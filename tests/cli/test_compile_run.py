@@ -112,12 +112,15 @@ def test_run_writes_timeline_and_trace(run, artifact, tmp_path):
 
 def test_an_emulated_artifact(run, model_file, tmp_path):
     path = tmp_path / "m.so"
-    made = run("compile", model_file, "-t", "v100-server", "-s", "single", "-o", path)
+    made = run("compile", model_file, "-t", "v100-server", "-s", "single", "--costs", "learned", "-o", path)
     assert "4 GPUs of the topology 'v100-server' are emulated: kernels and copies take the time" in made.stderr
+    assert "with 80 %" in made.stdout
     given = ["--repeat", 1, "--input", f"x={tmp_path / 'x.npy'}"]
     np.save(tmp_path / "x.npy", np.linspace(-1, 1, 16, dtype="float32").reshape(2, 8))
     said = run("run", path, *given, "-o", tmp_path / "out", "--json").json
     assert said["source"] == "emulated"
+    low, high = said["interval_ns"]
+    assert 0 < low < high
     assert said["time_ns"]["loading"]["predicted"] > 0
     assert said["compiled_with"]["emulated"].endswith("this machine's CPU computes the values")
     run("compile", model_file, "-t", "cpu1", "-s", "single", "-o", tmp_path / "cpu.so")

@@ -32,6 +32,7 @@ def test_plan_trace_and_json(problem, tmp_path):
     assert result.exit_code == 0, result.output
     said = json.loads(result.stdout)
     assert said["cost_ns"] == 4000
+    assert said["cost_interval_ns"] is None  # prices from a file, whose errors nobody knows
     assert said["steady_ns"] == 3000
     assert [stage["cost_ns"] for stage in said["stages"]] == [4000, 4000]
     verify(made, PipelinePlan.load(tmp_path / "plan.json"))

@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from tvm_sched.cost_model.uncertainty import draws, latency_interval, most_useful, sample_latencies
+from tvm_sched.cost_model.uncertainty import (
+    draws,
+    latency_interval,
+    most_useful,
+    pipeline_intervals,
+    sample_latencies,
+)
+from tvm_sched.pipeline import plan_pipeline
 from tvm_sched.schedulers import solve
 from tvm_sched_runtime.errors import CostsError, InputError
 from tvm_sched_runtime.problem import (
@@ -107,6 +114,19 @@ def test_the_spread_is_that_of_the_runs_that_the_schedule_is_for():
     assert set(sample_latencies(problem, cold, 3).tolist()) == {1400}
     assert set(sample_latencies(problem, mixed, 3).tolist()) == {1100} == {mixed.certificate.latency_ns}
     assert set(sample_latencies(problem, cold, 3, workload=Workload([Request(("w",))])).tolist()) == {1000}
+
+
+def test_a_pipelines_times_err_as_its_operators_do():
+    certain, wide, unknown = (
+        chain(low=(low,) * 2, high=(high,) * 2, uncertain=uncertain)[0]
+        for low, high, uncertain in ((1000, 1000, True), (500, 4000, True), (1, 1, False))
+    )
+    plan = plan_pipeline(certain, 1, "tarnawski-dp")
+    moved = plan.cost_ns - 2000
+    assert pipeline_intervals(certain, plan) == ((plan.cost_ns,) * 2, (plan.latency_ns,) * 2)
+    cost, latency = pipeline_intervals(wide, plan)
+    assert cost == latency == pytest.approx((moved + 2 * 500, moved + 2 * 4000), rel=0.3)
+    assert pipeline_intervals(unknown, plan) is None
 
 
 def test_a_measured_pair_errs_with_its_operators():

@@ -200,3 +200,41 @@ def test_a_kernel_that_no_algorithm_computes_right_is_refused(library: str, monk
     zeros = [np.zeros(shape, "float32") for shape in shapes[:2]]
     with pytest.raises(RuntimeError, match=r"whose values are right on this GPU.*compile the model again"):
         call(Gpu(), kernel, zeros, shapes[2])
+
+
+def test_patterns_of_tvm_compute_on_the_current_context_and_stream() -> None:
+    """`RunCodegen` gives functions that a build of TVM's own calls with tensors of a GPU: here they are called so."""
+    from tvm import relax
+    from tvm.relax.backend import get_patterns_with_prefix
+
+    from tvm_sched.relax.lower.kernel_libraries import register_patterns
+
+    gpu, random = Gpu(), np.random.default_rng(1)
+    values = {"x": whole(random, 5, 8), "w": whole(random, 8, 6), "b": whole(random, 6)}
+    image = {"c": whole(random, 1, 4, 5, 5), "k": whole(random, 6, 4, 1, 1), "s": whole(random, 1, 6, 1, 1)}
+    builder = relax.BlockBuilder()
+    arguments = [relax.Var(n, relax.TensorType(v.shape, "float32")) for n, v in (values | image).items()]
+    x, w, b, c, k, s = arguments
+    with builder.function("main", arguments):
+        with builder.dataflow():
+            product = builder.emit(relax.op.nn.relu(relax.op.add(relax.op.matmul(x, w), b)))
+            picture = builder.emit(relax.op.nn.relu(relax.op.add(relax.op.nn.conv2d(c, k), s)))
+            result = builder.emit_output(relax.Tuple([product, picture]))
+        builder.emit_func_output(result)
+    register_patterns()
+    patterns = get_patterns_with_prefix("tvm_sched_nvidia")
+    mod = relax.transform.FuseOpsByPattern(patterns, bind_constants=False, annotate_codegen=True)(builder.get())
+    mod = relax.transform.RunCodegen()(mod)
+    calls = [binding.value for block in mod["main"].body.blocks for binding in block.bindings]
+    names = [str(call.args[0].global_symbol) for call in calls if isinstance(call, relax.Call)]
+    (module,) = mod.attrs["external_mods"]
+    right = [
+        np.maximum(values["x"] @ values["w"] + values["b"], 0),
+        np.maximum(np.einsum("oc,cyx->oyx", image["k"][:, :, 0, 0], image["c"][0]) + image["s"][0], 0)[None],
+    ]
+    for name, given, wanted in zip(names, (values, image), right, strict=True):
+        tensors = [OnGpu(gpu, value) for value in (*given.values(), np.zeros(wanted.shape, "float32"))]
+        with tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), gpu.stream.value or 0):
+            module[name](*map(tvm_ffi.from_dlpack, tensors))
+        gpu.call("cuStreamSynchronize", gpu.stream)
+        np.testing.assert_array_equal(tensors[-1].array, wanted)

@@ -89,7 +89,7 @@ class _Shared:
             return f"\n#undef {name}\n#define {name} ({pointer})\n#line {self._line(found)}\n"
         self.count += 1
         kind = f"cuda_emulator::SharedArray<{found['type']}{dims}>"
-        return f"{kind}::Type& {name} = {kind}::Of({self.count}{self._alignment(found['align'] or '')});"
+        return f"auto& {name} = {kind}::Of({self.count}{self._alignment(found['align'] or '')});"
 
     @staticmethod
     def _alignment(align: str) -> str:

@@ -12,7 +12,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 CASES = {
     name: HERE / f"cases_{name}.py"
-    for name in ("networks", "operators", "libraries", "recurrent", "generation", "schedules", "variants")
+    for name in ("networks", "operators", "libraries", "recurrent", "generation", "language", "schedules", "variants")
 }
 FOUR = "sm_80,sm_86,sm_89,sm_90"
 FEW = (
@@ -24,13 +24,13 @@ FEW_SCHEDULES = "not (pipelines and branches) and not (random_schedules and imag
 # Of each run, a process: what pytest is given, and the GPUs.
 RUNS = {
     "one GPU": (
-        ["tests/cuda", CASES["operators"], CASES["libraries"], CASES["recurrent"]]
+        ["tests/cuda", *(CASES[name] for name in ("operators", "libraries", "recurrent", "language"))]
         + ([CASES["generation"]] if repeated_here() else ["-k", FEW]),
         {"seed": 2},
     ),
     "networks": ([CASES["networks"]], {"seed": 2}),
     "four, peers": (
-        [CASES["schedules"]] + ([CASES["generation"]] if repeated_here() else ["-k", FEW_SCHEDULES]),
+        [CASES["schedules"]] + ([CASES["generation"], CASES["language"]] if repeated_here() else ["-k", FEW_SCHEDULES]),
         {"devices": 4, "archs": FOUR, "seed": 3},
     ),
     "four alike": ([CASES["variants"]], {"devices": 4, "seed": 7}),

@@ -6,10 +6,15 @@ import pytest
 pytest.importorskip("tvm")
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
-from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import attention_source, depthwise  # noqa: E402
+from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import (  # noqa: E402
+    attention_source,
+    depthwise,
+    language_kernels,
+)
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import normalizations as rows  # noqa: E402
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import sorts_and_scans as lines  # noqa: E402
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda.library import header  # noqa: E402
+from tvm_sched_language import packing  # noqa: E402
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 EXACT = {"float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}
@@ -242,3 +247,79 @@ def test_orders_are_stable_and_put_not_a_number_where_torch_does(gpu, descending
     ]
     found = run(gpu, lines, kernel, x, np.empty((2, 20, 3), "int32"))
     np.testing.assert_array_equal(found, expected.numpy())
+
+
+# ---- language models
+
+
+def language(does, *arrays, **about):
+    shapes, dtypes = [list(array.shape) for array in arrays], [str(array.dtype) for array in arrays]
+    return {"kind": "language", "does": does, "shapes": shapes, "dtypes": dtypes, **about}
+
+
+@pytest.mark.parametrize("number_format", ["float32", "bfloat16", "int8", "int4", "int4-zeros"])
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(1, 70, 37), (11, 64, 16)])
+def test_products_with_packed_weights(gpu, number_format, rows, terms, columns):
+    weight = numbers(columns, terms, dtype="float32")
+    x, bias, residual = (
+        numbers(*shape, dtype="float32", seed=1) for shape in ((rows, terms), (columns,), (rows, columns))
+    )
+    tensors = [x, *packing.pack(weight, number_format), bias, residual, np.empty((rows, columns), "float32")]
+    about = {"format": number_format, "terms": terms, "columns": columns, "bias": True, "residual": True, "cap": 3.0}
+    found = run(gpu, language_kernels, language("linear", *tensors, activation="relu", **about), *tensors)
+    exact = x.astype("float64") @ packing.dequantized(weight, number_format).astype("float64").T
+    expected = 3 * np.tanh(np.maximum(exact + bias, 0) / 3) + residual
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("number_format", ["bfloat16", "int4-zeros"])
+def test_embeddings_of_packed_tables(gpu, number_format):
+    table = numbers(50, 70, dtype="float32")
+    tokens = np.array([0, 49, 17, 99, -3], "int32")  # numbers out of range touch nothing else
+    tensors = [tokens, *packing.pack(table, number_format), np.empty((5, 70), "float32")]
+    about = {"format": number_format, "hidden": 70, "vocab": 50, "scale": 2.0, "positions": False, "offset": 0}
+    found = run(gpu, language_kernels, language("embedding", *tensors, **about), *tensors)
+    expected = 2 * packing.dequantized(table, number_format)[np.clip(tokens, 0, 49)]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("window", "position"), [(0, 2047), (0, 0), (0, -1), (1040, 3000)])
+def test_attention_over_kept_positions(gpu, window, position):
+    """Two blocks share the positions of a head; with a window, old positions were overwritten by later ones."""
+    heads, width, capacity, cap = 4, 40, 2048, 5.0
+    rng = np.random.default_rng(3)
+    keys, values = (rng.standard_normal((2, 2, capacity, width)).astype("float32") for _ in range(2))
+    tiles = np.ascontiguousarray(keys.reshape(2, 2, capacity // 16, 16, width).swapaxes(3, 4))
+    query = numbers(1, heads * width, dtype="float32", seed=4)
+    places = np.array([position], "int32"), np.array([1], "int32")
+    tensors = [query, tiles, values, *places, np.empty_like(query)]
+    about = {"heads": heads, "key_heads": 2, "width": width, "capacity": capacity, "window": window}
+    kernel = language("attention", *tensors, scale=0.3, cap=cap, **about)
+    found = run(gpu, language_kernels, kernel, *tensors).reshape(heads, width)
+    seen = np.arange(max(0, position - window + 1) if window else 0, position + 1) % capacity
+    expected = np.zeros((heads, width))
+    for head in range(heads if position >= 0 else 0):
+        scores = keys[1, head // 2, seen].astype("float64") @ query.reshape(heads, width)[head] * 0.3
+        powers = np.exp(cap * np.tanh(scores / cap))
+        expected[head] = powers @ values[1, head // 2, seen] / powers.sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_experts_that_are_as_likely_are_taken_in_order(gpu):
+    rows, hidden, inner, experts = 3, 32, 20, 6
+    x, before = numbers(rows, hidden, dtype="float32"), numbers(rows, hidden, dtype="float32", seed=1)
+    scores = np.array([[1, 2, 2, 2, 0, 0], [0, 0, 0, 0, 0, 0], [5, 0, 0, 0, 0, 6]], "float32")
+    up, down = (
+        numbers(experts, 2 * inner, hidden, dtype="float32", seed=2),
+        numbers(experts, hidden, inner, dtype="float32"),
+    )
+    tensors = [x, scores, *packing.pack(up, "float32"), *packing.pack(down, "float32"), before, np.empty_like(x)]
+    about = {"format": "float32", "hidden": hidden, "inner": inner, "experts": experts, "chosen": 2, "normalize": True}
+    found = run(gpu, language_kernels, language("experts", *tensors, activation="silu", **about), *tensors)
+    expected = before.astype("float64")
+    for row, chosen in enumerate([(1, 2), (0, 1), (5, 0)]):
+        shares = np.exp(scores[row, list(chosen)].astype("float64"))
+        for expert, share in zip(chosen, shares / shares.sum(), strict=True):
+            gate, opened = np.split(up[expert].astype("float64") @ x[row], 2)
+            expected[row] += share * (down[expert] @ (gate / (1 + np.exp(-gate)) * opened))
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)

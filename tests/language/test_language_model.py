@@ -10,6 +10,7 @@ import pytest
 from language_truth import check_greedy
 from thorough import repeated_here
 from tvm_sched.cost_model import CostWarning, get_cost_model
+from tvm_sched.relax.passes import LowerToKernels
 from tvm_sched.relax.profiling import calibration
 from tvm_sched_bench.testing.language_models import VOCAB, configurations, save_model
 from tvm_sched_language import GenerationOptions, Generator, compile_language_model, open_language_model
@@ -159,9 +160,10 @@ def test_kernels_are_measured_with_typical_positions(tmp_path, monkeypatch):
     assert len(np.unique(model.problems[0].costs.operator_ns[1:])) == 1, "alike; the first has the call's time"
 
 
-def test_gpus_are_refused(tmp_path):
-    with pytest.raises(InputError, match="the kernels of language models that generate text run on CPUs"):
-        compile_language_model(tmp_path, "v100-server", backend="cuda")
+def test_gpus_without_our_kernels_are_refused(tmp_path):
+    mod = open_language_model(save_model("llama", tmp_path)).import_with({"tokens": (1,), "outputs": (1,)}).mod
+    with pytest.raises(InputError, match=r"'language.embedding_0' is of the library 'language' for CPUs, and none of"):
+        LowerToKernels(libraries=(), device_kind="cuda")(mod)
 
 
 def test_weights_of_pytorch_are_read_without_running_code(tmp_path):

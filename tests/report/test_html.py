@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from report.parsed import Page
+from tvm_sched.cost_model import learned
 from tvm_sched.report.html import Entry, write_report
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem
@@ -48,6 +49,14 @@ def test_a_speed_up_is_shown_where_there_is_something_to_compare(problem, single
     together, _ = report(tmp_path / "two.html", problem, [Entry("one device", single), Entry("exact", exact)])
     alone, _ = report(tmp_path / "one.html", problem, [Entry("exact", exact)])
     assert ("Speed-up" in together, "Speed-up" in alone) == (True, False)
+
+
+def test_each_of_several_has_its_interval(problem, tmp_path):
+    graph, topology = problem.graph, problem.topology
+    uncertain = Problem(graph, topology, learned(graph, topology))
+    entries = [Entry(method, solve(uncertain, method=method)) for method in ("single", "heft")]
+    text, _ = report(tmp_path / "r.html", uncertain, entries)
+    assert text[text.index('class="summary"') :].partition("</table>")[0].count("with 80 %") == 2
 
 
 def test_it_has_a_title_and_both_colour_schemes_and_prints(written):

@@ -145,6 +145,7 @@ def pipeline(
     problem = load_problem(out, sources, topology, model_options)
     from tvm_sched_runtime.pipeline.pipeline_simulator import simulate
 
+    from ..cost_model.uncertainty import pipeline_intervals
     from ..pipeline import order_plan, plan_pipeline
     from ..report.stages import PipelineSummary, StagePeak, certificate_sentence, peak_table, stage_table
     from ..schedulers.common.solver_runs import stdout_aside
@@ -174,8 +175,10 @@ def pipeline(
         write_pipeline_report(files.report, problem, plan, run)
         out.wrote(files.report, "report")
     store_trace(out, files.trace, [run.timeline])
-    out.show(stage_table(plan), *([peak_table(peaks)] if peaks else []), certificate_sentence(plan, run.steady_ns))
-    out.result(PipelineSummary.of(plan, run.steady_ns, proved, peaks))
+    intervals = pipeline_intervals(problem, plan)
+    said = certificate_sentence(plan, run.steady_ns, intervals)
+    out.show(stage_table(plan), *([peak_table(peaks)] if peaks else []), said)
+    out.result(PipelineSummary.of(plan, run.steady_ns, proved, peaks, intervals))
 
 
 def _check_artifact(artifact: Path, sources: Sequence[Path]) -> None:

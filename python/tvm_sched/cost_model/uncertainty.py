@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.pipeline import PipelinePlan
 from tvm_sched_runtime.problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, Topology, Uncertainty, Workload
 from tvm_sched_runtime.problem.costs import concatenate_costs
 from tvm_sched_runtime.problem.variants import Variants, all_alternatives
@@ -130,6 +132,31 @@ def latency_interval(problem: Problem, schedule: Schedule, workload: Workload | 
         return None
     low, high = np.quantile(sample_latencies(problem, schedule, DRAWS, workload=workload), (0.1, 0.9))
     return int(low), int(high)
+
+
+class PipelineIntervals(NamedTuple):
+    """Nanoseconds between which 80 % of a pipeline's times lie by the errors of its operators' prices."""
+
+    cost: tuple[int, int]
+    """Time between batches, transfers and kernels in turn."""
+    latency: tuple[int, int]
+    """Time of a batch alone."""
+
+
+def pipeline_intervals(problem: Problem, plan: PipelinePlan) -> PipelineIntervals | None:
+    """Return the intervals of a pipeline's times over `draws` of the problem; None if the costs have no intervals."""
+    if not has_intervals(problem):
+        return None
+    operators, devices = problem.graph.index.operator_id, problem.topology.device_id
+    rows = [[operators[name] for name in stage.operators] for stage in plan.stages]
+    moved = np.array([stage.cost_ns - stage.work_ns for stage in plan.stages])
+    costs = np.empty((DRAWS, len(plan.stages)))
+    for n, drawn in enumerate(draws(problem, DRAWS)):
+        times = np.where(drawn.costs.operator_ns == FORBIDDEN, 0, drawn.costs.operator_ns)
+        work = [times[row, devices[stage.device]].sum() for row, stage in zip(rows, plan.stages, strict=True)]
+        costs[n] = moved + work
+    (low, high), (first, last) = (np.quantile(each, (0.1, 0.9)) for each in (costs.max(1), costs.sum(1)))
+    return PipelineIntervals((int(low), int(high)), (int(first), int(last)))
 
 
 def _contention_factor(together: Concurrency | None, rng: np.random.Generator) -> float:

@@ -29,6 +29,7 @@ from ..cost_model.roofline_model import SlowKernel
 from ..progress import Progress, report_to
 from .emit.any_shape import AnyShape, Template, lower_any_shape
 from .emit.export import export
+from .emit.segments import Segments, make_segments
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule, model_name
 from .model_loading import OpenModel, load_model, open_model
 from .options import DEFAULTS, CompileOptions, check_names
@@ -259,7 +260,22 @@ def _compile_source(
         unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
         template = partial(_schedule_template, any_shape, source, taken, unmeasured)
     models = _imported(source, combinations, is_open, schedule, report, spare, taken)
-    return compile_modules(models, options, template, **emission)
+    later = partial(_segments, source, options) if options.takes_open_sizes else None
+    return compile_modules(models, options, template, later, **emission)
+
+
+def _segments(source: Any, options: CompileOptions, mod: tvm.IRModule) -> Segments | None:
+    """Schedule the segments of a model in which data decide sizes; None if TVM's virtual machine has to run them."""
+    unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
+    try:
+        return make_segments(mod, lambda model: _schedule_template(model, source, (), unmeasured))
+    except Exception as error:  # TVM raises unrelated classes
+        warnings.warn(
+            f"TVM's virtual machine runs the operators whose sizes data decide, unscheduled: {first_line(error)}",
+            ModelWarning,
+            stacklevel=2,
+        )
+        return None
 
 
 def _imported(

@@ -15,6 +15,7 @@ from tvm_sched_runtime.problem import Problem
 from tvm_sched_runtime.schedule.simulator import simulate
 
 from ..cost_model.roofline_model import SlowKernel
+from ..cost_model.uncertainty import latency_interval
 from ..relax.compiled_results import CompilationResult
 from ..relax.profiling.paired_runs import Comparison
 from .html import Entry, write_report
@@ -59,7 +60,12 @@ class CompilationSummary(msgspec.Struct, frozen=True):
     def of(cls, *results: CompilationResult) -> CompilationSummary:
         """Summarise the compilation of one or several models."""
         pairs = [pair for result in results for pair in zip(result.problems, result.schedules, strict=True)]
-        plans = [ScheduleSummary.of(problem, schedule, simulate(problem, schedule)) for problem, schedule in pairs]
+        plans = [
+            ScheduleSummary.of(
+                problem, schedule, simulate(problem, schedule), interval_ns=latency_interval(problem, schedule)
+            )
+            for problem, schedule in pairs
+        ]
         beside = [BesideOneDevice.of(each) for result in results for each in _comparisons(result)]
         return cls(plans, tuple(kernel for result in results for kernel in result.slow_kernels), beside)
 
@@ -78,7 +84,7 @@ def compilation_views(result: CompilationResult) -> Iterator[RenderableType]:
     """Yield a title and tables for each plan."""
     for problem, schedule, beside in zip(result.problems, result.schedules, _comparisons(result), strict=True):
         yield escape(f"{_plan_title(problem)} on {problem.topology.name}")
-        yield certificate_table(schedule)
+        yield certificate_table(schedule, interval=latency_interval(problem, schedule))
         if beside:
             yield str(BesideOneDevice.of(beside))
         if "measured" in schedule.notes:

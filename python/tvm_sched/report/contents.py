@@ -15,7 +15,7 @@ from tvm_sched_runtime.runtime import load
 from tvm_sched_runtime.runtime.tensors import tensor_bytes
 
 from ..relax.inspection import Inspection, Tensor
-from .measurement import kernels_for, tail_text
+from .measurement import kernels_for, later_text
 from .tables import table
 from .units import format_bytes
 
@@ -63,8 +63,8 @@ def inspect_artifact(path: Path) -> Inspection:
     about |= {"kernels for": kernels_for(module)} if module.processor() else {}
     about |= {"plans": str(len(plans)), "embedded parameters": f"{inside} of {len(parameters)}"}
 
-    if info.get("tail"):
-        about["dynamic tail"] = f"{tail_text(info)}: {', '.join(info['tail'])}"
+    if later := later_text(info):
+        about["later segments"] = later
 
     template = module.template
     symbols = template["symbols"] if template else []

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tvm_sched_runtime.errors import TvmSchedError
-from tvm_sched_runtime.problem import Problem
+from tvm_sched_runtime.problem import Problem, Request, Workload
 from tvm_sched_runtime.schedule import Schedule, Timeline, resolved
 from tvm_sched_runtime.schedule.simulator import simulate
 
+from ..cost_model.uncertainty import latency_interval
 from .chart_data import chart_data
 from .page import require_plotly, write_page
 from .sections import View, entry_section, most_telling, summary_table
@@ -78,11 +79,13 @@ def _views(entry: Entry, default: Problem) -> list[View]:
     runs = _runs(entry)
     if len(predicted) < len(runs):
         predicted = [simulate(posed, schedule, resident) for _, schedule, resident in runs]
-    return [
-        View(title, schedule, problem, timeline, others, posed, frozenset(resident))
-        for (title, unresolved, resident), timeline in zip(runs, predicted, strict=False)
-        for problem, schedule in [resolved(posed, unresolved)]
-    ]
+    views = []
+    for (title, unresolved, resident), timeline in zip(runs, predicted, strict=False):
+        problem, schedule = resolved(posed, unresolved)
+        workload = Workload((Request(tuple(sorted(resident))),) if resident else ())
+        interval = latency_interval(problem, schedule, workload)
+        views.append(View(title, schedule, problem, timeline, others, posed, frozenset(resident), interval))
+    return views
 
 
 def _runs(entry: Entry) -> list[tuple[str, Schedule, tuple[str, ...]]]:

@@ -20,7 +20,7 @@ from tvm_sched_runtime.schedule import Event, Timeline
 from ..progress import Progress
 from .figures import time_by_kind
 from .tables import table
-from .units import format_ns, format_percent, format_time
+from .units import format_ns, format_percent, format_spread, format_time
 
 Array = npt.NDArray[Any]
 
@@ -142,6 +142,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     repeat: int
     latency_seconds: LatencyStatistics
     predicted_latency_ns: int
+    interval_ns: tuple[int, int] | None = None
+    """Nanoseconds between which 80 % of the latencies lie by the errors of the plan's prices, if it has any."""
     lower_bound_ns: int | None
     gap: float | None
     """Figures of a cold run."""
@@ -160,9 +162,10 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         """Summarise measured runs of a loaded artifact."""
         info, source = module.info(), measured.timeline.source
         predicted = measured.predicted.latency_ns
-        bound = next(
-            (n.get("lower_bound_ns") for n in info.get("plans", ()) if n.get("name") == measured.plan["name"]), None
+        entry: dict[str, Any] = next(
+            (each for each in info.get("plans", ()) if each.get("name") == measured.plan["name"]), {}
         )
+        bound, interval = entry.get("lower_bound_ns"), entry.get("interval_ns")
         times = {"predicted": time_by_kind(measured.predicted), source: time_by_kind(measured.timeline)}
         kinds = {"loading": ("load", "host_read"), "computing": ("kernel",), "copying": ("copy",)}
         return cls(
@@ -171,6 +174,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
             repeat=measured.statistics.repeat,
             latency_seconds=measured.statistics,
             predicted_latency_ns=predicted,
+            interval_ns=interval and tuple(interval),
             lower_bound_ns=bound,
             gap=1 - bound / predicted if bound is not None and predicted else None,
             time_ns={
@@ -193,9 +197,12 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
             for name in ("min", "median", "mean", "p90", "p99", "max")
         ]
         rows = [*_plan_rows(module, plan), *_output_rows(self.outputs)]
-        rows += [(f"predicted latency{of}", format_ns(self.predicted_latency_ns))]
+        rows += [(f"predicted latency{of}", format_spread(self.predicted_latency_ns, self.interval_ns))]
         if self.lower_bound_ns is not None and self.gap is not None:
-            rows += [(f"lower bound{of}", format_ns(self.lower_bound_ns)), ("gap", format_percent(self.gap))]
+            rows += [
+                (f"lower bound{of}", f"{format_ns(self.lower_bound_ns)} at the plan's prices"),
+                ("gap", format_percent(self.gap)),
+            ]
         split = [(name, *map(format_ns, times.values())) for name, times in self.time_ns.items()]
         return [
             table((f"{self.source} latency", f"{self.repeat} runs"), latencies),
@@ -211,7 +218,7 @@ def _plan_rows(module: ScheduledModule, plan: dict[str, Any]) -> list[tuple[str,
     rows = [(what, str(info[what])) for what in ("topology", "scheduler", "emulated") if info.get(what)]
     rows += [("kernels for", kernels_for(module))] if module.processor() else []
     rows += [("plans for other shapes", str(others))] if others > 0 else []
-    rows += [("dynamic tail", tail_text(info))] if info.get("tail") else []
+    rows += [("later segments", later_text(info))] if later_text(info) else []
     return rows + [("input", f"{a['name']} {list(a['shape'])} {a['dtype']}") for a in plan["arguments"]]
 
 
@@ -226,9 +233,13 @@ def kernels_for(module: ScheduledModule) -> str:
     return f"{module.processor()} (and, elsewhere, {', '.join(others)})" if others else module.processor()
 
 
-def tail_text(info: dict[str, Any]) -> str:
-    """Return a text on the operators that TVM's virtual machine runs after the schedule."""
-    return f"{sum(info['tail'].values())} operators, not scheduled, not in the latency"
+def later_text(info: dict[str, Any]) -> str:
+    """Return a text on the operators whose sizes data decide; empty if there are none."""
+    if tail := info.get("tail"):
+        return f"{sum(tail.values())} operators in TVM's virtual machine, not scheduled, not in the latency"
+    segments = info.get("segments", ())
+    count = sum(segment["operators"] for segment in segments)
+    return f"{len(segments)}, of {count} operators whose sizes data decide; not in the prediction" if segments else ""
 
 
 def planned_timeline(plan: dict[str, Any], problem: str = "") -> Timeline:

@@ -11,11 +11,12 @@ from tvm_sched_runtime.pipeline import PipelinePlan, Stage
 from tvm_sched_runtime.pipeline.pipeline_simulator import PipelineRun
 from tvm_sched_runtime.problem import Problem
 
+from ..cost_model.uncertainty import PipelineIntervals, pipeline_intervals
 from .chart_data import pipeline_chart
 from .page import write_page
 from .sections import NONE, cards, certificate_cards, chart_tools, table, timeline_chart
 from .stages import PARTS, certificate_sentence
-from .units import format_bytes, format_ns
+from .units import between_text, format_bytes, format_ns
 
 
 def write_pipeline_report(
@@ -59,20 +60,22 @@ def write_pipeline_report(
 
 
 def _summary(problem: Problem, plan: PipelinePlan, runs: Sequence[PipelineRun]) -> str:
+    intervals = pipeline_intervals(problem, plan)
     return f"""<h2>Stages</h2>
-<p class="certificate">{escape(certificate_sentence(plan, runs[0].steady_ns))}</p>
-{_cards(plan, runs)}
+<p class="certificate">{escape(certificate_sentence(plan, runs[0].steady_ns, intervals))}</p>
+{_cards(plan, runs, intervals)}
 {_stage_table(problem, plan)}
 <p class="hint legend">{_legend(plan)}</p>"""
 
 
-def _cards(plan: PipelinePlan, runs: Sequence[PipelineRun]) -> str:
-    shown = [("Bottleneck", format_ns(plan.cost_ns), "between batches, in turn with transfers")]
+def _cards(plan: PipelinePlan, runs: Sequence[PipelineRun], intervals: PipelineIntervals | None) -> str:
+    every, alone = (f", {between_text(each)}" if each else "" for each in intervals or (None, None))
+    shown = [("Bottleneck", format_ns(plan.cost_ns), f"between batches, in turn with transfers{every}")]
     for run in runs:
         note = "between batches, transfers beside kernels"
         source = "predicted" if run.timeline.source == "simulated" else run.timeline.source
         shown.append((f"{source.capitalize()} period", format_ns(round(run.steady_ns)), note))
-    shown.append(("Latency", format_ns(plan.latency_ns), "of a batch alone"))
+    shown.append(("Latency", format_ns(plan.latency_ns), f"of a batch alone{alone}"))
     return cards([*shown, *certificate_cards(plan.certificate, plan.seconds, plan.partitioner)])
 
 

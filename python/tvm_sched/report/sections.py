@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from tvm_sched_runtime.pipeline.pipeline_plan import PipelineCertificate
-from tvm_sched_runtime.problem import Problem, Request, Topology, Workload
+from tvm_sched_runtime.problem import Problem, Topology
 from tvm_sched_runtime.schedule import Certificate, Schedule, Timeline
 from tvm_sched_runtime.schedule.simulator import memory_profile
 
-from ..cost_model.uncertainty import latency_interval
 from .connections import Connection, legend, matrix
 from .drawing import topology_svg
 from .figures import device_of_lane, lane_figures, ordered_lanes
-from .units import format_bytes, format_ns, format_percent, format_rate, format_time
+from .units import between_text, format_bytes, format_ns, format_percent, format_rate, format_time
 
 NONE = '<span class="none">–</span>'
 
@@ -36,6 +35,8 @@ class View(NamedTuple):
     others: tuple[Timeline, ...]
     posed: Problem
     resident: frozenset[str]
+    interval: tuple[int, int] | None
+    """Nanoseconds between which 80 % of the latencies lie by the errors of the prices, if these have any."""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], style: str = "", numbers: int = 1) -> str:
@@ -57,8 +58,9 @@ def summary_table(views: Sequence[View]) -> str:
         "Schedule",
         "Scheduler",
         "Latency",
+        "Interval",
         "Measured",
-        "Lower bound",
+        "Lower bound at these prices",
         "Gap",
         "Bound by",
         "Speed-up",
@@ -81,6 +83,7 @@ def summary_table(views: Sequence[View]) -> str:
                 f'<a href="#entry-{n}" data-entry="{n}">{escape(view.title)}</a>',
                 escape(view.schedule.scheduler) or NONE,
                 f"<b>{format_ns(latency)}</b>",
+                between_text(view.interval) if view.interval else NONE,
                 " / ".join(format_ns(timeline.latency_ns) for timeline in view.others) or NONE,
                 format_ns(certificate.lower_bound_ns) if certificate else NONE,
                 format_percent(certificate.gap) if certificate else NONE,
@@ -181,9 +184,7 @@ def _useful(problem: Problem, schedule: Schedule) -> str:
 
 
 def _cards(view: View) -> str:
-    workload = Workload((Request(tuple(sorted(view.resident))),) if view.resident else ())
-    interval = latency_interval(view.problem, view.schedule, workload)
-    between = f", {format_ns(interval[0])} to {format_ns(interval[1])} with 80 %" if interval else ""
+    between = f", {between_text(view.interval)}" if view.interval else ""
     shown = [("Predicted latency", format_ns(view.predicted.latency_ns), f"simulated{between}")]
     shown += [
         (f"{timeline.source.capitalize()} latency", format_ns(timeline.latency_ns), _against(timeline, view.predicted))

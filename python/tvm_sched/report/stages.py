@@ -12,11 +12,12 @@ from rich.text import Text
 from tvm_sched_runtime.pipeline import PartitionProblem, PipelinePlan, Stage
 from tvm_sched_runtime.pipeline.pipeline_plan import PipelineCertificate
 
+from ..cost_model.uncertainty import PipelineIntervals
 from ..pipeline import PeakOrder
 from ..pipeline.partitioner_registry import Partition
 from .measurement import OutputType
 from .tables import table
-from .units import format_bytes, format_ns
+from .units import format_bytes, format_ns, format_spread
 
 _WIDTH = 32
 
@@ -64,15 +65,19 @@ def stage_bar(stage: Stage, longest_ns: int) -> Text:
     return bar
 
 
-def certificate_sentence(plan: PipelinePlan, steady_ns: float) -> str:
+def certificate_sentence(plan: PipelinePlan, steady_ns: float, intervals: PipelineIntervals | None = None) -> str:
     """Say what the plan achieves, and by how much at most it can be improved."""
-    text = f"A batch every {format_ns(plan.cost_ns)}, {format_ns(plan.latency_ns)} for one alone, with transfers"
+    every, alone = plan.cost_ns, plan.latency_ns
+    between, from_to = intervals or (None, None)
+    text = (
+        f"A batch every {format_spread(every, between)}; {format_spread(alone, from_to)} for one alone, with transfers"
+    )
     text += f" and kernels in turn; with transfers beside the kernels, every {format_ns(round(steady_ns))} (simulated)."
     if plan.certificate is None:
         return text
     certificate = plan.certificate
     least = format_ns(certificate.lower_bound_ns)
-    known = f" In turn, no plan of as many stages is below {least} (bound: {certificate.bound})"
+    known = f" In turn, no plan of as many stages is below {least} at these prices (bound: {certificate.bound})"
     if certificate.status == "optimal":
         return f"{text}{known}: this cannot be improved."
     ended = f" Search: {certificate.status}."
@@ -120,6 +125,9 @@ class PipelineSummary(msgspec.Struct, frozen=True, kw_only=True):
     stages: list[StageSummary]
     cost_ns: int
     latency_ns: int
+    cost_interval_ns: tuple[int, int] | None = None
+    latency_interval_ns: tuple[int, int] | None = None
+    """Nanoseconds between which 80 % of the times lie by the errors of the prices; None if these have none."""
     steady_ns: float
     """Time between batches, with transfers beside the kernels."""
     certificate: PipelineCertificate | None
@@ -136,6 +144,7 @@ class PipelineSummary(msgspec.Struct, frozen=True, kw_only=True):
         steady_ns: float,
         proved_ns: int | None = None,
         peaks: list[StagePeak] | None = None,
+        intervals: PipelineIntervals | None = None,
     ) -> PipelineSummary:
         """Summarise a plan."""
         same = ("problem", "partitioner", "options", "seconds", "cost_ns", "latency_ns", "certificate")
@@ -146,6 +155,8 @@ class PipelineSummary(msgspec.Struct, frozen=True, kw_only=True):
             gap=plan.certificate.gap if plan.certificate else None,
             proved_ns=proved_ns,
             peaks=peaks,
+            cost_interval_ns=intervals and intervals.cost,
+            latency_interval_ns=intervals and intervals.latency,
         )
 
 

@@ -18,11 +18,13 @@ def format_ns(nanoseconds: int) -> str:
 
 def format_spread(nanoseconds: int, interval: tuple[int, int] | None) -> str:
     """Format a predicted time with its interval of 80 %, if there is one: ``"1.60 ms, 1.30 to 2.10 ms with 80 %"``."""
-    if interval is None:
-        return format_ns(nanoseconds)
+    return format_ns(nanoseconds) + (f", {between_text(interval)}" if interval else "")
+
+
+def between_text(interval: tuple[int, int]) -> str:
+    """Format an interval of 80 %, in nanoseconds: ``"1.30 to 2.10 ms with 80 %"``."""
     low, high = (format_ns(each) for each in interval)
-    shared = low.removesuffix(high.rpartition(" ")[2])
-    return f"{format_ns(nanoseconds)}, {shared.strip()} to {high} with 80 %"
+    return f"{low.removesuffix(high.rpartition(' ')[2]).strip()} to {high} with 80 %"
 
 
 def why_outside(nanoseconds: int, interval: tuple[int, int] | None) -> str | None:

@@ -355,7 +355,13 @@ def lower_any_shape(
         A size depends on data, or two sizes may be equal or not.
     """
     mod = imported.with_parameters().with_attr(NAME, imported.name)
-    mod = tvm.transform.Sequential([SetCompileTarget(target)])(mod)
+    return lower_open(tvm.transform.Sequential([SetCompileTarget(target)])(mod), inputs, ranges)
+
+
+def lower_open(
+    mod: tvm.IRModule, inputs: tuple[DeclaredInput, ...], ranges: Mapping[str, tuple[int, int | None]]
+) -> AnyShape:
+    """Lower a module with a compile target, as `lower_any_shape`."""
     with tvm.target.Target("llvm"):
         conditions = _conditions(simplify(mod)["main"])
     libraries = [name for name in available_libraries() if name == "onednn"]
@@ -497,4 +503,4 @@ def _split(where: str, call: relax.Call) -> None:
         raise InputError(f"{where}: splits a dimension of open size")
 
 
-__all__ = ["AnyShape", "Template", "lower_any_shape"]
+__all__ = ["AnyShape", "Template", "lower_any_shape", "lower_open"]

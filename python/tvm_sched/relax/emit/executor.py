@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from tvm_sched_runtime.problem import Problem
 from tvm_sched_runtime.runtime.machine import EMULATED, EmulationWarning
 from tvm_sched_runtime.schedule import Schedule
 
+from ...cost_model.uncertainty import latency_interval
 from ...execution_plan import check_states, output_tensors
 from ...streams import core_shares
 from ..codegen.cpu.kernels import compile_kernels
@@ -31,6 +32,7 @@ from .any_shape import Template
 from .backend_kernels import Compiler, compile_for, description
 from .pack_parameters import pack_parameters
 from .runtime_module import lower, make_runtime_module
+from .segments import Segment, Segments, Size
 from .shared_values import same_bits
 
 ENTRY = "tvm_sched.main"
@@ -86,6 +88,7 @@ def make_executor(
     states: Mapping[str, int] | None = None,
     about: Mapping[str, Any] | None = None,
     template: Template | None = None,
+    segments: Segments | None = None,
 ) -> Executor:
     """Emit the plans of one or more scheduled modules, which are one model with different input shapes.
 
@@ -107,6 +110,8 @@ def make_executor(
         The entry ``generation`` of the metadata (``docs/formats/language_model.md``).
     template : Template, optional
         The model for sizes that no plan takes.
+    segments : Segments, optional
+        What follows the only module, in place of its dynamic tail; each with a template.
     """
     library_function("tvm_sched.make_module")  # fail before the long work if the library is missing
     if len(mods) > 1:
@@ -123,6 +128,11 @@ def make_executor(
     if template is not None:
         variants.append(replace(_variant(template.placed, 0, 1, {}), name=f"{variants[0].extraction.graph.name}#any"))
     _check_alike(variants)
+    first_plans = len(variants)
+    for number, segment in enumerate(segments.parts if segments else (), 1):
+        later = _variant(segment.template.placed, 0, 1, {})
+        variants.append(replace(later, name=f"{variants[0].extraction.graph.name}#segment{number}"))
+    places = _Places(segments) if segments is not None else None
     if backend == "cuda":
         for variant in variants:
             check_runs_on_gpus(variant.mod, variant.problem, variant.extraction)
@@ -134,7 +144,8 @@ def make_executor(
         suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
         claimed = claimed_functions(variant.mod)
         functions = kernel_names(variant.extraction.calls, claimed, suffix)
-        open_sizes = template if len(plans) == static else None
+        part = segments.parts[len(plans) - first_plans] if segments and len(plans) >= first_plans else None
+        open_sizes = part.template if part else template if len(plans) == static else None
         if open_sizes is None:
             functions = table.add(variant.mod, functions, claimed)
         else:
@@ -156,10 +167,18 @@ def make_executor(
             plan = open_sizes.model.template(plan, variant.extraction)
         _resize_parameters(plan, values)
         _rename_parameters(plan, values, parameters)
+        if places is not None:
+            places.add(plan, _results(variant, plan), part)
         plans.append(plan)
-    main = _main_function(variants, template is not None)
+    main = _main_function(variants[:first_plans], template is not None, segments)
     targets = get_compile_target(variants[0].mod).hosts
-    described = _metadata(variants[:static], plans[:static], targets)
+    described = _metadata(variants[:static], plans[:static], targets, segments is not None)
+    if segments is not None and places is not None:
+        described["plans"][0]["results"] = [{"value": places.of[leaf]} for leaf in leaves(segments.results)]
+        described["segments"] = [
+            {"name": variant.name, "operators": len(variant.problem.graph.operators)}
+            for variant in variants[first_plans:]
+        ]
     if about is not None:
         described["generation"] = dict(about)
     if run_options:
@@ -167,6 +186,32 @@ def make_executor(
     compiled = compile_for(backend, table.kernels, variants[0].problem.topology, targets, compiler)
     module = make_runtime_module(plans, described, parameters if embed else {}, [*compiled, *libraries])
     return Executor(module, main, {} if embed else parameters, plans)
+
+
+@dataclass
+class _Places:
+    """Where the values of a call are that segments take: its arguments, then the outputs of each segment."""
+
+    segments: Segments
+    of: dict[relax.Var, int] = field(default_factory=dict)
+    count: int = 0
+
+    def add(self, plan: dict[str, Any], results: Sequence[Mapping[str, int]], part: Segment | None) -> None:
+        """Note the outputs of a segment; a later one's plan gets what it takes. ``part`` is None for the first."""
+        if part is None:
+            self.count = len(plan["arguments"])
+            taken, variables = list(range(self.count)), self.segments.arguments
+        else:
+            sizes = [each if isinstance(each, Size) else None for each in part.takes]
+            taken = [self.of[size.tensor if size else each] for size, each in zip(sizes, part.takes, strict=True)]
+            plan["takes"] = [
+                {"value": value, "element": size.element} if size else {"value": value}
+                for value, size in zip(taken, sizes, strict=True)
+            ]
+            variables = part.results
+        for variable, place in zip(variables, results, strict=True):
+            self.of[variable] = self.count + place["output"] if "output" in place else taken[place["argument"]]
+        self.count += len(plan["outputs"])
 
 
 def _variant(mod: tvm.IRModule, position: int, count: int, states: Mapping[str, int]) -> Variant:
@@ -290,7 +335,10 @@ def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict
 
 
 def _metadata(
-    variants: Sequence[Variant], plans: Sequence[dict[str, Any]], targets: Mapping[str, tvm.target.Target]
+    variants: Sequence[Variant],
+    plans: Sequence[dict[str, Any]],
+    targets: Mapping[str, tvm.target.Target],
+    segmented: bool,
 ) -> dict[str, Any]:
     """Return the artifact's metadata, with an entry for each plan, its versions, targets, machine and topology."""
     first = variants[0]
@@ -298,6 +346,7 @@ def _metadata(
     entries = []
     for variant, plan in zip(variants, plans, strict=True):
         certificate = variant.schedule.certificate
+        interval = latency_interval(variant.problem, variant.schedule)
         # The resources of a GPU that each operator's kernels occupy.
         demands = {operator.name: operator.demand for operator in variant.problem.graph.operators if operator.demand}
         entries.append(
@@ -309,6 +358,7 @@ def _metadata(
                 "outputs": plan["outputs"],
                 "results": _results(variant, plan),
                 "latency_ns": certificate.latency_ns if certificate else None,
+                **({"interval_ns": interval} if interval else {}),
                 "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
                 "bound": certificate.bound if certificate else "",
                 "status": certificate.status if certificate else "",
@@ -318,7 +368,7 @@ def _metadata(
         )
     tail = tail_operators(first.mod)
     return {
-        **({"tail": tail} if tail else {}),
+        **({"tail": tail} if tail and not segmented else {}),
         "name": first.extraction.graph.name,
         "output_names": _output_names(first.mod, first.result, bool(tail)),
         "topology": topology.name,
@@ -358,7 +408,7 @@ def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:
     return [places[name] for name in leaves(variant.result)]
 
 
-def _main_function(variants: Sequence[Variant], any_shape: bool) -> relax.Function:
+def _main_function(variants: Sequence[Variant], any_shape: bool, segments: Segments | None) -> relax.Function:
     """Make ``main``, which calls the module and assembles the results; ``any_shape``: which may have any size."""
     first = variants[0]
     old = first.mod["main"]
@@ -376,10 +426,15 @@ def _main_function(variants: Sequence[Variant], any_shape: bool) -> relax.Functi
     builder = relax.BlockBuilder()
     with builder.function("main", params):
         values = [element(builder, variable, path) for variable, path in arguments]
-        result_types = _result_types(variants, any_shape)
+        if segments is None:
+            model_result, result_types = first.result, _result_types(variants, any_shape)
+        else:
+            model_result = segments.results
+            tensors: list[Any] = list(leaves(model_result))
+            result_types = [relax.TensorType(dtype=leaf.ty.dtype, ndim=leaf.ty.ndim) for leaf in tensors]
         results = emit_call(builder, RESULTS, values, result_types) if result_types else []
-        result = rebuild(first.result, iter(results))
-        if TAIL in first.mod.attrs:
+        result = rebuild(model_result, iter(results))
+        if TAIL in first.mod.attrs and segments is None:
             tail = first.mod.attrs[TAIL]
             result = builder.emit(relax.Call(tail.get_global_var(TAIL_ENTRY), list(result.fields)))
         builder.emit_func_output(result)

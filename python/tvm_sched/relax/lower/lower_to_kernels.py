@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Callable, Sequence
@@ -162,6 +163,13 @@ class LowerToKernels:
             mod = get_library(name).claim(mod, kernels, names)
             documents.update(kernels.documents)
             constants += kernels.constants
+        for name, text in documents.items() if self.device_kind == "cuda" else ():
+            if get_library(library := json.loads(str(text))["library"]).device_kind != "cuda":
+                raise InputError(
+                    f"kernel {str(name)!r} is of the library {library!r} for CPUs, and none of the libraries "
+                    f"{', '.join(libraries) or '(none)'} has it for GPUs: compile for CPUs, or allow "
+                    f"'handwritten_cuda' in {VARIABLE}"
+                )
         return mod.with_attr(KERNELS, documents) if documents else mod, constants
 
     def _legalize(self, mod: tvm.IRModule) -> tvm.IRModule:
@@ -257,7 +265,7 @@ def _split_tail(mod: tvm.IRModule) -> tvm.IRModule:
     if kinds:
         warnings.warn(
             f"{sum(kinds.values())} operators ({', '.join(kinds)}) have sizes that are known only when the model runs: "
-            "TVM's virtual machine runs them after the schedule, whose latency does not include them",
+            "they run after the schedule, whose latency does not include them",
             ModelWarning,
             stacklevel=2,
         )

@@ -14,6 +14,7 @@ from .kernel_library import (
     register,
 )
 from .offload import OffloadKernels
+from .patterns import register_patterns
 
 __all__ = [
     "KERNELS",
@@ -28,4 +29,5 @@ __all__ = [
     "kernel_in_place",
     "make_modules",
     "register",
+    "register_patterns",
 ]

@@ -13,7 +13,7 @@ from .kernel_library import KERNELS, KernelSet, get_library
 
 @tvm.transform.module_pass(opt_level=0, name="OffloadKernels")
 class OffloadKernels:
-    """Replace operators of ``main`` by kernels of a library, and attach their module, for ``tvm.compile(mod, "llvm")``.
+    """Replace operators of ``main`` by kernels of a library, and attach their module, for ``tvm.compile``.
 
     It stands where ``FuseOpsByPattern`` and ``RunCodegen`` stand for other libraries: before operators are lowered to TIR.
     It adds to the same module attribute ``external_mods``, which the build links. Weights should be constants
@@ -22,14 +22,14 @@ class OffloadKernels:
     Parameters
     ----------
     library : str
-        Name of a kernel library for CPUs.
+        Name of a kernel library; its kernels run on the device that the build is for (``nvidia``: cuBLASLt and cuDNN).
     threads : int, optional
         Threads of the kernels. Default: all cores.
 
     Raises
     ------
     InputError
-        The library is unknown, for GPUs, or not usable here; or the module has no ``main``, or was offloaded to it before.
+        The library is unknown or, for CPUs, not usable here; or the module has no ``main``, or was offloaded to it before.
 
     Examples
     --------
@@ -42,11 +42,8 @@ class OffloadKernels:
 
     def __init__(self, library: str = "onednn", threads: int | None = None) -> None:
         self.library, self.threads = get_library(library), threads
-        if self.library.device_kind != "cpu":
-            raise InputError(
-                f"kernels of {library!r} run on streams of our executor only; allowed are libraries for CPUs"
-            )
-        if (reason := self.library.why_not()) is not None:
+        on_host = self.library.device_kind == "cpu"  # for GPUs, only the machine that runs the model needs the library
+        if on_host and (reason := self.library.why_not()) is not None:
             raise InputError(f"the kernel library {library!r} cannot be used here: {reason}")
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:

@@ -36,7 +36,8 @@ class Epilogue:
     end: Any
     inside: list[Any] = field(default_factory=list)
     weights: Any = None  # multiplied by the following factors; None if there are none
-    bias: Any = None
+    bias: Any = None  # of constant summands
+    given: Any = None  # a bias that is computed or an argument; then there are no constant summands
     residual: Any = None  # another tensor that is added
     activation: str = ""
 
@@ -86,11 +87,14 @@ class Claimer(ViewRewriter):
         if epilogue.residual is not None:
             arguments.append(self.value(epilogue.residual))
             kernel["residual"] = True
-        kernel.update(bias=epilogue.bias is not None, activation=epilogue.activation)
+        if epilogue.given is not None:
+            arguments.insert(2, self.value(epilogue.given))
+        has_bias = epilogue.bias is not None or epilogue.given is not None
+        kernel.update(bias=has_bias, activation=epilogue.activation)
         out = static_shape(call) or ()
         source, filters = static_shape(call.args[0]) or (), static_shape(weights) or ()
         depth = prod(filters[1:]) if name == "nn.conv2d" else source[-1]
-        steps = {"bias": epilogue.bias is not None, "add": epilogue.residual is not None}
+        steps = {"bias": has_bias, "add": epilogue.residual is not None}
         steps[epilogue.activation] = bool(epilogue.activation)
         flops = prod(out) * (2 * depth + sum(steps.values()))
         words = [kernel["kind"], *(step for step, fused in steps.items() if fused)]
@@ -123,7 +127,7 @@ class Claimer(ViewRewriter):
         name = operation(user)
         if name in ACTIVATIONS[product]:
             # cuDNN fuses an activation with a bias only.
-            if product == "nn.conv2d" and result.bias is None:
+            if product == "nn.conv2d" and result.bias is None and result.given is None:
                 return False
             result.activation = ACTIVATIONS[product][name]
             return True
@@ -132,17 +136,20 @@ class Claimer(ViewRewriter):
         left = self.resolve(user.args[0]).same_as(self.resolve(result.end))
         other = self.resolve(user.args[1 if left else 0])
         vector = _per_channel(constant_value(other), static_shape(user) or (), axis)
+        depthwise = product == "nn.conv2d" and weights is not None and weights.shape[1 if axis == 1 else 3] == 1
+        if depthwise and not self.fuses_depthwise:
+            return False  # both take 48 us on an H100, the convolution alone 20 us
         if vector is None:
+            if name == "add" and self._is_bias(result, other, static_shape(user) or (), axis):
+                result.given = other
+                return True
             return name == "add" and product == "nn.conv2d" and self._add_tensor(result, other)
-        if result.residual is not None or (name in ("subtract", "divide") and not left):
+        if result.residual is not None or result.given is not None or (name in ("subtract", "divide") and not left):
             return False
         if name in ("subtract", "divide"):
             if name == "divide" and not vector.all():
                 return False
             name, vector = ("add", -vector) if name == "subtract" else ("multiply", 1 / vector)
-        depthwise = product == "nn.conv2d" and weights is not None and weights.shape[1 if axis == 1 else 3] == 1
-        if depthwise and not self.fuses_depthwise:
-            return False  # both take 48 us on an H100, the convolution alone 20 us
         if name == "add":
             result.bias = vector if result.bias is None else result.bias + vector
             return True
@@ -153,10 +160,23 @@ class Claimer(ViewRewriter):
         result.bias = None if result.bias is None else result.bias * vector
         return True
 
+    def _is_bias(self, result: Epilogue, other: Any, shape: tuple[int, ...], axis: int) -> bool:
+        """Whether a variable that is added has one number per channel, and no other summand came before it."""
+        wanted = (1,) * axis + (shape[axis],) + (1,) * (len(shape) - axis - 1)
+        own = static_shape(other) if isinstance(other, relax.Var) else None
+        before = result.bias is not None or result.given is not None or result.residual is not None
+        fits = own is not None and len(own) <= len(shape) and (1,) * (len(shape) - len(own)) + own == wanted
+        return fits and own != shape and not before and _have_one_type(other, result.end)
+
     def _add_tensor(self, result: Epilogue, other: Any) -> bool:
         """Fuse the addition of another tensor of the same shape and type; cuDNN does so with a bias only."""
         same = static_shape(other) == static_shape(result.end) and _have_one_type(other, result.end)
-        if result.residual is not None or result.bias is None or not same or not isinstance(other, relax.Var):
+        if (
+            result.residual is not None
+            or (result.bias is None and result.given is None)
+            or not same
+            or not isinstance(other, relax.Var)
+        ):
             return False
         result.residual = other
         return True
