@@ -70,6 +70,27 @@ std::string InstanceName(const Plan& plan_template, const Sizes& sizes) {
 
 }  // namespace
 
+bool IsAnchorOf(const Plan& plan_template, const std::vector<std::int64_t>& sizes) {
+  for (std::size_t k = 0; k < sizes.size(); ++k) {
+    const std::optional<std::int64_t>& anchor = plan_template.open->symbols[k].anchor;
+    if (anchor && sizes[k] > *anchor) return false;
+  }
+  return true;
+}
+
+bool TemplateSizes::SameShapes(const std::vector<TensorSpec>& own, const TemplateSizes& other,
+                               const std::vector<TensorSpec>& others) const {
+  const auto same = [&](std::int64_t a, std::int64_t b) {
+    return a < 0 && b < 0 ? expressions[-1 - a].text() == other.expressions[-1 - b].text() : a == b;
+  };
+  return std::equal(own.begin(), own.end(), others.begin(), others.end(),
+                    [&same](const TensorSpec& a, const TensorSpec& b) {
+                      return a.name == b.name && SameDtype(a.dtype, b.dtype) &&
+                             std::equal(a.shape.begin(), a.shape.end(), b.shape.begin(),
+                                        b.shape.end(), same);
+                    });
+}
+
 int TemplateSizes::Add(const JsonCursor& cursor) {
   std::vector<std::string> names;
   for (const Symbol& symbol : symbols) names.push_back(symbol.name);

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tvm_sched.cost_model.cost_model_registry import COST_MODELS
 from tvm_sched.cost_model.profile import Machine, Measurement, Profile, this_machine
 from tvm_sched.cost_model.signature import signatures
 from tvm_sched_runtime.problem import Problem, load_topology, read_topology
@@ -148,3 +149,28 @@ def test_detect(run, fails, tmp_path):
     here = run("topology", "detect", "--save-recording", tmp_path / "here.json").stdout
     assert "this-machine" in here
     assert "cannot be read" in fails(2, "topology", "detect", "--recording", tmp_path / "none.json")
+
+
+def test_commands_price_gpus_by_the_learned_model_unless_told_otherwise(run, model_file, tmp_path, monkeypatch):
+    monkeypatch.delenv("TVM_SCHED_COSTS", raising=False)
+    asked, found = [], type(COST_MODELS).get
+
+    def noted(self, name):
+        if self is COST_MODELS:
+            asked.append(name)
+        return found(self, name)
+
+    monkeypatch.setattr(type(COST_MODELS), "get", noted)
+    limits = ("--throughput-floor", "1", "--latency-ceiling", "1", "--backend", "cpu", "--cluster", "rampa-base")
+    on_gpus = ("-t", "a40x2")
+    for command in (
+        ("problem", model_file, *on_gpus, "-o", tmp_path / "p.json"),
+        ("schedule", model_file, *on_gpus, "-s", "single"),
+        ("compile", model_file, *on_gpus, "-s", "single", "-o", tmp_path / "m.so"),
+        ("pipeline", model_file, *on_gpus, "--stages", "1"),
+        ("plan", "llama-3-8b", *on_gpus, "--for", "llama.cpp"),
+        ("cluster", "service", model_file, *limits, "-o", tmp_path / "s.toml"),
+    ):
+        asked.clear()
+        run(*command)
+        assert set(asked) - {"calibrated"} == {"learned"}, command  # the service is compiled for this machine, too

@@ -69,8 +69,8 @@ hang.
 # Mutations of simulator, plans, bounds and checker
 
 What the tests say of rules and prices that are broken on purpose, one change at a time. Each record of
-`tests/mutants/core.toml` is built, and its tests run until one fails. A mutant that passes all tests fails the command, and so
-does a record that no longer applies.
+`tests/mutants/core.toml` is built, and its tests run until one fails. A mutant that passes all tests fails the command, and
+so does a record that no longer applies.
 
     make mutants MUTANTS_ARGS="--set core"
 

@@ -99,6 +99,41 @@ def test_the_timeline_is_that_of_the_size(module):
     module.configure(trace=False)
 
 
+def _anchored(name, n=None, **more):
+    """Return the template for sizes up to ``n``."""
+    symbols = _template()["symbols"]
+    return _template(**{"name": name, "symbols": [symbols[0] | ({"anchor": n} if n else {}), symbols[1]]} | more)
+
+
+def test_a_call_takes_the_first_template_whose_anchor_is_no_smaller():
+    _register()
+    module = ScheduledModule(
+        make_module([_anchored("small", 3), _anchored("middle", 8), _anchored("large", 8)], {}, {"w": W})
+    )
+    module.configure(trace=True, kept_sizes=2)
+    for n, name in (
+        (3, "small"),
+        (4, "middle"),
+        (8, "middle"),
+        (300, "large"),
+        (0, "small"),
+        (4, "middle"),
+        (9, "large"),
+    ):
+        _check(module, n)
+        assert module.timeline()["plan"] == f"{name}[n={n}, m=1]"
+        assert module.plan_of_run(f"{name}[n={n}, m=1]")["symbols"][0].get("anchor") == {"small": 3}.get(name, 8)
+    assert module.template["name"] == "small"
+
+
+def test_templates_of_one_artifact_take_the_same_sizes():
+    other = _anchored("b", 9, symbols=[{"name": "n"}, {"name": "m", "low": 1, "high": 8}])
+    with pytest.raises(ValueError, match='plans "a" and "b" have symbols, but not the same ones with the same limits'):
+        make_module([_anchored("a", 3), other], {}, {"w": W})
+    with pytest.raises(ValueError, match=r'plan "a" takes all sizes, so that the later plan "b" .* is never chosen'):
+        make_module([_anchored("a"), _anchored("b", 9)], {}, {"w": W})
+
+
 def test_sizes_that_are_not_admissible_name_the_dimension_and_both_values(module):
     x, y = _inputs(3)
     for inputs, error, message in (

@@ -561,14 +561,17 @@ Chosen ScheduledModule::Choose(const std::vector<Tensor>& arguments, const PlanL
       return {static_cast<int>(p), {}};
     }
   }
+  std::optional<Chosen> chosen;  // the first template meant for the sizes, else the last one
   for (std::size_t p = 0; p < plans.size(); ++p) {
     if (!plans[p]->open || plans[p]->takes.empty() == later) continue;
     try {
-      return {static_cast<int>(p), BindSizes(*plans[p], given)};
+      chosen = {static_cast<int>(p), chosen ? chosen->sizes : BindSizes(*plans[p], given)};
     } catch (const SizeError& error) {
       TVM_SCHED_THROW(ValueError) << error.what();
     }
+    if (IsAnchorOf(*plans[p], chosen->sizes)) break;
   }
+  if (chosen) return *chosen;
   std::string known;
   for (const auto& plan : plans) {
     known += "\n  plan \"" + plan->name + "\": " + Signature(plan->arguments);

@@ -73,6 +73,11 @@ def inspect_artifact(path: Path) -> Inspection:
             f"{s['name']} from {s.get('low', 0)}{f' to {high}' if (high := s.get('high')) else ''}" for s in symbols
         ]
         about["any size"] = ", ".join(limits)
+    if certified := info.get("range"):
+        upto = ["x".join(map(str, anchor["sizes"])) for anchor in certified["anchors"]]
+        about["schedules for sizes up to"] = ", ".join(upto)
+        where = ", ".join(f"{s['name']} from {s['low']} to {s['high']}" for s in certified["symbols"])
+        about["certified"] = f"{where}: latency <= {certified['factor']:.4g} x the least possible, at these prices"
     documents = [template, *plans] if template else plans
 
     def tensors(described: list[dict[str, Any]]) -> list[Tensor]:

@@ -347,8 +347,8 @@ class ScheduledModule:
 
     def plan_of_run(self, name: str) -> dict[str, Any]:
         """Return the plan of a name in `timeline`: one of `plans`, or the `template` under the name of its instance."""
-        known = {plan["name"]: plan for plan in self.plans()}
-        return known.get(name) or {**(self.template or {}), "name": name}
+        documents = {plan["name"]: plan for plan in self._documents}
+        return {**documents[name if name in documents else name.rpartition("[")[0]], "name": name}
 
     @property
     def _documents(self) -> list[dict[str, Any]]:

@@ -37,6 +37,8 @@ from .shared_values import same_bits
 
 ENTRY = "tvm_sched.main"
 """Name under which the virtual machine finds the module's main function, which returns the plan's outputs."""
+TEMPLATE = "any"
+"""Suffix of the plan template's name; further templates have a number behind it."""
 RESULTS = "tvm_sched.results"
 """Name of the function that returns the model's results in their order, each in memory of its own."""
 
@@ -125,8 +127,10 @@ def make_executor(
     if backend != "cpu":
         refuse_tail(mods, f"the backend {backend!r}")
     static = len(variants)
-    if template is not None:
-        variants.append(replace(_variant(template.placed, 0, 1, {}), name=f"{variants[0].extraction.graph.name}#any"))
+    templates = [] if template is None else [template, *template.others]
+    for k, each in enumerate(templates):
+        name = f"{variants[0].extraction.graph.name}#{TEMPLATE}{k + 1 if k else ''}"
+        variants.append(replace(_variant(each.placed, 0, 1, {}), name=name))
     _check_alike(variants)
     first_plans = len(variants)
     for number, segment in enumerate(segments.parts if segments else (), 1):
@@ -140,12 +144,12 @@ def make_executor(
     table = KernelTable()
     parameters: dict[str, Any] = {}
     libraries: list[tvm.runtime.Module] = []
-    for variant in variants:
+    for position, variant in enumerate(variants):
         suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
         claimed = claimed_functions(variant.mod)
         functions = kernel_names(variant.extraction.calls, claimed, suffix)
-        part = segments.parts[len(plans) - first_plans] if segments and len(plans) >= first_plans else None
-        open_sizes = part.template if part else template if len(plans) == static else None
+        part = segments.parts[position - first_plans] if segments and position >= first_plans else None
+        open_sizes = part.template if part else templates[position - static] if position >= static else None
         if open_sizes is None:
             functions = table.add(variant.mod, functions, claimed)
         else:
@@ -164,7 +168,7 @@ def make_executor(
         )
         libraries += called
         if open_sizes is not None:
-            plan = open_sizes.model.template(plan, variant.extraction)
+            plan = open_sizes.model.template(plan, variant.extraction, open_sizes.anchor)
         _resize_parameters(plan, values)
         _rename_parameters(plan, values, parameters)
         if places is not None:
@@ -179,6 +183,8 @@ def make_executor(
             {"name": variant.name, "operators": len(variant.problem.graph.operators)}
             for variant in variants[first_plans:]
         ]
+    if template is not None and template.certified:
+        described["range"] = dict(template.certified)
     if about is not None:
         described["generation"] = dict(about)
     if run_options:
