@@ -105,8 +105,8 @@ test-emulated-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run all networks and more 
 	@$(PY) tests/cuda_emulator/run.py -- true  # says what is missing where GPUs cannot be emulated
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS) tests/cuda_emulator
 
-mutants: $(STAMPS)/dev $(STAMPS)/library ## Break the CUDA runtime and kernels in many ways; fail if the tests let one pass (MUTANTS_ARGS="--only staged")
-	$(PY) tests/cuda_emulator/mutants/run.py $(MUTANTS_ARGS)
+mutants: $(STAMPS)/dev $(STAMPS)/library ## Break simulator, plans, bounds, checker and CUDA runtime in many ways; fail if the tests let one pass (MUTANTS_ARGS="--only staged")
+	$(PY) tests/mutants/run.py $(MUTANTS_ARGS)
 
 test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests
 	@echo "== C++ tests"
@@ -126,8 +126,8 @@ sanitize: $(STAMPS)/library $(STAMPS)/gtest ## Run the C++ tests under AddressSa
 	  UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ctest --test-dir $$folder -R tvm_sched_tests --output-on-failure || exit 1; \
 	done
 
-# AddressSanitizer ends a process that asks for more memory than there can be, unless it is told otherwise; the test that counts
-# what malloc gives out is left out. Python itself is not free of leaks, so these are not looked for.
+# AddressSanitizer ends a process that asks for more memory than there can be; malloc may be told to return null, `new` may
+# not, so the test that makes our library ask is left out. Python itself is not free of leaks, so these are not looked for.
 SANITIZED := $(abspath build/sanitize-address-undefined)
 PRELOADED = $(foreach library,asan ubsan stdc++,$(shell $${CXX:-g++} -print-file-name=lib$(library).so))
 

@@ -138,9 +138,28 @@ def test_the_whole_has_the_entry_points_of_all():
     assert all(whole[group][name] == value for group, entries in found.items() for name, value in entries.items())
 
 
-def _project(name):
+@pytest.mark.parametrize(
+    "name", sorted({".", *(file.parent.name for file in ROOT.glob("distributions/*/pyproject.toml"))})
+)
+def test_each_file_beside_modules_is_in_the_wheel(name):
+    tool = _document(name)["tool"]["setuptools"]
+    included = {entry.rstrip(".*") for entry in tool["packages"]["find"].get("include", build_tools.OWN_PACKAGES)}
+    packages = included if name != "." else {"tvm_sched"}
+    files = [
+        file for each in packages for file in (ROOT / "python" / each).rglob("*") if file.is_file()
+        and file.suffix not in (".py", ".pyc") and "_lib" not in file.parts
+    ]  # fmt: skip
+    assert files
+    assert not [file for file in files if not any(file.match(pattern) for pattern in tool["package-data"]["*"])]
+
+
+def _document(name):
     folder = ROOT if name == "." else ROOT / "distributions" / name
-    return tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    return tomllib.loads((folder / "pyproject.toml").read_text())
+
+
+def _project(name):
+    return _document(name)["project"]
 
 
 def _entry_points(project):

@@ -79,6 +79,13 @@ struct Step {
   std::string event_json;  // returned with the timeline as it came
 };
 
+/// What an argument of a later segment is: a value, or a tensor without content whose length is an
+/// element of one.
+struct Taken {
+  int value;
+  std::optional<int> element{};
+};
+
 struct Plan {
   std::string name;
   BackendKind backend = BackendKind::kCpu;
@@ -98,6 +105,9 @@ struct Plan {
   int queue_depth = 1;
   /// Of a template, from which Instantiate makes plans: what its sizes depend on. Else null.
   std::shared_ptr<const TemplateSizes> open;
+  /// Of a later segment of a model, of each argument: which of the call's values it is. They are
+  /// the arguments of the call, then the outputs of each segment in order. Else empty.
+  std::vector<Taken> takes;
 
   /// The steps of each queue in their order.
   std::vector<std::vector<int>> StepsOfQueues() const;

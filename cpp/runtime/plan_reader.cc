@@ -342,13 +342,14 @@ std::shared_ptr<TemplateSizes> ReadSymbols(const JsonCursor& cursor) {
   auto open = std::make_shared<TemplateSizes>();
   std::set<std::string> seen;
   for (const JsonCursor& item : cursor.Items()) {
-    item.AllowFields({"name", "low", "high"});
+    item.AllowFields({"name", "low", "high", "anchor"});
     Symbol symbol{item.Field("name").Name()};
     RejectTwice(seen, item.Field("name"), "symbols");
     if (auto low = item.OptionalField("low")) symbol.low = low->NonNegative();
     if (auto high = item.OptionalField("high")) {
       symbol.high = high->Int(symbol.low, std::numeric_limits<std::int64_t>::max());
     }
+    if (auto anchor = item.OptionalField("anchor")) symbol.anchor = anchor->NonNegative();
     open->symbols.push_back(std::move(symbol));
   }
   return open;
@@ -376,11 +377,26 @@ void CheckSymbols(const JsonCursor& cursor, const Plan& plan) {
   }
 }
 
+void ReadTakes(const JsonCursor& cursor, Plan* plan) {
+  for (const JsonCursor& item : cursor.Items()) {
+    item.AllowFields({"value", "element"});
+    Taken taken{static_cast<int>(item.Field("value").Int(0, 1 << 20))};
+    if (auto element = item.OptionalField("element")) {
+      taken.element = static_cast<int>(element->Int(0, 1 << 10));
+    }
+    plan->takes.push_back(taken);
+  }
+  if (plan->takes.empty() || plan->takes.size() != plan->arguments.size()) {
+    cursor.Fail("expected an entry for each of the plan's " +
+                std::to_string(plan->arguments.size()) + " arguments");
+  }
+}
+
 Plan ReadPlan(const JsonCursor& cursor) {
   CheckFormat(cursor);
   cursor.AllowFields({"format", "version", "name", "backend", "devices", "queues", "arguments",
                       "parameters", "buffers", "outputs", "states", "steps", "threads",
-                      "queue_depth", "symbols", "conditions"});
+                      "queue_depth", "symbols", "conditions", "takes"});
   Plan plan;
   plan.name = cursor.Field("name").Name();
   plan.backend =
@@ -401,6 +417,7 @@ Plan ReadPlan(const JsonCursor& cursor) {
   plan.arguments = ReadTensors(cursor.Field("arguments"), "", open.get());
   plan.parameters = ReadTensors(cursor.Field("parameters"), "parameters");
   plan.outputs = ReadTensors(cursor.Field("outputs"), "", open.get());
+  if (auto takes = cursor.OptionalField("takes")) ReadTakes(*takes, &plan);
   if (auto states = cursor.OptionalField("states")) plan.states = ReadStates(*states, plan);
   for (const JsonCursor& item : cursor.Field("buffers").Items()) {
     plan.buffers.push_back(ReadBuffer(item, plan, open.get()));
@@ -455,17 +472,50 @@ void CheckSameTypes(const JsonCursor& cursor, const std::string& what, const Pla
   }
 }
 
+/// Templates of one artifact take the same sizes; which of them runs, their anchors say.
+void CheckSameSizes(const JsonCursor& cursor, const Plan& first, const Plan& other) {
+  const std::vector<Symbol>&a = first.open->symbols, &b = other.open->symbols;
+  const bool same =
+      std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+        return x.name == y.name && x.low == y.low && x.high == y.high;
+      });
+  if (!same || !first.open->SameShapes(first.arguments, *other.open, other.arguments)) {
+    cursor.Fail(
+        "plans \"" + first.name + "\" and \"" + other.name +
+        "\" have symbols, but not the same ones with the same limits in the same arguments");
+  }
+  const auto ends = [](const Symbol& symbol) { return symbol.anchor.has_value(); };
+  if (std::none_of(a.begin(), a.end(), ends)) {
+    cursor.Fail("plan \"" + first.name + "\" takes all sizes, so that the later plan \"" +
+                other.name + "\" with symbols is never chosen; give an anchor");
+  }
+}
+
 /// Plans of one artifact must differ in name and in their arguments.
 void CheckTogether(const JsonCursor& cursor, const std::vector<Plan>& plans) {
-  if (std::count_if(plans.begin(), plans.end(), [](const Plan& plan) { return plan.open; }) > 1) {
-    cursor.Fail("several plans have symbols; an artifact has one such plan at most");
+  std::size_t values = plans[0].arguments.size() + plans[0].outputs.size();
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    if (plans[p].takes.empty()) {
+      if (p > 0 && !plans[p - 1].takes.empty()) cursor.Fail("a plan follows the later segments");
+      continue;
+    }
+    for (const Taken& taken : plans[p].takes) {
+      if (p > 0 && static_cast<std::size_t>(taken.value) < values) continue;
+      cursor.Items()[p].Field("takes").Fail("value " + std::to_string(taken.value) +
+                                            " is not there yet: there are " +
+                                            std::to_string(values));
+    }
+    values += plans[p].outputs.size();
   }
   for (std::size_t i = 0; i < plans.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (plans[i].name == plans[j].name) {
         cursor.Fail("two plans have the name \"" + plans[i].name + "\"");
       }
-      if (SameArguments(plans[i], plans[j])) {
+      const bool segments = !plans[i].takes.empty() || !plans[j].takes.empty();
+      if (!segments && plans[i].open && plans[j].open) {
+        CheckSameSizes(cursor, plans[j], plans[i]);
+      } else if (!segments && SameArguments(plans[i], plans[j])) {
         cursor.Fail("plans \"" + plans[j].name + "\" and \"" + plans[i].name +
                     "\" take arguments of the same shapes and dtypes, so none could be chosen");
       }

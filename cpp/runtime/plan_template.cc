@@ -13,6 +13,8 @@ namespace {
 using Sizes = std::vector<std::int64_t>;
 
 constexpr std::int64_t kLargestArena = std::int64_t{1} << 62;
+/// Of all tensors of a kernel, fewest for which waking other threads pays: about 15 us of loops.
+constexpr Bytes kFewestShared{std::int64_t{128} << 10};
 
 std::string Text(const TensorSpec& spec, const TemplateSizes& open) {
   std::string text = spec.name + "[";
@@ -67,6 +69,27 @@ std::string InstanceName(const Plan& plan_template, const Sizes& sizes) {
 }
 
 }  // namespace
+
+bool IsAnchorOf(const Plan& plan_template, const std::vector<std::int64_t>& sizes) {
+  for (std::size_t k = 0; k < sizes.size(); ++k) {
+    const std::optional<std::int64_t>& anchor = plan_template.open->symbols[k].anchor;
+    if (anchor && sizes[k] > *anchor) return false;
+  }
+  return true;
+}
+
+bool TemplateSizes::SameShapes(const std::vector<TensorSpec>& own, const TemplateSizes& other,
+                               const std::vector<TensorSpec>& others) const {
+  const auto same = [&](std::int64_t a, std::int64_t b) {
+    return a < 0 && b < 0 ? expressions[-1 - a].text() == other.expressions[-1 - b].text() : a == b;
+  };
+  return std::equal(own.begin(), own.end(), others.begin(), others.end(),
+                    [&same](const TensorSpec& a, const TensorSpec& b) {
+                      return a.name == b.name && SameDtype(a.dtype, b.dtype) &&
+                             std::equal(a.shape.begin(), a.shape.end(), b.shape.begin(),
+                                        b.shape.end(), same);
+                    });
+}
 
 int TemplateSizes::Add(const JsonCursor& cursor) {
   std::vector<std::string> names;
@@ -231,6 +254,11 @@ std::shared_ptr<const Plan> Instantiate(const Plan& plan_template,
     for (std::int64_t& size : step.sizes) {
       if (size < 0) size = values[-1 - size];
     }
+    Bytes moved{0};
+    for (const std::vector<int>* list : {&step.inputs, &step.outputs}) {
+      for (int buffer : *list) moved = moved + plan->buffers[buffer].spec.size();
+    }
+    if (moved < kFewestShared) step.cores = {0, 1};  // one thread, however many there are
   }
   LayOut(open, plan.get());
   for (const Device& device : plan->devices) {

@@ -18,6 +18,8 @@ struct Symbol {
   std::string name;
   std::int64_t low = 0;
   std::optional<std::int64_t> high{};
+  /// The largest size for which the template is meant if the artifact has several; else none.
+  std::optional<std::int64_t> anchor{};
 };
 
 /// Two sizes, as expressions, that must be equal.
@@ -39,6 +41,9 @@ struct TemplateSizes {
   std::vector<int> blocks;
   std::vector<std::vector<int>> in_use;
 
+  /// Whether tensors of this template have the types of those of another one.
+  bool SameShapes(const std::vector<TensorSpec>& own, const TemplateSizes& other,
+                  const std::vector<TensorSpec>& others) const;
   /// The index of an expression, which is added if it is new.
   int Add(const JsonCursor& cursor);
   /// Find `blocks` and `in_use` of a plan whose steps are complete. Throws FormatError, with the
@@ -49,6 +54,9 @@ struct TemplateSizes {
 /// The symbols' sizes for a call with these arguments. Throws SizeError.
 std::vector<std::int64_t> BindSizes(const Plan& plan_template,
                                     const std::vector<TensorSpec>& given);
+
+/// Whether the template is meant for these sizes: none is above its anchor.
+bool IsAnchorOf(const Plan& plan_template, const std::vector<std::int64_t>& sizes);
 
 /// The plan for a size of each symbol. Throws SizeError where a condition does not hold, or the
 /// devices' memory does not suffice.

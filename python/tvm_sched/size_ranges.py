@@ -161,6 +161,15 @@ class RangeSchedules:
         write_document(path, body, FORMAT, VERSION)
 
 
+def same_order(one: Schedule, other: Schedule) -> bool:
+    """Whether two schedules differ in certificates and notes only."""
+    bare = [
+        schedule.replace(problem="", certificate=None, notes={}, seconds=0.0, options={}, scheduler="", workload="")
+        for schedule in (one, other)
+    ]
+    return bool(bare[0] == bare[1])
+
+
 def _with_bound(anchor: Anchor, ns: int) -> Anchor:
     return Anchor(anchor.sizes, anchor.problem, anchor.below, anchor.schedule, ns)
 

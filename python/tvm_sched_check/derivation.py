@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
+from itertools import accumulate
 from math import inf
 from typing import Any
 
@@ -23,12 +24,18 @@ Side = tuple[Times, Times, int]
 """Heads (or tails) on any device, the same on a device that runs no seed, and the number of seeds."""
 
 
-def bound_of(problem: Problem, lemmas: list[dict[str, Any]], rules: Mapping[str, Callable[..., int]] = {}) -> int:
+def bound_of(
+    problem: Problem,
+    lemmas: list[dict[str, Any]],
+    rules: Mapping[str, Callable[..., int]] = {},
+    own_copies: bool = True,
+) -> int:
     """Return the bound in nanoseconds that lemmas prove; refuse a lemma that does not follow.
 
-    ``rules`` are further rules by name, called with what is known, the lemma's ends, and the lemma.
+    ``rules`` are further rules by name, called with what is known, the lemma's ends, and the lemma. ``own_copies`` says
+    whether each activation has copies of its own; not so in a relaxed problem.
     """
-    known = Derivation(problem)
+    known = Derivation(problem, own_copies)
     for number, lemma in enumerate(lemmas):
         first, last = (problem.o[lemma[end]] if end in lemma else None for end in ("first", "last"))
         rule = lemma["rule"]
@@ -45,7 +52,7 @@ def bound_of(problem: Problem, lemmas: list[dict[str, Any]], rules: Mapping[str,
 class Derivation:
     """The lemmas proved so far, and a method for each rule. Times are integers; infinite where an operator cannot run."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, own_copies: bool = True) -> None:
         self.problem, self.devices = problem, range(len(problem.devices))
         p = problem
         self.best: list[list[Any]] = [[min(p.times(o, d), default=inf) for d in self.devices] for o in range(len(p.o))]
@@ -62,6 +69,8 @@ class Derivation:
         self.load = [[p.routes[HOST, d].ns(size) for d in self.on_bus] for size in p.size]
         latencies = [p.set_latencies[d] for d in self.on_bus]
         self.arrival = [[ns + latency for ns, latency in zip(row, latencies, strict=True)] for row in self.load]
+        to = [[{*r.channels} for (a, b), r in p.routes.items() if a != HOST and b == d] for d in self.devices]
+        self.has_ports = own_copies and all(set.intersection(*ways) for ways in to if ways)
         self.copy_routes = {route._replace(channels=()) for (a, _), route in p.routes.items() if a != HOST}
 
     def proved(self, rule: str, first: int | None, last: int | None, lemma: dict[str, Any]) -> int:
@@ -108,6 +117,15 @@ class Derivation:
             start[o] = max((end[b] for b in reached), default=0)
             if at is None and len(reached) > 1:
                 start[o] = max(start[o], self.together_or_apart(o, reached, start, end))
+                if forward and self.has_ports:  # docs/proofs/heads_and_tails.md, Lemma 7
+                    beside = accumulate(
+                        sorted(self.least_busy[b] for b in reached), initial=min(start[b] for b in reached)
+                    )
+                    copied = accumulate(
+                        sorted(self.between(b, o) for b in reached), initial=min(end[b] for b in reached)
+                    )
+                    sides = [0, *list(beside)[1:]], [0, *list(copied)[1:]]
+                    start[o] = max(start[o], min(map(max, sides[0], reversed(sides[1]))))
             if forward:
                 end[o] = 0 if o == at else start[o] + self.shortest[o]
                 if at is None:

@@ -56,28 +56,26 @@ def check_plan(plan: dict[str, Any]) -> str:
 
 
 class Segment(NamedTuple):
-    """Bytes of a place up to ``end``: who wrote them last, as part of which buffer, and who has read them since."""
+    """Bytes of a place: who wrote them last, as part of which buffer, and who has read them since."""
 
-    end: int
     writer: int
     buffer: int
     readers: tuple[int, ...]
 
 
 class _Memory:
-    """The bytes of one place, as segments that were accessed alike."""
+    """The bytes of one place, as segments that were accessed alike; the last has no end."""
 
-    def __init__(self, size: int) -> None:
-        self.starts, self.segments = [0], [Segment(size, -1, -1, ())]
+    def __init__(self) -> None:
+        self.starts, self.segments = [0], [Segment(-1, -1, ())]
 
     def take(self, low: int, high: int) -> slice:
         """Return where the segments from ``low`` to ``high`` are, after those that lie across are cut."""
         for at in (low, high):
             k = bisect_right(self.starts, at) - 1
-            if self.starts[k] < at < self.segments[k].end:
+            if self.starts[k] < at:
                 self.starts.insert(k + 1, at)
                 self.segments.insert(k + 1, self.segments[k])
-                self.segments[k] = self.segments[k]._replace(end=at)
         first = bisect_right(self.starts, low) - 1
         return slice(first, bisect_right(self.starts, high - 1))
 
@@ -92,7 +90,7 @@ class Accesses:
         self.span = [(start := b["source"].get("offset", 0), start + _size(b)) for b in self.buffers]
         self.optional = self._optional()
         self.before = self._before()
-        self.memory = {place: _Memory(1 << 62) for place in self.place}
+        self.memory = {place: _Memory() for place in self.place}
         self.pairs = set[tuple[int, int]]()
 
     def _optional(self) -> set[int]:
@@ -173,7 +171,7 @@ class Accesses:
                         f"{self._named(step)} writes {self._tensor(buffer)} over what it reads or writes itself"
                     )
         memory.starts[cut] = [self.span[buffer][0]]
-        memory.segments[cut] = [Segment(self.span[buffer][1], step, buffer, ())]
+        memory.segments[cut] = [Segment(step, buffer, ())]
 
     def _must_follow(self, step: int, other: int, buffer: int) -> None:
         self.pairs.add((other, step))

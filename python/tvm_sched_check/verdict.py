@@ -94,4 +94,4 @@ def proved(document: dict[str, Any], evidence: dict[str, Any], resident: list[st
     basis = resolved(document, {}) if relaxed is None else relaxed.problem
     searches = {"ports": ports.Ports().least, "enumeration": enumeration.Enumeration().least}
     rules = {**bisection.OF_SCHEDULES, **searches} if relaxed is None else {"alternatives": Groups(relaxed).least}
-    return bound_of(basis, evidence["lemmas"], rules | {"joined": joined.least})
+    return bound_of(basis, evidence["lemmas"], rules | {"joined": joined.least}, relaxed is None)

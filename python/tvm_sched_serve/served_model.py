@@ -62,7 +62,9 @@ class ServedModel:
         if module.states():
             raise InputError(f"{file}: keeps states between runs, so that requests would change each other's values")
         if module.info().get("tail"):
-            raise InputError(f"{file}: has outputs whose sizes only a run knows, which the server does not offer yet")
+            raise InputError(
+                f"{file}: TVM's virtual machine runs a part of it (`inspect`), which the server does not offer"
+            )
         module.configure(instances=instances, watchdog=watchdog)
         inputs, outputs = (tuple(map(_tensor_type, tensors)) for tensors in module.signature())
         for tensor in (*inputs, *outputs):

@@ -1,6 +1,6 @@
 """No bound is above the latency of any feasible schedule; some are worked out by hand."""
 
-from itertools import product
+from itertools import combinations, product
 from random import Random
 
 import msgspec
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checker.cases import chain_of_readers, fan
+from checker.cases import chain_of_readers, fan, files_of
 from schedule import cases
 from schedulers.anytime_cases import diamonds, two_gpus
 from schedulers.exhaustive import TooLarge, least_latency, least_layered_latency
@@ -27,7 +27,7 @@ from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem, random_schedule, random_variants
 from tvm_sched_bench.testing.hios_problems import LayeredGraph, random_layered
 from tvm_sched_runtime.errors import InfeasibleError
-from tvm_sched_runtime.problem import FORBIDDEN, Costs, Operator, OpGraph, Problem, Tensor
+from tvm_sched_runtime.problem import FORBIDDEN, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched_runtime.schedule import simulate
 
 
@@ -211,6 +211,22 @@ def test_neighbours_share_a_device_or_pay_for_copies():
     assert together_or_apart([Neighbour(0, 100, 400), Neighbour(150, 100, 550)]) == 250
     # One copy is long, the other short: the first here, 100, the second's copy at 110.
     assert together_or_apart([Neighbour(0, 100, 400), Neighbour(0, 100, 110)]) == 110
+
+
+@pytest.mark.parametrize(("linked", "ns"), [(False, 280), (True, 190)])
+def test_copies_to_a_device_take_turns(linked, ns, tmp_path):
+    """Four operators of 100 ns hand copies of 90 ns to a fifth of 10, on three GPUs on buses, or joined by links as well."""
+    devices = tuple(Device(f"g{k}", 10**6, 1e9, {"float32": 1e9}, bus=f"b{k}") for k in range(3))
+    pairs = combinations([device.name for device in devices], 2)
+    links = tuple(Link(pair, 1e9) for pair in pairs) if linked else ()
+    machine = Topology("gpus", devices, tuple(Bus(f"b{k}", 1e9) for k in range(3)), links)
+    operators = [Operator(f"o{k}", outputs=(f"a{k}",)) for k in range(4)]
+    operators.append(Operator("last", inputs=tuple(f"a{k}" for k in range(4)), outputs=("y",)))
+    graph = OpGraph("five", tuple(operators), (*(Tensor(f"a{k}", 90) for k in range(4)), Tensor("y", 1)), ("y",))
+    problem = Problem(graph, machine, Costs([[100] * 3] * 4 + [[10] * 3]))
+    assert {bound.name: bound.ns for bound in all_bounds(problem)}["critical path"] == ns + 10
+    best = solve(problem, options={"work": 0.1})
+    assert files_of(problem, best).check(tmp_path).all_proved
 
 
 def test_neighbours_share_a_device_in_the_best_of_all_sets():

@@ -65,6 +65,19 @@ def test_bytes_that_were_overwritten_are_refused():
         check_plan(plan)
 
 
+def test_a_writer_waits_for_each_reader_of_its_bytes():
+    plan = by_hand()
+    plan["queues"] += [{"name": "c"}, {"name": "d"}]
+    plan["buffers"].append({**plan["buffers"][0], "name": "z"})
+    plan["steps"].append({"queue": 2, "kind": "kernel", "name": "third", "inputs": [0], "waits": [0]})
+    plan["steps"].append({"queue": 3, "kind": "kernel", "name": "fourth", "outputs": [2], "waits": [1, 2]})
+    check_plan(plan)
+    for reader in (1, 2):
+        plan["steps"][3]["waits"] = [reader]
+        with pytest.raises(Refused, match=rf"step 3 .* and step {3 - reader} .* share the memory of 'z'"):
+            check_plan(plan)
+
+
 def test_a_copy_that_a_warm_run_leaves_out_orders_nothing_else():
     plan = by_hand(waits=((), (1,)))
     weight = {"name": "w", "shape": [2], "dtype": "float32"}

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace tvm_sched::onednn {
@@ -48,6 +49,20 @@ TEST(RowBands, TwoThreadsByHand) {
   EXPECT_EQ(bands[0].result().dims[2], 4);
   EXPECT_EQ(bands[1].result().dims[2], 5);
   EXPECT_EQ(bands[1].result().offset, 4 * 20 * 16);
+}
+
+TEST(RowBands, AlikeBandsOfOpenSizesAreCheckedOnce) {
+  const auto families = [](std::int64_t height) {
+    Description whole = Convolution(height, 3, 1, 1);
+    whole.family = "open";
+    std::vector<std::string> found;
+    for (const Description& band : RowBands(whole, kWithBands, 2)) found.push_back(band.family);
+    return found;
+  };
+  EXPECT_EQ(families(44), families(50));  // 23 and 26 rows of the source each: more than a block
+  EXPECT_NE(families(44), families(32));
+  EXPECT_NE(families(44)[0], families(44)[1]);  // padded above, or below
+  EXPECT_EQ(RowBands(Convolution(44, 3, 1, 1), kWithBands, 2)[0].family, "");
 }
 
 TEST(RowBands, EachBandReadsWhatItsRowsNeed) {

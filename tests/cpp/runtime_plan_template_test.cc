@@ -78,6 +78,14 @@ std::int64_t Offset(const Plan& plan, int buffer) {
   return plan.buffers[buffer].source.offset.count;
 }
 
+TEST(PlanTemplate, KernelsOfFewBytesUseOneThread) {
+  std::string text = Template("1");
+  text.replace(text.find("4096"), 4, "4096000");
+  const Plan open = ReadPlans(text).at(0);
+  EXPECT_EQ(Instantiate(open, {100})->steps[0].cores.Of(8), 1);
+  EXPECT_EQ(Instantiate(open, {100000})->steps[0].cores.Of(8), 8);
+}
+
 TEST(PlanTemplate, GivesThePlanOfEachSize) {
   const Plan open = ReadPlans(Template("1")).at(0);
   const auto plan = Instantiate(open, {20});

@@ -15,7 +15,7 @@ from thorough import repeated_here
 from tvm_sched.schedulers import register as register_scheduler
 from tvm_sched_bench.testing import random_schedule
 from tvm_sched_bench.testing.language_models import VOCAB, configurations, save_model
-from tvm_sched_language import GenerationOptions, Generator, compile_language_model
+from tvm_sched_language import GenerationOptions, Generator, compile_language_model, compile_stages
 
 pytestmark = pytest.mark.gpu
 QUICK = ("gemma2", "qwen2_moe", "gpt2")
@@ -38,7 +38,21 @@ def test_greedy_tokens_are_those_of_transformers(name, tmp_path):
     scheduler = "scattered" if several else "single"
     model = compile_language_model(folder, "a40x2", options, backend="cuda", scheduler=scheduler, variants=False)
     model.module.configure(devices=[0, 1] if several else [0, 0])
+    check(folder, model.module, 40 if repeated_here() else 8)
+
+
+@pytest.mark.thorough
+def test_stages_on_gpus_of_their_own(tmp_path):
+    folder = save_model("llama3", tmp_path)
+    options = GenerationOptions(context=96, pieces=(16,), sequences=2, stages=2)
+    model = compile_stages(folder, "a40x2", options, backend="cuda", scheduler="single", variants=False)
+    for module in model.modules:
+        module.configure(devices=[0, 1] if os.environ["FAKE_CUDA_DEVICES"] == "4" else [0, 0])
+    check(folder, model.modules, 8)
+
+
+def check(folder, modules, tokens):
     prompts = [np.random.default_rng(seed).integers(3, VOCAB, length).tolist() for seed, length in ((1, 20), (2, 3))]
-    texts = Generator(model.module).generate(prompts, max_tokens=40 if repeated_here() else 8, stop=())
+    texts = Generator(modules).generate(prompts, max_tokens=tokens, stop=())
     for prompt, text in zip(prompts, texts, strict=True):
         check_greedy(folder, prompt, text.tokens)

@@ -49,6 +49,7 @@ def test_defaults():
         ({"backend": "tpu"}, "backend is 'tpu'; allowed are 'cpu', 'emulated', 'cuda'"),
         ({"objective": "energy"}, "objective is 'energy'"),
         ({"instances": 0}, "instances is 0; 1 to 1024"),
+        ({"anchors": 0}, "anchors is 0; 1 to 64"),
         ({"resident": 1.5}, "resident is 1.5; a fraction from 0 to 1"),
         ({"graph": True}, "graph is for GPUs"),
         ({"rows": True, "variants": False}, "rows are variants"),
@@ -61,7 +62,7 @@ def test_defaults():
         ({"instances": True}, "instances is True; 1 to 1024"),
         ({"resident": True}, "resident is True; a fraction from 0 to 1"),
         ({"objective": "throughput", "devices": "cpu0"}, "devices is 'cpu0'; a list of names"),
-        ({"schedulr": "single"}, "no option 'schedulr' of compilation; there are backend"),
+        ({"schedulr": "single"}, "no option 'schedulr' of compilation; there are anchors"),
     ],
 )
 def test_what_is_refused(given, message):

@@ -99,6 +99,41 @@ def test_the_timeline_is_that_of_the_size(module):
     module.configure(trace=False)
 
 
+def _anchored(name, n=None, **more):
+    """Return the template for sizes up to ``n``."""
+    symbols = _template()["symbols"]
+    return _template(**{"name": name, "symbols": [symbols[0] | ({"anchor": n} if n else {}), symbols[1]]} | more)
+
+
+def test_a_call_takes_the_first_template_whose_anchor_is_no_smaller():
+    _register()
+    module = ScheduledModule(
+        make_module([_anchored("small", 3), _anchored("middle", 8), _anchored("large", 8)], {}, {"w": W})
+    )
+    module.configure(trace=True, kept_sizes=2)
+    for n, name in (
+        (3, "small"),
+        (4, "middle"),
+        (8, "middle"),
+        (300, "large"),
+        (0, "small"),
+        (4, "middle"),
+        (9, "large"),
+    ):
+        _check(module, n)
+        assert module.timeline()["plan"] == f"{name}[n={n}, m=1]"
+        assert module.plan_of_run(f"{name}[n={n}, m=1]")["symbols"][0].get("anchor") == {"small": 3}.get(name, 8)
+    assert module.template["name"] == "small"
+
+
+def test_templates_of_one_artifact_take_the_same_sizes():
+    other = _anchored("b", 9, symbols=[{"name": "n"}, {"name": "m", "low": 1, "high": 8}])
+    with pytest.raises(ValueError, match='plans "a" and "b" have symbols, but not the same ones with the same limits'):
+        make_module([_anchored("a", 3), other], {}, {"w": W})
+    with pytest.raises(ValueError, match=r'plan "a" takes all sizes, so that the later plan "b" .* is never chosen'):
+        make_module([_anchored("a"), _anchored("b", 9)], {}, {"w": W})
+
+
 def test_sizes_that_are_not_admissible_name_the_dimension_and_both_values(module):
     x, y = _inputs(3)
     for inputs, error, message in (
@@ -283,3 +318,82 @@ def test_a_template_is_embedded_beside_plans_and_read_back(tmp_path):
         _check(module, n)
         assert module.timeline()["plan"] == name
     assert [each["name"] for each in module.plans()] == ["three"]
+
+
+def _segments(**more):
+    """Return a plan that counts positive elements of x[6], and a template that takes as many of them and doubles them."""
+
+    def kernel(name, inputs, outputs, function):
+        return {
+            "queue": 0, "kind": "kernel", "name": name, "function": f"tvm_sched.test.{function}", "inputs": inputs,
+            "outputs": outputs, "waits": [], "duration_ns": 1000,
+        }  # fmt: skip
+
+    count, x = tensor("count", [2], "int64"), tensor("x", [6])
+    first = {
+        "format": "tvm_sched.plan", "version": 1, "name": "count", "backend": "cpu",
+        "devices": [{"name": "cpu0", "arena_bytes": 0}], "queues": [{"name": "cpu0"}],
+        "arguments": [x], "parameters": [], "outputs": [count],
+        "buffers": [
+            {**x, "source": {"kind": "argument", "index": 0}}, {**count, "source": {"kind": "output", "index": 0}},
+        ],
+        "steps": [kernel("count", [0], [1], "count")],
+    }  # fmt: skip
+    second = {
+        **first, "name": "double", "devices": [{"name": "cpu0"}], "symbols": [{"name": "n", "high": 5}],
+        "takes": [{"value": 1, "element": 1}, {"value": 0}],
+        "arguments": [tensor("n", ["n"], "bool"), x], "outputs": [tensor("y", ["n"])],
+        "buffers": [
+            {**x, "source": {"kind": "argument", "index": 1}},
+            {**tensor("y", ["n"]), "source": {"kind": "output", "index": 0}},
+        ],
+        "steps": [kernel("double", [0], [1], "positive")],
+        **more,
+    }  # fmt: skip
+
+    def counted(x, count):
+        to_numpy(count)[:] = -1, (to_numpy(x) > 0).sum() if to_numpy(x)[0] != -7 else -3
+
+    def positive(x, y):
+        to_numpy(y)[:] = 2 * to_numpy(x)[to_numpy(x) > 0]
+
+    tvm_ffi.register_global_func("tvm_sched.test.count", counted, override=True)
+    tvm_ffi.register_global_func("tvm_sched.test.positive", positive, override=True)
+    about = {"plans": [{"name": "count", "results": [{"value": 2}, {"argument": 0}, {"value": 2}]}]}
+    return ScheduledModule(make_module([first, second], about))
+
+
+def test_a_segment_takes_sizes_that_the_one_before_it_computes():
+    module = _segments()
+    module.configure(trace=True)
+    for x in ([1, -2, 3, 0, 0, 4], [0] * 6, [5, 4, 3, 2, 1, 0], [1, -2, 3, 0, 0, 4]):
+        x = np.array(x, "float32")
+        y, same, again = module.run(x)
+        np.testing.assert_array_equal(y, 2 * x[x > 0])
+        np.testing.assert_array_equal(same, x)
+        np.testing.assert_array_equal(again, y)
+        same[...], again[...] = 9, 9  # each result has memory of its own
+        assert (x < 9).all()
+        timeline = module.timeline()
+        assert [event["step"] for event in timeline["events"]] == [0, 1]
+        assert timeline["latency_ns"] == round(1e9 * module.latency()) >= timeline["events"][1]["end_ns"]
+    with pytest.raises(ExecutionError, match=r"'n'\) is 6; sizes from 0 to 5 are allowed"):
+        module.run(np.ones(6, "float32"))
+    with pytest.raises(ExecutionError, match='the size "n" that the model computes is -3; 0 or more is allowed'):
+        module.run(np.array([-7, 0, 0, 0, 0, 0], "float32"))
+    np.testing.assert_array_equal(module.run(np.arange(-3, 3, dtype="float32"))[0], [2, 4])
+    assert [output["shape"] for output in module.outputs()] == [[-1], [6], [-1]]
+    assert [plan["name"] for plan in module.plans()] == ["count"]
+    assert module.template is None
+
+
+@pytest.mark.parametrize(
+    ("takes", "message"),
+    [
+        ([{"value": 1}], "expected an entry for each of the plan's 2 arguments"),
+        ([{"value": 2, "element": 1}, {"value": 0}], "value 2 is not there yet: there are 2"),
+    ],
+)
+def test_segments_that_take_what_is_not_there_are_refused(takes, message):
+    with pytest.raises(ValueError, match=message):
+        _segments(takes=takes)

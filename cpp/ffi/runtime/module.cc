@@ -99,22 +99,48 @@ bool Takes(const Plan& plan, const std::vector<TensorSpec>& given) {
   return true;
 }
 
-/// What the metadata say of the model's results, the same for all plans; nothing where they are the
-/// plan's outputs.
-std::optional<std::vector<Result>> ResultsOf(const JsonCursor& metadata, const Plan& plan) {
+/// What the metadata say of the model's results, the same for all plans: the positions of values;
+/// nothing where they are the plan's outputs.
+std::optional<std::vector<int>> ResultsIn(const JsonCursor& metadata, const PlanList& plans) {
   const auto entries = metadata.OptionalField("plans");
   if (!entries || entries->Items().empty()) return std::nullopt;
   const auto listed = entries->Items().front().OptionalField("results");
   if (!listed) return std::nullopt;
-  std::vector<Result> results;
+  const Plan& first = *plans.front();
+  std::size_t values = first.arguments.size() + first.outputs.size();
+  for (const auto& plan : plans) values += plan->takes.empty() ? 0 : plan->outputs.size();
+  std::vector<int> results;
   for (const JsonCursor& item : listed->Items()) {
     if (const auto argument = item.OptionalField("argument")) {
-      results.push_back({true, argument->Index(plan.arguments.size(), "arguments")});
+      results.push_back(argument->Index(first.arguments.size(), "arguments"));
+    } else if (const auto value = item.OptionalField("value")) {
+      results.push_back(value->Index(values, "values"));
     } else {
-      results.push_back({false, item.Field("output").Index(plan.outputs.size(), "outputs")});
+      const int output = item.Field("output").Index(first.outputs.size(), "outputs");
+      results.push_back(static_cast<int>(first.arguments.size()) + output);
     }
   }
   return results;
+}
+
+/// The argument of a later segment: a value, or a tensor without content of the length that an
+/// element of a value says.
+Tensor Take(const Taken& taken, const std::vector<Tensor>& values, const TensorSpec& wanted) {
+  const Tensor& value = values[taken.value];
+  if (!taken.element) return value;
+  TensorSpec spec = wanted;
+  if (SpecOf(value).dtype.code != kDLInt || SpecOf(value).dtype.bits != 64 ||
+      *taken.element >= value.numel() || spec.shape.size() != 1) {
+    TVM_SCHED_THROW(ValueError) << "the size \"" << wanted.name
+                                << "\" is not an element of an int64 tensor";
+  }
+  spec.shape[0] = static_cast<const std::int64_t*>(value.data_ptr())[*taken.element];
+  if (spec.shape[0] < 0) {
+    TVM_SCHED_THROW(ValueError) << "the size \"" << wanted.name << "\" that the model computes is "
+                                << spec.shape[0] << "; 0 or more is allowed";
+  }
+  alignas(kAlignment) static std::byte nothing[kAlignment];  // no kernel reads it
+  return ViewTensor(spec, nullptr, nothing, DLDevice{kDLCPU, 0});
 }
 
 /// One tensor, or a list of several.
@@ -169,6 +195,7 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
     lacking_ = WhyNotHere(about);
     level_ = ChooseLevel(about);
   }
+  segmented_ = !plans_.empty() && !plans_.back()->takes.empty();
   skipped_.resize(plans_.size());
   prepared_.resize(plans_.size());
   parameters_ = std::make_unique<ParameterStore>(plans_, embedded);
@@ -176,7 +203,7 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
   if (!metadata_json_.empty()) {
     const JsonCursor about = JsonCursor::Parse(metadata_json_, "metadata");
     if (auto run = about.OptionalField("run"); run) SetOptions(ReadOptions(*run, options_));
-    if (!plans_.empty()) results_ = ResultsOf(about, *plans_.front());
+    if (!plans_.empty()) results_ = ResultsIn(about, plans_);
   }
   WantConnections();
 }
@@ -351,27 +378,59 @@ void ScheduledModule::RunTimes(ffi::PackedArgs args, ffi::Any* result) {
 }
 
 void ScheduledModule::Run(const Chosen& chosen, std::vector<Tensor> arguments, ffi::Any* result) {
-  Return(Execute(chosen, std::move(arguments), /*times_only=*/false), result);
+  const std::size_t count = arguments.size();
+  std::vector<Tensor> values = Execute(chosen, std::move(arguments), /*times_only=*/false);
+  if (segmented_) return Return(ResultsOf(values, count), result);
+  values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(count));
+  Return(values, result);
 }
 
 void ScheduledModule::Results(ffi::PackedArgs args, ffi::Any* result) {
-  const std::vector<Tensor> arguments = TensorArguments(args);
-  const std::vector<Tensor> outputs =
-      Execute(Choose(arguments, plans_), arguments, /*times_only=*/false);
-  if (!results_) return Return(outputs, result);
-  std::vector<Tensor> tensors;
-  std::vector<bool> taken(outputs.size());
-  for (const auto& [argument, index] : *results_) {
-    const Tensor& tensor = argument ? arguments[index] : outputs[index];
-    const bool shared = argument || taken[index];
-    if (!argument) taken[index] = true;
-    tensors.push_back(shared ? OwnCopy(tensor) : tensor);
-  }
-  Return(tensors, result);
+  std::vector<Tensor> arguments = TensorArguments(args);
+  const std::size_t count = arguments.size();
+  const Chosen chosen = Choose(arguments, plans_);
+  Return(ResultsOf(Execute(chosen, std::move(arguments), /*times_only=*/false), count), result);
 }
 
-std::vector<Tensor> ScheduledModule::Execute(const Chosen& chosen, std::vector<Tensor> arguments,
+std::vector<Tensor> ScheduledModule::ResultsOf(const std::vector<Tensor>& values,
+                                               std::size_t arguments) {
+  if (!results_) return {values.begin() + static_cast<std::ptrdiff_t>(arguments), values.end()};
+  std::vector<Tensor> tensors;
+  std::vector<bool> taken(values.size());
+  for (const int index : *results_) {
+    const bool shared = static_cast<std::size_t>(index) < arguments || taken[index];
+    taken[index] = true;
+    tensors.push_back(shared ? OwnCopy(values[index]) : values[index]);
+  }
+  return tensors;
+}
+
+std::vector<Tensor> ScheduledModule::Execute(const Chosen& first, std::vector<Tensor> arguments,
                                              bool times_only) {
+  std::vector<LastRun> runs;
+  std::vector<Tensor> values = arguments;
+  const auto keep = [&values](std::vector<Tensor> outputs) {
+    for (Tensor& output : outputs) values.push_back(std::move(output));
+  };
+  keep(RunSegment(first, std::move(arguments), times_only, &runs));
+  for (std::size_t p = 0; p < plans_.size(); ++p) {
+    const Plan& plan = *plans_[p];
+    if (plan.takes.empty()) continue;
+    std::vector<Tensor> taken;
+    for (std::size_t i = 0; i < plan.takes.size(); ++i) {
+      taken.push_back(Take(plan.takes[i], values, plan.arguments[i]));
+    }
+    Chosen chosen = Choose(taken, {plans_[p]});
+    chosen.index = static_cast<int>(p);
+    keep(RunSegment(chosen, std::move(taken), times_only, &runs));
+  }
+  const std::lock_guard lock(gate_->mutex);
+  last_runs_ = std::move(runs);
+  return values;
+}
+
+std::vector<Tensor> ScheduledModule::RunSegment(const Chosen& chosen, std::vector<Tensor> arguments,
+                                                bool times_only, std::vector<LastRun>* runs) {
   CheckProcessor();  // also for what this process compiled, for another machine
   RunUnderWay under_way;
   Lease lease(*this);  // before the lock, which an error has to leave first
@@ -388,7 +447,7 @@ std::vector<Tensor> ScheduledModule::Execute(const Chosen& chosen, std::vector<T
   request.options.times_only = times_only;
   const Clock::time_point began = Clock::now();
   const bool first = !std::exchange(ran_, true);
-  last_run_.reset();
+  last_runs_.clear();
   instance.Prepare(request, elsewhere_, *parameters_,
                    [this](const std::string& name) { return FindKernel(name); });
   PrepareKernels(static_cast<std::size_t>(chosen.index));
@@ -397,17 +456,16 @@ std::vector<Tensor> ScheduledModule::Execute(const Chosen& chosen, std::vector<T
   std::vector<Tensor> outputs;
   LastRun last = instance.Run(std::move(request), &outputs);
   lock.lock();
-  last_run_ = std::move(last);
-  if (first) NoteFirstRun(*last_run_, began);
+  if (first) NoteFirstRun(last, began);
+  runs->push_back(std::move(last));
   return outputs;
 }
 
 std::shared_ptr<const Plan> ScheduledModule::PlanFor(const Chosen& chosen) {
   const Plan& plan = *plans_[chosen.index];
   if (!plan.open) return plans_[chosen.index];
-  const auto found = std::find_if(kept_.begin(), kept_.end(), [&chosen](const auto& each) {
-    return each.first == chosen.sizes;
-  });
+  const auto found = std::find_if(kept_.begin(), kept_.end(),
+                                  [&chosen](const auto& each) { return each.first == chosen; });
   if (found != kept_.end()) {
     std::rotate(found, found + 1, kept_.end());
   } else {
@@ -420,7 +478,7 @@ std::shared_ptr<const Plan> ScheduledModule::PlanFor(const Chosen& chosen) {
     if (const auto most = static_cast<std::size_t>(options_.kept_sizes); kept_.size() >= most) {
       kept_.erase(kept_.begin(), kept_.end() - static_cast<std::ptrdiff_t>(most - 1));
     }
-    kept_.emplace_back(chosen.sizes, std::move(instance));
+    kept_.emplace_back(chosen, std::move(instance));
   }
   return kept_.back().second;
 }
@@ -496,17 +554,24 @@ Tensor ScheduledModule::OwnCopy(const Tensor& tensor) {
 Chosen ScheduledModule::Choose(const std::vector<Tensor>& arguments, const PlanList& plans) {
   std::vector<TensorSpec> given;
   for (const Tensor& tensor : arguments) given.push_back(SpecOf(tensor));
+  // Later segments follow the others, which are chosen among.
+  const bool later = !plans.front()->takes.empty();
   for (std::size_t p = 0; p < plans.size(); ++p) {
-    if (Takes(*plans[p], given)) return {static_cast<int>(p), {}};
+    if (plans[p]->takes.empty() != later && Takes(*plans[p], given)) {
+      return {static_cast<int>(p), {}};
+    }
   }
+  std::optional<Chosen> chosen;  // the first template meant for the sizes, else the last one
   for (std::size_t p = 0; p < plans.size(); ++p) {
-    if (!plans[p]->open) continue;
+    if (!plans[p]->open || plans[p]->takes.empty() == later) continue;
     try {
-      return {static_cast<int>(p), BindSizes(*plans[p], given)};
+      chosen = {static_cast<int>(p), chosen ? chosen->sizes : BindSizes(*plans[p], given)};
     } catch (const SizeError& error) {
       TVM_SCHED_THROW(ValueError) << error.what();
     }
+    if (IsAnchorOf(*plans[p], chosen->sizes)) break;
   }
+  if (chosen) return *chosen;
   std::string known;
   for (const auto& plan : plans) {
     known += "\n  plan \"" + plan->name + "\": " + Signature(plan->arguments);
@@ -720,11 +785,11 @@ void ScheduledModule::SetOptions(RunOptions options) {
 
 void ScheduledModule::Timeline(ffi::PackedArgs args, ffi::Any* result) {
   ExpectArguments(args, 0, "timeline()");
-  if (!last_run_ || !last_run_->traced) {
+  if (last_runs_.empty() || !last_runs_.front().traced) {
     TVM_SCHED_THROW(RuntimeError) << "no run was traced: call configure('{\"trace\": true}'), then "
                                      "main, then timeline()";
   }
-  *result = WriteTimeline(*last_run_);
+  *result = WriteTimeline(last_runs_);
 }
 
 void ScheduledModule::Stages(ffi::PackedArgs args, ffi::Any* result) {
@@ -734,10 +799,12 @@ void ScheduledModule::Stages(ffi::PackedArgs args, ffi::Any* result) {
 
 void ScheduledModule::Latency(ffi::PackedArgs args, ffi::Any* result) {
   ExpectArguments(args, 0, "latency()");
-  if (!last_run_) {
+  if (last_runs_.empty()) {
     TVM_SCHED_THROW(RuntimeError) << "nothing has run, or the last run failed: call main first";
   }
-  *result = static_cast<std::int64_t>(last_run_->record.latency.count());
+  Nanoseconds latency{0};
+  for (const LastRun& run : last_runs_) latency += run.record.latency;
+  *result = static_cast<std::int64_t>(latency.count());
 }
 
 void ScheduledModule::Info(ffi::PackedArgs args, ffi::Any* result) {

@@ -24,16 +24,11 @@
 
 namespace tvm_sched::runtime {
 
-/// Where the model's result comes from: an argument or an output of the plan.
-struct Result {
-  bool argument;
-  int index;
-};
-
 /// What runs a call: a plan, or the plan of a template for a size of each of its symbols.
 struct Chosen {
   int index;
   std::vector<std::int64_t> sizes;
+  bool operator==(const Chosen&) const = default;
 };
 
 class ScheduledModule final : public tvm::ffi::ModuleObj {
@@ -113,9 +108,17 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void RunPlan(int plan, tvm::ffi::PackedArgs args, tvm::ffi::Any* result);
   /// Run and return the outputs, which are an error where times are all that is asked for.
   void Run(const Chosen& chosen, std::vector<tvm::ffi::Tensor> arguments, tvm::ffi::Any* result);
-  /// Run, on emulated devices without values if so wanted; return the outputs, if there are any.
-  std::vector<tvm::ffi::Tensor> Execute(const Chosen& chosen,
+  /// Run all segments, on emulated devices without values if so wanted; return the arguments and
+  /// the outputs of each segment.
+  std::vector<tvm::ffi::Tensor> Execute(const Chosen& first,
                                         std::vector<tvm::ffi::Tensor> arguments, bool times_only);
+  /// Run one segment; return its outputs.
+  std::vector<tvm::ffi::Tensor> RunSegment(const Chosen& chosen,
+                                           std::vector<tvm::ffi::Tensor> arguments, bool times_only,
+                                           std::vector<LastRun>* runs);
+  /// The model's results in their order, for the values of a call.
+  std::vector<tvm::ffi::Tensor> ResultsOf(const std::vector<tvm::ffi::Tensor>& values,
+                                          std::size_t arguments);
   /// The plan that takes these arguments, else the template; an error says what is allowed.
   static Chosen Choose(const std::vector<tvm::ffi::Tensor>& arguments, const PlanList& plans);
   /// Wait for a free instance, open to Ctrl-C.
@@ -144,16 +147,17 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   PlanList plans_;
   std::unique_ptr<ParameterStore> parameters_;
   StateStore states_;
-  /// Of the template: the plans of its last sizes, the latest last.
-  std::vector<std::pair<std::vector<std::int64_t>, std::shared_ptr<const Plan>>> kept_;
+  /// Of the templates: the plans of their last sizes, the latest last.
+  std::vector<std::pair<Chosen, std::shared_ptr<const Plan>>> kept_;
   std::vector<std::uint64_t> prepared_;  // of each plan: the version of parameters in its kernels
   RunOptions options_;
-  std::optional<std::vector<Result>> results_;
+  bool segmented_ = false;                   // whether data decide the sizes of a part of the model
+  std::optional<std::vector<int>> results_;  // which values of a call are the model's results
   std::optional<std::vector<int>> default_gpus_;
   std::vector<std::vector<bool>> skipped_;  // of each plan: its steps that a warm run skips
   Instance::Elsewhere elsewhere_;           // parameters that instances share on GPUs
   std::shared_ptr<cuda::Turns> turns_ = std::make_shared<cuda::Turns>();
-  std::optional<LastRun> last_run_;
+  std::vector<LastRun> last_runs_;  // of each segment; empty if the last call failed
   std::vector<std::unique_ptr<Instance>> instances_;
   std::vector<bool> busy_;  // of each instance
   bool ran_ = false;

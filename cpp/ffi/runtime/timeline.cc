@@ -70,24 +70,37 @@ RunOptions ReadOptions(const JsonCursor& cursor, RunOptions options) {
   return options;
 }
 
-ffi::String WriteTimeline(const LastRun& run) {
-  const Plan& plan = *run.plan;
-  std::string text =
-      "{\"plan\":" + Quote(plan.name) + ",\"backend\":\"" + BackendName(plan.backend) +
-      "\",\"scale\":" + std::string(ffi::json::Stringify(run.scale)) +
-      ",\"latency_ns\":" + std::to_string(run.record.latency.count()) +
-      ",\"wall_ns\":" + std::to_string(run.record.wall.count()) +
-      ",\"largest_delay_ns\":" + std::to_string(run.record.largest_delay.count()) + ",\"events\":[";
+ffi::String WriteTimeline(const std::vector<LastRun>& runs) {
+  const Plan& plan = *runs.front().plan;
+  Nanoseconds latency{0}, wall{0}, delay{0};
+  for (const LastRun& run : runs) {
+    latency += run.record.latency;
+    wall += run.record.wall;
+    delay = std::max(delay, run.record.largest_delay);
+  }
+  std::string text = "{\"plan\":" + Quote(plan.name) + ",\"backend\":\"" +
+                     BackendName(plan.backend) +
+                     "\",\"scale\":" + std::string(ffi::json::Stringify(runs.front().scale)) +
+                     ",\"latency_ns\":" + std::to_string(latency.count()) +
+                     ",\"wall_ns\":" + std::to_string(wall.count()) +
+                     ",\"largest_delay_ns\":" + std::to_string(delay.count()) + ",\"events\":[";
   bool first = true;
-  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
-    if (!run.skipped.empty() && run.skipped[i]) continue;
-    const Interval& interval = run.record.steps[i];
-    text += (first ? "{\"step\":" : ",{\"step\":") + std::to_string(i) +
-            ",\"queue\":" + Quote(plan.queues[plan.steps[i].queue]) +
-            ",\"start_ns\":" + std::to_string(interval.start.count()) +
-            ",\"end_ns\":" + std::to_string(interval.end.count()) +
-            ",\"event\":" + plan.steps[i].event_json + "}";
-    first = false;
+  Nanoseconds begin{0};  // of a segment
+  std::size_t before = 0;
+  for (const LastRun& run : runs) {
+    const Plan& own = *run.plan;
+    for (std::size_t i = 0; i < own.steps.size(); ++i) {
+      if (!run.skipped.empty() && run.skipped[i]) continue;
+      const Interval& interval = run.record.steps[i];
+      text += (first ? "{\"step\":" : ",{\"step\":") + std::to_string(before + i) +
+              ",\"queue\":" + Quote(own.queues[own.steps[i].queue]) +
+              ",\"start_ns\":" + std::to_string((begin + interval.start).count()) +
+              ",\"end_ns\":" + std::to_string((begin + interval.end).count()) +
+              ",\"event\":" + own.steps[i].event_json + "}";
+      first = false;
+    }
+    begin += run.record.latency;
+    before += own.steps.size();
   }
   return text + "]}";
 }

@@ -43,10 +43,11 @@ struct LastRun {
   bool traced = false;
 };
 
-/// JSON: `{"plan", "backend", "scale", "latency_ns", "wall_ns", "largest_delay_ns", "events":
+/// JSON of a call's runs, one for each segment of the model: `{"plan", "backend", "scale",
+/// "latency_ns", "wall_ns", "largest_delay_ns", "events":
 /// [{"step", "queue", "start_ns", "end_ns", "event"}]}`; times from the start of the run, in the
 /// plan's time; "queue" is the queue's name and "event" what the plan says of the step.
-tvm::ffi::String WriteTimeline(const LastRun& run);
+tvm::ffi::String WriteTimeline(const std::vector<LastRun>& runs);
 
 /// JSON: `[{"name", "start_ns", "end_ns", "bytes"}]`, the stages that this process has noted, from
 /// its start.

@@ -79,7 +79,7 @@ PostOperation ReadPost(const JsonCursor& item, std::size_t operands) {
 Description ReadDescription(const JsonCursor& item, const Sizes& sizes = {}) {
   item.AllowFields({"primitive", "operands", "bias", "post", "kernel", "strides", "dilation",
                     "padding_low", "padding_high", "algorithm", "axis", "numbers", "source_zero",
-                    "source_zero_input", "cores", "implementation", "symbols"});
+                    "source_zero_input", "cores", "implementation", "symbols", "examples"});
   Description found;
   found.primitive = item.Field("primitive").Name();
   for (const JsonCursor& operand : item.Field("operands").Items()) {
@@ -116,11 +116,19 @@ Description ReadDescription(const JsonCursor& item, const Sizes& sizes = {}) {
   return found;
 }
 
-/// Of sizes that implementations treat alike, one: they have loops for whole vectors and blocks of
-/// rows, and others for what is left.
-std::int64_t Representative(std::int64_t size) {
-  if (size < 2) return size;
-  return size < 16 ? 2 : size % 16 == 0 ? 16 : 17;
+/// What a kernel's values depend on: not its examples, nor which tensors it reads.
+std::string TextOf(const JsonCursor& item) {
+  namespace json = tvm::ffi::json;
+  json::Object text = item.value().cast<json::Object>();
+  text.erase(tvm::ffi::String("examples"));
+  json::Array operands;
+  for (const JsonCursor& each : item.Field("operands").Items()) {
+    json::Object operand = each.value().cast<json::Object>();
+    operand.erase(tvm::ffi::String("value"));
+    operands.push_back(operand);
+  }
+  text.Set(tvm::ffi::String("operands"), operands);
+  return json::Stringify(text);
 }
 
 /// Let the padding at the end reach as far as the last windows do: TVM rounds the number of windows
@@ -141,8 +149,7 @@ void CoverWindows(Description* d) {
 
 }  // namespace
 
-OpenDescription::OpenDescription(JsonCursor item)
-    : item_(std::move(item)), text_(tvm::ffi::json::Stringify(item_.value())) {
+OpenDescription::OpenDescription(JsonCursor item) : item_(std::move(item)), text_(TextOf(item_)) {
   constexpr std::int64_t kMostAxes = 32;
   const std::size_t operands = item_.Field("operands").Items().size();
   for (const JsonCursor& symbol : item_.Field("symbols").Items()) {
@@ -153,6 +160,12 @@ OpenDescription::OpenDescription(JsonCursor item)
                         parts[2].Int(-kLargest, kLargest)});
   }
   example_ = ReadDescription(item_, Sizes(symbols_.size(), 1));
+  if (auto field = item_.OptionalField("examples")) {
+    for (const JsonCursor& each : field->Items()) {
+      examples_.push_back(Integers(each, {}));
+      if (examples_.back().size() != symbols_.size()) each.Fail("one number for each symbol");
+    }
+  }
 }
 
 Description OpenDescription::At(const Sizes& sizes) const {

@@ -81,6 +81,13 @@ struct Description {
   const Operand& result() const { return operands.back(); }
 };
 
+/// Of sizes that implementations treat alike, one: they have loops for whole vectors and blocks of
+/// rows, and others for what is left.
+inline std::int64_t Representative(std::int64_t size) {
+  if (size < 2) return size;
+  return size < 16 ? 2 : size % 16 == 0 ? 16 : 17;
+}
+
 /// The description of a kernel that takes its sizes from the tensors of each call.
 class OpenDescription {
  public:
@@ -101,6 +108,8 @@ class OpenDescription {
   Description At(const Sizes& sizes) const;
   /// With each symbol 1.
   const Description& example() const { return example_; }
+  /// Sizes of each kind that there is, for which the kernel is checked before it is written.
+  const std::vector<Sizes>& examples() const { return examples_; }
 
  private:
   struct Symbol {
@@ -113,6 +122,7 @@ class OpenDescription {
   std::string text_;
   std::vector<Symbol> symbols_;
   Description example_;
+  std::vector<Sizes> examples_;
 };
 
 /// What an artifact says of its kernels.

@@ -2,6 +2,7 @@
 #include <tvm/ffi/container/array.h>
 #include <tvm/ffi/container/map.h>
 #include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/extra/json.h>
 #include <tvm/ffi/extra/module.h>
 #include <tvm/ffi/reflection/registry.h>
 #include <tvm/ffi/tvm_ffi.h>
@@ -51,19 +52,29 @@ class KernelModule final : public ffi::ModuleObj {
   int GetPropertyMask() const final {
     return ffi::Module::kBinarySerializable | ffi::Module::kRunnable;
   }
-  /// The description, and what was checked here: where it is loaded on such a machine, nothing
-  /// needs to be checked again.
+  /// The description, and what was checked here: where it is loaded on such a machine, it needs
+  /// not be checked again, nor kernels of open sizes for sizes like their examples.
   ffi::Bytes SaveToBytes() const final {
     if (loaded_) return ffi::Bytes(json_);
     std::set<std::string> checks;
     for (const auto& [unused, kernel] : kernels_) {
       checks.insert(kernel->checks().begin(), kernel->checks().end());
     }
-    for (const auto& [unused, kernel] : open_) checks.merge(kernel->checks());
-    std::string list;
-    for (const std::string& check : checks) list += (list.empty() ? "\"" : ", \"") + check + '"';
-    std::string json = json_;
-    return ffi::Bytes(json.insert(json.rfind('}'), ", \"checked\": [" + list + "]"));
+    std::vector<OpenKernel*> open;
+    for (const auto& [unused, kernel] : open_) open.push_back(kernel.get());
+    threads::LoopOnNewThreads(cores_, static_cast<int>(open.size()),
+                              [&](int k) { open[k]->CheckExamples(); });
+    for (const OpenKernel* kernel : open) checks.merge(kernel->checks());
+    namespace json = tvm::ffi::json;
+    json::Object document = json::Parse(json_).cast<json::Object>(), kernels;
+    for (const auto& [name, item] : document.at(ffi::String("kernels")).cast<json::Object>()) {
+      json::Object kernel = item.cast<json::Object>();
+      kernel.erase(ffi::String("examples"));
+      kernels.Set(name, kernel);
+    }
+    document.Set(ffi::String("kernels"), kernels);
+    document.Set(ffi::String("checked"), json::Array(checks.begin(), checks.end()));
+    return ffi::Bytes(json::Stringify(document));
   }
 
   ffi::Optional<ffi::Function> GetFunction(const ffi::String& name) final {

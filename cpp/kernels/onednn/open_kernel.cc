@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include "kernels/onednn/own_kernel.h"
+#include "kernels/onednn/plain_values.h"
 #include "runtime/throw.h"
 
 namespace tvm_sched::onednn {
@@ -16,6 +18,22 @@ namespace ffi = tvm::ffi;
 namespace {
 
 constexpr std::size_t kMostIdle = 16;  // kernels; a size that comes again later makes its own anew
+
+constexpr runtime::Share kOneCore{0, 1};
+
+/// Multiplications, or what takes as long, below which other threads cost more than they save.
+constexpr std::int64_t kFewestProducts = 1 << 17;
+
+bool IsSmall(const Description& d) {
+  if (d.primitive == "line_convolution") return false;  // which is for large ones
+  std::int64_t each = 16;
+  if (d.primitive == "attention") {
+    each = 4 * d.operands[1].dims[2];
+  } else if (!IsOwn(d.primitive)) {
+    each = PlainValues(d, std::vector<const float*>(d.operands.size() - 1)).terms();
+  }
+  return d.result().elements() < kFewestProducts / std::max<std::int64_t>(each, 1);
+}
 
 std::int64_t Elements(const DLTensor& tensor) {
   std::int64_t count = 1;
@@ -94,8 +112,14 @@ std::unique_ptr<Kernel> OpenKernel::Take(const OpenDescription::Sizes& sizes) {
       return kernel;
     }
   }
+  Description description = description_.At(sizes);
+  if (IsSmall(description)) description.cores = kOneCore;
+  return Make(std::move(description));
+}
+
+std::unique_ptr<Kernel> OpenKernel::Make(Description description) {
   auto made =
-      std::make_unique<Kernel>(name_, description_.At(sizes), cores_, shared_, bounds_result_);
+      std::make_unique<Kernel>(name_, std::move(description), cores_, shared_, bounds_result_);
   const std::lock_guard lock(mutex_);
   checks_.insert(made->checks().begin(), made->checks().end());
   return made;
@@ -106,6 +130,19 @@ void OpenKernel::Give(OpenDescription::Sizes sizes, std::unique_ptr<Kernel> kern
   const std::lock_guard lock(mutex_);
   idle_.push_front({std::move(sizes), std::move(kernel)});
   if (idle_.size() > kMostIdle) last.splice(last.begin(), idle_, std::prev(idle_.end()));
+}
+
+void OpenKernel::CheckExamples() {
+  for (const OpenDescription::Sizes& sizes : description_.examples()) {
+    for (const bool alone : {false, true}) {  // sizes like it may be smaller
+      try {
+        Description description = description_.At(sizes);
+        if (alone) description.cores = kOneCore;
+        Make(std::move(description));
+      } catch (const std::exception&) {  // oneDNN has no such kernel: a call says so
+      }
+    }
+  }
 }
 
 std::set<std::string> OpenKernel::checks() const {

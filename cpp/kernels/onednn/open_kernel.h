@@ -26,6 +26,8 @@ class OpenKernel {
   /// for each other: each has a kernel of its own.
   void Call(tvm::ffi::PackedArgs args);
 
+  /// Make the kernel for its examples, so that `checks` holds theirs.
+  void CheckExamples();
   std::set<std::string> checks() const;
   void ReleaseParameters();
 
@@ -35,8 +37,9 @@ class OpenKernel {
     std::unique_ptr<Kernel> kernel;
   };
 
-  /// An idle kernel for these sizes, or a new one.
+  /// An idle kernel for these sizes, or a new one, which uses one thread if there is little to do.
   std::unique_ptr<Kernel> Take(const OpenDescription::Sizes& sizes);
+  std::unique_ptr<Kernel> Make(Description description);
   void Give(OpenDescription::Sizes sizes, std::unique_ptr<Kernel> kernel);
   /// Compute a result from tensors of which one has no elements.
   void CallEmpty(const std::vector<DLTensor*>& tensors, const OpenDescription::Sizes& sizes);

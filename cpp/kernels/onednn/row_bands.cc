@@ -52,7 +52,13 @@ std::vector<Description> RowBands(const Description& description, const std::str
     if (first == last || begin + low >= end - high) return {};  // one would lie in the padding
     Description part = description;
     part.implementation.clear();
-    part.family.clear();
+    if (!part.family.empty()) {
+      part.family += ", a band";
+      for (const std::int64_t each : {end - high - begin - low, last - first}) {
+        part.family += ' ' + std::to_string(Representative(each));
+      }
+      part.family += ", padded " + std::to_string(low) + ' ' + std::to_string(high);
+    }
     part.padding_low[0] = low, part.padding_high[0] = high;
     Cut(&part.operands.front(), begin + low, end - high);
     Cut(&part.operands.back(), first, last);

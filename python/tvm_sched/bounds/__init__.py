@@ -160,7 +160,8 @@ def quick_bound(problem: Problem | Scenario) -> Bound:
         if not small:
             check_time()
         cold = of_run(scenario)
-        bounds += _bounds(_WithoutDelays(cold if cold.variants is None else relaxed(cold).problem), QUICK_BOUNDS)
+        basis = cold if cold.variants is None else relaxed(cold).problem
+        bounds += _bounds(_WithoutDelays(basis, own_copies=basis is cold), QUICK_BOUNDS)
     except OutOfTime:
         pass
     return max(bounds, key=lambda each: each.ns)
@@ -292,7 +293,7 @@ def relaxation_of(problem: Problem | Scenario) -> Relaxation:
         return Relaxation(cold)
     no_harder = relaxed(cold)
     through = group_delays(cold, no_harder, strongest)
-    return Relaxation(no_harder.problem, *as_delays(through), of_schedules=False)
+    return Relaxation(no_harder.problem, *as_delays(through), of_schedules=False, own_copies=False)
 
 
 def strongest(problem: Problem) -> int:

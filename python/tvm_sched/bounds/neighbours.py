@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import accumulate
 from typing import NamedTuple
 
 
@@ -40,3 +42,14 @@ def together_or_apart(neighbours: list[Neighbour]) -> float:
     # With more neighbours on the device, one of the two grows and the other falls: the least maximum is where they meet.
     meet = bisect_left(range(len(by_apart)), True, key=lambda count: together(count) >= apart(count))
     return min(together(meet), apart(meet - 1)) if meet else together(0)
+
+
+def through_port(head: float, end: float, work: Iterable[float], copies: Iterable[float]) -> float:
+    """Return the least time at which an operator can start if copies to its device take turns.
+
+    ``head`` and ``end`` are the least of its predecessors' heads and ends; ``work`` and ``copies`` have the least occupancy
+    time of each, and of a copy of what it hands over. Proof: Lemma 7 of ``docs/proofs/heads_and_tails.md``.
+    """
+    beside = [0.0, *(head + total for total in accumulate(sorted(work)))]
+    copied = [0.0, *(end + total for total in accumulate(sorted(copies)))]
+    return min(map(max, beside, reversed(copied)))

@@ -13,7 +13,7 @@ from tvm_sched_runtime.problem import FORBIDDEN, Problem
 from tvm_sched_runtime.schedule.native_objects import native_problem
 
 from .host_traffic import HostTraffic
-from .neighbours import Neighbour, together_or_apart
+from .neighbours import Neighbour, through_port, together_or_apart
 from .region_placement import MOST_DEVICES, Delay, delays
 from .region_ports import port_delays
 from .region_sharing import fastest_copies, shared_delays
@@ -38,6 +38,8 @@ class Relaxation:
     """Least ends of operators, as delays from the start of the run."""
     of_schedules: bool = True
     """Whether runs are schedules of the problem, with all transfers; not so for a relaxed problem, or a part of a run."""
+    own_copies: bool = True
+    """Whether each activation has copies of its own; not so for a relaxed problem."""
 
     @cached_property
     def host(self) -> HostTraffic:
@@ -173,8 +175,18 @@ class Relaxation:
                 Neighbour(h, self.share[p], end[p] + self.copies[p, o]) for p, h in zip(before, heads, strict=True)
             ]
             ready = max(ready, together_or_apart(beside))
+            if self.has_ports:
+                work, copies = [self.share[p] for p in before], [self.copies[p, o] for p in before]
+                ready = max(ready, through_port(min(heads), min(end[p] for p in before), work, copies))
         self.ready_at[o] = ready
         return ready
+
+    @cached_property
+    def has_ports(self) -> bool:
+        """Whether all copies to a device take turns on a channel, for each device."""
+        devices, route = range(len(self.problem.topology.devices)), self.problem.topology.route
+        to = [[set(r.channels) for a in devices if a != d and (r := route(a, d))] for d in devices]
+        return self.own_copies and all(set.intersection(*ways) for ways in to if ways)
 
     @cached_property
     def ready_at(self) -> dict[int, float]:

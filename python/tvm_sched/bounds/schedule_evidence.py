@@ -126,7 +126,9 @@ def _evidence(scenario: Scenario, *, whole: bool) -> Evidence:
         through = [] if no_harder is None else group_delays(problem, no_harder, _proved if many else strongest)
     report_progress("arguments", 2, _PARTS)
     of_schedules = whole and no_harder is None
-    recorder = _Recorder((_WithoutRegions if many else Relaxation)(basis, *as_delays(through), of_schedules), through)
+    recorder = _Recorder(
+        (_WithoutRegions if many else Relaxation)(basis, *as_delays(through), of_schedules, no_harder is None), through
+    )
     arguments = [
         recorder.critical_path(),
         recorder.bus(),
@@ -464,7 +466,8 @@ class _Recorder:
         alternatives = {}
         for alternative, problem in through.alternatives.items():
             if id(problem) not in self.of_alternatives:  # equal layers have one
-                self.of_alternatives[id(problem)] = _evidence(as_scenario(problem), whole=False).lemmas
+                with report_to(None):
+                    self.of_alternatives[id(problem)] = _evidence(as_scenario(problem), whole=False).lemmas
             alternatives[alternative] = self.of_alternatives[id(problem)]
         lemma: dict[str, Any] = {"rule": "alternatives", "group": through.group, "alternatives": alternatives}
         return lemma | ({"tensor": through.tensor} if through.tensor else {})

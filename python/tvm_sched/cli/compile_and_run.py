@@ -58,8 +58,8 @@ CompileSettings = Annotated[
     FromApi(
         COMPILE_OPTIONS,
         (
-            "cost_model", "backend", "measure", "streams", "launch_order", "variants", "rows", "row_parts", "graph",
-            "resident", "instances", "states", "threads", "processor", "precision", "parameters",
+            "cost_model", "backend", "measure", "streams", "launch_order", "variants", "rows", "row_parts", "anchors",
+            "graph", "resident", "instances", "states", "threads", "processor", "precision", "parameters",
         ),
         own={
             "cost_model": CostsName,

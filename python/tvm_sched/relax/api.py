@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,15 +20,17 @@ from tvm_frontends.errors import ModelWarning, first_line
 from tvm_frontends.relax_modules import has_open_sizes
 from tvm_frontends.shapes import InputShapes, StaticShapes
 from tvm_sched_runtime.checks import require_kind, shown
-from tvm_sched_runtime.errors import ExecutionError, InputError
+from tvm_sched_runtime.errors import ExecutionError, InfeasibleError, InputError
 from tvm_sched_runtime.problem import Problem, Topology
 from tvm_sched_runtime.runtime import ScheduledModule, to_numpy
 from tvm_sched_runtime.schedule import Schedule
 
 from ..cost_model.roofline_model import SlowKernel
 from ..progress import Progress, report_to
+from ..size_ranges import same_order, schedule_range
 from .emit.any_shape import AnyShape, Template, lower_any_shape
 from .emit.export import export
+from .emit.segments import Segments, make_segments
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule, model_name
 from .model_loading import OpenModel, load_model, open_model
 from .options import DEFAULTS, CompileOptions, check_names
@@ -259,7 +261,22 @@ def _compile_source(
         unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
         template = partial(_schedule_template, any_shape, source, taken, unmeasured)
     models = _imported(source, combinations, is_open, schedule, report, spare, taken)
-    return compile_modules(models, options, template, **emission)
+    later = partial(_segments, source, options) if options.takes_open_sizes else None
+    return compile_modules(models, options, template, later, **emission)
+
+
+def _segments(source: Any, options: CompileOptions, mod: tvm.IRModule) -> Segments | None:
+    """Schedule the segments of a model in which data decide sizes; None if TVM's virtual machine has to run them."""
+    unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
+    try:
+        return make_segments(mod, lambda model: _schedule_template(model, source, (), unmeasured))
+    except Exception as error:  # TVM raises unrelated classes
+        warnings.warn(
+            f"TVM's virtual machine runs the operators whose sizes data decide, unscheduled: {first_line(error)}",
+            ModelWarning,
+            stacklevel=2,
+        )
+        return None
 
 
 def _imported(
@@ -529,9 +546,16 @@ def _schedule_template(
     Smaller sizes stand in for it if a kernel would then read beyond a tensor, such as a table of 12 rows. Without plans, the
     anchor's is the only one, so its sizes must be admissible.
     """
-    passes = [*problem_passes(options), *decision_passes(options)]
-    names = [each.info.name for each in passes]
-    schedule = tvm.transform.Sequential(passes[names.index("tvm_sched.LowerToKernels") + 1 :])
+    passes = problem_passes(options)
+    priced = passes[[each.info.name for each in passes].index("tvm_sched.LowerToKernels") + 1 :]
+    schedule = tvm.transform.Sequential([*priced, *decision_passes(options)])
+    try:
+        ranged = plans and _schedule_anchors(model, tvm.transform.Sequential(priced), schedule, options)
+        if ranged:
+            return ranged
+    except (InputError, InfeasibleError) as error:
+        text = f"{source.where}: one schedule is for all sizes: {first_line(error)}"
+        warnings.warn(text, ModelWarning, stacklevel=2)
     anchors: list[StaticShapes | int] = [anchor for anchor in _ANCHORS if plans or model.admits(anchor)]
     if plans:
         anchors.insert(0, max(plans, key=lambda shapes: sum(map(math.prod, shapes.values()))))
@@ -543,6 +567,55 @@ def _schedule_template(
         except InputError as error:
             refused.append(error)
     raise InputError(f"{source.where}: the model cannot be compiled for any size: {refused[0]}; list the sizes")
+
+
+def _schedule_anchors(
+    model: AnyShape,
+    price: Callable[[tvm.IRModule], tvm.IRModule],
+    schedule: Callable[[tvm.IRModule], tvm.IRModule],
+    options: CompileOptions,
+) -> Template | None:
+    """Schedule a model at a few sizes of its ranges, and certify these; None if one schedule is enough, or sizes are open.
+
+    ``price`` makes a module's problem, ``schedule`` also its schedule.
+
+    Raises
+    ------
+    InputError, InfeasibleError
+        As `schedule_range`; or a kernel cannot have one of these sizes.
+    """
+    names = model.symbols()
+    limits = {names[v]: (max(low, 1), high) for v, (low, high) in model.limits().items() if high is not None}
+    topology = options.topology
+    several = options.anchors > 1 and len(topology.devices) > 1 and not topology.storage
+    if not several or len(limits) < len(names) or all(low >= high for low, high in limits.values()):
+        return None
+    priced: dict[tuple[int, ...], tuple[tvm.IRModule, dict[str, str]]] = {}
+
+    def problem_at(sizes: dict[str, int]) -> Problem:
+        bound, functions = model.bind_symbols(sizes)
+        priced[tuple(sizes.values())] = price(bound), functions
+        return get_problem(priced[tuple(sizes.values())][0])
+
+    found = schedule_range(problem_at, limits, method=options.scheduler, options=options.options, most=options.anchors)
+    templates: list[Template] = []
+    entries = []
+    for anchor, larger in zip(found.anchors, (*found.anchors[1:], None), strict=True):
+        shared = larger and same_order(anchor.schedule, larger.schedule)
+        if not (larger and shared and all(a <= b for a, b in zip(anchor.sizes, larger.sizes, strict=True))):
+            mod, functions = priced[anchor.sizes]
+            given = anchor.schedule.replace(problem=get_problem(mod).digest, certificate=None)
+            placed = tvm.transform.Sequential(decision_passes(options, schedule=given))(mod)
+            sizes = dict(zip(limits, anchor.sizes, strict=True))
+            templates.append(Template(model, placed, functions, schedule, sizes))
+        entries.append(
+            {
+                "sizes": list(anchor.sizes), "latency_ns": anchor.latency_ns, "lower_bound_ns": anchor.bound_ns,
+            }
+        )  # fmt: skip
+    symbols = [{"name": name, "low": low, "high": high} for name, (low, high) in limits.items()]
+    certified = {"symbols": symbols, "factor": found.factor, "adjusted": found.adjusted, "anchors": entries}
+    return replace(templates[0], others=templates[1:], certified=certified)
 
 
 def _numbered(progress: Any, position: int, count: int) -> Any:

@@ -78,6 +78,10 @@ class CompileOptions:
         pays for large batches: every device that computes a part needs all the weights of its kernels. Kernels of a library
         are not cut: a model of which a library computes kernels, as oneDNN does on CPUs, is refused. ``"auto"`` takes of 1,
         2, 4 and 8 parts the number with the fastest quick schedule; 1 where the model cannot be cut.
+    anchors : int
+        Of a model with ranges of sizes on several devices: at most this many schedules, of which each call takes that of the
+        nearest larger size, with a certificate for the whole range (``docs/proofs/ranges.md``). 1: one schedule, for the
+        largest size.
     parameters : {"auto", "embed", "external"}
         Where parameters' values go: into the artifact, or into a file beside it. ``"auto"`` embeds up to `EMBED_LIMIT`
         bytes.
@@ -137,6 +141,7 @@ class CompileOptions:
     variants: bool = True
     rows: bool | None = None
     row_parts: int | Literal["auto"] = 1
+    anchors: int = 4
     parameters: str = "auto"
     processor: str = "native"
     precision: str = "float32"
@@ -181,6 +186,8 @@ class CompileOptions:
         for name in ("variants", "rows", "graph", "measure", "cache"):
             if (value := getattr(self, name)) not in (None, False, True):  # else "no" would mean yes
                 raise InputError(f"{name} is {value!r}; true and false are allowed")
+        if not (_is_whole(self.anchors) and 1 <= self.anchors <= 64):
+            raise InputError(f"anchors is {self.anchors!r}; 1 to 64 are allowed")
         if self.instances is not None and not (_is_whole(self.instances) and 1 <= self.instances <= 1024):
             raise InputError(f"instances is {self.instances!r}; 1 to 1024 are allowed")
         part = isinstance(self.resident, (int, float))

@@ -30,9 +30,10 @@ from .emit.any_shape import Template
 from .emit.emit_executor import EmitExecutor
 from .emit.emit_pipeline import EmitPipeline
 from .emit.executor import same_results
+from .emit.segments import Segments
 from .emit.shared_values import SharedValues
 from .emit.write_vdevices import WriteVDevices
-from .ir.attributes import SetCompileTarget, get_compile_target
+from .ir.attributes import TAIL, SetCompileTarget, get_compile_target
 from .lower.lower_to_kernels import LowerToKernels, names_of
 from .lower.split_tail import SplitTail
 from .options import CompileOptions
@@ -110,13 +111,14 @@ def compile_modules(
     models: Iterable[ToSchedule],
     options: CompileOptions,
     template: Callable[[], Template] | None = None,
+    segments: Callable[[tvm.IRModule], Segments | None] | None = None,
     **emission: Any,
 ) -> tuple[list[tvm.IRModule], tvm.IRModule]:
     """Run `pass_list` and TVM's build pipeline: the one way to an executable, for `compile`, targets and the command line.
 
     The models are one model with different input shapes. ``template`` is called when they are scheduled, and makes what runs
-    for sizes that no plan takes; its anchor is the only plan if there are no models. ``emission`` are arguments of
-    `emit_passes`.
+    for sizes that no plan takes; its anchor is the only plan if there are no models. ``segments`` schedules the dynamic
+    tail of a single model. ``emission`` are arguments of `emit_passes`.
 
     Returns
     -------
@@ -141,7 +143,8 @@ def compile_modules(
     ):  # a size may make an operator vanish (a reshape to the same shape), so that another tensor is returned
         mods = [mod if same_results(mod, open_sizes.placed) else open_sizes.at(mod) for mod in mods]
         mods = mods or [open_sizes.placed]
-    (emit,) = emit_passes(options, mods[1:], template=open_sizes, **emission)
+    later = segments(mods[0]) if segments and len(mods) == 1 and TAIL in mods[0].attrs else None
+    (emit,) = emit_passes(options, mods[1:], template=open_sizes, segments=later, **emission)
     return mods, build_functions(emit(mods[0]))
 
 
@@ -325,6 +328,7 @@ def emit_passes(
     template: Template | None = None,
     for_export: bool = False,
     parameters: str | None = None,
+    segments: Segments | None = None,
 ) -> list[tvm.transform.Pass]:
     """Return the pass that puts schedules or a pipeline into an executable; arguments as in `EmitExecutor`.
 
@@ -348,6 +352,7 @@ def emit_passes(
             about,
             template,
             for_export,
+            segments,
         )
     ]
 

@@ -15,7 +15,7 @@ from tvm_sched_runtime.runtime import load
 from tvm_sched_runtime.runtime.tensors import tensor_bytes
 
 from ..relax.inspection import Inspection, Tensor
-from .measurement import kernels_for, tail_text
+from .measurement import kernels_for, later_text
 from .tables import table
 from .units import format_bytes
 
@@ -63,8 +63,8 @@ def inspect_artifact(path: Path) -> Inspection:
     about |= {"kernels for": kernels_for(module)} if module.processor() else {}
     about |= {"plans": str(len(plans)), "embedded parameters": f"{inside} of {len(parameters)}"}
 
-    if info.get("tail"):
-        about["dynamic tail"] = f"{tail_text(info)}: {', '.join(info['tail'])}"
+    if later := later_text(info):
+        about["later segments"] = later
 
     template = module.template
     symbols = template["symbols"] if template else []
@@ -73,6 +73,11 @@ def inspect_artifact(path: Path) -> Inspection:
             f"{s['name']} from {s.get('low', 0)}{f' to {high}' if (high := s.get('high')) else ''}" for s in symbols
         ]
         about["any size"] = ", ".join(limits)
+    if certified := info.get("range"):
+        upto = ["x".join(map(str, anchor["sizes"])) for anchor in certified["anchors"]]
+        about["schedules for sizes up to"] = ", ".join(upto)
+        where = ", ".join(f"{s['name']} from {s['low']} to {s['high']}" for s in certified["symbols"])
+        about["certified"] = f"{where}: latency <= {certified['factor']:.4g} x the least possible, at these prices"
     documents = [template, *plans] if template else plans
 
     def tensors(described: list[dict[str, Any]]) -> list[Tensor]:

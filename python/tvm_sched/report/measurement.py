@@ -218,7 +218,7 @@ def _plan_rows(module: ScheduledModule, plan: dict[str, Any]) -> list[tuple[str,
     rows = [(what, str(info[what])) for what in ("topology", "scheduler", "emulated") if info.get(what)]
     rows += [("kernels for", kernels_for(module))] if module.processor() else []
     rows += [("plans for other shapes", str(others))] if others > 0 else []
-    rows += [("dynamic tail", tail_text(info))] if info.get("tail") else []
+    rows += [("later segments", later_text(info))] if later_text(info) else []
     return rows + [("input", f"{a['name']} {list(a['shape'])} {a['dtype']}") for a in plan["arguments"]]
 
 
@@ -233,9 +233,13 @@ def kernels_for(module: ScheduledModule) -> str:
     return f"{module.processor()} (and, elsewhere, {', '.join(others)})" if others else module.processor()
 
 
-def tail_text(info: dict[str, Any]) -> str:
-    """Return a text on the operators that TVM's virtual machine runs after the schedule."""
-    return f"{sum(info['tail'].values())} operators, not scheduled, not in the latency"
+def later_text(info: dict[str, Any]) -> str:
+    """Return a text on the operators whose sizes data decide; empty if there are none."""
+    if tail := info.get("tail"):
+        return f"{sum(tail.values())} operators in TVM's virtual machine, not scheduled, not in the latency"
+    segments = info.get("segments", ())
+    count = sum(segment["operators"] for segment in segments)
+    return f"{len(segments)}, of {count} operators whose sizes data decide; not in the prediction" if segments else ""
 
 
 def planned_timeline(plan: dict[str, Any], problem: str = "") -> Timeline:

@@ -123,16 +123,16 @@ class ScheduledModule:
         InputError
             As for `run`.
         """
-        ordered = self._in_order(inputs, named)
-        tensors = self._tensors(ordered)
+        tensors = self._tensors(self._in_order(inputs, named))
+        self._check_plan(tensors)
+        return tensors
+
+    def _check_plan(self, tensors: Sequence[Any]) -> None:
+        """Refuse inputs that no plan takes."""
         try:
             self._plan_of(*tensors)
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from None
-        return [
-            value if _on_gpu(tensor) and hasattr(value, "__dlpack_c_exchange_api__") else tensor
-            for value, tensor in zip(ordered, tensors, strict=True)
-        ]
 
     def _tensors(self, ordered: Sequence[Any]) -> list[Any]:
         tensors: list[Any] = []
@@ -143,12 +143,16 @@ class ScheduledModule:
             arguments = self._documents[0]["arguments"]
             name = f" ({arguments[len(tensors)]['name']})" if len(tensors) < len(arguments) else ""
             raise InputError(f"input {len(tensors)}{name}: {error}") from None
-        return tensors
+        return [
+            value if _on_gpu(tensor) and hasattr(value, "__dlpack_c_exchange_api__") else tensor
+            for value, tensor in zip(ordered, tensors, strict=True)
+        ]
 
     def run_tensors(self, /, *inputs: Any, **named: Any) -> list[Any]:
         """Run the model once as `run` does; return ``tvm_ffi`` tensors, or PyTorch's as `run` says."""
-        tensors = self.check_inputs(*inputs, **named)
+        tensors = self._tensors(self._in_order(inputs, named))
         if self._virtual_machine is not None:
+            self._check_plan(tensors)
             if any(map(_on_gpu, tensors)):
                 raise InputError(
                     "a part of the model has sizes that are known only when it runs, and takes inputs in the CPU's memory: "
@@ -158,6 +162,7 @@ class ScheduledModule:
         try:
             result = self._run_for_results(*tensors)
         except Exception as error:
+            self._check_plan(tensors)  # only now: each call would pay for it
             raise ExecutionError(str(error)) from error
         return [result] if hasattr(result, "dtype") else list(result)
 
@@ -332,18 +337,18 @@ class ScheduledModule:
         return list(json.loads(self._module["parameters"]()))
 
     def plans(self) -> list[dict[str, Any]]:
-        """Return the plans as ``docs/formats/plan.md`` describes them, without the `template` of plans for any sizes."""
+        """Return the plans of one set of sizes, as ``docs/formats/plan.md`` describes them."""
         return [plan for plan in self._documents if "symbols" not in plan]
 
     @property
     def template(self) -> dict[str, Any] | None:
         """The plan template from which runs of sizes without a plan get theirs; None: only `plans` run."""
-        return next((plan for plan in self._documents if "symbols" in plan), None)
+        return next((plan for plan in self._documents if "symbols" in plan and "takes" not in plan), None)
 
     def plan_of_run(self, name: str) -> dict[str, Any]:
         """Return the plan of a name in `timeline`: one of `plans`, or the `template` under the name of its instance."""
-        known = {plan["name"]: plan for plan in self.plans()}
-        return known.get(name) or {**(self.template or {}), "name": name}
+        documents = {plan["name"]: plan for plan in self._documents}
+        return {**documents[name if name in documents else name.rpartition("[")[0]], "name": name}
 
     @property
     def _documents(self) -> list[dict[str, Any]]:
@@ -364,8 +369,8 @@ class ScheduledModule:
     def outputs(self, plan: int | Mapping[str, Any] = 0) -> list[dict[str, Any]]:
         """Return ``name, shape, dtype`` of each output, in the order in which `run` returns them.
 
-        ``plan`` is one of `plans`, by number or itself, or the `template`. The names are the model's. Outputs of a model
-        with a dynamic tail have sizes and types that only a run knows: then only the names are there.
+        ``plan`` is one of `plans`, by number or itself, or the `template`. The names are the model's; sizes that data decide
+        are -1. Outputs of a model with a dynamic tail have types that only a run knows: then only the names are there.
         """
         info, document = self.info(), self.plans()[plan] if isinstance(plan, int) else plan
         names = info.get("output_names")
@@ -375,9 +380,10 @@ class ScheduledModule:
         places = next((each["results"] for each in plans if each["name"] == document["name"]), None)
         if places is None:  # a template's are those of the plans
             places = plans[0]["results"] if plans else [{"output": k} for k in range(len(document["outputs"]))]
-        tensors = [
-            document["outputs"][p["output"]] if "output" in p else document["arguments"][p["argument"]] for p in places
-        ]
+        later = [output for each in self._documents if "takes" in each for output in each["outputs"]]
+        values = [*document["arguments"], *document["outputs"], *_common([later])]
+        first = {"argument": 0, "value": 0, "output": len(document["arguments"])}
+        tensors = [values[first[kind] + position] for place in places for kind, position in place.items()]
         names = names or [f"output_{k}" for k in range(len(tensors))]
         return [
             {"name": name, "shape": tensor["shape"], "dtype": tensor["dtype"]}
@@ -486,7 +492,7 @@ def _common(plans: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]
     for each in zip(*plans, strict=True):
         sizes = zip(*(tensor["shape"] for tensor in each), strict=True)
         shape = [size[0] if isinstance(size[0], int) and len(set(size)) == 1 else -1 for size in sizes]
-        tensors.append({"name": each[0]["name"], "shape": shape, "dtype": each[0]["dtype"]})
+        tensors.append({"name": each[0].get("name", ""), "shape": shape, "dtype": each[0]["dtype"]})
     return tensors
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,7 @@ def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
     return np.from_dlpack(raw).view(dtype)
 
 
+@cache
 def _is_numpy_name(name: str) -> bool:
     try:
         return _numpy_knows(np.dtype(name))

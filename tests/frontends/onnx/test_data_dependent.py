@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -73,6 +74,40 @@ def test_unique_in_the_order_of_appearance():
     node = helper.make_node("Unique", ["x"], ["y", "first", "inverse", "counts"], sorted=0)
     model = graph([node], {"x": ("float32", (33,))}, ["y", "first", "inverse", "counts"], {})
     check(model, [RNG.integers(0, 9, 33).astype("float32")])
+
+
+def test_operators_over_an_axis_whose_size_data_decide_are_scheduled():
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 18]> g (float[5, 4] x, bool[5] c) =>
+          (float[n, 3] y, float[4] s, float[n, n] z, float[n, 4] e, int64[2, m] i, float[m] v, float[5, 4] a) {
+            k = Compress<axis=0>(x, c) y = MatMul(k, w) s = ReduceSum<keepdims=0>(k, zero) t = Transpose(k)
+            z = MatMul(k, t) d = Abs(k) e = Concat<axis=0>(d, d, k) i = NonZero(x) p = Transpose(i) v = GatherND(x, p)
+            a = Abs(x) }"""
+    )
+    w = RNG.integers(-3, 4, (4, 3)).astype("float32")
+    model.graph.initializer.extend([numpy_helper.from_array(w, "w"), numpy_helper.from_array(np.array([0]), "zero")])
+    module = compile(model, "cpu2", "heft").module
+    assert [len(segment) for segment in (module.plans(), module.info()["segments"])] == [1, 1]
+    assert "tail" not in module.info()
+    module.configure(instances=2, trace=True)
+    x = RNG.integers(-2, 3, (5, 4)).astype("float32")
+
+    def work(turn):
+        for kept in (2, 5, 0, turn, 5, 1):
+            c = np.arange(5) < kept
+            found, wanted = module.run(x, c), ReferenceEvaluator(model).run(None, {"x": x, "c": c})
+            assert [value.shape for value in found] == [value.shape for value in wanted]
+            for value, other in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(value, other)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    operators = len(module.plans()[0]["steps"]), module.info()["segments"][0]["operators"]
+    events = module.timeline()["events"]
+    assert len(events) >= sum(operators)
+    ends = max(event["end_ns"] for event in events[: operators[0]])
+    assert min(event["start_ns"] for event in events[operators[0] :]) >= ends
+    assert module.timeline()["latency_ns"] == round(1e9 * module.latency())
 
 
 def detector(classes=3):
@@ -155,7 +190,10 @@ def test_an_artifact_with_a_tail_is_loaded_and_run(compiled, tmp_path):
     )
     said = json.loads(done.stdout)
     assert [output["shape"] for output in said["outputs"]] == [list(value.shape) for value in compiled.run(x)]
-    assert said["compiled_with"]["tail"]["leading_part"] == 1
+    assert [segment["name"] for segment in said["compiled_with"]["segments"]] == ["g#segment1"]
+    module = runtime.load(tmp_path / "detector.so")
+    assert module.template is None
+    assert [output["shape"] for output in module.outputs()] == [[-1, 6], [-1, 3], [1, 3, 64]]
 
 
 ROWS = [
@@ -208,7 +246,6 @@ def test_tails_are_told_and_refused_where_nothing_could_run_them():
 @pytest.mark.parametrize(
     ("nodes", "constants"),
     [
-        ([helper.make_node("ReduceMax", ["p", "zero"], ["y"])], {"zero": np.array([0])}),
         ([helper.make_node("Add", ["p", "row"], ["y"])], {"row": np.arange(8).reshape(4, 2)}),
         ([helper.make_node("Reshape", ["p", "fixed"], ["y"])], {"fixed": np.array([2, 2])}),
         ([helper.make_node("TopK", ["p", "k"], ["y", "i"], axis=0)], {"k": np.array([3])}),

@@ -363,3 +363,34 @@ def test_threads_forks_and_a_lack_of_memory_lose_nothing(attention):
         [sys.executable, "-W", "ignore", "-c", UNDER_FAULTS, attention], capture_output=True, text=True, timeout=120
     )
     assert done.stdout == "[] [0, 0, 0, 0, 0] 3\n", done.stderr
+
+
+def test_a_range_has_several_schedules_and_a_certificate(monkeypatch, tmp_path):
+    """Equal orders share a template; told apart they are as many as anchors, and give the same values."""
+    onnx = pytest.importorskip("onnx")
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[tokens, 4] x) => (float[tokens, 4] y)
+        { a = Exp(x)  b = Softmax(x)  y = Add(a, b) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "branches.onnx")
+    call = {"input_shapes": {"tokens": range(2, 4097)}, "scheduler": "heft", "cost_model": "roofline"}
+    shared = compile(tmp_path / "branches.onnx", "cpu2", **call, anchors=3).module
+    monkeypatch.setattr("tvm_sched.relax.api.same_order", lambda one, other: False)
+    module = compile(tmp_path / "branches.onnx", "cpu2", **call, anchors=3).module
+    certified = module.info()["range"]
+    assert shared.info()["range"] == certified
+    sizes = [anchor["sizes"][0] for anchor in certified["anchors"]]
+    assert (sizes[0], sizes[-1], len(sizes)) == (2, 4096, 3)
+    assert certified["symbols"] == [{"name": "tokens", "low": 2, "high": 4096}]
+    pairs = zip(certified["anchors"][1:], certified["anchors"], strict=False)
+    factor = max(above["latency_ns"] / below["lower_bound_ns"] for above, below in pairs)
+    assert certified["factor"] == pytest.approx(factor, rel=1e-3)
+    module.configure(trace=True)
+    for n in (2, 3, sizes[1] + 1, 4095):
+        x = np.random.default_rng(n).random((n, 4), "float32")
+        (result,) = module.run(x)
+        np.testing.assert_allclose(result, np.exp(x) + np.exp(x) / np.exp(x).sum(-1, keepdims=True), rtol=1e-5)
+        np.testing.assert_array_equal(shared.run(x)[0], result)
+        position = next(k for k, size in enumerate(sizes) if size >= n)
+        assert module.timeline()["plan"].startswith(f"branches#any{position + 1 if position else ''}[")
+    one = compile(tmp_path / "branches.onnx", "cpu2", **call, anchors=1).module
+    assert "range" not in one.info()
+    assert "anchor" not in one.template["symbols"][0]

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax
-from tvm_sched.problem import Costs
 
 from tvm_frontends.imported_model import PARAMETERS
 from tvm_sched.relax import get_schedule, run_passes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from tvm_sched.relax.ir.sizes import EXAMPLES, example_for, example_of, size_of
+from tvm_sched.relax.ir.sizes import EXAMPLES, example_for, example_of, examples_of, size_of
 
 
 def test_symbols_of_one_name_are_not_equal():
@@ -22,3 +22,14 @@ def test_an_example_leaves_no_size_below_1():
     assert example_for([n, size_of(n.expression // 320)]) == EXAMPLES[2]  # 1 at 512: no example of what a library does
     assert example_for([5]) == EXAMPLES[0]
     assert example_for([n, -n]) is None
+
+
+def test_examples_that_go_together_have_each_combination_of_kinds():
+    n, m = (size_of(tirx.Var(name, "int64")) for name in "nm")
+    both = examples_of([n, m])
+    kinds = [{(k > 1) + (k > 15) + (k > 15 and k % 16 > 0) for k in column} for column in zip(*both, strict=True)]
+    assert kinds == [{0, 1, 2, 3}] * 2
+    assert len(both) == 16
+    halves = examples_of([n, size_of((n.expression - 1) // 2)])
+    assert halves
+    assert all(half == (size - 1) // 2 > 0 for size, half in halves)

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import onednn_values
 import pytest
+from tvm import tirx
 
 from relax.compare import assert_same, run_plainly
 from relax.lower.onednn_cases import needs_onednn
@@ -203,26 +204,40 @@ def test_doctor_lists_what_was_found_wrong(tmp_path):
 
 LOAD = """
 import sys
+import numpy
 from tvm_sched_runtime import runtime
 from tvm_sched_runtime._library import function
-runtime.load(sys.argv[1])
+loaded = runtime.load(sys.argv[1])
+for rows in sys.argv[2:]:
+    loaded.run(numpy.zeros((int(rows), 16), "float32"))
 print(function("tvm_sched.onednn_checks_run")())
 """
+
+
+def checks_of(artifact, *rows, **variables):
+    """Return how many checks a process without a cache runs that loads an artifact, and runs it with so many rows."""
+    environment = {**os.environ, "TVM_SCHED_CACHE": str(artifact.parent), "TVM_SCHED_NO_CACHE": "1", **variables}
+    command = [sys.executable, "-c", LOAD, str(artifact), *map(str, rows)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
 
 
 def test_an_artifact_knows_what_was_checked_and_another_processor_checks(tmp_path):
     model = module(lambda b, x: steps(b, x, lambda v: convolution(v, 16)), [IMAGE])
     compile(model, "cpu1", "single").export(tmp_path / "model.so")
+    assert checks_of(tmp_path / "model.so") == 0
+    assert checks_of(tmp_path / "model.so", ONEDNN_MAX_CPU_ISA="SSE41") == 1
 
-    def checks(**variables):
-        environment = {**os.environ, "TVM_SCHED_CACHE": str(tmp_path), "TVM_SCHED_NO_CACHE": "1", **variables}
-        command = [sys.executable, "-c", LOAD, str(tmp_path / "model.so")]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return int(done.stdout)
 
-    assert checks() == 0
-    assert checks(ONEDNN_MAX_CPU_ISA="SSE41") == 1
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*it has open dimensions")
+def test_an_artifact_of_open_sizes_knows_checks_of_each_kind_of_size(tmp_path):
+    n = tirx.Var("n", "int64")
+    model = module(lambda b, x: steps(b, x, lambda v: op.matmul(v, constant(16, 24))), [(n, 16)])
+    compile(model, "cpu1", "single", cost_model="roofline").export(tmp_path / "model.so")
+    assert checks_of(tmp_path / "model.so", 2, 15, 16, 80, 17, 131, 9001) == 0  # 9001 rows are shared by threads
+    assert checks_of(tmp_path / "model.so", 2, 80, 131, ONEDNN_MAX_CPU_ISA="SSE41") >= 3
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import tvm
 from tvm import relax
 
 from ...progress import report_progress
-from ..ir.attributes import DEVICE_KIND, TAIL
+from ..ir.attributes import DEVICE_KIND
 from ..lower.dynamic_tail import ENTRY
 from .cpu.index_bounds import bound_indices
 from .cpu.kernels import prepare_kernel
@@ -48,10 +48,10 @@ def prepare_kernels(mod: tvm.IRModule, schedule: bool) -> tvm.IRModule:
     for position, (variable, function) in enumerate(kernels):
         report_progress("arranging loops of kernels", position, len(kernels))
         result.update_func(variable, prepare_kernel(function, schedule))
-    return result.with_attr(TAIL, _bounded(mod.attrs[TAIL], result)) if mod.attrs and TAIL in mod.attrs else result
+    return result
 
 
-def _bounded(tail: tvm.IRModule, mod: tvm.IRModule) -> tvm.IRModule:
+def bounded_tail(tail: tvm.IRModule, mod: tvm.IRModule) -> tvm.IRModule:
     """Return a dynamic tail with its operators lowered as TVM lowers them, and with bounded indices.
 
     ``mod`` has the kernels that the tail's kernels will stand beside, under names of their own.

@@ -82,6 +82,10 @@ class AnyShape:
         main = self.mod["main"]
         return [ty for variable in main.params[: number_of_inputs(main)] for ty in tensors(variable.ty)]
 
+    def bind_symbols(self, sizes: Mapping[str, int]) -> tuple[tvm.IRModule, dict[str, str]]:
+        """Bind the symbols to sizes by their names (`symbols`); return what `bind` does."""
+        return _bind(self.mod, {variable: sizes[name] for variable, name in self.symbols().items()})
+
     def bind(self, shapes: Mapping[str, Sequence[int]] | int) -> tuple[tvm.IRModule, dict[str, str]]:
         """Bind the symbols to the sizes of the inputs' ``shapes``, by name; return the module, and what `Template` says.
 
@@ -107,7 +111,7 @@ class AnyShape:
                     sizes[size] = int(given)
         return {variable: sizes[variable] for variable in self.symbols()}
 
-    def template(self, plan: Mapping[str, Any], calls: Calls) -> dict[str, Any]:
+    def template(self, plan: Mapping[str, Any], calls: Calls, anchor: Mapping[str, int]) -> dict[str, Any]:
         """Make the plan of an anchor the template of the plans for all sizes (``docs/formats/plan.md``).
 
         Parameters
@@ -116,6 +120,8 @@ class AnyShape:
             Plan of a module from `bind`.
         calls : Calls
             Its kernel calls.
+        anchor : mapping of str to int
+            The largest sizes of the symbols for which the plan is meant; empty: all.
         """
         names, limits = self.symbols(), self.limits()
         shapes, given = self._expressions(calls, names)
@@ -132,7 +138,8 @@ class AnyShape:
 
         def symbol(variable: tirx.Var) -> dict[str, Any]:
             low, high = limits[variable]
-            return {"name": names[variable], "low": low, **({} if high is None else {"high": high})}
+            up_to = {"anchor": anchor[names[variable]]} if anchor else {}
+            return {"name": names[variable], "low": low, **({} if high is None else {"high": high}), **up_to}
 
         return {
             **plan,
@@ -196,6 +203,12 @@ class Template:
     """By name of a kernel of ``placed``: the model's kernel, which has open extents."""
     schedule: Callable[[tvm.IRModule], tvm.IRModule]
     """Makes ``placed`` of what `AnyShape.bind` returns."""
+    anchor: Mapping[str, int] = field(default_factory=dict)
+    """The largest sizes for which it is meant; empty: all sizes."""
+    others: Sequence[Template] = ()
+    """The templates of larger anchors, in the order in which a call looks for its own."""
+    certified: Mapping[str, Any] = field(default_factory=dict)
+    """The entry ``range`` of the metadata (``docs/formats/plan.md``); empty: nothing is certified."""
 
     def at(self, mod: tvm.IRModule) -> tvm.IRModule:
         """Return the model as ``placed``, for the inputs' sizes of ``mod``."""
@@ -355,7 +368,13 @@ def lower_any_shape(
         A size depends on data, or two sizes may be equal or not.
     """
     mod = imported.with_parameters().with_attr(NAME, imported.name)
-    mod = tvm.transform.Sequential([SetCompileTarget(target)])(mod)
+    return lower_open(tvm.transform.Sequential([SetCompileTarget(target)])(mod), inputs, ranges)
+
+
+def lower_open(
+    mod: tvm.IRModule, inputs: tuple[DeclaredInput, ...], ranges: Mapping[str, tuple[int, int | None]]
+) -> AnyShape:
+    """Lower a module with a compile target, as `lower_any_shape`."""
     with tvm.target.Target("llvm"):
         conditions = _conditions(simplify(mod)["main"])
     libraries = [name for name in available_libraries() if name == "onednn"]
@@ -497,4 +516,4 @@ def _split(where: str, call: relax.Call) -> None:
         raise InputError(f"{where}: splits a dimension of open size")
 
 
-__all__ = ["AnyShape", "Template", "lower_any_shape"]
+__all__ = ["AnyShape", "Template", "lower_any_shape", "lower_open"]

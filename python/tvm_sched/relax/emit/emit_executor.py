@@ -13,10 +13,13 @@ from tvm_sched_runtime.schedule.verifier import verify
 
 from ..codegen.cpu.kernel_objects import static_kernels
 from ..codegen.cpu.kernels import compile_kernels
+from ..codegen.prepare_kernels import bounded_tail
 from ..ir.attributes import PARAMETERS, TAIL, get_compile_target, get_problem, get_schedule
+from ..lower.split_tail import check_tail
 from .any_shape import Template
 from .executor import make_executor
 from .export import EMBED_LIMIT
+from .segments import Segments
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.EmitExecutor")
@@ -42,6 +45,8 @@ class EmitExecutor:
         The entry ``generation`` of the metadata (``docs/formats/language_model.md``).
     template : Template, optional
         What runs for sizes that no plan takes.
+    segments : Segments, optional
+        What runs in place of the dynamic tail.
     for_export : bool
         Whether the executable is exported or linked (`load_executable`) before it runs. Kernels then come from the cache of
         object files.
@@ -69,10 +74,11 @@ class EmitExecutor:
         about: Mapping[str, Any] | None = None,
         template: Template | None = None,
         for_export: bool = False,
+        segments: Segments | None = None,
     ) -> None:
         self.backend, self.run_options, self.states = backend, dict(run_options or {}), dict(states or {})
         self.parameters, self.others, self.about = parameters, tuple(others), about
-        self.template, self.for_export = template, for_export
+        self.template, self.for_export, self.segments = template, for_export, segments
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
@@ -92,8 +98,10 @@ class EmitExecutor:
             states=self.states,
             about=self.about,
             template=self.template,
+            segments=self.segments,
         )
-        result = attach_executor(mod, [executor.module], executor.main)
+        whole = mod if self.segments is None else mod.without_attr(TAIL)
+        result = attach_executor(whole, [executor.module], executor.main)
         return result.with_attr(PARAMETERS, executor.parameters) if executor.parameters else result
 
 
@@ -111,7 +119,8 @@ def attach_executor(
     """Put ``main`` and the modules that it calls into a module, and drop unused kernels."""
     result = mod.clone()
     if TAIL in mod.attrs:
-        result.update(mod.attrs[TAIL])
+        check_tail(mod.attrs[TAIL])
+        result.update(bounded_tail(mod.attrs[TAIL], mod))
         result = result.without_attr(TAIL)
     result["main"] = main.with_attr("global_symbol", "main")
     result = relax.transform.DeadCodeElimination()(result)

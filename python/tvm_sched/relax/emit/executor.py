@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -32,10 +32,13 @@ from .any_shape import Template
 from .backend_kernels import Compiler, compile_for, description
 from .pack_parameters import pack_parameters
 from .runtime_module import lower, make_runtime_module
+from .segments import Segment, Segments, Size
 from .shared_values import same_bits
 
 ENTRY = "tvm_sched.main"
 """Name under which the virtual machine finds the module's main function, which returns the plan's outputs."""
+TEMPLATE = "any"
+"""Suffix of the plan template's name; further templates have a number behind it."""
 RESULTS = "tvm_sched.results"
 """Name of the function that returns the model's results in their order, each in memory of its own."""
 
@@ -87,6 +90,7 @@ def make_executor(
     states: Mapping[str, int] | None = None,
     about: Mapping[str, Any] | None = None,
     template: Template | None = None,
+    segments: Segments | None = None,
 ) -> Executor:
     """Emit the plans of one or more scheduled modules, which are one model with different input shapes.
 
@@ -108,6 +112,8 @@ def make_executor(
         The entry ``generation`` of the metadata (``docs/formats/language_model.md``).
     template : Template, optional
         The model for sizes that no plan takes.
+    segments : Segments, optional
+        What follows the only module, in place of its dynamic tail; each with a template.
     """
     library_function("tvm_sched.make_module")  # fail before the long work if the library is missing
     if len(mods) > 1:
@@ -121,9 +127,16 @@ def make_executor(
     if backend != "cpu":
         refuse_tail(mods, f"the backend {backend!r}")
     static = len(variants)
-    if template is not None:
-        variants.append(replace(_variant(template.placed, 0, 1, {}), name=f"{variants[0].extraction.graph.name}#any"))
+    templates = [] if template is None else [template, *template.others]
+    for k, each in enumerate(templates):
+        name = f"{variants[0].extraction.graph.name}#{TEMPLATE}{k + 1 if k else ''}"
+        variants.append(replace(_variant(each.placed, 0, 1, {}), name=name))
     _check_alike(variants)
+    first_plans = len(variants)
+    for number, segment in enumerate(segments.parts if segments else (), 1):
+        later = _variant(segment.template.placed, 0, 1, {})
+        variants.append(replace(later, name=f"{variants[0].extraction.graph.name}#segment{number}"))
+    places = _Places(segments) if segments is not None else None
     if backend == "cuda":
         for variant in variants:
             check_runs_on_gpus(variant.mod, variant.problem, variant.extraction)
@@ -131,11 +144,12 @@ def make_executor(
     table = KernelTable()
     parameters: dict[str, Any] = {}
     libraries: list[tvm.runtime.Module] = []
-    for variant in variants:
+    for position, variant in enumerate(variants):
         suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
         claimed = claimed_functions(variant.mod)
         functions = kernel_names(variant.extraction.calls, claimed, suffix)
-        open_sizes = template if len(plans) == static else None
+        part = segments.parts[position - first_plans] if segments and position >= first_plans else None
+        open_sizes = part.template if part else templates[position - static] if position >= static else None
         if open_sizes is None:
             functions = table.add(variant.mod, functions, claimed)
         else:
@@ -154,13 +168,23 @@ def make_executor(
         )
         libraries += called
         if open_sizes is not None:
-            plan = open_sizes.model.template(plan, variant.extraction)
+            plan = open_sizes.model.template(plan, variant.extraction, open_sizes.anchor)
         _resize_parameters(plan, values)
         _rename_parameters(plan, values, parameters)
+        if places is not None:
+            places.add(plan, _results(variant, plan), part)
         plans.append(plan)
-    main = _main_function(variants, template is not None)
+    main = _main_function(variants[:first_plans], template is not None, segments)
     targets = get_compile_target(variants[0].mod).hosts
-    described = _metadata(variants[:static], plans[:static], targets)
+    described = _metadata(variants[:static], plans[:static], targets, segments is not None)
+    if segments is not None and places is not None:
+        described["plans"][0]["results"] = [{"value": places.of[leaf]} for leaf in leaves(segments.results)]
+        described["segments"] = [
+            {"name": variant.name, "operators": len(variant.problem.graph.operators)}
+            for variant in variants[first_plans:]
+        ]
+    if template is not None and template.certified:
+        described["range"] = dict(template.certified)
     if about is not None:
         described["generation"] = dict(about)
     if run_options:
@@ -168,6 +192,32 @@ def make_executor(
     compiled = compile_for(backend, table.kernels, variants[0].problem.topology, targets, compiler)
     module = make_runtime_module(plans, described, parameters if embed else {}, [*compiled, *libraries])
     return Executor(module, main, {} if embed else parameters, plans)
+
+
+@dataclass
+class _Places:
+    """Where the values of a call are that segments take: its arguments, then the outputs of each segment."""
+
+    segments: Segments
+    of: dict[relax.Var, int] = field(default_factory=dict)
+    count: int = 0
+
+    def add(self, plan: dict[str, Any], results: Sequence[Mapping[str, int]], part: Segment | None) -> None:
+        """Note the outputs of a segment; a later one's plan gets what it takes. ``part`` is None for the first."""
+        if part is None:
+            self.count = len(plan["arguments"])
+            taken, variables = list(range(self.count)), self.segments.arguments
+        else:
+            sizes = [each if isinstance(each, Size) else None for each in part.takes]
+            taken = [self.of[size.tensor if size else each] for size, each in zip(sizes, part.takes, strict=True)]
+            plan["takes"] = [
+                {"value": value, "element": size.element} if size else {"value": value}
+                for value, size in zip(taken, sizes, strict=True)
+            ]
+            variables = part.results
+        for variable, place in zip(variables, results, strict=True):
+            self.of[variable] = self.count + place["output"] if "output" in place else taken[place["argument"]]
+        self.count += len(plan["outputs"])
 
 
 def _variant(mod: tvm.IRModule, position: int, count: int, states: Mapping[str, int]) -> Variant:
@@ -291,7 +341,10 @@ def _rename_parameters(plan: dict[str, Any], values: dict[str, Any], known: dict
 
 
 def _metadata(
-    variants: Sequence[Variant], plans: Sequence[dict[str, Any]], targets: Mapping[str, tvm.target.Target]
+    variants: Sequence[Variant],
+    plans: Sequence[dict[str, Any]],
+    targets: Mapping[str, tvm.target.Target],
+    segmented: bool,
 ) -> dict[str, Any]:
     """Return the artifact's metadata, with an entry for each plan, its versions, targets, machine and topology."""
     first = variants[0]
@@ -321,7 +374,7 @@ def _metadata(
         )
     tail = tail_operators(first.mod)
     return {
-        **({"tail": tail} if tail else {}),
+        **({"tail": tail} if tail and not segmented else {}),
         "name": first.extraction.graph.name,
         "output_names": _output_names(first.mod, first.result, bool(tail)),
         "topology": topology.name,
@@ -361,7 +414,7 @@ def _results(variant: Variant, plan: dict[str, Any]) -> list[dict[str, int]]:
     return [places[name] for name in leaves(variant.result)]
 
 
-def _main_function(variants: Sequence[Variant], any_shape: bool) -> relax.Function:
+def _main_function(variants: Sequence[Variant], any_shape: bool, segments: Segments | None) -> relax.Function:
     """Make ``main``, which calls the module and assembles the results; ``any_shape``: which may have any size."""
     first = variants[0]
     old = first.mod["main"]
@@ -379,10 +432,15 @@ def _main_function(variants: Sequence[Variant], any_shape: bool) -> relax.Functi
     builder = relax.BlockBuilder()
     with builder.function("main", params):
         values = [element(builder, variable, path) for variable, path in arguments]
-        result_types = _result_types(variants, any_shape)
+        if segments is None:
+            model_result, result_types = first.result, _result_types(variants, any_shape)
+        else:
+            model_result = segments.results
+            tensors: list[Any] = list(leaves(model_result))
+            result_types = [relax.TensorType(dtype=leaf.ty.dtype, ndim=leaf.ty.ndim) for leaf in tensors]
         results = emit_call(builder, RESULTS, values, result_types) if result_types else []
-        result = rebuild(first.result, iter(results))
-        if TAIL in first.mod.attrs:
+        result = rebuild(model_result, iter(results))
+        if TAIL in first.mod.attrs and segments is None:
             tail = first.mod.attrs[TAIL]
             result = builder.emit(relax.Call(tail.get_global_var(TAIL_ENTRY), list(result.fields)))
         builder.emit_func_output(result)

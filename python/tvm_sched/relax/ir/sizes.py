@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from math import prod
 from operator import mul
 from typing import Any, TypeAlias
 
+import numpy as np
 import tvm
 from tvm import relax, tirx
 from tvm.sym import Analyzer
+
+from .statements import evaluate
 
 EXAMPLES = (32, 512, 8192, 131072)
 """Sizes of symbols where a number is needed, to ask a library for its implementation or to count operations: the first that
 leaves no size below `LEAST`, or else below 1."""
 LEAST = 8
 """Least size that stands for larger ones: what a library does along 1 says nothing of others."""
+
+BLOCK = 16
+"""Libraries have code for whole blocks of so many numbers or rows, and other code for what is left."""
+DRAWS, MOST_LOG, TYPICAL_LOG, MOST_EXAMPLE = 1024, 17, 6, 1 << 22
+"""Of `examples_of`: how many numbers it tries, the logarithms of the largest and of the first, and the largest product."""
 
 
 class Size:
@@ -164,6 +173,24 @@ def example_for(sizes: Iterable[Any]) -> int | None:
     return next((number for least in (LEAST, 1) for number, size in found.items() if size >= least), None)
 
 
+def examples_of(sizes: Sequence[Size]) -> list[list[int]]:
+    """Return examples of sizes that go together: one for each combination of short, even and other sizes that was found."""
+    expressions = [size.expression for size in sizes]
+    symbols = list(dict.fromkeys(v for expression in expressions for v in tirx.analysis.undefined_vars(expression)))
+    random = np.random.default_rng(0)
+    drawn = (2 ** random.uniform(0, MOST_LOG, (DRAWS, len(symbols)))).astype("int64")
+    drawn = np.where(drawn % 2 > 0, drawn, -(-drawn // BLOCK) * BLOCK)
+    drawn = drawn[np.argsort(np.abs(np.log2(drawn) - TYPICAL_LOG).max(1))]
+    values = {symbol: drawn[:, k] for k, symbol in enumerate(symbols)}
+    found: dict[tuple[int, ...], list[int]] = {}
+    columns = [evaluate(expression, values) for expression in expressions]
+    for example in zip(*(column.tolist() for column in columns if column is not None), strict=True):
+        alike = tuple(min(n, 2) if n < BLOCK else BLOCK + (n % BLOCK > 0) for n in example)
+        if len(example) == len(sizes) and min(example) > 0 and prod(example) <= MOST_EXAMPLE:
+            found.setdefault(alike, list(example))
+    return list(found.values())
+
+
 def product_of_terms(size: AnySize, known: Sequence[AnySize]) -> list[list[int]] | None:
     """Return a size as a sum of products, each a number and positions in ``known``; None if it is no such sum."""
     if isinstance(size, int):
@@ -178,7 +205,9 @@ def product_of_terms(size: AnySize, known: Sequence[AnySize]) -> list[list[int]]
     return None if None in sums else [term for terms in sums for term in terms or []]
 
 
-def describe_sizes(document: Any, shapes: Sequence[Sequence[AnySize]]) -> tuple[Any, list[list[int]]] | None:
+def describe_sizes(
+    document: Any, shapes: Sequence[Sequence[AnySize]]
+) -> tuple[Any, list[list[int]], tuple[Size, ...]] | None:
     """Return a document with its sizes as sums of products of symbols, and which size of a tensor each symbol is.
 
     Parameters
@@ -189,8 +218,8 @@ def describe_sizes(document: Any, shapes: Sequence[Sequence[AnySize]]) -> tuple[
 
     Returns
     -------
-    Document, and for each symbol a tensor, an axis and what to subtract from that size; None if a size of the document does
-    not follow from the shapes.
+    Document, for each symbol a tensor, an axis and what to subtract from that size, and the symbols' sizes; None if a size
+    of the document does not follow from the shapes.
     """
     known: dict[Size, list[int]] = {}
     for tensor, shape in enumerate(shapes):
@@ -219,7 +248,7 @@ def describe_sizes(document: Any, shapes: Sequence[Sequence[AnySize]]) -> tuple[
         written = write(document)
     except LookupError:
         return None
-    return written, [known[size] for size in used]
+    return written, [known[size] for size in used], tuple(used)
 
 
 def _terms(value: Any) -> Mapping[tuple[str, ...], int]:
@@ -243,6 +272,7 @@ __all__ = [
     "divided",
     "example_for",
     "example_of",
+    "examples_of",
     "size_of",
     "sizes_of",
 ]

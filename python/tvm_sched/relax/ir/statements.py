@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
@@ -251,3 +252,37 @@ def _rebuilt(expr: Any, old: list[Any], visit: Callable[[Any], Any], make: Calla
 
 def _same(new: list[Any], old: list[Any]) -> bool:
     return len(new) == len(old) and all(one.same_as(other) for one, other in zip(new, old, strict=True))
+
+
+_OPERATIONS: dict[type, Callable[..., Any]] = {
+    tirx.Add: np.add, tirx.Sub: np.subtract, tirx.Mul: np.multiply, tirx.FloorDiv: np.floor_divide, tirx.FloorMod: np.mod,
+    tirx.Min: np.minimum, tirx.Max: np.maximum, tirx.EQ: np.equal, tirx.NE: np.not_equal, tirx.LT: np.less,
+    tirx.LE: np.less_equal, tirx.GT: np.greater, tirx.GE: np.greater_equal, tirx.And: np.logical_and,
+    tirx.Or: np.logical_or,
+}  # fmt: skip
+
+
+def choice_of(expr: Any) -> tuple[Any, Any, Any] | None:
+    """Return condition and values of an expression that evaluates one of two; None for others."""
+    if isinstance(expr, tirx.Select):
+        return expr.condition, expr.true_value, expr.false_value
+    if isinstance(expr, tvm.ir.Call) and intrinsic(expr) == "if_then_else":
+        return tuple(expr.args)
+    return None
+
+
+def evaluate(expr: Any, values: Mapping[Any, Any]) -> Any:
+    """Return the values of an integer expression for arrays of values of its variables; None if it has other parts."""
+    if isinstance(expr, tirx.IntImm):
+        return np.int64(expr.value)
+    if isinstance(expr, tirx.Var):
+        return values.get(expr)
+    if isinstance(expr, tirx.Cast) and str(expr.ty.dtype) in ("int32", "int64"):
+        return evaluate(expr.value, values)
+    choice = choice_of(expr)
+    parts: tuple[Any, ...] = choice or ((expr.a,) if isinstance(expr, tirx.Not) else ())
+    function: Callable[..., Any] = np.where if choice else np.logical_not
+    if not parts and type(expr) in _OPERATIONS:
+        function, parts = _OPERATIONS[type(expr)], (expr.a, expr.b)
+    found = [evaluate(part, values) for part in parts]
+    return function(*found) if found and all(each is not None for each in found) else None

@@ -265,7 +265,7 @@ def _split_tail(mod: tvm.IRModule) -> tvm.IRModule:
     if kinds:
         warnings.warn(
             f"{sum(kinds.values())} operators ({', '.join(kinds)}) have sizes that are known only when the model runs: "
-            "TVM's virtual machine runs them after the schedule, whose latency does not include them",
+            "they run after the schedule, whose latency does not include them",
             ModelWarning,
             stacklevel=2,
         )

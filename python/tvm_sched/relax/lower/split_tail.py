@@ -69,7 +69,6 @@ def split_tail(mod: tvm.IRModule) -> tvm.IRModule:
     for binding in bindings:  # a variable that is neither an argument nor bound is a symbolic size
         if not _is_static(binding.var.ty) or any(v in moved or v not in known for v in _used(binding.value)):
             moved.add(binding.var)
-            _check(binding)
         known.add(binding.var)
     early = [binding for binding in bindings if binding.var not in moved]
     if not _is_of_tensors(function.body.body.ty):
@@ -187,6 +186,18 @@ def _is_static(ty: Any) -> bool:
     if isinstance(ty, relax.ShapeType):
         return ty.values is not None and all(isinstance(d, tvm.tirx.IntImm) for d in ty.values)
     return True
+
+
+def check_tail(tail: tvm.IRModule) -> None:
+    """Refuse operators that TVM's virtual machine cannot run for all sizes.
+
+    Raises
+    ------
+    UnsupportedModelError
+    """
+    for block in tail[ENTRY].body.blocks:
+        for binding in block.bindings:
+            _check(binding)
 
 
 def _check(binding: relax.Binding) -> None:

@@ -33,6 +33,9 @@ from ..variants.read_alternatives import (
 )
 from .read_bytes import count_read_bytes
 
+_OF_MEMORY = ("relax.builtin.", "relax.memory.", "relax.vm.", "relax.null_value")
+"""Operators that TVM adds when it plans memory."""
+
 
 @dataclass(frozen=True)
 class ParameterPart:
@@ -181,6 +184,11 @@ class _Extractor:
 
     def _argument(self, variable: relax.Var, ty: Any, name: str, parameter: bool, path: tuple[int, ...]) -> Any:
         if isinstance(ty, relax.TupleType):
+            if parameter:
+                raise InputError(
+                    f"main takes its parameters in the tuple {name!r} (BundleModelParams); give the module as it was "
+                    "before, or without the function attribute num_input, so that the tuple is an input"
+                )
             parts = enumerate(ty.fields)
             return tuple(self._argument(variable, part, f"{name}.{k}", parameter, (*path, k)) for k, part in parts)
         if not isinstance(ty, relax.TensorType):
@@ -239,7 +247,7 @@ class _Extractor:
         if operation == "relax.call_pure_packed":
             arguments = relax.Tuple(list(call.args[1:]))
             return self._operator(call, _symbol(call.args[0]), arguments, where, external=True, packed=True)
-        if not isinstance(call.ty, (relax.TensorType, relax.TupleType)):
+        if not operation.startswith(_OF_MEMORY) and not isinstance(call.ty, (relax.TensorType, relax.TupleType)):
             raise UnsupportedModelError(
                 f"{where}: {describe(call)} gives no tensor ({call.ty}), and kernels take and give tensors only"
             )
@@ -364,7 +372,7 @@ def _refusal_reason(operation: str) -> str:
         return "it is not a call of a kernel, and it could not be inlined into main"
     if operation == "relax.call_tir_inplace":
         return "it writes into one of its inputs, so that copies on other devices would keep old values; use R.call_tir"
-    if operation.startswith(("relax.builtin.", "relax.memory.", "relax.vm.")):
+    if operation.startswith(_OF_MEMORY):
         return "memory is planned with the schedule; give the module as it is before TVM allocates (CallTIRRewrite)"
     operator = tvm.ir.Op.get(operation)
     lowered = ("relax.cumsum", "relax.cumprod", "relax.sort", "relax.argsort", "relax.topk")

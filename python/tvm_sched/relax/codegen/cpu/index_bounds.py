@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 from typing import Any
@@ -13,16 +13,10 @@ from tvm import s_tir, sym, tirx
 
 from tvm_sched_runtime.errors import UnsupportedModelError
 
-from ...ir.statements import any_expression, intrinsic, map_expression, map_statement, with_body
+from ...ir.statements import any_expression, choice_of, evaluate, intrinsic, map_expression, map_statement, with_body
 
 _MOST_VALUES = 1 << 20
 """Most combinations of loop variables for which an index that the analyzer cannot bound is evaluated."""
-_OPERATIONS: dict[type, Callable[..., Any]] = {
-    tirx.Add: np.add, tirx.Sub: np.subtract, tirx.Mul: np.multiply, tirx.FloorDiv: np.floor_divide, tirx.FloorMod: np.mod,
-    tirx.Min: np.minimum, tirx.Max: np.maximum, tirx.EQ: np.equal, tirx.NE: np.not_equal, tirx.LT: np.less,
-    tirx.LE: np.less_equal, tirx.GT: np.greater, tirx.GE: np.greater_equal, tirx.And: np.logical_and,
-    tirx.Or: np.logical_or,
-}  # fmt: skip
 
 
 def bound_indices(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -101,7 +95,7 @@ class _Bounds:
             indices = self._within(expr.source, [self.of_loads(index) for index in expr.indices])
             same = all(new.same_as(old) for new, old in zip(indices, expr.indices, strict=True))
             return expr if same else tirx.BufferLoad(expr.source, indices)
-        choice = _choice(expr)
+        choice = choice_of(expr)
         if choice is None:
             return map_expression(expr, self.of_loads)
         holds = [None, choice[0], tirx.Not(choice[0])]  # in the order in which map_expression visits the parts
@@ -189,8 +183,8 @@ class _Bounds:
             return None
         axes = np.ix_(*(np.arange(self.last[v] + 1) for v in used))
         values = dict(zip(used, axes, strict=True))
-        holds = [_evaluate(_plain(condition), values) for condition in self.conditions]
-        found = _evaluate(index, values)
+        holds = [evaluate(_plain(condition), values) for condition in self.conditions]
+        found = evaluate(index, values)
         if found is None or any(each is None for each in holds):
             return None
         *holds, found = np.broadcast_arrays(*holds, found)
@@ -216,32 +210,6 @@ def _holding(analyzer: sym.Analyzer, conditions: list[Any]) -> Iterator[None]:
 def _plain(condition: Any) -> Any:
     """Return a condition without the hint that it is likely."""
     return condition.args[0] if isinstance(condition, tvm.ir.Call) and intrinsic(condition) == "likely" else condition
-
-
-def _choice(expr: Any) -> tuple[Any, Any, Any] | None:
-    """Return condition and values of an expression that evaluates one of two; None for others."""
-    if isinstance(expr, tirx.Select):
-        return expr.condition, expr.true_value, expr.false_value
-    if isinstance(expr, tvm.ir.Call) and intrinsic(expr) == "if_then_else":
-        return tuple(expr.args)
-    return None
-
-
-def _evaluate(expr: Any, values: Mapping[Any, Any]) -> Any:
-    """Return the values of an integer expression for arrays of values of its variables; None if it has other parts."""
-    if isinstance(expr, tirx.IntImm):
-        return np.int64(expr.value)
-    if isinstance(expr, tirx.Var):
-        return values.get(expr)
-    if isinstance(expr, tirx.Cast) and str(expr.ty.dtype) in ("int32", "int64"):
-        return _evaluate(expr.value, values)
-    choice = _choice(expr)
-    parts: tuple[Any, ...] = choice or ((expr.a,) if isinstance(expr, tirx.Not) else ())
-    function: Callable[..., Any] = np.where if choice else np.logical_not
-    if not parts and type(expr) in _OPERATIONS:
-        function, parts = _OPERATIONS[type(expr)], (expr.a, expr.b)
-    found = [_evaluate(part, values) for part in parts]
-    return function(*found) if found and all(each is not None for each in found) else None
 
 
 def _constant(expr: Any) -> int | None:

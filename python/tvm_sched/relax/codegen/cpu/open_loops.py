@@ -29,6 +29,8 @@ def prepare_open_kernel(function: tirx.PrimFunc) -> tuple[tirx.PrimFunc, list[An
     The kernel with more parameters at its end, and the expressions of its other sizes that these stand for.
     """
     function, named = _name_sizes(bound_indices(function))
+    if not isinstance(function.body, s_tir.SBlockRealize):  # written without blocks
+        return function, named
     return _initialise_first(schedule_for_cpu(function)), named
 
 

@@ -15,7 +15,7 @@ from tvm_frontends.imported_model import data_address
 
 from ....registry import Registry
 from ...ir.attributes import get_compile_target
-from ...ir.sizes import EXAMPLES, describe_sizes, example_for, example_of, sizes_of
+from ...ir.sizes import EXAMPLES, describe_sizes, example_for, example_of, examples_of, sizes_of
 
 KERNELS = "tvm_sched.kernels"
 """Module attribute: for each function of a library, a JSON document ``{"library", "flops", "kernel", "in_place"}``; the last
@@ -127,6 +127,8 @@ class KernelSet:
     constants: list[Any] = field(default_factory=list)
     with_sizes: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The descriptions with open sizes as `Size`, by function."""
+    examples: dict[tuple[Any, ...], list[list[int]]] = field(default_factory=dict)
+    """Sizes for which a library checks kernels before an artifact is written, by the symbols that they are examples of."""
 
     def call(
         self, kind: str, kernel: Mapping[str, Any], arguments: list[relax.Expr], ty: Any, flops: Any
@@ -157,9 +159,12 @@ class KernelSet:
         described = describe_sizes(self.with_sizes[function], shapes)
         if described is None:
             return False
-        kernel, symbols = described
+        kernel, symbols, sizes = described
+        if symbols:
+            examples = self.examples[sizes] = self.examples.get(sizes) or examples_of(sizes)
+            kernel = {**kernel, "symbols": symbols, "examples": examples}
         content = json.loads(self.documents[function])
-        content["kernel"] = {**kernel, **({"symbols": symbols} if symbols else {})}
+        content["kernel"] = kernel
         self.documents[function] = json.dumps(content)
         return True
 

@@ -1,7 +1,8 @@
-"""Break the CUDA runtime and kernels in many small ways, one at a time; fail if the tests on emulated GPUs let one pass.
+"""Break the code in many small ways, one at a time; fail if the tests let one pass.
 
-``mutants.toml`` has the records: a file, a piece of it that occurs once, what stands in its place, and what that breaks. A
-record that no longer applies fails the command, too. Of C++ the one object is compiled anew and the library is linked in a
+``cuda.toml`` has the records of the CUDA runtime and kernels, whose tests run on emulated GPUs, ``core.toml`` those of
+simulator, plans, bounds and checker: a file, a piece of it that occurs once, what stands in its place, and what that breaks.
+A record that no longer applies fails the command, too. Of C++ the one object is compiled anew and the library is linked in a
 folder of its own, which ``TVM_SCHED_LIBRARY`` names; the objects of the last build (``make build``) are the others. A run
 that was ended goes on where it was, as long as no source and no test has changed. ``outcomes.json`` keeps what became of a
 record last, with the commit, for the page.
@@ -26,10 +27,9 @@ import msgspec
 import tomllib
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[2]
+ROOT = HERE.parents[1]
 BUILD = ROOT / "build"
 LIBRARIES = ROOT / "python" / "tvm_sched_runtime" / "_lib"
-PAGE = ROOT / "docs" / "results" / "cuda_mutants.md"
 OUTCOMES = HERE / "outcomes.json"
 LIMIT, NO_TESTS = "the limit of time", 5
 """What is noted of tests that hang, and pytest's status where no test was chosen."""
@@ -40,15 +40,20 @@ SUITES = {
     "runtime": ("-m", "pytest", *PYTEST, "tests/runtime/test_fake_cuda.py"),
     "libraries": (*EMULATED, "tests/cuda_emulator/cases_libraries.py", "tests/cuda/test_nvidia.py"),
     "kernels": ("-m", "pytest", *PYTEST, "tests/cuda_emulator/test_own_kernels.py"),
+    "simulator": ("-m", "pytest", *PYTEST, "tests/schedule"),
+    "plans": ("-m", "pytest", *PYTEST, "tests/runtime", "tests/execution_plan", "-m", "not slow"),
+    "checker": ("-m", "pytest", *PYTEST, "tests/checker"),
+    "bounds": ("-m", "pytest", *PYTEST, "tests/bounds", "tests/checker"),
 }
 """What is run for a mutant, to its first failure."""
 
 
-HEAD = """\
+SETS = {
+    "cuda": """\
 # Mutations of the CUDA runtime and kernels
 
 What the tests on [emulated GPUs](../../tests/cuda_emulator/README.md) say of the runtime and of kernels that are broken
-on purpose, one change at a time. Each record of `tests/cuda_emulator/mutants/mutants.toml` is built, and its tests run until
+on purpose, one change at a time. Each record of `tests/mutants/cuda.toml` is built, and its tests run until
 one fails. A mutant that passes all tests fails the command, and so does a record that no longer applies.
 
     make mutants
@@ -59,7 +64,23 @@ wrong. *Refused*: the driver or the runtime refuses a call. *Assertion*: a test 
 hang.
 {survived}
 | what is broken | file | caught by | how | at commit |
-|---|---|---|---|---|"""
+|---|---|---|---|---|""",
+    "core": """\
+# Mutations of simulator, plans, bounds and checker
+
+What the tests say of rules and prices that are broken on purpose, one change at a time. Each record of
+`tests/mutants/core.toml` is built, and its tests run until one fails. A mutant that passes all tests fails the command, and
+so does a record that no longer applies.
+
+    make mutants MUTANTS_ARGS="--set core"
+
+{caught} of {count} mutants were caught{left}, on 2 cores that other work shared. *Assertion*: a test expects something else.
+*Time*: the tests hang.
+{survived}
+| what is broken | file | caught by | how | at commit |
+|---|---|---|---|---|""",
+}
+"""What stands on the page of each set of records."""
 
 
 class Mutant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,12 +123,12 @@ class Outcome:
     commit: str = ""
 
 
-def read_mutants() -> list[Mutant]:
-    """All records, checked."""
-    mutants = msgspec.toml.decode((HERE / "mutants.toml").read_bytes(), type=dict[str, list[Mutant]])["mutant"]
+def read_mutants(name: str) -> list[Mutant]:
+    """The records of a set, checked."""
+    mutants = msgspec.toml.decode((HERE / f"{name}.toml").read_bytes(), type=dict[str, list[Mutant]])["mutant"]
     wrong = [f"{m.file}: {m.breaks}: {why}" for m in mutants if (why := m.why_not())]
     if wrong:
-        sys.exit("records of tests/cuda_emulator/mutants/mutants.toml that no longer apply:\n" + "\n".join(wrong))
+        sys.exit("records of tests/mutants that no longer apply:\n" + "\n".join(wrong))
     return mutants
 
 
@@ -256,33 +277,37 @@ def kept() -> dict[str, Outcome]:
 
 
 def keep(found: dict[str, Outcome]) -> None:
-    """Write what became of records, and the page of all of them; other runs may do so at the same time."""
-    mutants = read_mutants()
-    known = {name_of(mutant) for mutant in mutants}
+    """Write what became of records, and the pages of all of them; other runs may do so at the same time."""
+    sets = {name: read_mutants(name) for name in SETS}
+    known = {name_of(mutant) for mutants in sets.values() for mutant in mutants}
     with (BUILD / "mutants.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         outcomes = {name: outcome for name, outcome in sorted({**kept(), **found}.items()) if name in known}
         OUTCOMES.write_bytes(msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n")
-        PAGE.write_text(page(mutants, [outcomes.get(name_of(mutant), Outcome("", "not run")) for mutant in mutants]))
+        for name, mutants in sets.items():
+            of_set = [outcomes.get(name_of(mutant), Outcome("", "not run")) for mutant in mutants]
+            (ROOT / "docs" / "results" / f"{name}_mutants.md").write_text(page(SETS[name], mutants, of_set))
 
 
 def state_of_sources() -> str:
     """A digest of all that a mutant's result depends on."""
     found = hashlib.sha256()
-    for folder in ("cpp", "tests/runtime", "tests/cuda_emulator", "tests/cuda", "python/tvm_sched/relax/lower"):
+    folders = ("runtime", "cuda_emulator", "cuda", "schedule", "execution_plan", "checker", "bounds")
+    sources = ("cpp", "python/tvm_sched/relax/lower", "python/tvm_sched_check")
+    for folder in (*sources, *(f"tests/{name}" for name in folders)):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in (".cc", ".h", ".cuh", ".py") and path != Path(__file__):
                 found.update(path.read_bytes())
     return found.hexdigest()
 
 
-def page(mutants: list[Mutant], outcomes: list[Outcome]) -> str:
-    """The table of results."""
+def page(head: str, mutants: list[Mutant], outcomes: list[Outcome]) -> str:
+    """The table of results of a set."""
     caught, left = sum(o.how not in ("", "not run") for o in outcomes), sum(o.how == "not run" for o in outcomes)
     rest = f"; {left} have not been run yet" if left else ""
     survived = sum(not o.how for o in outcomes)
     told = f"\n{survived} survived: no test tells them from the code.\n" if survived else ""
-    lines = [HEAD.format(caught=caught, count=len(mutants), left=rest, survived=told)]
+    lines = [head.format(caught=caught, count=len(mutants), left=rest, survived=told)]
     for mutant, outcome in zip(mutants, outcomes, strict=True):
         how = "time" if outcome.caught_by == LIMIT else outcome.how or "**survived**"
         name = mutant.file.split("/")[-1]
@@ -294,13 +319,15 @@ def main() -> None:
     """Build and run all mutants, or those that are named; the status is 1 where one survives."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", default=[""], help="those whose file or text contains one of these")
+    parser.add_argument("--set", nargs="+", choices=SETS, default=list(SETS), help="sets of records (default: all)")
     parser.add_argument("--check", action="store_true", help="only look whether all records apply")
     parser.add_argument("--jobs", type=int, default=2, help="how many at once")
     parser.add_argument(
         "--seconds", type=float, default=150, help="tests that take longer hang, which a person would see"
     )
     asked = parser.parse_args()
-    mutants = [m for m in read_mutants() if any(word in f"{m.file} {m.breaks}" for word in asked.only)]
+    known = [mutant for name in asked.set for mutant in read_mutants(name)]
+    mutants = [m for m in known if any(word in f"{m.file} {m.breaks}" for word in asked.only)]
     if asked.check:
         print(f"{len(mutants)} records apply")
         return
