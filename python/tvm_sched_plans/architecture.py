@@ -1,4 +1,4 @@
-"""Architectures of language models: presets, and ``config.json`` files of Llama, Mistral, Qwen, Gemma and GPT-2."""
+"""Architectures of language models: presets, and ``config.json`` files of Llama, Mistral, Qwen, Gemma, GPT-2, Mixtral."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tvm_sched_runtime.problem.decoder_config import PRESETS, DecoderConfig, is_
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gpt2")
 MIXTURES = ("mixtral", "qwen3_moe")
-"""Supported values of ``model_type``: all, and those of mixtures of experts, which only some runtimes plan for."""
+"""Supported values of ``model_type``: of models for all runtimes, and of mixtures of experts, planned for some runtimes."""
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Experts of each feed-forward network."""
+    """Experts of each feed-forward network; a token's are chosen by a router, a matrix with a row for each expert."""
 
     experts: int
     chosen: int
@@ -28,7 +28,7 @@ class Mixture:
     """Width inside an expert."""
 
     def read(self, tokens: int) -> float:
-        """Return how many experts are read for so many tokens in the mean, each of which chooses any experts alike."""
+        """Return how many experts are read in the mean, if each of so many tokens chooses any experts with equal chance."""
         return self.experts * (1 - (1 - self.chosen / self.experts) ** tokens)
 
 
@@ -106,10 +106,20 @@ class _Extra(msgspec.Struct):
             return None
         experts, chosen = self.num_experts or self.num_local_experts, self.num_experts_per_tok
         if not 1 <= chosen <= experts:
-            raise InputError(f"{chosen} of {experts} experts for each token; 1 to all of them are allowed")
+            raise InputError(
+                f"num_experts_per_tok is {chosen} of {experts} experts (num_experts or num_local_experts); 1 to all of "
+                "them are allowed"
+            )
         if self.decoder_sparse_step != 1 or self.mlp_only_layers:
-            raise InputError("some layers have no experts; models are known with experts in all layers or in none")
-        return Mixture(experts, chosen, self.moe_intermediate_size or self.intermediate_size)
+            raise InputError(
+                f"decoder_sparse_step is {self.decoder_sparse_step}, mlp_only_layers is {self.mlp_only_layers}; mixtures "
+                "are known with experts in all layers only"
+            )
+        field = "intermediate_size" if self.model_type == "mixtral" else "moe_intermediate_size"
+        width = getattr(self, field)
+        if width < 1:
+            raise InputError(f"{field} is {width}; the width inside an expert is at least 1")
+        return Mixture(experts, chosen, width)
 
     def windows(self) -> tuple[int, ...]:
         """Return the windows of the layers, by each family's own rule where the file has no list of them."""
@@ -124,7 +134,7 @@ class _Extra(msgspec.Struct):
             return (window,) * (self.sliding_window_pattern - 1) + (0,)
         if self.model_type.startswith("qwen") and self.use_sliding_window:
             return (0,) * self.max_window_layers + (window,) * max(self.num_hidden_layers - self.max_window_layers, 0)
-        return (window,) if self.model_type == "mistral" else ()
+        return (window,) if self.model_type in ("mistral", "mixtral") else ()
 
 
 def read_architecture(source: str | os.PathLike[str]) -> Architecture | None:

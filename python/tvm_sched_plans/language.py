@@ -256,24 +256,19 @@ class _Writer:
 
     def _experts(self, i: int, mixture: Mixture) -> None:
         """Add the products of the experts that tokens choose, with the router's product in the first."""
-        config, rows = self.architecture.config, self.shape.tokens * mixture.chosen
-        read, hidden, inner = mixture.read(self.shape.tokens), config.hidden, f"{i}.inner"
+        tokens, hidden, width = self.shape.tokens, self.architecture.config.hidden, mixture.width
+        read, rows = mixture.read(tokens), tokens * mixture.chosen
         router = self._bytes * hidden * (mixture.experts + 1)  # and the norm before it
-        each = {"up": (2 * mixture.width, hidden), "down": (hidden, mixture.width)}
-        sizes = {name: self._matrix(*shape, i, "down" if name == "down" else "other") for name, shape in each.items()}
-        up, down = (
-            self._parameter(
-                f"{i}.{name}.weights",
-                mixture.experts * size + more,
-                read * size + more,
-                shape=(mixture.experts, *each[name]),
-            )
-            for (name, size), more in zip(sizes.items(), (router, 0), strict=True)
-        )
-        self._activation(inner, 2 * rows * mixture.width * self._bytes, (rows, 2 * mixture.width))
-        flops = 2 * rows * hidden * mixture.width
+        expert = self._matrix(2 * width, hidden, i)
+        shape: tuple[int, ...] = (math.ceil(read), 2 * width, hidden)  # a product for each expert that is read
+        up = self._parameter(f"{i}.up.weights", mixture.experts * expert + router, read * expert + router, shape)
+        expert = self._matrix(hidden, width, i, "down")
+        shape = (hidden, mixture.chosen * width)  # the sum over a token's experts, as one longer product
+        down = self._parameter(f"{i}.down.weights", mixture.experts * expert, read * expert, shape)
         x, result = f"x.{2 * i + 1}", self._hidden(f"x.{2 * i + 2}")
-        self._add(f"{i}.up", PRODUCT, [x, up], [inner], 2 * flops + 2 * self.shape.tokens * hidden * mixture.experts)
+        inner = self._activation(f"{i}.inner", 2 * rows * width * self._bytes, (rows, 2 * width))
+        flops = 2 * rows * hidden * width
+        self._add(f"{i}.up", PRODUCT, [x, up], [inner], 2 * flops + 2 * tokens * hidden * mixture.experts)
         self._add(f"{i}.down", PRODUCT, [inner, down, x], [result], flops)
 
     def _head(self) -> None:

@@ -240,7 +240,7 @@ def open_source(
     if source is not None and "language" in runtime.takes:
         if source.mixture is not None and not runtime.mixtures:
             raise InputError(
-                f"{text}: a mixture of experts, for which {runtime.name} is not planned; llama.cpp, vllm and exo are"
+                f"{text}: a mixture of experts, for which {runtime.name} is not planned; exo, llama.cpp and vllm are"
             )
         return source
     kinds = {
