@@ -1,7 +1,7 @@
 """Plans for accelerate, vLLM, llama.cpp and PyTorch beside the runtimes' own splits: models of 7B to 70B parameters.
 
 Each case is a model, a machine with equal or unequal GPUs, and a workload with its keys and values. All splits are priced by
-the simulator on data sheets' rates; nothing here ran on a GPU.
+the simulator at predicted latencies; nothing here ran on a GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from _common import parser
 from _result_page import Page, write_json
 
-from tvm_sched.report.units import format_ns
+from tvm_sched.report.units import format_ns, format_spread
 from tvm_sched_plans import RuntimePlan, TokenWorkload, get_runtime
 from tvm_sched_plans.planner import make_plan, open_source
 from tvm_sched_plans.runtimes import PlanRequest
@@ -109,7 +109,7 @@ def plan(setting: Setting, runtime: str, folder: Path) -> RuntimePlan:
     chosen = get_runtime(runtime)
     source = open_source(model, chosen)
     return make_plan(
-        chosen, PlanRequest(source, topology_of(setting.machine), workload_of(setting, runtime), "roofline")
+        chosen, PlanRequest(source, topology_of(setting.machine), workload_of(setting, runtime), "learned")
     )
 
 
@@ -132,14 +132,16 @@ def rows(settings: tuple[Setting, ...], folder: Path) -> Iterator[list[str]]:
             memory = ", ".join(
                 f"{name} {size / made.ours.limit[name]:.0%}" for name, size in made.ours.held.items() if size
             )
-            yield [case, runtime, own, format_ns(made.ours.total_ns), better, f"{made.gap:.1%}", memory]
+            ours = format_spread(made.ours.total_ns, made.ours.intervals_ns.get(""))
+            yield [case, runtime, own, ours, better, f"{made.gap:.1%}", memory]
 
 
 HEAD = ("case", "runtime", "its own splits", "ours", "times faster", "gap", "memory used of what may be")
 
 
 NOTES = """\
-Latencies are of the roofline model on data sheets' rates, priced by the simulator; **nothing here ran on a GPU**.
+Latencies are predicted by the learned model, priced by the simulator; **nothing here ran on a GPU**. Times of ours have
+the [interval](../cost_model.md#how-sure) of 80 %; bounds and gaps are at these prices.
 A case is model, format of weights, context x batch, machine. The time is that of all prompts and of 128 new
 tokens for each sequence (vLLM: with all stages busy). "Times faster" is against the runtime's best split of its
 own that fits; gap is how far ours can be from the best split, proved. `cards` are an RTX 4090, an RTX 3090 and an

@@ -11,7 +11,7 @@ import msgspec
 
 from tvm_sched_runtime.problem import Operator, OpGraph, Tensor
 
-from .architecture import Architecture
+from .architecture import Architecture, Mixture
 from .gguf_mixtures import Place, Role
 from .token_workload import FORMATS, NumberFormat, TokenWorkload
 from .unit_model import CACHE, Phase, UnitModel
@@ -238,7 +238,10 @@ class _Writer:
         return mixed[0]
 
     def _feed_forward(self, i: int) -> None:
-        config = self.architecture.config
+        config, mixture = self.architecture.config, self.architecture.mixture
+        if mixture is not None:
+            self._experts(i, mixture)
+            return
         wide = config.intermediate * (2 if config.gated else 1)
         norm = config.hidden * (2 if config.norm == "layer" else 1) * self._bytes
         bias = self._bytes if config.bias else 0
@@ -250,6 +253,23 @@ class _Writer:
         shape = (config.hidden, config.intermediate)
         down = self._parameter(f"{i}.down.weights", self._matrix(*shape, i, "down") + bias * config.hidden, shape=shape)
         self._product(f"{i}.down", [inner, x], down, [self._hidden(f"x.{2 * i + 2}")], *shape)
+
+    def _experts(self, i: int, mixture: Mixture) -> None:
+        """Add the products of the experts that tokens choose, with the router's product in the first."""
+        tokens, hidden, width = self.shape.tokens, self.architecture.config.hidden, mixture.width
+        read, rows = mixture.read(tokens), tokens * mixture.chosen
+        router = self._bytes * hidden * (mixture.experts + 1)  # and the norm before it
+        expert = self._matrix(2 * width, hidden, i)
+        shape: tuple[int, ...] = (math.ceil(read), 2 * width, hidden)  # a product for each expert that is read
+        up = self._parameter(f"{i}.up.weights", mixture.experts * expert + router, read * expert + router, shape)
+        expert = self._matrix(hidden, width, i, "down")
+        shape = (hidden, mixture.chosen * width)  # the sum over a token's experts, as one longer product
+        down = self._parameter(f"{i}.down.weights", mixture.experts * expert, read * expert, shape)
+        x, result = f"x.{2 * i + 1}", self._hidden(f"x.{2 * i + 2}")
+        inner = self._activation(f"{i}.inner", 2 * rows * width * self._bytes, (rows, 2 * width))
+        flops = 2 * rows * hidden * width
+        self._add(f"{i}.up", PRODUCT, [x, up], [inner], 2 * flops + 2 * tokens * hidden * mixture.experts)
+        self._add(f"{i}.down", PRODUCT, [inner, down, x], [result], flops)
 
     def _head(self) -> None:
         config, rows = self.architecture.config, self.shape.sequences

@@ -238,6 +238,10 @@ def open_source(
         return read_program(path)
     source = read_architecture(text)
     if source is not None and "language" in runtime.takes:
+        if source.mixture is not None and not runtime.mixtures:
+            raise InputError(
+                f"{text}: a mixture of experts, for which {runtime.name} is not planned; exo, llama.cpp and vllm are"
+            )
         return source
     kinds = {
         "language": "a language model (a preset's name, a config.json, a folder of Hugging Face)",

@@ -126,6 +126,8 @@ class Runtime(ABC):
     """Properties of a schedule that its plans cannot express."""
     takes: ClassVar[tuple[str, ...]] = ("language",)
     """Kinds of models that it runs: some of ``language``, ``onnx`` and ``torch``."""
+    mixtures: ClassVar[bool] = False
+    """Whether it is planned for language models with mixtures of experts."""
     overhead: ClassVar[int]
     """Bytes of each GPU that are not for weights, cache and activations."""
     overhead_is: ClassVar[str]

@@ -27,6 +27,7 @@ class Exo(Runtime):
     )
     overhead = int(0.9 * GB)
     overhead_is = "context and workspaces of the array library, assumed as for PyTorch"
+    mixtures = True
     file = "exo.json"
 
     def cases(self, request: PlanRequest) -> list[Case]:

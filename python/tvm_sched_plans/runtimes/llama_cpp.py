@@ -8,7 +8,7 @@ from typing import Any
 
 from ..language import Serving
 from ..places import Machine, device_place, group_place, host_place
-from ..unit_chain import Chain, Placement, segments
+from ..unit_chain import Chain, Placement
 from .base import GB, Case, PlanRequest, Runtime, Split, check_given, given_label, placed_in_turn
 
 _CPU = 0
@@ -33,6 +33,7 @@ class LlamaCpp(Runtime):
     )
     overhead = int(0.7 * GB)
     overhead_is = "CUDA context and cuBLAS (0.5 GB), gaps between buffers (0.2 GB)"
+    mixtures = True
     file = "llama.sh"
     serving = Serving(chunk=512, cache_block=256, engine=name)
 
@@ -51,10 +52,32 @@ class LlamaCpp(Runtime):
         return Case(Chain.of(self.language_model(request), machine, request.costs))
 
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
-        """Return the splits of all layers and of as many as fit by free memory, `--fit`'s, and `--split-mode tensor`'s."""
+        """Return the splits of all layers and of as many as fit by free memory, `--fit`'s, and `--split-mode tensor`'s.
+
+        `--fit` has a rule of its own for mixtures of experts, which is not known here; they have `--n-cpu-moe` in its place.
+        """
         case = cases[0]
-        rivals = [Split("--fit", case, by_fit(case.chain)), *self._tensor_parallel(request)]
-        return [*self._by_free_memory(request, case), *rivals]
+        if request.architecture.mixture:
+            rivals = self._experts_on_host(request, case)
+        else:
+            rivals = [Split("--fit", case, by_fit(case.chain))]
+        return [*self._by_free_memory(request, case), *rivals, *self._tensor_parallel(request)]
+
+    def _experts_on_host(self, request: PlanRequest, case: Case) -> list[Split]:
+        """Return `--n-cpu-moe`: all layers by free memory, with the experts of as few first layers on the CPU as fit.
+
+        No split if all experts fit on the GPUs.
+        """
+        free = [place.total for place in case.chain.machine.places[1:]]
+        layers = request.architecture.config.layers
+        placement = list(by_free_memory(layers, layers + 1, free))
+        if case.chain.fits(tuple(placement)):
+            return []
+        for i in range(layers):
+            placement[2 + 2 * i] = _CPU
+            if case.chain.fits(tuple(placement)):
+                break
+        return [Split(f"--n-cpu-moe {i + 1}", case, tuple(placement))]
 
     def _by_free_memory(self, request: PlanRequest, case: Case) -> list[Split]:
         free = [place.total for place in case.chain.machine.places[1:]]
@@ -108,19 +131,27 @@ class LlamaCpp(Runtime):
         attention = [split.placement[1 + 2 * i] for i in range(layers)]
         owners = [*attention, split.placement[-1]]
         on_host = sum(p == _CPU for p in owners)
-        used = [p for p, _, _ in segments(split.placement) if p != _CPU]
-        patterns = [
-            f"blk\\.{i}\\.ffn_.*={names[split.placement[2 + 2 * i]]}"
-            for i in range(layers)
-            if split.placement[2 + 2 * i] != attention[i]
-        ]
-        return {
+        used = [p for p in dict.fromkeys(split.placement) if p != _CPU]
+        networks = [split.placement[2 + 2 * i] for i in range(layers)]
+        # A layer's norm and router stay with its attention.
+        tensors = "ffn_.*_exps" if request.architecture.mixture else "ffn_.*"
+        patterns = {
+            i: f"blk\\.{i}\\.{tensors}={names[network]}"
+            for i, network in enumerate(networks)
+            if network != attention[i]
+        }
+        settings: dict[str, Any] = {
             "n_gpu_layers": layers + 1 - on_host,
             "split_mode": "layer",
             "device": [names[p] for p in used],
             "tensor_split": [sum(owner == p for owner in owners) for p in used],
-            "override_tensor": patterns,
         }
+        if request.architecture.mixture:
+            # Of the first layers with experts on the CPU: one option says the same as their patterns.
+            first = next((i for i, network in enumerate(networks) if network != _CPU), layers)
+            settings["n_cpu_moe"] = first if any(i < first for i in patterns) else 0
+            patterns = {i: pattern for i, pattern in patterns.items() if i >= first}
+        return {**settings, "override_tensor": list(patterns.values())}
 
     def write(self, request: PlanRequest, split: Split) -> dict[str, str | bytes]:
         """Return a shell script that starts the server."""
@@ -131,6 +162,8 @@ class LlamaCpp(Runtime):
             options.append(f"--device {','.join(settings['device'])}")
             options.append(f"--split-mode {settings['split_mode']}")
             options.append(f"--tensor-split {','.join(map(str, settings['tensor_split']))}")
+        if settings.get("n_cpu_moe"):
+            options.append(f"--n-cpu-moe {settings['n_cpu_moe']}")
         if settings["override_tensor"]:
             options.append(f"--override-tensor '{','.join(settings['override_tensor'])}'")
         # Each of the sequences has this context, and the plan must not be fitted again by llama.cpp.

@@ -29,6 +29,7 @@ class Vllm(Runtime):
     overhead = int(1.0 * GB)
     overhead_is = "CUDA context, NCCL and CUDA graphs (1 GB), and what --gpu-memory-utilization 0.92 leaves alone"
     objective = "throughput"
+    mixtures = True
     file = "vllm.sh"
     serving = Serving(chunk=2048, cache_block=16)
     utilisation = 0.92
