@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,9 @@ def open_module(mod: tvm.IRModule, name: str, where: str) -> ModelSource:
         parameters = {str(v.name): value.numpy() for v, value in zip(function.params[first:], values, strict=True)}
         mod = mod.clone()
         mod["main"] = function.without_attr("params").with_attr("num_input", first)
+    mod = _with_sizes_of(mod, parameters)
+    if has_open_sizes(mod):
+        mod = _with_named_sizes(mod)
     return ModelSource(
         name,
         where,
@@ -92,17 +95,100 @@ def _ranges(function: relax.Function) -> dict[str, tuple[int, int | None]]:
 
 
 def has_open_sizes(mod: tvm.IRModule) -> bool:
-    """Return whether an input of ``main`` has a dimension that is a symbol."""
-
-    def is_open(ty: Any) -> bool:
-        if isinstance(ty, relax.TupleType):
-            return any(map(is_open, ty.fields))
-        values = getattr(getattr(ty, "shape", None), "values", ())
-        return any(not isinstance(size, tvm.tirx.IntImm) for size in values)
-
+    """Return whether an argument of ``main`` has a dimension that is a symbol, or unknown."""
     names = [variable.name_hint for variable in mod.get_global_vars()]
     main = mod["main"] if "main" in names else None
-    return isinstance(main, relax.Function) and any(is_open(v.ty) for v in main.params[: number_of_inputs(main)])
+    return isinstance(main, relax.Function) and any(_is_open(variable.ty) for variable in main.params)
+
+
+def _is_open(ty: Any) -> bool:
+    if isinstance(ty, relax.TupleType):
+        return any(map(_is_open, ty.fields))
+    unknown = isinstance(ty, relax.TensorType) and not isinstance(ty.shape, relax.ShapeExpr)
+    return unknown or any(not isinstance(size, tvm.tirx.IntImm) for size in _sizes(ty))
+
+
+def _with_sizes_of(mod: tvm.IRModule, parameters: Mapping[str, Any]) -> tvm.IRModule:
+    """Bind the symbols of parameters that have values."""
+    sizes: dict[Any, int] = {}
+    for variable in mod["main"].params:
+        if variable.name in parameters and _sizes(variable.ty):
+            _collect(variable.name, variable.ty, {variable.name: parameters[variable.name].shape}, sizes)
+    return relax.transform.BindSymbolicVars(sizes, "main")(mod) if sizes else mod
+
+
+def _with_named_sizes(mod: tvm.IRModule) -> tvm.IRModule:
+    """Give symbols to the dimensions of inputs of which only the number is known, and replace sizes that casts name.
+
+    Parameters become inputs if one of them has symbols.
+
+    After ``match_cast(x, (n, m))`` the model calls the sizes of ``x`` n and m. If these are new, they become the sizes of
+    ``x``; if both are symbols of inputs, they become one.
+    """
+    mod = relax.transform.InlinePrivateFunctions()(mod)
+    function = mod["main"]
+    if any(_is_open(variable.ty) for variable in function.params[number_of_inputs(function) :]):
+        function = function.without_attr("num_input")
+    named = {v: w for v in function.params if (w := _with_symbols(v)) is not v}
+    if named:
+        function = replace_variables(function, [named.get(variable, variable) for variable in function.params], named)
+    while (pair := _renamed_by_cast(function)) is not None:
+        function = function.bind_symbolic_vars(dict([pair]))
+    if function.same_as(mod["main"]):
+        return mod
+    result = mod.clone()
+    result["main"] = function
+    return result
+
+
+def _with_symbols(variable: relax.Var) -> relax.Var:
+    ty = variable.ty
+    if not isinstance(ty, relax.TensorType) or isinstance(ty.shape, relax.ShapeExpr) or ty.ndim < 0 or ty.dtype is None:
+        return variable
+    symbols = [tvm.tirx.Var(f"{variable.name}_{axis}", "int64") for axis in range(ty.ndim)]
+    return relax.Var(variable.name, relax.TensorType(symbols, ty.dtype, ty.vdevice))
+
+
+def replace_variables(
+    function: relax.Function, params: Sequence[relax.Var], values: Mapping[relax.Var, relax.Expr]
+) -> relax.Function:
+    """Return a function with other parameters, in whose body the ``values`` stand for variables."""
+    body = _Replacer(values).visit_expr(function.body)
+    return relax.Function(params, body, is_pure=function.is_pure, attrs=function.attrs)
+
+
+@relax.expr_functor.mutator
+class _Replacer(relax.PyExprMutator):
+    def __init__(self, values: Mapping[relax.Var, relax.Expr]) -> None:
+        super().__init__()
+        self.values = values
+
+    def visit_var_(self, op: relax.Var) -> relax.Expr:
+        return self.values.get(op, super().visit_var_(op))
+
+
+def _renamed_by_cast(function: relax.Function) -> tuple[Any, Any] | None:
+    """Return a symbol that a cast names, or makes equal to another size, and this size."""
+    known = {
+        v for param in function.params for size in _sizes(param.ty) for v in tvm.tirx.analysis.undefined_vars(size)
+    }
+    for binding in (binding for block in function.body.blocks for binding in block.bindings):
+        if not isinstance(binding, relax.MatchCast):
+            continue
+        for have, want in zip(_sizes(binding.value.ty), _sizes(binding.ty), strict=False):
+            if isinstance(want, tvm.tirx.Var) and want not in known:
+                return want, have
+            whole = isinstance(want, (tvm.tirx.Var, tvm.tirx.IntImm)) and not want.same_as(have)
+            if whole and isinstance(have, tvm.tirx.Var):
+                return have, want
+    return None
+
+
+def _sizes(ty: Any) -> list[Any]:
+    """Return the sizes of a tensor or shape; none if they are unknown."""
+    if isinstance(ty, relax.TensorType):
+        return list(ty.shape.values) if isinstance(ty.shape, relax.ShapeExpr) else []
+    return list(ty.values or ()) if isinstance(ty, relax.ShapeType) else []
 
 
 def describe_module(model: ImportedModel) -> Description:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import chain, islice, product
 from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol, runtime_checkable
@@ -32,6 +33,7 @@ from .emit.any_shape import AnyShape, Template, lower_any_shape
 from .emit.export import export
 from .emit.segments import Segments, make_segments
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule, model_name
+from .lower.tensor_inputs import tensor_inputs
 from .model_loading import OpenModel, load_model, open_model
 from .options import DEFAULTS, CompileOptions, check_names
 from .passes import (
@@ -257,7 +259,7 @@ def _compile_source(
     if is_open and isinstance(source, OpenModel):
         report("lowering for any size", 0, 0)
         any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, options)
-        spare = not any(asked) and any(map(any_shape.admits, _ANCHORS))
+        spare = not any(asked) and any(map(any_shape.admits, _anchors(any_shape)))
         unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
         template = partial(_schedule_template, any_shape, source, taken, unmeasured)
     models = _imported(source, combinations, is_open, schedule, report, spare, taken)
@@ -269,7 +271,8 @@ def _segments(source: Any, options: CompileOptions, mod: tvm.IRModule) -> Segmen
     """Schedule the segments of a model in which data decide sizes; None if TVM's virtual machine has to run them."""
     unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
     try:
-        return make_segments(mod, lambda model: _schedule_template(model, source, (), unmeasured))
+        equal = [(size,) for size in _EQUAL_ANCHORS]
+        return make_segments(mod, lambda model: _schedule_template(model, source, (), unmeasured, equal))
     except Exception as error:  # TVM raises unrelated classes
         warnings.warn(
             f"TVM's virtual machine runs the operators whose sizes data decide, unscheduled: {first_line(error)}",
@@ -349,8 +352,9 @@ def pipeline(
         check_embeds(chosen)
         chosen = replace(chosen, parameters="embed")
         with explained(f"model {model_name(mod)!r}"):
-            if chosen.takes_open_sizes and has_open_sizes(mod):
-                return _compile_source(open_model(mod, model_name(mod)), [None], None, chosen)[1]
+            tensors, finish = tensor_inputs(mod) if chosen.takes_open_sizes else (mod, None)
+            if finish and has_open_sizes(tensors):
+                return _compile_source(open_model(tensors, model_name(mod)), [None], None, chosen, finish=finish)[1]
             return compile_modules([ToSchedule(mod)], chosen)[1]
 
     return run
@@ -531,20 +535,31 @@ def _lower_any_shape(
                 source.combinations({k: v for k, v in (mapping or {}).items() if not isinstance(v, range)}, constants)
         except InputError as refused:
             raise InputError(f"{refused}; {reason}") from error
-        raise InputError(f"{source.where}: {reason}; list the sizes") from error
+        raise InputError(f"{source.where}: {reason}; {_LIST_SIZES}") from error
 
 
-_ANCHORS = (16, 4, 1, 12, 60, 840)
-"""Sizes of all symbols at which a template is scheduled if no plan's sizes serve."""
+_LIST_SIZES = "list the sizes (--shape, input_shapes; before tvm.compile, relax.transform.BindSymbolicVars)"
+_EQUAL_ANCHORS = (16, 4, 1, 12, 60, 840)
+_MOST_ANCHORS = 400
+
+
+def _anchors(model: AnyShape) -> Iterator[tuple[int, ...]]:
+    """Return sizes of the symbols at which a template is scheduled if no plan's sizes serve: equal ones first."""
+    yield from zip(_EQUAL_ANCHORS)
+    yield from islice(product((4, 8, 1, 2, 16, 3), repeat=len(model.symbols())), _MOST_ANCHORS)
 
 
 def _schedule_template(
-    model: AnyShape, source: OpenModel, plans: Sequence[StaticShapes], options: CompileOptions
+    model: AnyShape,
+    source: OpenModel,
+    plans: Sequence[StaticShapes],
+    options: CompileOptions,
+    others: Iterable[tuple[int, ...]] | None = None,
 ) -> Template:
     """Schedule a model for any size at its anchor, the largest sizes of ``plans``; ``options`` neither measure nor split.
 
-    Smaller sizes stand in for it if a kernel would then read beyond a tensor, such as a table of 12 rows. Without plans, the
-    anchor's is the only one, so its sizes must be admissible.
+    Smaller sizes (``others``, or `_anchors`) stand in for it if a kernel would then read beyond a tensor, such as a table of
+    12 rows. Without plans, the anchor's is the only one, so its sizes must be admissible.
     """
     passes = problem_passes(options)
     priced = passes[[each.info.name for each in passes].index("tvm_sched.LowerToKernels") + 1 :]
@@ -556,17 +571,17 @@ def _schedule_template(
     except (InputError, InfeasibleError) as error:
         text = f"{source.where}: one schedule is for all sizes: {first_line(error)}"
         warnings.warn(text, ModelWarning, stacklevel=2)
-    anchors: list[StaticShapes | int] = [anchor for anchor in _ANCHORS if plans or model.admits(anchor)]
-    if plans:
-        anchors.insert(0, max(plans, key=lambda shapes: sum(map(math.prod, shapes.values()))))
-    refused = []
+    largest = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values())))] if plans else []
+    smaller = (sizes for sizes in others or _anchors(model) if plans or model.admits(sizes))
+    anchors: Iterator[StaticShapes | tuple[int, ...]] = chain(largest, islice(smaller, len(_EQUAL_ANCHORS)))
+    refused = [InputError("no sizes that were tried are admissible")]
     for anchor in anchors:
         try:
             bound, functions = model.bind(anchor)
             return Template(model, schedule(bound), functions, schedule)
         except InputError as error:
             refused.append(error)
-    raise InputError(f"{source.where}: the model cannot be compiled for any size: {refused[0]}; list the sizes")
+    raise InputError(f"{source.where}: the model cannot be compiled for any size: {refused[:2][-1]}; {_LIST_SIZES}")
 
 
 def _schedule_anchors(

@@ -112,13 +112,14 @@ def compile_modules(
     options: CompileOptions,
     template: Callable[[], Template] | None = None,
     segments: Callable[[tvm.IRModule], Segments | None] | None = None,
+    finish: Callable[[tvm.IRModule], tvm.IRModule] = lambda mod: mod,
     **emission: Any,
 ) -> tuple[list[tvm.IRModule], tvm.IRModule]:
     """Run `pass_list` and TVM's build pipeline: the one way to an executable, for `compile`, targets and the command line.
 
     The models are one model with different input shapes. ``template`` is called when they are scheduled, and makes what runs
     for sizes that no plan takes; its anchor is the only plan if there are no models. ``segments`` schedules the dynamic
-    tail of a single model. ``emission`` are arguments of `emit_passes`.
+    tail of a single model. ``finish`` changes the module that calls the plans. ``emission`` are arguments of `emit_passes`.
 
     Returns
     -------
@@ -145,7 +146,7 @@ def compile_modules(
         mods = mods or [open_sizes.placed]
     later = segments(mods[0]) if segments and len(mods) == 1 and TAIL in mods[0].attrs else None
     (emit,) = emit_passes(options, mods[1:], template=open_sizes, segments=later, **emission)
-    return mods, build_functions(emit(mods[0]))
+    return mods, build_functions(finish(emit(mods[0])))
 
 
 def pass_list(

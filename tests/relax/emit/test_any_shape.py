@@ -146,6 +146,85 @@ def test_sizes_that_a_symbolic_function_does_not_take_are_errors_with_both(symbo
         symbolic(np.zeros((3, 9), "float32"), np.zeros((3, 4), "float32"))
 
 
+def _built(params, build, attrs=None):
+    """Return an executable that TVM compiled for our target: ``main`` is what ``build`` makes with the builder."""
+    builder = relax.BlockBuilder()
+    with builder.function("main", params, attrs=attrs):
+        with builder.dataflow():
+            result = builder.emit_output(build(builder))
+        builder.emit_func_output(result)
+    machine = relax.VirtualMachine(tvm.compile(builder.finalize(), "tvm_sched/cpu2"), tvm.cpu())
+    return lambda *given: machine["main"](
+        *(tvm.runtime.tensor(value) if isinstance(value, np.ndarray) else value for value in given)
+    ).numpy()
+
+
+def _rising(*shape):
+    return np.arange(np.prod(shape), dtype="float32").reshape(shape)
+
+
+def test_shapes_and_numbers_are_arguments_of_functions_that_tvm_compiles():
+    k, n, m = (tirx.Var(name, "int64") for name in "knm")
+    x, shape = relax.Var("x", relax.TensorType([k], "float32")), relax.Var("shape", relax.ShapeType([n, m]))
+    count, last = relax.Var("count", tvm.ir.PrimType("int64")), relax.Var("last", relax.ShapeType(ndim=1))
+
+    def build(builder):
+        y = builder.emit(relax.op.reshape(x, relax.ShapeExpr([n, m, 1])))
+        size = tirx.Var("size", "int64")
+        builder.match_cast(last, relax.ShapeType([size]))
+        return builder.emit(
+            relax.op.broadcast_to(builder.emit(relax.op.add(y, y)), relax.ShapeExpr([count, n, m, size]))
+        )
+
+    run = _built([x, shape, count, last], build)
+    sizes = tvm.runtime.ShapeTuple
+    for n, m, count, last in [(2, 3, 2, 2), (1, 1, 1, 1), (0, 2, 3, 1), (2, 1, 0, 1), (2, 2, 1, 0), (4, 5, 3, 2)]:
+        wanted = np.broadcast_to(2 * _rising(n, m, 1), (count, n, m, last))
+        np.testing.assert_array_equal(run(_rising(n * m), sizes((n, m)), count, sizes((last,))), wanted)
+    with pytest.raises(ValueError, match="number of elements is 6, and 8 is needed"):
+        run(_rising(6), sizes((4, 2)), 1, sizes((1,)))
+    with pytest.raises(ValueError, match=r"dimension 0 of input 'shape' \('n'\) is -2; sizes from 0 are allowed"):
+        run(_rising(6), sizes((-2, -3)), 1, sizes((1,)))
+    with pytest.raises(ValueError, match=r"input 'count' \('count'\) is -1; sizes from 0 are allowed"):
+        run(_rising(6), sizes((2, 3)), -1, sizes((1,)))
+
+
+def test_casts_name_sizes_and_contradict_them():
+    """No equal sizes of all symbols are admissible here, except 0."""
+    n, a, b = (tirx.Var(name, "int64") for name in "nab")
+    x = relax.Var("x", relax.TensorType(dtype="float32", ndim=2))
+    y = relax.Var("y", relax.TensorType([a, b], "float32"))
+
+    def build(builder):
+        square = builder.match_cast(x, relax.TensorType([n, n], "float32"))
+        pairs = builder.match_cast(y, relax.TensorType([2 * n, 1], "float32"))
+        pairs = builder.emit(relax.op.reshape(pairs, relax.ShapeExpr([n, 2])))
+        return builder.emit(relax.op.matmul(builder.emit(relax.op.permute_dims(square)), pairs))
+
+    run = _built([x, y], build)
+    for size in (3, 1, 0, 5):
+        wanted = _rising(size, size).T @ _rising(size, 2)
+        np.testing.assert_array_equal(run(_rising(size, size), _rising(2 * size, 1)), wanted)
+    with pytest.raises(ValueError, match=r"'x' \('x_0'\) is 3, and dimension 0 of input 'x' is 2"):
+        run(_rising(2, 3), _rising(4, 1))
+    with pytest.raises(ValueError, match=r"match_cast of '.*': dimension 0 is 5, and 4 is needed"):
+        run(_rising(2, 2), _rising(5, 1))
+
+
+@pytest.mark.parametrize("bound", [False, True], ids=["passed", "held"])
+def test_parameters_have_symbols(bound):
+    n, m = tirx.Var("n", "int64"), tirx.Var("m", "int64")
+    x, weight = (
+        relax.Var("x", relax.TensorType([n, 4], "float32")),
+        relax.Var("weight", relax.TensorType([4, m], "float32")),
+    )
+    attrs = {"params": [tvm.runtime.tensor(_rising(4, 3))]} if bound else {}
+    run = _built([x, weight], lambda builder: builder.emit(relax.op.matmul(x, weight)), {"num_input": 1, **attrs})
+    for n, m in [(2, 3), (0, 3)] if bound else [(2, 3), (1, 1), (0, 2), (3, 0)]:
+        given = [_rising(n, 4)] if bound else [_rising(n, 4), _rising(4, m)]
+        np.testing.assert_array_equal(run(*given), _rising(n, 4) @ _rising(4, m))
+
+
 def test_a_plan_in_which_an_operator_vanishes_returns_what_the_template_does():
     """At n = 4, the reshape is an identity, and its result the input."""
     n = tirx.Var("n", "int64")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, reduce
+from itertools import cycle
 from operator import mul
 from typing import Any
 
@@ -86,24 +87,24 @@ class AnyShape:
         """Bind the symbols to sizes by their names (`symbols`); return what `bind` does."""
         return _bind(self.mod, {variable: sizes[name] for variable, name in self.symbols().items()})
 
-    def bind(self, shapes: Mapping[str, Sequence[int]] | int) -> tuple[tvm.IRModule, dict[str, str]]:
+    def bind(self, shapes: Mapping[str, Sequence[int]] | tuple[int, ...]) -> tuple[tvm.IRModule, dict[str, str]]:
         """Bind the symbols to the sizes of the inputs' ``shapes``, by name; return the module, and what `Template` says.
 
-        A number in place of the shapes is the size of every symbol, as far as its range allows.
+        Numbers in place of the shapes are the sizes of the symbols in turn, as far as their ranges allow.
         """
         return _bind(self.mod, self._sizes(shapes))
 
-    def admits(self, shapes: Mapping[str, Sequence[int]] | int) -> bool:
+    def admits(self, shapes: Mapping[str, Sequence[int]] | tuple[int, ...]) -> bool:
         """Return whether all `conditions` hold at these sizes, which are as for `bind`."""
         analyzer = Analyzer()
         for variable, size in self._sizes(shapes).items():
             analyzer.bind(variable, tirx.IntImm(str(variable.ty.dtype), size))
         return all(analyzer.can_prove_equal(size, needed) for _, size, needed in self.conditions)
 
-    def _sizes(self, shapes: Mapping[str, Sequence[int]] | int) -> dict[tirx.Var, int]:
-        if isinstance(shapes, int):
-            limits = self.limits().items()
-            return {v: max(low, shapes if high is None else min(shapes, high)) for v, (low, high) in limits}
+    def _sizes(self, shapes: Mapping[str, Sequence[int]] | tuple[int, ...]) -> dict[tirx.Var, int]:
+        if isinstance(shapes, tuple):
+            limits = zip(self.limits().items(), cycle(shapes), strict=False)
+            return {v: max(low, size if high is None else min(size, high)) for (v, (low, high)), size in limits}
         sizes: dict[tirx.Var, int] = {}
         for ty, item in zip(self._types(), self.inputs, strict=True):
             for size, given in zip(ty.shape.values, shapes[item.name], strict=True):
@@ -443,6 +444,8 @@ def _conditions(function: relax.Function) -> list[tuple[str, Any, Any]]:
                         )
             if isinstance(value, relax.If):
                 raise InputError(f"{_text(binding)}: a branch that data decide")
+            if isinstance(binding, relax.MatchCast):
+                _cast(f"match_cast of {binding.var.name!r}", value.ty, binding.ty, equal)
             if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
                 continue
             operation = value.op.name
@@ -464,6 +467,20 @@ def _conditions(function: relax.Function) -> list[tuple[str, Any, Any]]:
             elif operation not in PROVED:
                 operand_sizes(_text(binding), value, equal)
     return found
+
+
+def _cast(where: str, source: Any, target: Any, equal: Any) -> None:
+    have, want = (
+        [ty.values]
+        if isinstance(ty, relax.ShapeType)
+        else [getattr(tensor.shape, "values", None) for tensor in tensors(ty)]
+        for ty in (source, target)
+    )
+    if len(have) != len(want) or None in have or None in want:
+        raise InputError(f"{where}: the shape of its value depends on data")
+    for left, right in zip(have, want, strict=True):
+        for axis, sizes in enumerate(zip(left, right, strict=True)):
+            equal(f"{where}: dimension {axis}", *sizes)
 
 
 def _text(binding: relax.Binding) -> str:
