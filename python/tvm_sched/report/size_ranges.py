@@ -53,7 +53,8 @@ class ScheduledRange(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """What is certified."""
         where = ", ".join(f"{name} from {low} to {high}" for name, (low, high) in self.symbols.items())
-        text = f"for all {where}: latency <= {self.factor:.4g} x the least possible, at these prices, if those between anchors lie between theirs"
+        text = f"for all {where}: latency <= {self.factor:.4g} x the least possible, at these prices, if those between "
+        text += "anchors lie between theirs"
         if self.adjusted:
             text += "; some fall as sizes grow, so latencies are with the largest, bounds with the least of them"
         return text
