@@ -106,6 +106,7 @@ test-emulated-gpu: $(STAMPS)/dev $(STAMPS)/library ## Run all networks and more 
 	$(PY) -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS) tests/cuda_emulator
 
 mutants: $(STAMPS)/dev $(STAMPS)/library ## Break simulator, plans, bounds, checker and CUDA runtime in many ways; fail if the tests let one pass (MUTANTS_ARGS="--only staged")
+	cmake -S . -B build -DTVM_SCHED_JOIN_SOURCES=OFF >build/configure.log && cmake --build build --target tvm_sched  # an object for each file
 	$(PY) tests/mutants/run.py $(MUTANTS_ARGS)
 
 test-cpp: $(STAMPS)/library $(STAMPS)/gtest ## Build and run the C++ tests

@@ -107,7 +107,8 @@ def unpack(folder: Path) -> None:
         for name in ("artifacts", "python"):
             shutil.rmtree(folder / name, ignore_errors=True)
         with tarfile.open(archive) as opened:
-            opened.extractall(folder, filter="data")
+            # Python 3.11.3 and earlier have no filters; the archive is our own.
+            opened.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
         unpacked.write_text(made)
 
 

@@ -337,6 +337,15 @@ def test_a_smaller_factor_than_is_proved_is_said(tmp_path):
     assert not check(tmp_path / "range.json").all_proved
 
 
+def test_sizes_run_the_first_anchor_in_the_file_that_is_large_enough(tmp_path):
+    found = schedule_range(pair(), {"tokens": (1, 4)}, method="heft", factor=2)
+    found.save(tmp_path / "range.json")
+    document = json.loads((tmp_path / "range.json").read_text())
+    document["anchors"].reverse()  # so all run that of 4 tokens: 40 ns, where 10 are possible
+    (tmp_path / "range.json").write_text(json.dumps(document))
+    assert check(tmp_path / "range.json").factor == 4
+
+
 def test_problems_that_differ_in_more_than_sizes_are_refused():
     with pytest.raises(
         InputError, match=r"graph at tokens=4 is not that at tokens=1 .* devices or results differ at 'two'"

@@ -187,6 +187,8 @@ class Relaxed:
             whole = self._loaded_before(group, alternative, runs) & host - {t for t, some in parts.items() if some}
             routes = [route for (source, _), route in p.routes.items() if source == HOST]
             least = {size: min(route.ns(size) for route in routes) for size in {*p.size, *sizes.values()}}
+            if not whole:  # a load without bytes takes no time here, but may be a set, which has a latency
+                raise Refused(f"the combined tensor of {group!r} stands for loads, and an alternative has none")
             if least[p.size[self.combined[group]]] > sum(least[sizes[t]] for t in whole):
                 raise Refused(
                     f"the combined tensor of {group!r} takes longer on the bus than what an alternative loads"

@@ -3,8 +3,9 @@
 Two steps are ordered if they are of one queue, or if waits lead from one to the other. A warm run may leave out copies of
 parameters: such a copy comes before a step only if the step waits for it itself, or by steps that always run. What is shown
 holds for every run that obeys queues and waits, however long each step takes: no tensor is read before it is written, and
-nobody writes bytes that another step, not ordered with him, reads or writes. Workspaces of libraries are not in the plan. A
-parameter in a file is there from the start: a kernel may read its pages before the step that reads them ahead.
+nobody writes bytes that another step, not ordered with him, reads or writes. That a parameter which a warm run leaves out
+is still there, the executor sees to: it keeps none whose bytes another tensor has. Workspaces of libraries are not in the
+plan. A parameter in a file is there from the start: a kernel may read its pages before the step that reads them ahead.
 """
 
 from __future__ import annotations

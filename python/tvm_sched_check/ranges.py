@@ -76,7 +76,7 @@ def _anchor(entry: dict[str, Any], symbols: int, resident: list[str]) -> Anchor:
     below = entry.get("below", above)
     if len(sizes) != symbols:
         raise Refused(f"the anchor {list(sizes)} does not have a size for each of {symbols} symbols")
-    if above["costs"].get("concurrency") is not None:
+    if any(document["costs"].get("concurrency") is not None for document in (above, below)):
         raise Refused("operators run together (costs.concurrency), so that latencies may fall where times rise")
     runs = replays(above, entry["schedule"], resident)
     latency, bound = runs[-1].latency, proved(below, entry["evidence"], resident)
@@ -102,8 +102,8 @@ def _factor(symbols: list[tuple[str, int, int]], anchors: list[Anchor]) -> Fract
         under = [a.bound for a in anchors if _within(a.sizes, low)]
         if not over or not under:
             raise Refused(f"no anchor is {'above' if not over else 'below'} the sizes {list(low)}")
-        taken = min(over, key=lambda a: a.latency)
-        if low != taken.sizes and id(taken) not in fitting:
+        taken = over[0]  # of the file's order, which says what runs
+        if id(taken) not in fitting:
             for run in taken.runs:
                 _check_memory(run, taken.sizes)
             fitting.add(id(taken))

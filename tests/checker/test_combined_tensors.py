@@ -241,3 +241,24 @@ def test_a_combined_tensor_is_one_that_the_evidence_names():
     del claim["relaxed"]["combined"]
     with pytest.raises(Refused, match="cross a bus in more time than it"):
         Relaxed(document, claim["relaxed"])
+
+
+def test_an_alternative_without_loads_has_no_combined_tensor(folder):
+    """One operator of 50 ns on a bus of 100 ns a load, joinable parameters; an alternative of 10 ns that loads nothing."""
+    device = Device("gpu", 10**6, 1e12, {"float32": 1e12}, bus="pcie")
+    topology = Topology("one", (device,), (Bus("pcie", 1e9, 100e-9),))
+    tensors = Tensor("w", 1000, "parameter"), Tensor("y", 1)
+    graph = OpGraph("g", (Operator("whole", "", ("w",), ("y",)),), tensors, ("y",))
+    plain = Group("group", ("whole",), (Alternative("plain", (Operator("p", "", (), ("y",)),), ()),))
+    problem = Problem(graph, topology, Costs([[50]]), Variants((plain,), Costs([[10]])), joinable=True)
+    assert relaxed(problem).combined == {}
+    schedule = solve(problem, options={"work": 0.05})
+    assert schedule.certificate.latency_ns == 10
+    assert max(bound.ns for bound in all_bounds(problem)) <= 10
+    files = files_of(problem, schedule)
+    assert files.check(folder).proved_ns <= 10
+    document, claim = json.loads(problem.to_json()), files.evidence["relaxed"]
+    claim["graph"]["tensors"].append({"name": "loads", "size": 1, "kind": "parameter"})
+    claim["graph"]["operators"][-1].setdefault("inputs", []).append("loads")
+    with pytest.raises(Refused, match="an alternative has none"):
+        Relaxed(document, claim | {"combined": {"group": "loads"}})

@@ -60,7 +60,6 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "random windows": (nn.FractionalMaxPool2d(2, output_size=3), PICTURE),
     "places of data": (torch.nonzero,),
     "elements by a mask": (lambda x: x[x > 0],),
-    "selected by a mask": (lambda x: torch.masked_select(x, x > 0),),
     "different elements": (torch.unique,),
     "a number of data": (lambda x, n: x * n.item(), ONES, torch.tensor(3)),
     "a result that is a number of data": (lambda x: x.sum().item(),),

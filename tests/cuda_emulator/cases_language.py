@@ -55,4 +55,4 @@ def check(folder, modules, tokens):
     prompts = [np.random.default_rng(seed).integers(3, VOCAB, length).tolist() for seed, length in ((1, 20), (2, 3))]
     texts = Generator(modules).generate(prompts, max_tokens=tokens, stop=())
     for prompt, text in zip(prompts, texts, strict=True):
-        check_greedy(folder, prompt, text.tokens)
+        check_greedy(folder, prompt, text.tokens, decisive=0.75)

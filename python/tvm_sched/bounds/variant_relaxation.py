@@ -243,8 +243,8 @@ class _RelaxationBuilder:
             for sizes, divided in zip(loads, part.divided or [set()] * len(loads), strict=True)
         ]
         beside, alone = (
-            bus.loaded_in(min(sum(map(bus.load_ns, sizes)) for sizes in each))
-            for each in (undivided, [sizes.values() for sizes in loads])
+            bus.loaded_in(min(sum(map(bus.load_ns, sizes)) for sizes in each)) if all(each) else -1
+            for each in (undivided, [list(sizes.values()) for sizes in loads])
         )
         parts = {tensor.name: bus.load_ns(tensor.size) for tensor in part.tensors if tensor.kind != "activation"}
         with_parts = sum(parts.values()) + (bus.load_ns(beside) if beside >= 0 else 0)

@@ -354,6 +354,13 @@ class EmulationOptions:
     ] = None
 
 
+@dataclass(frozen=True)
+class RunValues(ValueOptions):
+    """Values of the inputs, or their shapes alone."""
+
+    shape: RunShapes = None
+
+
 @command(app, "run", (".report.measurement:RunSummary", ".report.stages:PipelineRunSummary"), panel=START)
 def run(
     out: Output,
@@ -361,8 +368,7 @@ def run(
     artifact: Annotated[
         Path, typer.Argument(metavar="ARTIFACT", help="What `compile` (.so) or `pipeline --artifact` (a folder) wrote.")
     ],
-    values: ValueOptions,
-    shape: RunShapes = None,
+    values: RunValues,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="Runs that are measured.")] = 10,
     warm_up: Annotated[int, typer.Option("--warm-up", metavar="N", help="Runs before them.")] = 2,
     stored: StoredParameters,
@@ -382,11 +388,11 @@ def run(
         raise InputError(f"--repeat {repeat} --warm-up {warm_up}: at least 1 and at least 0 are allowed")
     if emulation.times_only and values.output:
         raise InputError("--times-only computes no values, so that there are no outputs for --output: give one of them")
-    inputs, shapes = values.read(), one_shape(parse_shapes(shape), "a run has one")
+    inputs, shapes = values.read(), one_shape(parse_shapes(values.shape), "a run has one")
     if artifact.is_dir():
         from .pipeline_command import run_artifact
 
-        own = {"shape": shape, **vars(stored), "timeline": timeline, **settings, **vars(emulation)}
+        own = {"shape": values.shape, **vars(stored), "timeline": timeline, **settings, **vars(emulation)}
         if given_here := [name for name, value in own.items() if value not in (None, False)]:
             option = f"--{given_here[0].replace('_', '-')}"
             raise InputError(f"{artifact} is a pipeline; {option} is for artifacts of one schedule")

@@ -25,7 +25,8 @@ class ScheduledRange(msgspec.Struct, frozen=True):
 
     symbols: dict[str, tuple[int, int]]
     factor: float
-    """At no size does the schedule take more than this many times the least latency."""
+    """At no size does the schedule take more than this many times the least latency, if prices between two anchors lie
+    between theirs."""
     adjusted: bool
     """Whether some latencies fall as sizes grow."""
     anchors: list[SizeAnchor]
@@ -52,7 +53,8 @@ class ScheduledRange(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """What is certified."""
         where = ", ".join(f"{name} from {low} to {high}" for name, (low, high) in self.symbols.items())
-        text = f"for all {where}: latency <= {self.factor:.4g} x the least possible, at these prices"
+        text = f"for all {where}: latency <= {self.factor:.4g} x the least possible, at these prices, if those between "
+        text += "anchors lie between theirs"
         if self.adjusted:
             text += "; some fall as sizes grow, so latencies are with the largest, bounds with the least of them"
         return text

@@ -39,7 +39,7 @@ def parallelise_block(schedule: s_tir.Schedule, block: Any, most: int | None = N
     `Schedule.parallel` proves that each iteration writes its own elements. It needs reductions that are not decomposed.
     """
     loops = schedule.get_loops(block)
-    if not loops:
+    if not loops or not all(_is_known(schedule, loop) for loop in loops):
         return False
     extents = [_extent(schedule, loop) for loop in loops]
     if math.prod(extents) * _nanoseconds(schedule.get(block)) < LEAST_NANOSECONDS:
@@ -54,6 +54,13 @@ def parallelise_block(schedule: s_tir.Schedule, block: Any, most: int | None = N
     except s_tir.ScheduleError:
         return False
     return True
+
+
+def _is_known(schedule: s_tir.Schedule, loop: Any) -> bool:
+    """Whether the extent of a loop depends on parameters of the kernel alone, not on data or other loops."""
+    params = [param for function in schedule.mod.functions.values() for param in function.params]
+    variables = tirx.analysis.undefined_vars(schedule.get(loop).extent)
+    return all(any(variable.same_as(param) for param in params) for variable in variables)
 
 
 def _extent(schedule: s_tir.Schedule, loop: Any) -> int:
