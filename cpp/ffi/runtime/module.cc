@@ -134,7 +134,8 @@ Tensor Take(const Taken& taken, const std::vector<Tensor>& values, const TensorS
     TVM_SCHED_THROW(ValueError) << "the size \"" << wanted.name
                                 << "\" is not an element of an int64 tensor";
   }
-  spec.shape[0] = static_cast<const std::int64_t*>(value.data_ptr())[*taken.element];
+  const Tensor ready = ReadyForKernel(value, "argument \"" + wanted.name + "\"");  // without strides
+  spec.shape[0] = static_cast<const std::int64_t*>(ready.data_ptr())[*taken.element];
   if (spec.shape[0] < 0) {
     TVM_SCHED_THROW(ValueError) << "the size \"" << wanted.name << "\" that the model computes is "
                                 << spec.shape[0] << "; 0 or more is allowed";
@@ -374,6 +375,7 @@ void ScheduledModule::RunTimes(ffi::PackedArgs args, ffi::Any* result) {
   std::vector<Tensor> arguments = TensorArguments(args);
   const Chosen chosen = Choose(arguments, plans_);
   Execute(chosen, std::move(arguments), /*times_only=*/true);
+  const std::lock_guard lock(gate_->mutex);  // another thread's run may end
   Latency(ffi::PackedArgs(nullptr, 0), result);
 }
 

@@ -67,6 +67,8 @@ def make_segments(mod: tvm.IRModule, schedule: Callable[[AnyShape], Template]) -
         elif isinstance(binding, relax.MatchCast) and binding.value in shapes:
             tensor = shapes[binding.value]
             for element, size in enumerate(binding.var.ty.values):
+                if not isinstance(size, tirx.Var) or size in sizes:
+                    raise InputError(f"size {size} that data decide has to equal another")
                 sizes[size], level[size] = Size(tensor, element), level[tensor] + 1
         else:
             needed = [*relax.analysis.free_vars(binding.value), *_symbols(binding)]

@@ -125,12 +125,12 @@ __device__ void SumsOfTile(const Weights& weights, long long tile, const float* 
 template <class Shape>
 __device__ void linear(const float* in, const Weights& weights, const float* bias, const float* residual, float* out) {
   const float* rows[Shape::at_once];
-  const int first = blockIdx.y * Shape::at_once;
+  const int first = blockIdx.x * Shape::at_once;
   const int count = min(Shape::at_once, Shape::rows - first);
   for (int r = 0; r < Shape::at_once; ++r) rows[r] = in + (long long)(first + min(r, count - 1)) * Shape::terms;
   float sums[Shape::at_once];
-  SumsOfTile<typename Shape::Format, Shape::terms, Shape::at_once>(weights, blockIdx.x, rows, count, sums);
-  const int column = blockIdx.x * kTile + threadIdx.x;
+  SumsOfTile<typename Shape::Format, Shape::terms, Shape::at_once>(weights, blockIdx.y, rows, count, sums);
+  const int column = blockIdx.y * kTile + threadIdx.x;
   if (threadIdx.x >= kTile || column >= Shape::columns) return;
   for (int r = 0; r < count; ++r) {
     float value = Activate<Shape::activation>(sums[r] + (bias == nullptr ? 0.0f : bias[column]));
@@ -170,12 +170,12 @@ __device__ void choose_experts(const float* scores, int* chosen, float* shares) 
 template <class Shape>
 __device__ void open_experts(const float* in, const Weights& weights, const int* chosen, float* opened) {
   constexpr int kTiles = (2 * Shape::inner + kTile - 1) / kTile;
-  const float* row = in + (long long)(blockIdx.y / Shape::chosen) * Shape::hidden;
+  const float* row = in + (long long)(blockIdx.x / Shape::chosen) * Shape::hidden;
   float sum[1];
-  const long long tile = (long long)chosen[blockIdx.y] * kTiles + blockIdx.x;
+  const long long tile = (long long)chosen[blockIdx.x] * kTiles + blockIdx.y;
   SumsOfTile<typename Shape::Format, Shape::hidden, 1>(weights, tile, &row, 1, sum);
-  const int column = blockIdx.x * kTile + threadIdx.x;
-  if (threadIdx.x < kTile && column < 2 * Shape::inner) opened[(long long)blockIdx.y * 2 * Shape::inner + column] = sum[0];
+  const int column = blockIdx.y * kTile + threadIdx.x;
+  if (threadIdx.x < kTile && column < 2 * Shape::inner) opened[(long long)blockIdx.x * 2 * Shape::inner + column] = sum[0];
 }
 
 /// A row's experts, added with their shares to a residual.
@@ -185,14 +185,14 @@ __device__ void close_experts(const float* gated, const Weights& weights, const 
   constexpr int kTiles = (Shape::hidden + kTile - 1) / kTile;
   float sum[1], all = 0.0f;
   for (int k = 0; k < Shape::chosen; ++k) {
-    const int choice = blockIdx.y * Shape::chosen + k;
+    const int choice = blockIdx.x * Shape::chosen + k;
     const float* row = gated + (long long)choice * Shape::inner;
-    const long long tile = (long long)chosen[choice] * kTiles + blockIdx.x;
+    const long long tile = (long long)chosen[choice] * kTiles + blockIdx.y;
     SumsOfTile<typename Shape::Format, Shape::inner, 1>(weights, tile, &row, 1, sum);
     all += shares[choice] * sum[0];
   }
-  const int column = blockIdx.x * kTile + threadIdx.x;
-  const long long place = (long long)blockIdx.y * Shape::hidden + column;
+  const int column = blockIdx.y * kTile + threadIdx.x;
+  const long long place = (long long)blockIdx.x * Shape::hidden + column;
   if (threadIdx.x < kTile && column < Shape::hidden) out[place] = residual[place] + all;
 }
 
