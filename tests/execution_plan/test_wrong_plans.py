@@ -1,8 +1,8 @@
 """Plans that the reader refuses, whoever wrote them; the C++ tests have more of its rules."""
 
 import pytest
-
 from runtime_plans import PlanBuilder
+
 from tvm_sched_runtime.runtime import make_module
 
 
