@@ -283,7 +283,9 @@ def keep(found: dict[str, Outcome]) -> None:
     with (BUILD / "mutants.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         outcomes = {name: outcome for name, outcome in sorted({**kept(), **found}.items()) if name in known}
-        OUTCOMES.write_bytes(msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n")
+        written = BUILD / "outcomes.json"  # others read the file at the same time
+        written.write_bytes(msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n")
+        written.replace(OUTCOMES)
         for name, mutants in sets.items():
             of_set = [outcomes.get(name_of(mutant), Outcome("", "not run")) for mutant in mutants]
             (ROOT / "docs" / "results" / f"{name}_mutants.md").write_text(page(SETS[name], mutants, of_set))
