@@ -91,8 +91,8 @@ __device__ float Activate(float x) {
   return x;
 }
 
-/// Sums of some rows and a tile, in the first 16 threads of a block of `kProductWarps` warps, a column each. Two halves of a
-/// warp read words one behind the other, and the warps of a block every eighth pair.
+/// Sums of some rows and a tile, in the first 16 threads of a block of `kProductWarps` warps, a column each. The two
+/// halves of a warp read neighbouring words; each warp takes every eighth pair.
 template <class Format, int kTerms, int kRows>
 __device__ void SumsOfTile(const Weights& weights, long long tile, const float* const* rows, int count, float* sums) {
   __shared__ float of_warps[kProductWarps][kRows][kTile];
@@ -332,7 +332,7 @@ struct Partial {
 
 /// Attention of a row's head over the positions that its sequence has, by a block of `kAttentionWarps` warps. Each warp goes
 /// through tiles of 16 positions with its own running maximum (Dao, FlashAttention-2, 2023); where a sequence may be long,
-/// several blocks share them (gridDim.z), and `join_attention` joins what each left in `parts`. `Shape` has besides: scale,
+/// several blocks share them (gridDim.z), and `join_parts` joins what each left in `parts`. `Shape` has besides: scale,
 /// cap.
 template <class Shape>
 __device__ void attend(const float* queries, const float* keys, const float* values, const int* positions,
