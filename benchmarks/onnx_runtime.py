@@ -107,8 +107,8 @@ def page(found: dict[str, dict[str, Any]], path: Path | None) -> Page:
     result.text(
         f"{equal} of {len(found)} files give the values of ONNX Runtime's own provider within 1e-4 of the largest value. "
         "Times are processor time of both cores for a run, whose inputs and outputs are NumPy arrays; the runs of the two "
-        "sessions alternate in one process, with two threads each. A session's seconds are the processor time of its making, "
-        "which compiles. [How to use the provider](../tasks/onnx_runtime.md)."
+        "sessions alternate in one process, with two threads each. A session's seconds are the processor time of its "
+        "making, which compiles. [How to use the provider](../tasks/onnx_runtime.md)."
     )
     rows = []
     for name, row in found.items():
