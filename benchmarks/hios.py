@@ -41,9 +41,10 @@ NOTES = """\
   their numbers, which is not topological in these graphs, and breaks precedence on many edges. Here Algorithms 1 and 3 are
   as the paper prints them (`tests/schedulers/test_hios.py`); Algorithm 2 is as its text has it: a group that brings no gain
   leaves no trace, where line 11 as printed keeps it.
-- No command of this repository makes the authors' instances, whose folder `--instances` names: they come from the program in
-  `simulation/` of github.com/SHUs-Lab/HIOS (commit 1e774de), changed to write each graph and result as JSON. Without them
-  the command makes all but the page's first part and the column "authors' code prints".
+- `python benchmarks/instances_hios.py` makes the authors' instances, whose folder `--instances` names, from a clone of
+  github.com/SHUs-Lab/HIOS (commit 1e774de), whose code runs there. Without them the command makes all but the page's first
+  part and the column "authors' code prints". The page is of files that were made so for 20 seeds at 4 devices and for
+  some of them at 2, 8 and 12; seed 0 at 2 devices was made again by that script, alike to the last digit.
 - Where theirs has no feasible schedule (stages that wait for each other in a circle, or an exception), ours are
   compared on the other instances only; "of theirs feasible" counts those.
 - The transfer of an edge goes by the time of the operator that reads it in the authors' generator, of the one that
