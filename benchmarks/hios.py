@@ -516,7 +516,7 @@ def main() -> None:
         where = options.pictures and Path(os.path.relpath(options.pictures, options.markdown.parent))
         told = (
             f"`anytime` had {options.work:g} s of an idle core's work for each of the authors' instances, and {work:g} s "
-            f"for each graph of the sweeps, which have {graphs} graphs a point, the first {of_anytime} of them for `anytime`. "
+            f"for each graph of the sweeps, which have {graphs} graphs a point, the first {of_anytime} for `anytime`. "
             "Crosses in the pictures are what the paper's text prints of its Figures 7 to 11; a speed-up over sequential "
             "execution is drawn as our sequential latency divided by it, with a bar where the text gives a range. Seconds "
             "are by the clock: what else the machine did counts."
