@@ -437,7 +437,7 @@ bool Kernel::ComesAs(const dnnl::memory::desc& expected, const Operand& given, i
 void Kernel::LayOutParameters(const std::vector<void*>& data) {
   const std::uint64_t generation = shared_->generation.load(std::memory_order_acquire);
   if (own_ != nullptr) {
-    if (own_->LayOut(data, generation))
+    if (own_->LayOut(data, generation, &shared_->packed))
       ReleasePages(data[1], LayoutOf(description_.operands[1]).get_size());
     return;
   }

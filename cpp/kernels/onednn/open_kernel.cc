@@ -30,6 +30,8 @@ bool IsSmall(const Description& d) {
   std::int64_t each = 16;
   if (d.primitive == "attention") {
     each = 4 * d.operands[1].dims[2];
+  } else if (TakesIntegers(d.primitive)) {
+    each = d.operands[1].elements() / std::max<std::int64_t>(d.result().dims[1], 1);
   } else if (!IsOwn(d.primitive)) {
     each = PlainValues(d, std::vector<const float*>(d.operands.size() - 1)).terms();
   }
