@@ -464,12 +464,13 @@ std::vector<Tensor> ScheduledModule::RunSegment(const Chosen& chosen, std::vecto
   return outputs;
 }
 
-std::shared_ptr<const Plan> ScheduledModule::PlanFor(const Chosen& chosen) {
+std::shared_ptr<const Plan> ScheduledModule::PlanFor(const Chosen& chosen, bool keeps) {
   const Plan& plan = *plans_[chosen.index];
   if (!plan.open) return plans_[chosen.index];
   const auto found = std::find_if(kept_.begin(), kept_.end(),
                                   [&chosen](const auto& each) { return each.first == chosen; });
   if (found != kept_.end()) {
+    if (!keeps) return found->second;
     std::rotate(found, found + 1, kept_.end());
   } else {
     std::shared_ptr<const Plan> instance;
@@ -478,6 +479,7 @@ std::shared_ptr<const Plan> ScheduledModule::PlanFor(const Chosen& chosen) {
     } catch (const SizeError& error) {
       TVM_SCHED_THROW(ValueError) << error.what();
     }
+    if (!keeps) return instance;
     if (const auto most = static_cast<std::size_t>(options_.kept_sizes); kept_.size() >= most) {
       kept_.erase(kept_.begin(), kept_.end() - static_cast<std::ptrdiff_t>(most - 1));
     }
@@ -490,7 +492,7 @@ Request ScheduledModule::RequestFor(const Chosen& chosen) {
   const int plan = chosen.index;
   Request request;
   request.index = plan;
-  request.plan = PlanFor(chosen);
+  request.plan = PlanFor(chosen, /*keeps=*/true);
   request.options = options_;
   if (plans_[plan]->backend == BackendKind::kCuda && options_.devices.empty()) {
     request.options.devices = DefaultGpus();
@@ -534,7 +536,9 @@ int ScheduledModule::Acquire() {
 }
 
 void ScheduledModule::PlanOf(ffi::PackedArgs args, ffi::Any* result) {
-  *result = ffi::String(PlanFor(Choose(TensorArguments(args), plans_))->name);
+  // A server asks for the sizes of each request, and runs the sizes of several together.
+  const Chosen chosen = Choose(TensorArguments(args), plans_);
+  *result = ffi::String(PlanFor(chosen, /*keeps=*/false)->name);
 }
 
 void ScheduledModule::Copy(ffi::PackedArgs args, ffi::Any* result) {
