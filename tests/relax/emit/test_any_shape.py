@@ -225,6 +225,15 @@ def test_parameters_have_symbols(bound):
         np.testing.assert_array_equal(run(*given), _rising(n, 4) @ _rising(4, m))
 
 
+@pytest.mark.parametrize("rows", [3, tirx.Var("n", "int64")], ids=["static", "open"])
+def test_parameters_without_values_are_passed(rows):
+    """Once TVM's pass VMShapeLower ended the process, also for static models."""
+    x = relax.Var("x", relax.TensorType([rows, 4], "float32"))
+    weight = relax.Var("weight", relax.TensorType([4, 2], "float32"))
+    run = _built([x, weight], lambda builder: builder.emit(relax.op.matmul(x, weight)), {"num_input": 1})
+    np.testing.assert_array_equal(run(_rising(3, 4), _rising(4, 2)), _rising(3, 4) @ _rising(4, 2))
+
+
 def test_a_plan_in_which_an_operator_vanishes_returns_what_the_template_does():
     """At n = 4, the reshape is an identity, and its result the input."""
     n = tirx.Var("n", "int64")

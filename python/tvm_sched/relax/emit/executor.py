@@ -444,8 +444,7 @@ def _main_function(variants: Sequence[Variant], any_shape: bool, segments: Segme
             tail = first.mod.attrs[TAIL]
             result = builder.emit(relax.Call(tail.get_global_var(TAIL_ENTRY), list(result.fields)))
         builder.emit_func_output(result)
-    function = builder.get()["main"]
-    return function.with_attr("num_input", len(params) - len(unset))
+    return builder.get()["main"]  # without num_input: TVM's VMShapeLower ends the process for parameters of open types
 
 
 def element(builder: relax.BlockBuilder, variable: relax.Var, path: tuple[int, ...]) -> relax.Expr:
