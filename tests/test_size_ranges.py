@@ -176,11 +176,12 @@ def test_where_numbers_fall_the_factor_holds_for_all_problems_that_were_priced(
 
 def with_alternatives(problem, seed):
     """The first operator may also run as two, of two thirds of its time each."""
-    first = problem.graph.operators[0]
+    first, *others = problem.graph.operators
+    read = {name for operator in others for name in operator.inputs} | {*problem.graph.outputs}
     middle = Tensor("middle", problem.graph.tensors[0].size)
     parts = (
         Operator("part 0", inputs=first.inputs, outputs=("middle",), read_bytes=first.read_bytes),
-        Operator("part 1", inputs=("middle",), outputs=first.outputs),
+        Operator("part 1", inputs=("middle",), outputs=tuple(name for name in first.outputs if name in read)),
     )
     ns, direct = problem.costs.operator_ns[:1], problem.costs.direct_ns[:1]
     part = np.where(ns == FORBIDDEN, FORBIDDEN, ns * 2 // 3 + 1)

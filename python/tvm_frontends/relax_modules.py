@@ -176,7 +176,7 @@ def _renamed_by_cast(function: relax.Function) -> tuple[Any, Any] | None:
         if not isinstance(binding, relax.MatchCast):
             continue
         for have, want in zip(_sizes(binding.value.ty), _sizes(binding.ty), strict=False):
-            if isinstance(want, tvm.tirx.Var) and want not in known:
+            if isinstance(want, tvm.tirx.Var) and want not in known and not want.same_as(have):
                 return want, have
             whole = isinstance(want, (tvm.tirx.Var, tvm.tirx.IntImm)) and not want.same_as(have)
             if whole and isinstance(have, tvm.tirx.Var):

@@ -1,4 +1,6 @@
-"""Modules of `tvm_sched_runtime` by the names that they had in `tvm_sched`; the release after next has no such names.
+"""Modules of `tvm_sched_runtime` by the names that they had in `tvm_sched`.
+
+The next release keeps these names, the one after removes them.
 
 A module has one copy, whatever it is called: its classes are the same under both names.
 """

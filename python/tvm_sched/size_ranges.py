@@ -37,7 +37,8 @@ FORMAT, VERSION = "tvm_sched.range", 1
 FACTOR, MOST = 1.3, 16
 """Factor that is aimed at, and the most anchors."""
 NEAR_GAP = 1.05
-"""No anchor is added once the factor is within 5 % of the largest gap at an anchor, below which anchors cannot bring it."""
+"""No anchor is added once the factor is within 5 % of the largest gap of a schedule at its own anchor: no anchor makes
+that gap smaller."""
 BOUND_SECONDS = 5.0
 Sizes = tuple[int, ...]
 
@@ -49,9 +50,9 @@ class Anchor:
     sizes: Sizes
     """Of the symbols, in their order."""
     problem: Problem
-    """The problem at these sizes, with times no less than at any smaller anchor."""
+    """The problem with the largest of each number over this and all smaller anchors."""
     below: Problem
-    """The same with times no greater than at any larger anchor; the same object where times do not fall."""
+    """That with the least of each number over this and all larger anchors; ``problem`` itself if no number falls."""
     schedule: Schedule
     """Of ``problem``, with a certificate."""
     bound_ns: int
@@ -77,7 +78,7 @@ class Cell:
 
     @property
     def factor(self) -> Fraction:
-        """At most this many times the least latency is what the schedule takes, at each of the sizes (Theorem 4)."""
+        """Upper bound of latency over least latency at each of the sizes (Theorem 4)."""
         return Fraction(self.taken.latency_ns, max(self.under.bound_ns, 1)) if self.taken.latency_ns else Fraction(1)
 
     def splits(self) -> list[Sizes]:
@@ -129,7 +130,7 @@ class RangeSchedules:
 
     @property
     def adjusted(self) -> bool:
-        """Whether some times fall as sizes grow: then bounds rest on the least, latencies on the largest of them."""
+        """Whether some number falls as sizes grow, so that `Anchor.problem` and `Anchor.below` differ."""
         return any(anchor.below is not anchor.problem for anchor in self.anchors)
 
     def take(self, sizes: Mapping[str, int]) -> Anchor:
@@ -162,7 +163,7 @@ class RangeSchedules:
 
 
 def same_order(one: Schedule, other: Schedule) -> bool:
-    """Whether two schedules differ in certificates and notes only."""
+    """Whether two schedules make the same decisions, whatever their names and certificates."""
     bare = [
         schedule.replace(problem="", certificate=None, notes={}, seconds=0.0, options={}, scheduler="", workload="")
         for schedule in (one, other)
@@ -216,7 +217,7 @@ def schedule_range(
     InputError
         The graphs at two sizes differ, operators run together (``costs.concurrency``), or the workload has several requests.
     InfeasibleError
-        A schedule may need more memory at smaller sizes than the device has, because times shrink in other proportions.
+        No schedule is proved to fit into memory at all smaller sizes.
     """
     requests = workload.requests if workload else ()
     if len(requests) > 1:
@@ -281,7 +282,11 @@ class _Search:
             below = self._envelope(sizes, np.minimum, [at for at in self.problems if _within(sizes, at)])
             with ending_at(time.monotonic() + BOUND_SECONDS):
                 bound = lower_bound(Scenario(below, self.resident)).ns
-                ranked = [(ns, k not in used, k) for k in range(len(self.schedules)) if (ns := self._price(above, k))]
+                ranked = [
+                    (ns, k not in used, k)
+                    for k in range(len(self.schedules))
+                    if (ns := self._price(above, k)) is not None
+                ]
                 if not ranked:
                     raise InfeasibleError(
                         f"no schedule for {self._named(sizes)} is known to fit into the devices' memory at all smaller "
@@ -383,7 +388,7 @@ def _check_form(first: Problem, other: Problem, at_first: str, at_other: str) ->
             raise InputError(
                 f"the graph at {at_other} is not that at {at_first} with other sizes: {what} differ"
                 f"{next((f' at {a[0]!r}' for a, b in zip(one, two, strict=False) if a != b), '')}; give a range in "
-                "which the graph stays the same"
+                "which the graph stays the same, or leave alternatives out (--no-rows, --no-variants)"
             )
 
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from graphlib import TopologicalSorter
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,9 +161,12 @@ def _numbers(document: dict[str, Any]) -> Iterator[float]:
             parts = o.get("read_bytes") or {}
             yield from (count(parts.get(name, (size | inner).get(name, 0))) for name in o.get("inputs", []))
     for costs in (document["costs"], variants["costs"]):
-        for name, lacking in (("operator_ns", math.inf), ("direct_ns", math.inf), ("host_read_ns", 0)):
-            rows = costs.get(name) or [[None] * len(row) for row in costs.get("operator_ns", [])]
-            yield from (lacking if ns is None else count(ns) for row in rows for ns in row)
+        empty = [[None] * len(row) for row in costs.get("operator_ns", [])]
+        normal, direct, reads = (costs.get(name) or empty for name in ("operator_ns", "direct_ns", "host_read_ns"))
+        yield from (math.inf if ns is None else count(ns) for row in (*normal, *direct) for ns in row)
+        # Where an operator cannot read directly, the time of a read means nothing.
+        pairs = zip(chain.from_iterable(reads), chain.from_iterable(direct), strict=True)
+        yield from (0 if None in pair else count(pair[0]) for pair in pairs)
 
 
 def _check_memory(run: Replay, sizes: Sizes) -> None:

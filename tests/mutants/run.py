@@ -58,7 +58,7 @@ one fails. A mutant that passes all tests fails the command, and so does a recor
 
     make mutants
 
-{caught} of {count} mutants were caught{left}, on 2 cores that other work shared. *Order*: two operations
+{caught} of {count} mutants were caught{left}. *Order*: two operations
 touch the same bytes and nothing orders them, which the emulated driver tells whatever the values are. *Values*: results are
 wrong. *Refused*: the driver or the runtime refuses a call. *Assertion*: a test expects something else. *Time*: the tests
 hang.
@@ -74,7 +74,7 @@ so does a record that no longer applies.
 
     make mutants MUTANTS_ARGS="--set core"
 
-{caught} of {count} mutants were caught{left}, on 2 cores that other work shared. *Assertion*: a test expects something else.
+{caught} of {count} mutants were caught{left}. *Assertion*: a test expects something else. *Crash*: the process ends.
 *Time*: the tests hang.
 {survived}
 | what is broken | file | caught by | how | at commit |
@@ -204,8 +204,10 @@ def run_tests(mutant: Mutant, variables: dict[str, str], seconds: float, chosen:
             return Outcome(LIMIT, f"more than {seconds:.0f} s")
     if tests.returncode in (0, NO_TESTS):
         return Outcome("", "")
-    failed = re.search(r"^FAILED \S+::(\S+)", said, re.MULTILINE)
-    return Outcome(_case(failed[1]) if failed else "", _reason(said))
+    failed, how = re.search(r"^FAILED \S+::(\S+)", said, re.MULTILINE), _reason(said)
+    if failed is None and how != "crash" and tests.returncode > 0:
+        raise ValueError(f"the tests did not run: {said[-2000:]}")
+    return Outcome(_case(failed[1]) if failed else "", how)
 
 
 def _python_path(variables: dict[str, str]) -> list[str]:
@@ -283,7 +285,9 @@ def keep(found: dict[str, Outcome]) -> None:
     with (BUILD / "mutants.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         outcomes = {name: outcome for name, outcome in sorted({**kept(), **found}.items()) if name in known}
-        OUTCOMES.write_bytes(msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n")
+        written = BUILD / "outcomes.json"  # others read the file at the same time
+        written.write_bytes(msgspec.json.format(msgspec.json.encode(outcomes), indent=1) + b"\n")
+        written.replace(OUTCOMES)
         for name, mutants in sets.items():
             of_set = [outcomes.get(name_of(mutant), Outcome("", "not run")) for mutant in mutants]
             (ROOT / "docs" / "results" / f"{name}_mutants.md").write_text(page(SETS[name], mutants, of_set))
@@ -293,7 +297,7 @@ def state_of_sources() -> str:
     """A digest of all that a mutant's result depends on."""
     found = hashlib.sha256()
     folders = ("runtime", "cuda_emulator", "cuda", "schedule", "execution_plan", "checker", "bounds")
-    sources = ("cpp", "python/tvm_sched/relax/lower", "python/tvm_sched_check")
+    sources = ("cpp", "python")
     for folder in (*sources, *(f"tests/{name}" for name in folders)):
         for path in sorted((ROOT / folder).rglob("*")):
             if path.suffix in (".cc", ".h", ".cuh", ".py") and path != Path(__file__):

@@ -134,7 +134,9 @@ Tensor Take(const Taken& taken, const std::vector<Tensor>& values, const TensorS
     TVM_SCHED_THROW(ValueError) << "the size \"" << wanted.name
                                 << "\" is not an element of an int64 tensor";
   }
-  spec.shape[0] = static_cast<const std::int64_t*>(value.data_ptr())[*taken.element];
+  const Tensor ready =
+      ReadyForKernel(value, "argument \"" + wanted.name + "\"");  // without strides
+  spec.shape[0] = static_cast<const std::int64_t*>(ready.data_ptr())[*taken.element];
   if (spec.shape[0] < 0) {
     TVM_SCHED_THROW(ValueError) << "the size \"" << wanted.name << "\" that the model computes is "
                                 << spec.shape[0] << "; 0 or more is allowed";
@@ -374,6 +376,7 @@ void ScheduledModule::RunTimes(ffi::PackedArgs args, ffi::Any* result) {
   std::vector<Tensor> arguments = TensorArguments(args);
   const Chosen chosen = Choose(arguments, plans_);
   Execute(chosen, std::move(arguments), /*times_only=*/true);
+  const std::lock_guard lock(gate_->mutex);  // another thread's run may end
   Latency(ffi::PackedArgs(nullptr, 0), result);
 }
 
@@ -407,12 +410,15 @@ std::vector<Tensor> ScheduledModule::ResultsOf(const std::vector<Tensor>& values
 
 std::vector<Tensor> ScheduledModule::Execute(const Chosen& first, std::vector<Tensor> arguments,
                                              bool times_only) {
+  CheckProcessor();  // also for what this process compiled, for another machine
+  RunUnderWay under_way;
+  Lease lease(*this);  // of all segments: nobody changes parameters between them
   std::vector<LastRun> runs;
   std::vector<Tensor> values = arguments;
   const auto keep = [&values](std::vector<Tensor> outputs) {
     for (Tensor& output : outputs) values.push_back(std::move(output));
   };
-  keep(RunSegment(first, std::move(arguments), times_only, &runs));
+  keep(RunSegment(first, std::move(arguments), times_only, lease.instance(), &runs));
   for (std::size_t p = 0; p < plans_.size(); ++p) {
     const Plan& plan = *plans_[p];
     if (plan.takes.empty()) continue;
@@ -422,7 +428,7 @@ std::vector<Tensor> ScheduledModule::Execute(const Chosen& first, std::vector<Te
     }
     Chosen chosen = Choose(taken, {plans_[p]});
     chosen.index = static_cast<int>(p);
-    keep(RunSegment(chosen, std::move(taken), times_only, &runs));
+    keep(RunSegment(chosen, std::move(taken), times_only, lease.instance(), &runs));
   }
   const std::lock_guard lock(gate_->mutex);
   last_runs_ = std::move(runs);
@@ -430,12 +436,9 @@ std::vector<Tensor> ScheduledModule::Execute(const Chosen& first, std::vector<Te
 }
 
 std::vector<Tensor> ScheduledModule::RunSegment(const Chosen& chosen, std::vector<Tensor> arguments,
-                                                bool times_only, std::vector<LastRun>* runs) {
-  CheckProcessor();  // also for what this process compiled, for another machine
-  RunUnderWay under_way;
-  Lease lease(*this);  // before the lock, which an error has to leave first
+                                                bool times_only, Instance& instance,
+                                                std::vector<LastRun>* runs) {
   std::unique_lock lock(gate_->mutex);
-  Instance& instance = lease.instance();
   if (options_.times_only && !times_only) {
     TVM_SCHED_THROW(RuntimeError)
         << "the devices are emulated and only times are asked for (the option times_only), so that "

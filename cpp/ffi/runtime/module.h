@@ -115,7 +115,7 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   /// Run one segment; return its outputs.
   std::vector<tvm::ffi::Tensor> RunSegment(const Chosen& chosen,
                                            std::vector<tvm::ffi::Tensor> arguments, bool times_only,
-                                           std::vector<LastRun>* runs);
+                                           Instance& instance, std::vector<LastRun>* runs);
   /// The model's results in their order, for the values of a call.
   std::vector<tvm::ffi::Tensor> ResultsOf(const std::vector<tvm::ffi::Tensor>& values,
                                           std::size_t arguments);

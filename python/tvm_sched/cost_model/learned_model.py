@@ -8,6 +8,7 @@ used only if the model was trained on it. Otherwise these columns are missing, a
 
 from __future__ import annotations
 
+import atexit
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -116,6 +117,7 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
 
         booster = xgboost.Booster({"nthread": cores()})
         booster.load_model(bytearray(self.booster))
+        atexit.register(booster.__del__)  # later, its library may be gone, and Python shows an error
         return Trees(booster, self.names, self.reach)
 
     def knows(self, device: DeviceProperties) -> bool:

@@ -21,7 +21,7 @@ from tvm_frontends.errors import ModelWarning, first_line
 from tvm_frontends.relax_modules import has_open_sizes
 from tvm_frontends.shapes import InputShapes, StaticShapes
 from tvm_sched_runtime.checks import require_kind, shown
-from tvm_sched_runtime.errors import ExecutionError, InfeasibleError, InputError
+from tvm_sched_runtime.errors import ExecutionError, InfeasibleError, InputError, UnsupportedModelError
 from tvm_sched_runtime.problem import Problem, Topology
 from tvm_sched_runtime.runtime import ScheduledModule, to_numpy
 from tvm_sched_runtime.schedule import Schedule
@@ -272,8 +272,9 @@ def _segments(source: Any, options: CompileOptions, mod: tvm.IRModule) -> Segmen
     unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
     try:
         equal = [(size,) for size in _EQUAL_ANCHORS]
-        return make_segments(mod, lambda model: _schedule_template(model, source, (), unmeasured, equal))
-    except Exception as error:  # TVM raises unrelated classes
+        with explained("segments"):
+            return make_segments(mod, lambda model: _schedule_template(model, source, (), unmeasured, equal))
+    except (InputError, UnsupportedModelError) as error:
         warnings.warn(
             f"TVM's virtual machine runs the operators whose sizes data decide, unscheduled: {first_line(error)}",
             ModelWarning,

@@ -79,9 +79,9 @@ class CompileOptions:
         are not cut: a model of which a library computes kernels, as oneDNN does on CPUs, is refused. ``"auto"`` takes of 1,
         2, 4 and 8 parts the number with the fastest quick schedule; 1 where the model cannot be cut.
     anchors : int
-        Of a model with ranges of sizes on several devices: at most this many schedules, of which each call takes that of the
-        nearest larger size, with a certificate for the whole range (``docs/proofs/ranges.md``). 1: one schedule, for the
-        largest size.
+        Of a model with ranges of sizes on several devices: at most this many schedules, of which each call takes the fastest
+        that is for no smaller size, with a certificate for the whole range (``docs/proofs/ranges.md``). 1: one schedule, for
+        the largest size.
     parameters : {"auto", "embed", "external"}
         Where parameters' values go: into the artifact, or into a file beside it. ``"auto"`` embeds up to `EMBED_LIMIT`
         bytes.

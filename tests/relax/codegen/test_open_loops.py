@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tvm
 from tvm import relax, tirx
+from tvm.script import tirx as script
 
 from tvm_sched.relax.codegen.cpu.kernels import compile_kernels
-from tvm_sched.relax.codegen.cpu.open_loops import prepare_open_kernel
+from tvm_sched.relax.codegen.cpu.open_loops import cut_open_loops, prepare_open_kernel
 from tvm_sched.relax.emit.any_shape import sizes_last
 from tvm_sched.relax.passes import LowerToKernels
 
@@ -72,3 +73,20 @@ def test_rows_are_shared_by_threads_and_steps_are_joined(kernels):
     chain = kernels[1]["chain"].script()
     assert "T.parallel" in chain
     assert chain.count("T.sblock(") <= 2, chain
+
+
+def test_a_loop_of_negative_extent_does_not_run():
+    """Rows get their first ``row - 2`` elements; the first row has an extent of -2."""
+
+    @script.prim_func
+    def triangle(out: script.Buffer((8, 300), "float32")):
+        for row in range(8):
+            for column in range(row - 2):
+                out[row, column] = script.float32(1)
+
+    cut = cut_open_loops(triangle)
+    module = tvm.compile(tvm.IRModule({"main": cut}), target="llvm")
+    found = tvm.runtime.tensor(np.zeros((8, 300), "float32"))
+    module["main"](found)
+    expected = np.arange(300) < (np.arange(8) - 2)[:, None]
+    np.testing.assert_array_equal(found.numpy(), expected.astype("float32"))

@@ -67,6 +67,8 @@ def make_segments(mod: tvm.IRModule, schedule: Callable[[AnyShape], Template]) -
         elif isinstance(binding, relax.MatchCast) and binding.value in shapes:
             tensor = shapes[binding.value]
             for element, size in enumerate(binding.var.ty.values):
+                if not isinstance(size, tirx.Var) or size in sizes:
+                    raise InputError(f"size {size} that data decide has to equal another")
                 sizes[size], level[size] = Size(tensor, element), level[tensor] + 1
         else:
             needed = [*relax.analysis.free_vars(binding.value), *_symbols(binding)]
@@ -81,6 +83,8 @@ def make_segments(mod: tvm.IRModule, schedule: Callable[[AnyShape], Template]) -
         later |= {size.tensor for symbol, size in sizes.items() if level[symbol] > number}
         results = tuple(variable for variable in own if variable in later and isinstance(variable.ty, relax.TensorType))
         taken = [variable for variable in level if variable in wanted[number] and variable not in own]
+        if other := next((each for each in taken if not isinstance(each.ty, relax.TensorType)), None):
+            raise InputError(f"an operator behind {other.name} reads a value that is no tensor")
         known = {symbol: size for symbol, size in sizes.items() if level[symbol] <= number}
         model = _model(mod, tail, parts[number], taken, known, results)
         segments.append(Segment(schedule(model), (*known.values(), *taken), results))

@@ -35,8 +35,9 @@ def has_vdevices(mod: tvm.IRModule) -> bool:
 def resolve_vdevices(mod: tvm.IRModule) -> tvm.IRModule:
     """Return the module with hints and types resolved to copies, which `copied_to` reads.
 
-    TVM's pass ``RealizeVDevice`` makes types and ``to_vdevice`` of hints. TVM lowers operators by the device in the type of
-    their operands, so types lose it here: our topology says what the device is, and an emulated GPU computes on this CPU.
+    TVM's pass ``RealizeVDevice`` turns hints into ``to_vdevice`` calls and devices in types. TVM lowers operators by the
+    device in the type of their operands, so types lose it here: our topology says what the device is, and an emulated GPU
+    computes on this CPU.
 
     Raises
     ------

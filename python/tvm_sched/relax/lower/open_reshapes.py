@@ -1,4 +1,4 @@
-"""Reshapes with open sizes: dimensions that hold the same elements are matched, and an index is computed from few others.
+"""Lower reshapes with open sizes: match groups of dimensions with equal products, and compute indices within each group.
 
 TVM computes the position of each element in the whole tensor, which it cannot simplify where sizes are symbols. Such a
 kernel divides many times for each element, and is not fused with others.

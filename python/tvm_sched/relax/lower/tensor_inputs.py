@@ -14,7 +14,7 @@ _INNER = "main_of_tensors"
 
 
 def tensor_inputs(mod: tvm.IRModule) -> tuple[tvm.IRModule, Callable[[tvm.IRModule], tvm.IRModule]]:
-    """Return the module with tensors in place of shapes and numbers, and what undoes this in the module made of it.
+    """Put tensors in place of shapes and numbers; also return a function that gives ``main`` its parameters back.
 
     A shape (n, m) becomes a tensor of the shape (n, m, 0), a number n one of the shape (n, 0). These have no elements, and
     are made at each call. Numbers are sizes of 0 or more.

@@ -10,7 +10,7 @@ from tvm import s_tir, tirx
 from tvm.sym import Analyzer
 
 from ...ir.loops import depends_on, part_of_loop
-from ...ir.statements import contains, intrinsic, map_loops, realizations_in_loops, with_body
+from ...ir.statements import any_expression, contains, intrinsic, map_loops, realizations_in_loops, with_body
 from .cpu_loop_schedule import schedule_for_cpu
 from .index_bounds import bound_indices
 
@@ -110,16 +110,19 @@ def _cut(loop: tirx.For) -> Any:
     innermost = not contains(loop.body, (tirx.For,)) and loop.kind == tirx.ForKind.SERIAL
     if isinstance(loop.extent, tirx.IntImm) or not innermost or not _begins_at_0(loop):
         return loop
+    if any_expression(loop.extent, lambda each: isinstance(each, tvm.ir.TensorLoad)):
+        return loop  # the body may change it
     kind = str(loop.loop_var.ty.dtype)
+    extent = tirx.max(loop.extent, tirx.IntImm(kind, 0))  # a loop of negative extent runs not at all
     begin: Any = tirx.IntImm(kind, 0)
     statements = []
     for size in (tirx.IntImm(kind, part) for part in PARTS):
-        count = (loop.extent - begin) // size
+        count = (extent - begin) // size
         part = tirx.Var("part", kind)
         inner = part_of_loop(loop, begin + part * size, size)
         statements.append(tirx.For(part, tirx.IntImm(kind, 0), count, tirx.ForKind.SERIAL, inner))
-        begin = loop.extent // size * size
-    return tirx.SeqStmt([*statements, part_of_loop(loop, begin, loop.extent - begin)])
+        begin = extent // size * size
+    return tirx.SeqStmt([*statements, part_of_loop(loop, begin, extent - begin)])
 
 
 def _begins_at_0(loop: tirx.For) -> bool:

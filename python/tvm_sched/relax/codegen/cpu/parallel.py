@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import tvm
 from tvm import s_tir, tirx
 
 from ...ir.loops import depends_on
@@ -57,10 +58,8 @@ def parallelise_block(schedule: s_tir.Schedule, block: Any, most: int | None = N
 
 
 def _is_known(schedule: s_tir.Schedule, loop: Any) -> bool:
-    """Whether the extent of a loop depends on parameters of the kernel alone, not on data or other loops."""
-    params = [param for function in schedule.mod.functions.values() for param in function.params]
-    variables = tirx.analysis.undefined_vars(schedule.get(loop).extent)
-    return all(any(variable.same_as(param) for param in params) for variable in variables)
+    """Whether the extent of a loop depends on no data."""
+    return not any_expression(schedule.get(loop).extent, lambda part: isinstance(part, tvm.ir.TensorLoad))
 
 
 def _extent(schedule: s_tir.Schedule, loop: Any) -> int:

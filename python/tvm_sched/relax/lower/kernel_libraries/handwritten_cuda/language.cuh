@@ -91,8 +91,8 @@ __device__ float Activate(float x) {
   return x;
 }
 
-/// Sums of some rows and a tile, in the first 16 threads of a block of `kProductWarps` warps, a column each. Two halves of a
-/// warp read words one behind the other, and the warps of a block every eighth pair.
+/// Sums of some rows and a tile, in the first 16 threads of a block of `kProductWarps` warps, a column each. The two
+/// halves of a warp read neighbouring words; each warp takes every eighth pair.
 template <class Format, int kTerms, int kRows>
 __device__ void SumsOfTile(const Weights& weights, long long tile, const float* const* rows, int count, float* sums) {
   __shared__ float of_warps[kProductWarps][kRows][kTile];
@@ -125,12 +125,12 @@ __device__ void SumsOfTile(const Weights& weights, long long tile, const float* 
 template <class Shape>
 __device__ void linear(const float* in, const Weights& weights, const float* bias, const float* residual, float* out) {
   const float* rows[Shape::at_once];
-  const int first = blockIdx.y * Shape::at_once;
+  const int first = blockIdx.x * Shape::at_once;
   const int count = min(Shape::at_once, Shape::rows - first);
   for (int r = 0; r < Shape::at_once; ++r) rows[r] = in + (long long)(first + min(r, count - 1)) * Shape::terms;
   float sums[Shape::at_once];
-  SumsOfTile<typename Shape::Format, Shape::terms, Shape::at_once>(weights, blockIdx.x, rows, count, sums);
-  const int column = blockIdx.x * kTile + threadIdx.x;
+  SumsOfTile<typename Shape::Format, Shape::terms, Shape::at_once>(weights, blockIdx.y, rows, count, sums);
+  const int column = blockIdx.y * kTile + threadIdx.x;
   if (threadIdx.x >= kTile || column >= Shape::columns) return;
   for (int r = 0; r < count; ++r) {
     float value = Activate<Shape::activation>(sums[r] + (bias == nullptr ? 0.0f : bias[column]));
@@ -170,12 +170,12 @@ __device__ void choose_experts(const float* scores, int* chosen, float* shares) 
 template <class Shape>
 __device__ void open_experts(const float* in, const Weights& weights, const int* chosen, float* opened) {
   constexpr int kTiles = (2 * Shape::inner + kTile - 1) / kTile;
-  const float* row = in + (long long)(blockIdx.y / Shape::chosen) * Shape::hidden;
+  const float* row = in + (long long)(blockIdx.x / Shape::chosen) * Shape::hidden;
   float sum[1];
-  const long long tile = (long long)chosen[blockIdx.y] * kTiles + blockIdx.x;
+  const long long tile = (long long)chosen[blockIdx.x] * kTiles + blockIdx.y;
   SumsOfTile<typename Shape::Format, Shape::hidden, 1>(weights, tile, &row, 1, sum);
-  const int column = blockIdx.x * kTile + threadIdx.x;
-  if (threadIdx.x < kTile && column < 2 * Shape::inner) opened[(long long)blockIdx.y * 2 * Shape::inner + column] = sum[0];
+  const int column = blockIdx.y * kTile + threadIdx.x;
+  if (threadIdx.x < kTile && column < 2 * Shape::inner) opened[(long long)blockIdx.x * 2 * Shape::inner + column] = sum[0];
 }
 
 /// A row's experts, added with their shares to a residual.
@@ -185,14 +185,14 @@ __device__ void close_experts(const float* gated, const Weights& weights, const 
   constexpr int kTiles = (Shape::hidden + kTile - 1) / kTile;
   float sum[1], all = 0.0f;
   for (int k = 0; k < Shape::chosen; ++k) {
-    const int choice = blockIdx.y * Shape::chosen + k;
+    const int choice = blockIdx.x * Shape::chosen + k;
     const float* row = gated + (long long)choice * Shape::inner;
-    const long long tile = (long long)chosen[choice] * kTiles + blockIdx.x;
+    const long long tile = (long long)chosen[choice] * kTiles + blockIdx.y;
     SumsOfTile<typename Shape::Format, Shape::inner, 1>(weights, tile, &row, 1, sum);
     all += shares[choice] * sum[0];
   }
-  const int column = blockIdx.x * kTile + threadIdx.x;
-  const long long place = (long long)blockIdx.y * Shape::hidden + column;
+  const int column = blockIdx.y * kTile + threadIdx.x;
+  const long long place = (long long)blockIdx.x * Shape::hidden + column;
   if (threadIdx.x < kTile && column < Shape::hidden) out[place] = residual[place] + all;
 }
 
@@ -332,7 +332,7 @@ struct Partial {
 
 /// Attention of a row's head over the positions that its sequence has, by a block of `kAttentionWarps` warps. Each warp goes
 /// through tiles of 16 positions with its own running maximum (Dao, FlashAttention-2, 2023); where a sequence may be long,
-/// several blocks share them (gridDim.z), and `join_attention` joins what each left in `parts`. `Shape` has besides: scale,
+/// several blocks share them (gridDim.z), and `join_parts` joins what each left in `parts`. `Shape` has besides: scale,
 /// cap.
 template <class Shape>
 __device__ void attend(const float* queries, const float* keys, const float* values, const int* positions,

@@ -133,7 +133,7 @@ class _Source:
         )
         result = f"t{self._last}"
         call = f"linear<{shape}>(t0, {weights}, {bias}, {residual}, {result})"
-        self._launch(call, (-(-about["columns"] // _TILE), -(-rows // at_once)), ["t0", *used, *more, result])
+        self._launch(call, (-(-rows // at_once), -(-about["columns"] // _TILE)), ["t0", *used, *more, result])
 
     def _experts(self) -> None:
         about, rows, chosen = self.about, self.shapes[0][0], self.about["chosen"]
@@ -147,13 +147,13 @@ class _Source:
             f"choose_experts<{about['experts']}, {chosen}, {normalize}>(t1, w0, w1)", (rows,), ["t1", "w0", "w1"], 32
         )
         self._launch(
-            f"open_experts<{shape}>(t0, {up}, w0, w2)", (-(-2 * inner // _TILE), choices), ["t0", *of_up, "w0", "w2"]
+            f"open_experts<{shape}>(t0, {up}, w0, w2)", (choices, -(-2 * inner // _TILE)), ["t0", *of_up, "w0", "w2"]
         )
         self._launch(f"gate<{inner}, {_ACTIVATIONS[about['activation']]}>(w2, w3)", (choices,), ["w2", "w3"])
         residual, result = f"t{self._last - 1}", f"t{self._last}"
         self._launch(
             f"close_experts<{shape}>(w3, {down}, w0, w1, {residual}, {result})",
-            (-(-hidden // _TILE), rows),
+            (rows, -(-hidden // _TILE)),
             ["w3", *of_down, "w0", "w1", residual, result],
         )
 
