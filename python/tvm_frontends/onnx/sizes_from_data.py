@@ -111,7 +111,8 @@ class SizesFromData:
         kind, name = node.op_type, node.output[0]
         x = operands[0]
         if kind == "Range":
-            return [self._range(*(self._flat(each) for each in operands if each is not None), name)]
+            start, end, step = map(self._flat, operands)
+            return [self._range(start, end, step, name)]
         if kind == "ConstantOfShape":
             sizes = self._sizes(values[0], nodes)
             result = converted(node, None, [sizes], dtype) if sizes is not None else None
