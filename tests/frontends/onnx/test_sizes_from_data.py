@@ -51,7 +51,14 @@ def bounds():
     ],
 )
 def test_positions_of_slices_and_pads(bounds, begin, end, step, width):
-    check(bounds, x=X, begin=begin, end=end, step=step, width=width, fill=np.float32(7))
+    rows, columns = map(slice, begin, end, step)
+    pairs = np.array(width).reshape(2, 2).T
+    inner = tuple(slice(max(-a, 0), size - max(-b, 0)) for (a, b), size in zip(pairs, X.shape, strict=True))
+    padded = np.pad(X[inner], np.maximum(pairs, 0), constant_values=7)
+    wanted = [X[rows, columns], padded, np.pad(X, abs(pairs), "edge")]
+    found = bounds[1].run(X, *map(np.array, (begin, end, step, width)), np.array(7, "float32"))
+    for one, right in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(one, right, strict=True)
 
 
 @pytest.fixture(scope="module")
