@@ -778,11 +778,17 @@ void ScheduledModule::SetOptions(RunOptions options) {
         << "options.instances is " << options.instances
         << ", and the model has states: each run goes on from the one before it, so 1 is allowed";
   }
+  // Plans of states follow each other, as prompts and decode steps do: none loads what another has.
+  const bool shared =
+      options.in_turn || (plans_.size() > 1 && !states_.empty() &&
+                          std::all_of(plans_.begin(), plans_.end(), [](const auto& plan) {
+                            return plan->backend == BackendKind::kCuda;
+                          }));
   std::vector<std::vector<bool>> skipped;
   Instance::Elsewhere elsewhere;
   for (const auto& plan : plans_) {
     skipped.push_back(StepsSkippedWhenWarm(*plan, options.resident));
-    if (options.in_turn) elsewhere.push_back(BroughtBy(*plan, skipped.back()));
+    if (shared) elsewhere.push_back(BroughtBy(*plan, skipped.back()));
   }
   elsewhere_ = std::move(elsewhere);
   options_ = std::move(options);
