@@ -60,7 +60,7 @@ class Cell:
 
     @property
     def rows(self) -> int:
-        """Most sequences of the batch that share one pass over the weights; of an open batch, the last ones have their own."""
+        """Most sequences of the batch that share one pass over the weights; the last ones of an open batch do not."""
         if not isinstance(self.batch, int):
             return ROWS
         return max(rows for rows in range(1, ROWS + 1) if self.batch % rows == 0)

@@ -44,7 +44,7 @@ def recurrent_kernel(cell: Cell) -> tirx.PrimFunc:
 
 
 CELL = "tvm_frontends.recurrent_cell"
-"""Attribute of a kernel of static sizes: its `Cell` as JSON, from which kernels for GPUs and for some processors are built."""
+"""Attribute of a kernel of static sizes: its `Cell` as JSON, from which kernels for GPUs and some processors are built."""
 _MOST_THREADS, _SHARED_BYTES = 1024, 48 << 10
 
 
