@@ -276,8 +276,8 @@ def _ablation(page: Page, found: Sequence[Measured]) -> None:
     page.text(
         "## Each option by itself",
         "",
-        "Services placed over those of *rampa, neither*, on the clusters as the paper means them, sequence 1; means over the",
-        "cells that both have. Processor time is of all requests of a cell, those of the last, which fails, included.",
+        "Services placed over those of *rampa, neither*, on the clusters as the paper means them, sequence 1; means over",
+        "the cells that both have. Processor time is of all requests of a cell, those of the last, which fails, included.",
     )
     meant = {name for name, _ in MEANT.values()}
     own = {one.key: one for one in found if one.sequence == 1 and one.cluster in meant}
