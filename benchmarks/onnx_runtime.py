@@ -134,14 +134,16 @@ def main() -> None:
     arguments.add_argument("--topology", default="cpu2", help="what to compile for")
     arguments.add_argument("--only", default="", help="files whose names contain this text")
     arguments.add_argument("--runs", type=int, default=20, help="timed runs of each session")
+    arguments.add_argument("--resume", type=Path, help="JSON of what is done, read and kept up: a run goes on from it")
     arguments.add_argument("--one", help="compare one file in this process, and print JSON")
     options = arguments.parse_args()
     if options.one:
         print(json.dumps(one(options.one, options.topology, options.runs)))
         return
-    found = {}
+    kept = options.resume
+    found = json.loads(kept.read_text()) if kept and kept.exists() else {}
     for name in FILES:
-        if options.only in name:
+        if options.only in name and name not in found:
             command = [
                 sys.executable,
                 __file__,
@@ -156,6 +158,8 @@ def main() -> None:
             last = (done.stderr.strip().splitlines() or [""])[-1]
             found[name] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"failed": last}
             print(name, found[name], flush=True)
+            if kept:
+                kept.write_text(json.dumps(found, indent=1) + "\n")
     result = page(found, options.markdown)
     print(result.markdown)
     if options.markdown:
