@@ -110,6 +110,11 @@ def page(found: dict[str, dict[str, Any]], path: Path | None) -> Page:
         "sessions alternate in one process, with two threads each. A session's seconds are the processor time of its "
         "making, which compiles. [How to use the provider](../tasks/onnx_runtime.md)."
     )
+    result.text(
+        "Threads of ONNX Runtime do not spin while they wait in the session with its own provider (`allow_spinning` 0), and may "
+        "in the other: of `silero_vad`, whose nodes are all its own in both, that is the whole difference. Rows that `--resume` held are of "
+        "earlier runs."
+    )
     rows = []
     for name, row in found.items():
         short = Path(name).stem if "magika" not in name else "magika"
