@@ -68,7 +68,7 @@ def test_no_difference(tmp_path):
     assert "rerouted: 1 failed, 2 passed, 1 unfinished" in done.stdout
     said = (tmp_path / "page.md").read_text()
     for way in ("plain", "installed", "rerouted"):
-        assert f"| {way} | 2 / 0 / 1 / 1 / 0 | 0 |" in said
+        assert f"| {way} | 1 | 2 / 0 / 1 / 1 / 0 | 0 |" in said
     assert "1 modules were compiled by us and 1 were refused" in said
     assert "| 1 | input … has no shape in the module …" in said
     record = (tmp_path / "record.jsonl").read_text()
