@@ -127,6 +127,7 @@ class LowerToKernels:
             *([_as_pass("BindParameters", _named(_bind))] if self.fold else []),
             _as_pass("SimplifyOperators", simplify),
             _as_pass("SplitTail", _split_tail),
+            *([_as_pass("WidenHalf", _widen_half)] if "onednn" in libraries else []),
             _as_pass("FoldParameters", _named(partial(_fold, "folding parameters"))),
             *([_as_pass("PrepareHalfConvolutions", _named(prepare_half_convolutions))] if half else []),
             *([_as_pass("ExpandPackedProducts", _named(_expand))] if "language" not in libraries else []),
@@ -287,6 +288,10 @@ def _split_tail(mod: tvm.IRModule) -> tvm.IRModule:
             stacklevel=2,
         )
     return mod
+
+
+def _widen_half(mod: tvm.IRModule) -> tvm.IRModule:
+    return half_precision.WidenHalf(mod).run()
 
 
 def _warn_of_missing_library(mod: tvm.IRModule, libraries: Sequence[str]) -> None:
