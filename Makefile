@@ -44,7 +44,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: mutants test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build build-dev wheels test-wheels release-check test-aarch64 clean
+.PHONY: mutants test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build build-dev plugin wheels test-wheels release-check test-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -58,7 +58,7 @@ demo: $(STAMPS)/demo ## Schedule, compile and run GoogLeNet on two topologies; r
 test: test-cpp test-python ## Install what the tests need, and run those that a newcomer needs to see
 
 # A test that fails runs once more, alone, after the others (tests/run_tests.py).
-test-python: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/browser ## Run the Python tests (PYTEST_ARGS="tests/problem -k file")
+test-python: $(STAMPS)/dev $(STAMPS)/library $(STAMPS)/plugin $(STAMPS)/browser ## Run the Python tests (PYTEST_ARGS="tests/problem -k file")
 	$(PY) tests/run_tests.py -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 test-fast: $(STAMPS)/dev $(STAMPS)/library ## Run one case of each quick Python test
@@ -164,7 +164,7 @@ test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run TVM's own Relax tests with us i
 
 bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
 	@mkdir -p out/bench
-	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/cudnn_plans.py benchmarks/gpu_hour.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py distributions/frontends/benchmarks/onnx_fuzz.py distributions/frontends/benchmarks/operators.py benchmarks/processors.py distributions/frontends/benchmarks/torch_architectures.py distributions/frontends/benchmarks/torch_conformance.py distributions/frontends/benchmarks/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py distributions/frontends/benchmarks/[a-z]*.py))); do \
+	@for script in $(filter-out benchmarks/concurrent_kernels.py benchmarks/contention.py benchmarks/cudnn_plans.py benchmarks/gpu_hour.py benchmarks/instances_hios.py benchmarks/measure_cpu.py benchmarks/measure_cpu_pairs.py distributions/frontends/benchmarks/onnx_fuzz.py distributions/frontends/benchmarks/operators.py benchmarks/processors.py distributions/frontends/benchmarks/torch_architectures.py distributions/frontends/benchmarks/torch_conformance.py distributions/frontends/benchmarks/torch_fuzz.py,$(sort $(wildcard benchmarks/[a-z]*.py distributions/frontends/benchmarks/[a-z]*.py))); do \
 	  echo "== $$script"; $(PY) $$script --json out/bench/$$(basename $$script .py).json $(BENCH_ARGS) || exit 1; \
 	done
 
@@ -191,14 +191,27 @@ build: $(STAMPS)/library ## Make .venv, install the package and build the C++ li
 
 build-dev: $(STAMPS)/dev
 
+plugin: $(STAMPS)/plugin ## Build the plugin for ONNX Runtime, whose headers npm fetches
+
+# Without npm and without TVM_SCHED_ONNXRUNTIME_HEADERS there is no plugin, and its tests are skipped.
+$(STAMPS)/plugin: $(wildcard cpp/onnxruntime/*) $(STAMPS)/package
+	@echo "== plugin for ONNX Runtime"
+	@if [ -n "$$TVM_SCHED_ONNXRUNTIME_HEADERS" ] || command -v npm >/dev/null; then \
+	  cd distributions/onnxruntime && $(abspath $(PY)) setup.py --quiet build_ext --inplace; \
+	else echo "npm is missing, which fetches the headers of ONNX Runtime; the plugin's tests will be skipped"; fi
+	@touch $@
+
 # What a wheel requires of other packages is left outside of it; the rest of what its libraries need has to be in it, or in
 # every Linux of the tag that auditwheel chooses.
-wheels: $(STAMPS)/library $(STAMPS)/wheel-tools ## Put the wheels of all eight distributions into dist/
+wheels: $(STAMPS)/library $(STAMPS)/plugin $(STAMPS)/wheel-tools ## Put the wheels of all nine distributions into dist/
 	@rm -rf build/wheels dist
 	$(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w build/wheels ./distributions/runtime
 	$(PY) -m auditwheel repair --exclude libtvm_ffi.so --exclude libtbb.so.12 -w dist build/wheels/tvm_sched_runtime-*.whl
 	$(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist $(foreach name,check frontends bench cluster language plans,./distributions/$(name))
 	TVM_SCHED_SPLIT=1 $(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w dist .
+	@[ ! -d python/tvm_sched_onnxruntime/_lib ] || { \
+	  $(PIP) wheel $(PIP_ARGS) --quiet --no-deps --no-build-isolation -w build/wheels ./distributions/onnxruntime && \
+	  $(PY) -m auditwheel repair --exclude libtvm_ffi.so -w dist build/wheels/tvm_sched_onnxruntime-*.whl; }
 	@ls -l dist
 
 test-wheels: wheels $(STAMPS)/dev ## Install the wheels into empty environments: compile, check, run, and place services there
@@ -225,8 +238,8 @@ test-aarch64: $(STAMPS)/library $(STAMPS)/gtest $(STAMPS)/aarch64 ## Compile the
 	ctest --test-dir $(AARCH64) -R tvm_sched_tests --timeout 900 --output-on-failure
 
 clean: ## Remove what was built (not .venv)
-	rm -rf build dist out python/tvm_sched_runtime/_lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -f $(STAMPS)/library
+	rm -rf build dist out python/tvm_sched_runtime/_lib python/tvm_sched_onnxruntime/_lib .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -f $(STAMPS)/library $(STAMPS)/plugin
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 # ---- what the targets stand on ----

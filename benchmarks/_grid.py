@@ -157,10 +157,29 @@ def predict(case: Case, problem: Problem, spans: bool, progress: Any = None) -> 
     assert known is not None
     return Cell(
         "", known.latency, known.lower_bound, known.bound, critical_path, found_in=schedule.seconds,
-        warm=[simulate(problem, schedule, resident=part).latency for part in WARM],
+        warm=warm_latencies(problem, schedule),
         spans=list(timeline_spans(problem, schedule)) if spans else [], schedule=schedule,
         checked=verdict(problem, schedule),
     )  # fmt: skip
+
+
+def replay(problem: Problem, cell: Cell, made: str) -> Cell:
+    """Price and check a cell's schedule again; unchanged if its latency is another now or its bound is not proved.
+
+    So a schedule that a tree with changes made no longer depends on them, but for how long it took to find.
+    """
+    assert cell.schedule is not None
+    checked, warm = verdict(problem, cell.schedule), warm_latencies(problem, cell.schedule)
+    if warm[0] != cell.latency or checked != "proved":
+        return cell
+    then = cell.made.partition(",")[0]
+    version = f"{then} by a tree with changes, priced and checked again {made}"
+    return msgspec.structs.replace(cell, warm=warm, checked=checked, made=version)
+
+
+def warm_latencies(problem: Problem, schedule: Schedule) -> list[float]:
+    """Return the latency with each part of the parameters of `WARM` on the devices already, in seconds."""
+    return [simulate(problem, schedule, resident=part).latency for part in WARM]
 
 
 def measure(problem: Problem, cell: Cell) -> Cell:

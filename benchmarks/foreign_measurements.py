@@ -268,8 +268,7 @@ NOTES = """\
 median over the points of the larger of predicted / measured and measured / predicted, less 1. "Within a quarter"
 counts ratios from 0.80 to 1.25. The cards are described by their data sheets alone. `learned` is the model of the
 package, trained on kernels of A40 to GB300 ([latencies](../cost_model.md)). None of these programs was measured for
-it, and it has no data of RTX cards. The programs differ among themselves: the same model and card take 1.3 to 2 times
-as long in one as in another.
+it, and it has no data of RTX cards. The programs differ among themselves: {programs}.
 
 What is systematic, as predicted over measured time by `learned`, least to most. TensorRT's BERT on a T4: {bert_t4},
 presumably since the card cannot keep up its data sheet's rate within 70 W; other programs on it: {others_t4}. Encoders
@@ -283,14 +282,16 @@ picture. Tokens by `roofline`: {token}. Published tokens of many requests hold p
 of a plan is that of its kernels, moved by factors for its kind of program ("low" and "high"), which are conformal and
 fitted to the half tuned on; a kind with fewer than {least} points has the widest of all. The rule was fixed after the
 old half held out had been looked at, on which a first form that could also narrow intervals covered 71 %. Sources
-marked "new" were written down after that and before any of them was predicted. **That first prediction, with factors
-from the old half alone, covered 55 % of {new} new points**, kernels' intervals 24 %. It showed two faults. Convolutions
-beyond their data were up to 18 times too long, which was corrected. And factors of one or two sources are too narrow
+marked "new" were written down after that and before any of them was predicted (commit 27e95a60). **That first
+prediction, with factors from the old half alone (commit 7db25188), covered 55 % of {new} new points**, kernels' intervals
+24 %. These figures are of that day's prices, and no command of today gives them. It showed two faults. Convolutions beyond
+their data were up to 18 times too long, which was corrected. And factors of one or two sources are too narrow
 for others: programs that start each operator from the host became a kind of their own, and the factors were fitted
 again with those of the new sources that fall to the half tuned on by the hash of their names. So the half held out,
 new, is not fitted, but its first figures were seen; {held_out} of it lies inside (the aim is 75 to 90 %). Prompts of
-llama.cpp held out, new: {prompts}; {tuned_prompts} points that they were fitted to are of one source, while kernels of
-other versions and formats take 0.65 to 2 times as long. **The halves are not independent**: the hash is of a source's
+llama.cpp held out, new: {prompts}; {tuned_prompts} points that they were fitted to are of one source. Predicted over
+measured time the held-out ones are {spread_prompts}, those fitted to {spread_tuned}.
+**The halves are not independent**: the hash is of a source's
 name, and several sources are of one campaign (aiconfigurator's file, one table of llama.cpp, NVIDIA's
 DeepLearningExamples), which then lies on both sides. Torch-TensorRT's ResNet-50 counts as a program that starts each
 operator from the host, which it is not.
@@ -300,11 +301,29 @@ experts, disaggregated prompts, or prompts beside decoding.
 """
 
 
+def programs_apart(points: Iterable[Point]) -> str:
+    """Say how far the times of one case are apart in two programs."""
+    cases: dict[tuple[object, ...], dict[str, float]] = {}
+    for p in points:
+        case = p.model, p.dtype, p.card, p.cards, p.phase, p.tokens, p.batch
+        cases.setdefault(case, {})[p.source] = p.measured
+    apart = [max(of.values()) / min(of.values()) for of in cases.values() if len(of) > 1]
+    if not apart:
+        return "no two sources here have the same case"
+    return (
+        f"of {len(apart)} cases that two sources have, the slower takes {min(apart):.2f} to {max(apart):.2f} times as "
+        f"long as the faster, {median(apart):.2f} times in the median"
+    )
+
+
 def notes(rows: Sequence[tuple[Point, dict[str, Predicted | None]]]) -> str:
     """Return the page's text with the figures of its rows."""
 
     def span(chosen: Callable[[Point], bool], costs: str = COSTS[-1]) -> str:
-        ratios = errors([row for row in rows if chosen(row[0])], costs)
+        return span_of([row for row in rows if chosen(row[0])], costs)
+
+    def span_of(chosen: Rows, costs: str = COSTS[-1]) -> str:
+        ratios = errors(chosen, costs)
         return f"{min(ratios):.2f} to {max(ratios):.2f}" if ratios else "no points"
 
     def kind(part: str) -> list[tuple[Point, dict[str, Predicted | None]]]:
@@ -331,6 +350,9 @@ def notes(rows: Sequence[tuple[Point, dict[str, Predicted | None]]]) -> str:
         least=LEAST,
         new=sum(point.new and found[COSTS[-1]] is not None for point, found in rows),
         held_out=covered([row for row in rows if row[0].part == f"{HALVES[1]}, new"], COSTS[-1]) or "nothing",
+        programs=programs_apart(point for point, _ in rows),
+        spread_prompts=span_of(held_out),
+        spread_tuned=span_of(kind(HALVES[0])),
         prompts=f"{covered(held_out, COSTS[-1]) or 'nothing'} of {len(held_out)} points inside",
         tuned_prompts=f"{max(map(tuned.count, tuned), default=0)} of the {len(tuned)}",
     )

@@ -3,7 +3,8 @@
 ``prepare`` compiles artifacts (needs TVM and nvcc, no GPU) and packs them, without weights, with the runtime's libraries and
 wheels into a folder. ``run``, on the machine with the GPU, needs Python with NumPy, and PyTorch for its figures; TVM is not
 needed. Each step is a process of its own with a limit, and appends to one record, so that a step that fails or hangs costs
-only itself, and a later run continues.
+only itself, and a later run continues. All runs together end after 25 minutes (``--total``), and each before the ten minutes
+that a command on a lent machine has. Each leaves the pages of what is known so far.
 """
 
 from __future__ import annotations
@@ -41,22 +42,26 @@ from gpu_steps.record import (  # noqa: E402
 
 STEPS = {
     "environment": ("gpu_steps.machine", "environment", 60, 15),
-    "values": ("gpu_steps.running", "values", 60, 15),
-    "states": ("gpu_steps.several", "states", 25, 6),
-    "networks": ("gpu_steps.running", "networks", 200, 90),
-    "sanitizer": ("gpu_steps.machine", "sanitizer", 60, 45),
-    "cold_start": ("gpu_steps.cold_start", "cold_start", 150, 60),
-    "kernels": ("gpu_steps.running", "kernels", 120, 40),
-    "compiled": ("gpu_steps.running", "compiled", 120, 60),
-    "direct": ("gpu_steps.running", "direct", 30, 12),
-    "copies": ("gpu_steps.machine", "copies", 45, 12),
-    "peers": ("gpu_steps.several", "peers", 60, 8),
-    "streams": ("gpu_steps.concurrency", "streams", 150, 30),
-    "issuing": ("gpu_steps.concurrency", "issuing", 40, 10),
-    "pairs": ("gpu_steps.concurrency", "pairs", 60, 15),
+    "values": ("gpu_steps.running", "values", 60, 10),
+    "direct": ("gpu_steps.running", "direct", 40, 8),
+    "contention": ("gpu_steps.concurrency", "contention", 40, 8),
+    "copies": ("gpu_steps.machine", "copies", 45, 8),
+    "kernels": ("gpu_steps.running", "kernels", 150, 30),
+    "text": ("gpu_steps.text", "text", 150, 40),
+    "cold_start": ("gpu_steps.cold_start", "cold_start", 150, 40),
+    "streams": ("gpu_steps.concurrency", "streams", 150, 10),
+    "issuing": ("gpu_steps.concurrency", "issuing", 40, 0),
+    "others": ("gpu_steps.running", "others", 120, 0),
+    "profile": ("gpu_steps.machine", "profile", 40, 0),
+    "networks": ("gpu_steps.running", "networks", 200, 0),
+    "peers": ("gpu_steps.several", "peers", 60, 0),
+    "states": ("gpu_steps.several", "states", 25, 0),
+    "pairs": ("gpu_steps.concurrency", "pairs", 60, 0),
+    "sanitizer": ("gpu_steps.machine", "sanitizer", 60, 0),
+    "compiled": ("gpu_steps.running", "compiled", 120, 0),
     "efficiency": ("gpu_steps.concurrency", "efficiency", 120, 0),
 }
-"""Steps in the order in which they run: module, function, seconds at most, and seconds that steps before it leave."""
+"""Steps, the most valuable first: module, function, seconds at most, and seconds that steps before it leave."""
 CUDA_LIBRARIES = (("TVM_SCHED_CUDNN", "libcudnn.so.9"), ("TVM_SCHED_CUBLASLT", "libcublasLt.so.1?"))
 
 
@@ -117,11 +122,15 @@ def run_all(options: argparse.Namespace) -> int:
     began = time.monotonic()
     unpack(options.folder)
     environment = environment_of_steps(options.folder)
-    names = [name for name in STEPS if (not options.step or name in options.step) and name not in options.skip]
-    append(
-        options.record, {"step": "run", "case": "begin", "at": time.time(), "steps": names, "budget": options.budget}
+    records = [*options.before, options.record]
+    spent = sum(row.get("seconds", 0) for file in records for row in rows(file) if row.get("case") == "step")
+    budget = min(options.budget, options.total - spent)
+    print(
+        f"{spent:.0f} s of {options.total:.0f} s were spent; this run takes at most {max(budget, 0):.0f} s", flush=True
     )
-    end = began + options.budget - 4
+    names = [name for name in STEPS if (not options.step or name in options.step) and name not in options.skip]
+    append(options.record, {"step": "run", "case": "begin", "at": time.time(), "steps": names, "budget": budget})
+    end = began + budget - 4
     for position, name in enumerate(names):
         kept = sum(STEPS[other][3] for other in names[position + 1 :])
         while True:
@@ -132,13 +141,24 @@ def run_all(options: argparse.Namespace) -> int:
                 append(options.record, {"step": name, "case": "step", "status": "no time left"})
                 print(f"{name}: no time left", flush=True)
                 break
-            if not run_process(options, name, limit, environment):
+            again = run_process(options, name, limit, environment)
+            hand_back(options.record)
+            if not again:
                 break
+    to = Path(os.environ.get("OUT", options.record.parent)) / "pages"
+    command = [sys.executable, __file__, "page", "--record", *records, "--to", to]
+    subprocess.run(command, env=environment, check=False)  # a machine may lack what pages need; the record is there
     fine = (None, "done", "not available", "no time left")
     failed = [row for row in rows(options.record) if row.get("status") not in fine]
     for row in failed:
         print(f"failed: {row['step']}: {row['case']}: {row.get('error', row['status'])}")
     return int(bool(failed))
+
+
+def hand_back(record: Path) -> None:
+    """Copy the record to where a lent machine's files come back from."""
+    if back := os.environ.get("OUT"):
+        shutil.copyfile(record, Path(back) / record.name)
 
 
 def run_process(options: argparse.Namespace, name: str, limit: float, environment: dict[str, str]) -> bool:
@@ -206,12 +226,14 @@ def parsed() -> argparse.Namespace:
     run.add_argument("--step", nargs="+", choices=STEPS, help="default: all")
     run.add_argument("--skip", nargs="+", choices=STEPS, default=[])
     run.add_argument(
-        "--record", type=Path, required=True, metavar="FILE", help="JSON lines, to which rows are appended"
-    )
+        "--record", type=Path, metavar="FILE",
+        help="JSON lines, to which rows are appended; default: record.jsonl of the folder, copied to $OUT after each step",
+    )  # fmt: skip
     run.add_argument(
         "--before", type=Path, nargs="+", default=[], metavar="FILE", help="records of cases not to repeat"
     )
-    run.add_argument("--budget", type=float, default=3000, metavar="SECONDS", help="of all steps together")
+    run.add_argument("--budget", type=float, default=560, metavar="SECONDS", help="of this run")
+    run.add_argument("--total", type=float, default=1500, metavar="SECONDS", help="of all runs that the records hold")
     run.add_argument("--scale", type=float, default=1.0, metavar="FACTOR", help="of the limits of the steps")
     run.add_argument("--quick", action="store_true", help="a rehearsal: times mean nothing")
     page = commands.add_parser("page", help="write the result pages of one or several records")
@@ -238,6 +260,7 @@ def main() -> None:
 
         prepare(options.folder, options.only, options.again, options.rehearsal, options.limit)
     elif options.command == "run":
+        options.record = options.record or options.folder / "record.jsonl"
         options.record.parent.mkdir(parents=True, exist_ok=True)
         sys.exit(run_all(options))
     elif options.command == "page":

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 from _common import parser
-from _grid import Case, Cell, Cells, Method, make_problem, measure, predict
+from _grid import Case, Cell, Cells, Method, make_problem, measure, predict, replay
 from _result_page import version_and_date
 from _sortinghat_page import write_page, write_prices
 from rich.console import Console
@@ -34,6 +34,7 @@ OPENLLAMA = ("openllama-3b", "openllama-7b")
 """Models with products that are fused, and so can be apart."""
 METHODS = (
     Method("single", "single"),
+    Method("pipelined", "pipelined"),
     Method("EfficientMIP", "efficient-mip", {"q": 6}, limit="paper"),
     Method("DeepPlan", "deepplan"),
     Method("SortingHat", "sortinghat", {"q": 6, "dominators": 1}, limit="paper"),
@@ -69,6 +70,8 @@ ABLATION = {"time_limit": 1.0, "total_time_limit": 30.0}
 """Seconds a submodel and a case for SortingHat and its variants in Figures 12 and 13, so that 208 cells can be computed."""
 SHORT = {"time_limit": 1.0, "total_time_limit": 60.0}
 """Seconds a submodel and a case for SortingHat where variants are fixed, in graphs of up to five times the operators."""
+MODIFIED = "-dirty"
+"""In the version of a tree with changes that no commit has."""
 PICTURED = ("openllama-3b", "1x1024")
 """Model and shape whose timelines are drawn, as in Figure 10."""
 
@@ -128,6 +131,10 @@ def arguments() -> argparse.Namespace:
         "--shared", action="store_true", help="other work runs on the machine meanwhile: the page says so"
     )
     result.add_argument("--only-page", action="store_true", help="compute nothing: the page of what --resume has")
+    result.add_argument(
+        "--replay", action="store_true",
+        help="compute nothing new: price and check again what trees with changes made, so that the rows are of a commit",
+    )  # fmt: skip
     result.add_argument(
         "--squares", type=words(("0", "1", "2", "3")), metavar="N,N",
         help="only the cells of these Latin squares, 16 each (limits are long in 8 of square 0), without fixed variants",
@@ -247,6 +254,25 @@ def unfinished(cell: Cell | None, measured: bool) -> bool:
     return cell is None or (measured and cell.schedule is not None and cell.wall is None)
 
 
+def replay_modified(plan: list[Case], cells: Cells) -> None:
+    """Price and check the schedules again that trees with changes made."""
+    version = version_and_date()
+    if MODIFIED in version:
+        raise SystemExit("--replay needs a tree without changes: commit first")
+    problem, made_for = None, None
+    for case in sorted(plan, key=lambda case: (case.server, case.model, case.shape, case.method.variants)):
+        cell = cells.get(case)
+        if cell is None or cell.schedule is None or MODIFIED not in cell.made:
+            continue
+        place = case.server, case.model, case.shape, case.method.variants, case.costs
+        if place != made_for:
+            problem, made_for = make_problem(case.model, case.batch, case.tokens, *place[:1], *place[3:]), place
+        assert problem is not None
+        again = replay(problem, cell, version)
+        screen.print(f"{' '.join(place[:3])}, {case.method.label}: {'differs' if again is cell else 'alike'}")
+        cells.add(case, again)
+
+
 def run(plan: list[Case], cells: Cells, measured: bool, order: Callable[[Case], tuple[int, int, int]]) -> None:
     """Compute the unfinished cells in an order."""
     problem, made_for = None, None
@@ -273,7 +299,9 @@ def main() -> None:
     if options.quick:
         quick(options)
     cells, plan = Cells(options.resume), list(cases(options))
-    if not options.only_page:
+    if options.replay:
+        replay_modified(plan, cells)
+    elif not options.only_page:
         run(plan, cells, not options.no_measure, by_cell if options.squares else stage)
     if len(options.costs) > 1:
         write_prices(plan, cells, options.markdown, options.shared)

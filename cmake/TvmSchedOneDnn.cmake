@@ -47,6 +47,7 @@ if(NOT TVM_SCHED_TBB_INCLUDE OR NOT TVM_SCHED_TBB_LIBRARY)
 endif()
 
 add_library(tvm_sched_threads SHARED
+  ${CMAKE_CURRENT_SOURCE_DIR}/cpp/threads/no_fork.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/threads/pool.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/threads/register.cc
   ${CMAKE_CURRENT_SOURCE_DIR}/cpp/threads/waiting.cc)

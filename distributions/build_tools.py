@@ -11,6 +11,7 @@ distribution              what is in it                                  wheel
 ``tvm-sched-cluster``     `tvm_sched_cluster`; requires ``tvm-sched``    ``py3-none-any``
 ``tvm-sched-language``    `tvm_sched_language`; requires the runtime     ``py3-none-any``
 ``tvm-sched-plans``       `tvm_sched_plans`; requires ``tvm-sched``      ``py3-none-any``
+``tvm-sched-onnxruntime`` `tvm_sched_onnxruntime` and its library        ``py3-none-linux_...``
 ``tvm-sched``, whole      all: ``pip install .`` and ``-e .``            ``py3-none-linux_...``
 ========================= ============================================== ======================
 
@@ -25,6 +26,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -49,6 +51,7 @@ OWN_PACKAGES = {
     "tvm_sched_check": "tvm-sched-check",
     "tvm_sched_cluster": "tvm-sched-cluster",
     "tvm_sched_language": "tvm-sched-language",
+    "tvm_sched_onnxruntime": "tvm-sched-onnxruntime",
     "tvm_sched_plans": "tvm-sched-plans",
     "tvm_sched_runtime": "tvm-sched-runtime",
     "tvm_sched_serve": "tvm-sched-runtime",
@@ -112,6 +115,8 @@ class CMakeExtension(Extension):
 class CMakeBuild(build_ext):
     """Run CMake in ``build/`` (incremental), which writes into the source tree; a wheel gets what CMake installs."""
 
+    where = LIBRARIES
+
     def run(self) -> None:
         """Configure, build, and for a wheel install, stripped; a source tree takes the libraries of a wheel that fits."""
         if self._in_source_tree() and not (ROOT / "build" / "CMakeCache.txt").exists() and (wheel := built_wheel()):
@@ -158,7 +163,7 @@ class CMakeBuild(build_ext):
         return {}
 
     def _folder(self) -> Path:
-        return (ROOT / "python" if self._in_source_tree() else Path(self.build_lib)).absolute() / LIBRARIES
+        return (ROOT / "python" if self._in_source_tree() else Path(self.build_lib)).absolute() / self.where
 
     def _in_source_tree(self) -> bool:
         return bool(self.inplace or self.editable_mode)
@@ -187,6 +192,62 @@ class CMakeBuild(build_ext):
         if found is None and required:
             raise SystemExit(f"{name} was not found; `pip install {name}` brings it")
         return found or ""
+
+
+HEADERS = "TVM_SCHED_ONNXRUNTIME_HEADERS"
+"""Environment variable: folder of ONNX Runtime's headers; without it they are fetched from npm."""
+_HEADERS_PACKAGE = "com.github.asus4.onnxruntime@0.4.9"
+"""npm package with the headers of ONNX Runtime 1.29, which neither its wheels nor Debian 12 have."""
+_HEADERS_DIGEST = "145995c5f24d9d30237aa873d6ebd93daf351ed485cdfacffd32ee7469b5eb17"
+
+
+def onnxruntime_headers() -> Path:
+    """Return the folder of ``onnxruntime_c_api.h``; fetch it once."""
+    if named := os.environ.get(HEADERS):
+        return Path(named).absolute()
+    folder = ROOT / "build" / "onnxruntime-headers"
+    if (folder / "onnxruntime_c_api.h").is_file():
+        return folder
+    npm = shutil.which("npm")
+    if npm is None:
+        raise SystemExit(
+            f"npm was not found, which fetches the headers of ONNX Runtime: install it, or let {HEADERS} name their folder"
+        )
+    with tempfile.TemporaryDirectory() as fetched:
+        command = [npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", fetched, _HEADERS_PACKAGE]
+        subprocess.check_call(command, stdout=subprocess.DEVNULL)
+        (package,) = Path(fetched).iterdir()
+        with tarfile.open(package) as archive:
+            names = [
+                name for name in archive.getnames() if re.search(r"/ios-arm64/.*/Headers/onnxruntime_\w+\.h$", name)
+            ]
+            headers = {Path(name).name: archive.extractfile(name).read() for name in sorted(names)}
+    digest = hashlib.sha256(b"".join(headers.values())).hexdigest()
+    if digest != _HEADERS_DIGEST:
+        raise SystemExit(f"{_HEADERS_PACKAGE} has other headers than it had: SHA-256 {digest}, not {_HEADERS_DIGEST}")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in headers.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+class PluginBuild(CMakeBuild):
+    """Build the plugin for ONNX Runtime, which has a CMake project of its own."""
+
+    where = Path("tvm_sched_onnxruntime") / "_lib"
+
+    def run(self) -> None:
+        """Configure and build; CMake writes where the library is to lie."""
+        build = ROOT / "build" / "onnxruntime"
+        cmake = self._tool("cmake")
+        shutil.rmtree(build, ignore_errors=True)  # two files: there is nothing to gain by keeping them
+        options = [f"-DPython_EXECUTABLE={sys.executable}", f"-D{HEADERS}={onnxruntime_headers()}"]
+        options += [f"-DTVM_SCHED_ONNXRUNTIME_FOLDER={self._folder()}", f"-DTVM_SCHED_VERSION={self._version()}"]
+        subprocess.check_call([cmake, "-S", ROOT / "cpp" / "onnxruntime", "-B", build, *options])
+        subprocess.check_call([cmake, "--build", build, "--parallel", str(self._jobs())])
+
+    def _version(self) -> str:
+        return str(self.distribution.metadata.version)
 
 
 class FreshWheel(bdist_wheel):
@@ -281,6 +342,17 @@ class Plans(OwnFolder):
     """``tvm-sched-plans``."""
 
     requires_of_ours = ("tvm-sched",)
+
+
+class OnnxRuntime(OwnFolder):
+    """``tvm-sched-onnxruntime``."""
+
+    requires_of_ours = ("tvm-sched",)
+
+    def __init__(self, attributes: dict[str, object] | None = None) -> None:
+        super().__init__(attributes)
+        self.cmdclass.update(build_ext=PluginBuild, bdist_wheel=AnyPython)
+        self.ext_modules = [Extension("tvm_sched_onnxruntime._lib.libtvm_sched_onnxruntime", sources=[])]
 
 
 class Whole(OwnFolder):

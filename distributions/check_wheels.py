@@ -6,8 +6,9 @@ The first environment is what ``docs/distributions.md`` tells users without a ch
 run there, and `tvm-sched` compiles, schedules and runs further models. The second has the runtime alone, and what was
 compiled gives the same values there, from Python and from C++. The third has the checker alone, which proves a schedule's
 bound. Then `tvm-sched-bench`, `tvm-sched-cluster`, `tvm-sched-plans` and `tvm-sched-language` are installed into the first,
-one after the other: each brings its command. With ``--runtime-only`` there is no first environment, which is more than a
-gigabyte: the Python that runs this, which has the checkout, compiles.
+one after the other: each brings its command. `tvm-sched-onnxruntime`, if its wheel is there, runs a session. With
+``--runtime-only`` there is no first environment, which is more than a gigabyte: the Python that runs this, which has the
+checkout, compiles.
 """
 
 from __future__ import annotations
@@ -180,6 +181,25 @@ def _attach_others(compiler: WheelEnvironment, wheels: dict[str, str], folder: P
         refusal = compiler.run(*asked, status=2)
         assert message in " ".join(refusal.split()), refusal
         compiler.install(wheels["language"])
+    for plugin in Path(wheels["tvm_sched"]).parent.glob("tvm_sched_onnxruntime-*.whl"):
+        compiler.install(str(plugin))
+        _run_session(compiler, plugin)
+
+
+def _run_session(environment: Environment, plugin: Path) -> None:
+    """A session of ONNX Runtime runs with the plugin as without it."""
+    program = """if True:
+        import numpy, onnx, onnxruntime, tvm_sched_onnxruntime
+        head = '<ir_version: 8, opset_import: ["": 17]>'
+        model = onnx.parser.parse_model(head + "g (float[2, 4] x) => (float[2, 4] y) { a = Exp(x) y = Softmax(a) }")
+        options = onnxruntime.SessionOptions()
+        tvm_sched_onnxruntime.add_to(options, topology="cpu2", time_limit=2, fallback=False)
+        ours = onnxruntime.InferenceSession(model.SerializeToString(), options)
+        theirs = onnxruntime.InferenceSession(model.SerializeToString())
+        feed = {"x": numpy.linspace(-1, 1, 8, dtype="float32").reshape(2, 4)}
+        numpy.testing.assert_allclose(ours.run(None, feed), theirs.run(None, feed), rtol=1e-6)
+        print(ours.get_providers()[0])"""
+    assert "TvmSchedExecutionProvider" in environment.run("python", "-c", program), plugin
 
 
 @contextlib.contextmanager

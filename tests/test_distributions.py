@@ -70,6 +70,7 @@ def test_the_front_ends_ask_for_the_same_versions():
             {"tvm_sched", "tvm_sched_bench", "tvm_sched_check", "tvm_sched_runtime", "tvm_sched_serve"},
         ),
         ("tvm_sched_language", "language", {"tvm_frontends", "tvm_sched", "tvm_sched_runtime"}),
+        ("tvm_sched_onnxruntime", "onnxruntime", {"tvm_sched", "tvm_sched_runtime"}),
         ("tvm_sched_plans", "plans", {"tvm_sched", "tvm_sched_runtime"}),
     ],
 )
@@ -111,7 +112,7 @@ def test_the_checker_requires_nothing():
     assert not _project("check")["dependencies"]
 
 
-@pytest.mark.parametrize("name", ["bench", "cluster", "language", "plans"])
+@pytest.mark.parametrize("name", ["bench", "cluster", "language", "onnxruntime", "plans"])
 def test_an_attached_distribution_asks_for_the_same_versions(name):
     whole, attached = _project("."), _project(name)
     of_all = {*whole["dependencies"], *(text for texts in whole["optional-dependencies"].values() for text in texts)}
@@ -170,6 +171,7 @@ def test_each_module_is_in_one_distribution():
     assert build_tools.distribution_of("tvm_sched_check.clusters") == "tvm-sched-check"
     assert build_tools.distribution_of("tvm_sched_bench.testing.graphs") == "tvm-sched-bench"
     assert build_tools.distribution_of("tvm_sched_language.generator") == "tvm-sched-language"
+    assert build_tools.distribution_of("tvm_sched_onnxruntime.claim") == "tvm-sched-onnxruntime"
     assert build_tools.distribution_of("tvm_sched_plans.planner") == "tvm-sched-plans"
     assert build_tools.distribution_of("tvm_sched_cluster.serving") == "tvm-sched-cluster"
     assert build_tools.distribution_of("tvm_sched_serve.server") == "tvm-sched-runtime"

@@ -1,10 +1,11 @@
-"""Steps about kernels that run at once: streams and launch orders, pairs of kernels, how much of a GPU is busy."""
+"""Steps about what runs at once: streams and launch orders, pairs of kernels, loads and direct reads; how busy a GPU is."""
 
 from __future__ import annotations
 
 import csv
 import io
 import itertools
+import json
 import os
 import shutil
 import subprocess
@@ -17,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from tvm_sched_runtime import _library
+
 from .artifacts import load, network_tensors, write_parameters
-from .cases import chain_weight
+from .cases import chain_weight, cold_weight
 from .record import NotAvailable, Step, torch_with_cuda
 from .running import grouped, medians, network
 from .weights import numbers
@@ -101,6 +104,38 @@ def pairs(step: Step) -> None:
             return at_once(started(file, about), started(other, about_other), 0.02 if step.quick else 0.15)
 
         step.measure(f"{about['name']} and {about_other['name']}", both, 1, 20, (file, other))
+
+
+def contention(step: Step) -> None:
+    """Time two runs at once on the bus: each loads its weight, or its kernel reads it in host memory.
+
+    On several GPUs also by two of them. The model lets what shares a bus take turns, so it predicts a ratio of 1.
+    """
+    prepared = {about["direct"]: (file, about) for file, about in step.artifacts("direct") if measured_at_once(about)}
+    gpus = len(json.loads(_library.function("tvm_sched.cuda_report")())["gpus"])
+    for ways in itertools.combinations_with_replacement(sorted(prepared), 2):
+        for other in range(min(gpus, 2)):
+
+            def run(ways: tuple[bool, ...] = ways, other: int = other) -> dict[str, Any]:
+                started = []
+                for (file, about), device in zip((prepared[way] for way in ways), (0, other), strict=True):
+                    weight = cold_weight(0, about["width"])
+                    parameters = write_parameters(step, file, about, lambda _, w=weight: w, f"direct-{about['width']}")
+                    loaded = load(file, parameters, devices=[device], resident=0.0, graph=True)
+                    x = numbers("x0", (about["rows"], about["width"]))
+                    for _ in range(3):
+                        loaded.run(x)
+                    times = medians({"alone": lambda loaded=loaded, x=x: loaded.run(x)}, 0.02 if step.quick else 0.2)
+                    started.append((loaded, x, times["alone"]["median_us"]))
+                return at_once(*started, 0.02 if step.quick else 0.3)
+
+            names = " and ".join("read in host memory" if way else "loaded" for way in ways)
+            step.measure(f"{names}, GPUs 0 and {other}", run, 3, 30, [prepared[way][0] for way in ways])
+
+
+def measured_at_once(about: Mapping[str, Any]) -> bool:
+    """Return whether a product of one row, by a kernel of a library, reads its weight once."""
+    return about["rows"] == 1 and bool(about["libraries"])
 
 
 def given(x: Any) -> Any:

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tvm_sched_runtime.errors import InputError
+
 from .artifacts import load, network_tensors, write_parameters
 from .record import NotAvailable, Step
 
@@ -190,6 +192,26 @@ def copies(step: Step) -> None:
         return {"rows": rows, "status_of_program": done.returncode, "error": done.stderr[-300:]}
 
     step.measure("copies.cu", program)
+
+
+def profile(step: Step) -> None:
+    """Measure copies by `tvm_sched.cost_model.copies`, as ``tvm-sched topology detect`` does; needs cupy."""
+    from tvm_sched.cost_model.copies import LARGE, CopyTimer, EventTimer, gpu_count, import_cupy
+
+    try:
+        cupy = import_cupy()
+    except InputError as reason:
+        raise NotAvailable(f"{reason} (its wheel has 65 MiB, more than is carried)") from None
+
+    def rates(gpu: int) -> dict[str, Any]:
+        with cupy.cuda.Device(gpu):
+            timer, size = CopyTimer(EventTimer(cupy)), LARGE >> 8 if step.quick else LARGE
+            found = {way: size / timer.host(size, way == "from_host") / 1e9 for way in ("from_host", "to_host")}
+            others = {f"to GPU {k}": size / timer.peer(size, k) / 1e9 for k in range(gpu_count(cupy)) if k != gpu}
+        return {"gb_s": found | others}
+
+    for gpu in range(gpu_count(cupy)):
+        step.measure(f"GPU {gpu}", lambda gpu=gpu: rates(gpu), 3, 30)
 
 
 def sanitizer(step: Step) -> None:

@@ -41,6 +41,8 @@ def pages(records: Sequence[Path], folder: Path) -> None:
         ("gpu_runtime", "The runtime on a real GPU", runtime),
         ("gpu_streams", "Streams and launch orders on one GPU", streams),
         ("gpu_pairs", "Pairs of kernels on one GPU", pairs),
+        ("gpu_text", "Text on one GPU", text),
+        ("gpu_others", "Other runtimes on one GPU", others),
     ):
         page = Page(title, folder / f"{name}.md", made=made)
         if write(page, found):
@@ -394,7 +396,7 @@ def priced(page: Page, measured: Mapping[str, Mapping[str, Any]]) -> None:
         loaded = measured.get(f"{rows}, {kernels}, loaded")
         if weight == "loaded" or loaded is None:
             continue
-        m, size = int(rows.split()[0]), 4096
+        m, size = int(rows.split()[0]), row.get("width", 4096)
         copy = max(us for kind, us in loaded["traced"] if kind == "copy")
         work = matrix_products([m], [size], [size], "float32", 32)
         work = replace(work, library=np.array([float(kernels == "libraries")]))
@@ -482,7 +484,59 @@ def direct(page: Page, found: Found) -> bool:
              for row in reads_of],
         )  # fmt: skip
     contention(page, found, table)
-    failures(page, found, "direct")
+    at_once = done(found, "contention")
+    if at_once:
+        page.text("## Loads and direct reads at once")
+        page.text(
+            "Two runs at once over the sum of both alone; in the model what shares a bus takes turns, which is 1."
+        )
+        page.table(["weights of the two", "at once / one after another"],
+                   [[case, f"{row['ratio']:.2f}"] for case, row in at_once.items()])  # fmt: skip
+    failures(page, found, "direct", "contention")
+    return True
+
+
+def text(page: Page, found: Found) -> bool:
+    """Write the page of text."""
+    measured = done(found, "text")
+    if not measured:
+        return False
+    same = {case: row["tokens"] for case, row in measured.items() if "tokens" in row}
+    page.text(
+        f"Greedy tokens of a small Llama are those of the CPU's kernels: {', '.join(f'{n} {case}' for case, n in same.items()) or NONE}.",
+        "Below, four layers of a Llama with 7 billion parameters with the table of 32,000 tokens, random weights, in the middle of a",
+        "context of 4,096. *Roofline*: the bytes of the weights, and of keys and values that are filled, at 3.35 TB/s, as a part of the",
+        "graph's time.",
+    )
+    lines = [
+        [case, name, f"{plan['predicted_us']:.0f}", *(f"{plan['times'][way]['median_us']:.0f}" for way in ("issued", "graph")),
+         f"{plan['bytes'] / 3.35e6 / plan['times']['graph']['median_us']:.0%}",
+         f"{plan['flops'] / plan['times']['graph']['median_us'] / 1e6:.1f}"]
+        for case, row in measured.items() for name, plan in row.get("plans", {}).items()
+    ]  # fmt: skip
+    head = ["weights", "plan", "predicted, us", "issued, us", "CUDA graph, us", "roofline", "TFLOP/s"]
+    page.table(head, lines, left=2)
+    failures(page, found, "text")
+    return True
+
+
+def others(page: Page, found: Found) -> bool:
+    """Write the page of other runtimes."""
+    measured = done(found, "others")
+    if not measured:
+        return False
+    ours = {case: row["times"] for case, row in done(found, "networks").items()}
+    page.text("Microseconds, medians; inputs and outputs on the GPU. *ours*: CUDA graphs, the best streams.")
+    lines = []
+    for case, row in measured.items():
+        title, _, provider = case.rpartition(", ")
+        best = min(
+            (each["median_us"] for way, each in ours.get(title, {}).items() if way.startswith("ours")), default=None
+        )
+        lines.append([title, provider, f"{row['times'][provider]['median_us']:.0f}", NONE if best is None else f"{best:.0f}",
+                      f"{row['error']:.0e}"])  # fmt: skip
+    page.table(["network", "provider", "us", "ours", "error"], lines, left=2)
+    failures(page, found, "others")
     return True
 
 
@@ -585,7 +639,7 @@ def streams(page: Page, found: Found) -> bool:
     page.text(
         "Batch 1, float32 without TF32, parameters on the GPU, CUDA graphs. Microseconds of a run as the caller sees it, medians",
         "of rows of ten runs, in which all ways alternate; in brackets the speed beside one stream. *busy*: percent of the time",
-        "in which a multiprocessor has a warp, by Nsight Compute of the whole graph; *predicted* is of the default cost model.",
+        "in which a multiprocessor has a warp, by Nsight Compute of the whole graph; *predicted* is of the cost model `occupancy`.",
     )
     share = done(found, "efficiency")
     for case, row in measured.items():

@@ -22,7 +22,7 @@ import msgspec
 import numpy as np
 from _result_page import version_and_date
 
-from . import networks, weights
+from . import networks, text, weights
 from .cases import (
     CHAINS,
     COLD,
@@ -103,10 +103,8 @@ def compiled_network(name: str, dtype: str, target: Any, *, split: int | None = 
     from tvm_sched_bench.testing import random_schedule, random_streams
 
     program, exact, tensors = reference(name, dtype)
-    if (
-        "streams" not in options
-    ):  # streams are priced by `occupancy`, which is the roofline with times of kernels together
-        options["cost_model"] = "roofline"
+    # `occupancy` is the roofline with times of kernels together, by which streams are chosen.
+    options["cost_model"] = "occupancy" if "streams" in options else "roofline"
     schedule = None
     if split is not None:
         problem = make_problem(program, target, backend="cuda", cost_model="roofline")
@@ -333,6 +331,68 @@ def cold_wanted() -> Iterator[Artifact]:
         yield Artifact("cold", name, lambda w=width, n=layers, r=rows: make(w, n, r))
 
 
+def text_wanted() -> Iterator[Artifact]:
+    """A small model whose tokens are known, on one and two devices, and large layers with weights that a recipe draws."""
+
+    def small(devices: int) -> Any:
+        from tvm_sched.schedulers import register
+        from tvm_sched_bench.testing import random_schedule
+        from tvm_sched_bench.testing.language_models import save_model
+        from tvm_sched_language import GenerationOptions, Generator, compile_language_model
+
+        if devices > 1:
+            register("scattered")(lambda problem, workload, options: random_schedule(problem, 5))
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = save_model("llama", scratch)
+            options = GenerationOptions(context=64, pieces=(16,), weights="int8")
+            known = Generator(compile_language_model(folder, "cpu1", options).module)
+            (told,) = known.generate([list(text.PROMPT)], max_tokens=text.TOKENS)
+            made = compile_language_model(
+                folder, topology(devices), options, backend="cuda", parameters="external",
+                scheduler="single" if devices == 1 else "scattered", variants=False,
+            )  # fmt: skip
+        values = {f"value:{name}": value for name, value in made.parameters.items()}
+        return made, {"recipes": {}, "expected": told.tokens, "functions": functions(made)}, values
+
+    def large(size: str, number_format: str) -> Any:
+        from tvm_sched_language import GenerationOptions, compile_language_model
+
+        options = GenerationOptions(context=text.SIZES[size][-1], pieces=text.PIECES[size], weights=number_format)
+        made = compile_language_model(
+            text.random_model(size, number_format, options), topology(), backend="cuda", parameters="external",
+            scheduler="single", variants=False, cost_model="roofline", resident=1.0,
+        )  # fmt: skip
+        found = {
+            name: {"of": name, "order": [*range(value.ndim)], "shape": value.shape, "dtype": value.dtype.name}
+            for name, value in made.parameters.items()
+        }
+        plans = [
+            {
+                "predicted_us": schedule.certificate.latency * 1e6,
+                "bytes": text.bytes_read(problem, options.context // 2 / options.context),
+                "flops": sum(operator.flops for operator in problem.graph.operators),
+            }
+            for problem, schedule in zip(made.problems, made.schedules, strict=True)
+        ]
+        return (
+            made,
+            {
+                "recipes": found,
+                "plans": plans,
+                "context": options.context,
+                "vocab": text.VOCAB[size],
+                "functions": functions(made),
+            },
+            {},
+        )
+
+    for devices in (1, 2):
+        yield Artifact("text", f"tokens on {devices}", lambda d=devices: small(d), {"devices": devices})
+    for size in text.SIZES:
+        for number_format in text.FORMATS if size != "rehearsal" else ("int8",):
+            yield Artifact("text", f"{size} {number_format}", lambda s=size, f=number_format: large(s, f))
+
+
 def kernels_wanted() -> Iterator[Artifact]:
     """Single kernels beside PyTorch's."""
 
@@ -369,7 +429,7 @@ def kernels_wanted() -> Iterator[Artifact]:
         yield Artifact("kernel", case.title, lambda c=case: make(c))
 
 
-def direct_wanted() -> Iterator[Artifact]:
+def direct_wanted(width: int = 4096, counts: tuple[int, ...] = (1, 32, 512)) -> Iterator[Artifact]:
     """One product whose weights are loaded, or read by the kernel in host memory."""
 
     def make(rows: int, direct: bool, libraries: str) -> Any:
@@ -379,7 +439,6 @@ def direct_wanted() -> Iterator[Artifact]:
         from tvm_sched.relax.api import make_problem
         from tvm_sched_runtime.schedule import Placement, Schedule, Transfer
 
-        width = 4096
         weight = cold_weight(0, width)
         mod = relax_module([(rows, width)], "float32", lambda e, x: op.matmul(x, constant(weight)))
 
@@ -404,7 +463,7 @@ def direct_wanted() -> Iterator[Artifact]:
         }  # fmt: skip
         return made, about, {"expected": weights.sample(exact), **{f"value:{k}": v for k, v in others.items()}}
 
-    for rows in (1, 32, 512):
+    for rows in counts:
         for libraries in (LIBRARIES, ""):
             for direct in (False, True):
                 name = f"{rows} rows, {'libraries' if libraries else 'TVM'}, {'read in host memory' if direct else 'loaded'}"
@@ -422,10 +481,11 @@ def wanted(rehearsal: bool) -> list[Artifact]:
         others = (*cold_wanted(), *kernels_wanted(), *chains_wanted())
         kernels = [each for each in others if each.name.startswith("rehearsal")]
         ways = {name: EVERY_STREAMS[name] for name in ("one", "opara, opara")}
-        return [*small, one, *kernels, *states_wanted(), *streams_wanted(("branches",), ways)]
+        others = [*states_wanted(), *direct_wanted(64, (1,)), *streams_wanted(("branches",), ways)]
+        return [*small, one, *kernels, *others, *(each for each in text_wanted() if not each.name.startswith("7B"))]
     lists = (
-        values_wanted(), states_wanted(), cold_wanted(), direct_wanted(), networks_wanted(), kernels_wanted(),
-        streams_wanted(COMPARED, EVERY_STREAMS), chains_wanted(),
+        values_wanted(), direct_wanted(), kernels_wanted(), text_wanted(), cold_wanted(),
+        streams_wanted(COMPARED, EVERY_STREAMS), networks_wanted(), states_wanted(), chains_wanted(),
     )  # fmt: skip
     return [each for found in lists for each in found if not each.name.startswith("rehearsal")]
 
@@ -486,7 +546,8 @@ def pack_artifacts(folder: Path, asked: set[str]) -> None:
         runtime = python / "tvm_sched_runtime"
         presets = (runtime / "problem" / "presets").glob("*.toml")
         # Of the version of the libraries.
-        for file in sorted([*(python / "tvm_sched").rglob("*.py"), *runtime.rglob("*.py"), *presets]):
+        packages = [python / "tvm_sched", python / "tvm_sched_language", runtime]
+        for file in sorted([*(file for package in packages for file in package.rglob("*.py")), *presets]):
             archive.add(file, f"python/{file.relative_to(python)}")
     (folder / "new.tar.xz").replace(folder / ARCHIVE)
 
@@ -546,5 +607,5 @@ def how_to_run(folder: Path) -> str:
     size = sum(file.stat().st_size for file in files if file.is_file())
     return (
         f"carry {' '.join(f'{folder.name}/{path.name}' for path in carried)} ({size / 2**20:.1f} MiB)\n"
-        f"run: python3 benchmarks/gpu_hour.py run --record $OUT/record.jsonl --budget 500"
+        "run: python3 benchmarks/gpu_hour.py run, again and again until it says that all is measured or the time is over"
     )

@@ -12,9 +12,10 @@ import numpy as np
 
 from .artifacts import arrays, difference, load, network_tensors, write_parameters
 from .machine import opened
-from .record import NotAvailable, Step, torch_with_cuda
+from .record import NotAvailable, Step, rows, torch_with_cuda
 
 CALLS, REPLAYS = 20, 15
+KEPT_RECORDS = sorted((Path(__file__).resolve().parents[1] / "data").glob("gpu_record_*.jsonl"))
 COMPILED = ("resnet50 float16", "bert-base-128 float16", "resnet50 float32", "gpt2-512 float16")
 """Networks for ``torch.compile``, which takes half a minute for each."""
 Run = Callable[[], Any]
@@ -196,12 +197,63 @@ def compiled(step: Step) -> None:
         step.measure(title, run, 25, 80)
 
 
+def others(step: Step) -> None:
+    """Time networks by ONNX Runtime's providers for GPUs: TensorRT's, CUDA's; in a rehearsal its CPU's."""
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise NotAvailable(f"{error} (its wheel for GPUs has 243 MiB, more than is carried)") from None
+    wanted = ("TensorrtExecutionProvider", "CUDAExecutionProvider", *(["CPUExecutionProvider"] if step.quick else []))
+    providers = [name for name in wanted if name in onnxruntime.get_available_providers()]
+    if not providers:
+        raise NotAvailable(f"ONNX Runtime has none of {', '.join(wanted)}")
+    for title, group in grouped(step):
+        for provider in providers:
+            step.measure(
+                f"{title}, {provider}",
+                lambda p=provider, g=group: other(step, onnxruntime, p, *g[0]),
+                20,
+                90,
+                [group[0][0]],
+            )
+
+
+def other(step: Step, onnxruntime: Any, provider: str, file: Path, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Export a network to ONNX and time it, its input and output in the provider's memory."""
+    import torch
+
+    from .networks import to_torch
+
+    module, _, x = network_tensors(about)
+    module = module.to(getattr(torch, about["dtype"]))
+    model = step.work / f"{about['network']}-{about['dtype']}.onnx"
+    if not model.exists():
+        torch.onnx.export(module, (to_torch(x),), model, dynamo=True, external_data=True, verbose=False)
+    begin = time.monotonic()
+    session = onnxruntime.InferenceSession(model, providers=[provider])
+    if provider not in session.get_providers():
+        raise NotAvailable(f"ONNX Runtime cannot load {provider}")
+    device = "cpu" if provider.startswith("CPU") else "cuda"
+    binding = session.io_binding()
+    binding.bind_ortvalue_input(session.get_inputs()[0].name, onnxruntime.OrtValue.ortvalue_from_numpy(x, device, 0))
+    binding.bind_output(session.get_outputs()[0].name, device)
+    for _ in range(3):
+        session.run_with_iobinding(binding)
+    ready = time.monotonic() - begin
+    found = binding.copy_outputs_to_cpu()[0]
+    times = medians({provider: lambda: session.run_with_iobinding(binding)}, 0.05 if step.quick else 1.5)
+    error = difference(found, arrays(file)["expected"], about["largest"])
+    return {"times": times, "error": error, "ready_s": round(ready, 2)}
+
+
 def kernels(step: Step) -> None:
-    """Time single kernels beside PyTorch's in CUDA graphs of many calls, and compare both with float64."""
+    """Time single kernels beside PyTorch's in CUDA graphs of many calls, those that no kept record has first."""
     from .cases import kernel_cases
 
     cases = {case.title: case for case in kernel_cases()}
-    for file, about in step.artifacts("kernel"):
+    kept = (row for file in KEPT_RECORDS for row in rows(file) if row["step"] == "kernels")
+    timed = {row["case"] for row in kept if row.get("status") == "done"}
+    for file, about in sorted(step.artifacts("kernel"), key=lambda each: each[1]["name"] in timed):
         step.measure(about["name"], lambda f=file, a=about: kernel(step, f, a, cases[a["name"]]), 2, 12, (file,))
 
 
@@ -266,10 +318,12 @@ def direct(step: Step) -> None:
     for file, about in step.artifacts("direct"):
 
         def run(file: Path = file, about: Mapping[str, Any] = about) -> dict[str, Any]:
-            parameters = write_parameters(step, file, about, lambda _: cold_weight(0, about["width"]), "direct")
+            parameters = write_parameters(
+                step, file, about, lambda _: cold_weight(0, about["width"]), f"direct-{about['width']}"
+            )
             x = numbers("x0", (about["rows"], about["width"]))
             row: dict[str, Any] = {"predicted_us": about["predicted"]["cold_us"], "times": {}}
-            row["counts_tiles"] = about.get("counts_tiles", False)
+            row |= {"counts_tiles": about.get("counts_tiles", False), "width": about["width"]}
             for graph in (False, True):
                 loaded = load(file, parameters, resident=0.0, graph=graph)
                 for _ in range(3):

@@ -112,8 +112,8 @@ class RangeSchedules:
             return [(a, a) for a in at] + [(a + 1, b - 1) for a, b in pairwise(at) if b - a > 1]
 
         cells = []
-        for box in product(*(parts(k, *limits) for k, limits in enumerate(self.symbols.values()))):
-            low, high = tuple(a for a, _ in box), tuple(b for _, b in box)
+        for sides in product(*(parts(k, *limits) for k, limits in enumerate(self.symbols.values()))):
+            low, high = tuple(a for a, _ in sides), tuple(b for _, b in sides)
             under = [anchor for anchor in self.anchors if _within(anchor.sizes, low)]
             cells.append(Cell(low, high, self._take(high), max(under, key=lambda anchor: anchor.bound_ns)))
         return cells

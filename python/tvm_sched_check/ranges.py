@@ -96,8 +96,8 @@ def _factor(symbols: list[tuple[str, int, int]], anchors: list[Anchor]) -> Fract
     if math.prod(map(len, axes)) > MOST_BOXES:
         raise Refused(f"the anchors cut the range into more than {MOST_BOXES} boxes")
     largest, fitting = Fraction(0), set[int]()
-    for box in product(*axes):
-        low, high = zip(*box, strict=True) if box else ((), ())
+    for sides in product(*axes):
+        low, high = zip(*sides, strict=True) if sides else ((), ())
         over = [a for a in anchors if _within(high, a.sizes)]
         under = [a.bound for a in anchors if _within(a.sizes, low)]
         if not over or not under:

@@ -94,7 +94,10 @@ def speed(summary: GenerationSummary) -> str:
     ends = ", ".join(dict.fromkeys(text.finished for text in summary.texts))
     lines = [f"{prompt} tokens of prompt, first token after {first:.3f} s{rate}; {tokens} tokens ({ends})"]
     for plan in summary.plans:
-        predicted = "" if plan.predicted_seconds is None else f" (predicted: {1e3 * plan.predicted_seconds:.3g} ms)"
+        share = "" if plan.memory_share is None else f", {plan.memory_share:.0%} of it at the memory's bandwidth"
+        predicted = (
+            "" if plan.predicted_seconds is None else f" (predicted: {1e3 * plan.predicted_seconds:.3g} ms{share})"
+        )
         rows = "1 row" if plan.rows == 1 else f"{plan.rows} rows"
         lines.append(
             f"{plan.phase}, {rows}: {1e3 * plan.seconds:.3g} ms{predicted}, median of the last {plan.runs} runs"

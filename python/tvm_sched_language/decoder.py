@@ -31,6 +31,7 @@ TILE = 16
 INPUTS = ("tokens", "positions", "sequences", "outputs")
 """Inputs of a plan: number, position and sequence of each row's token, and the rows whose logits are wanted.
 
+With `sampled`, ``choices`` (outputs, 4) in float64 follows: temperature, ``top_k``, ``top_p`` and a random number below 1.
 A pipeline's later stages take ``hidden`` in place of tokens, and only its last stage takes ``outputs``."""
 
 
@@ -158,15 +159,16 @@ def pack_weights(architecture: Architecture, weights: Any, number_format: str, s
 
 
 def decoder_module(
-    weights: PackedWeights, sizes: Sizes, rows: int, outputs: int, name: str, layers: range
+    weights: PackedWeights, sizes: Sizes, rows: int, outputs: int, name: str, layers: range, sampled: bool = False
 ) -> ImportedModel:
     """Make the module of some layers for ``rows`` rows of which ``outputs`` give logits.
 
     ``main`` takes `INPUTS`, then keys and values of each layer (`state_names`), and returns the logits, of shape (outputs,
-    vocab), then the updated keys and values. Without the last layer, it returns the rows between the layers instead of
+    vocab), then the updated keys and values. With ``sampled`` it returns the next tokens, of shape (outputs,), in place of
+    logits. Without the last layer, it returns the rows between the layers instead of
     logits, of shape (rows, hidden).
     """
-    return _Maker(weights.of_layers(layers), sizes, rows, outputs, name, layers).make()
+    return _Maker(weights.of_layers(layers), sizes, rows, outputs, name, layers, sampled).make()
 
 
 def state_names(layers: range) -> dict[str, int]:
@@ -183,6 +185,7 @@ class _Maker:
     outputs: int
     name: str
     layers: range
+    sampled: bool
     builder: relax.BlockBuilder = field(default_factory=relax.BlockBuilder)
     documents: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, relax.Var] = field(default_factory=dict)
@@ -194,6 +197,8 @@ class _Maker:
             inputs[0] = relax.Var("hidden", _type((self.rows, a.hidden), "float32"))
         if self.layers.stop < len(a.layers):
             del inputs[3]
+        elif self.sampled:
+            inputs.append(relax.Var("choices", _type((self.outputs, 4), "float64")))
         states: dict[str, relax.Var] = {}
         for number in self.layers:
             capacity = self.sizes.capacity(a.layers[number])
@@ -215,7 +220,8 @@ class _Maker:
             for own, arrays in self.weights.arrays.items()
             for key, value in zip(self._operands(own), arrays, strict=True)
         }
-        result = "logits" if self.layers.stop == len(a.layers) else "hidden_rows"
+        final = "next_tokens" if self.sampled else "logits"
+        result = final if self.layers.stop == len(a.layers) else "hidden_rows"
         return ImportedModel(mod, values, self.name, (result, *(f"next_{state}" for state in states)))
 
     def _samples(self) -> dict[str, list[int]]:
@@ -245,10 +251,13 @@ class _Maker:
             updated += after
         if not outputs:
             return [x, *updated]
-        x = self._call("rows", {}, [x, *outputs], [(self.outputs, a.hidden)])[0]
+        x = self._call("rows", {}, [x, outputs[0]], [(self.outputs, a.hidden)])[0]
         x = self._norm("norm", x)
         table = "table" if a.tied else "head.weight"
-        return [self._linear(table, x, a.hidden, a.vocab, bias="head.bias", cap=a.logit_cap), *updated]
+        logits = self._linear(table, x, a.hidden, a.vocab, bias="head.bias", cap=a.logit_cap)
+        if self.sampled:
+            logits = self._call("choose", {}, [logits, outputs[1]], [(self.outputs,)], dtype="int32")[0]
+        return [logits, *updated]
 
     def _embedding(self, tokens: relax.Expr, positions: relax.Expr) -> relax.Expr:
         a = self.weights.architecture
@@ -377,14 +386,15 @@ class _Maker:
         shapes: list[tuple[int, ...]],
         flops: int = 0,
         in_place: Mapping[int, int] | None = None,
+        dtype: str = "float32",
     ) -> list[relax.Expr]:
-        """Call a kernel; its results have the given shapes, in float32."""
+        """Call a kernel; its results have the given shapes."""
         name = f"{LIBRARY}.{kind}_{len(self.documents)}"
         document: dict[str, Any] = {"library": LIBRARY, "flops": flops, "kernel": {"kind": kind, **about}}
         if in_place:
             document["in_place"] = in_place
         self.documents[name] = json.dumps(document)
-        types = [_type(shape, "float32") for shape in shapes]
+        types = [_type(shape, dtype) for shape in shapes]
         call = relax.call_dps_packed(name, relax.Tuple(inputs), out_ty=types if len(types) > 1 else types[0])
         result = self.builder.emit(call)
         if len(types) == 1:

@@ -77,6 +77,8 @@ class Sequence:
     in_flight: bool = False
     """Whether it has rows in a run of a pipeline that has not ended."""
     random: Any = None
+    drawn: float | None = None
+    """Its random number of the next token, where the kernels choose that."""
     decoded: Decoded | None = None
 
     @property
@@ -119,7 +121,7 @@ class PlanTime:
     Examples
     --------
     >>> from tvm_sched_language import PlanTime
-    >>> PlanTime("decode", 1, runs=20, predicted_seconds=0.011, seconds=0.012, least_seconds=0.011).phase
+    >>> PlanTime("decode", 1, 20, predicted_seconds=0.011, memory_share=None, seconds=0.012, least_seconds=0.011).phase
     'decode'
     """
 
@@ -131,10 +133,12 @@ class PlanTime:
     predicted_seconds: float | None
     """The latency of the plan's schedule, for a run in which states and resident parameters are on the devices. Of a
     pipeline: that of its slowest stage, as of the measured times; so a run ends after each such time, if enough follow."""
+    memory_share: float | None
+    """On GPUs: the part of the predicted time in which the kernels' bytes pass at the bandwidth of the GPUs' memory."""
     seconds: float
     """Median. For emulated devices, the plan's time without the emulation's scale."""
     least_seconds: float
-    """The shortest of these runs. On GPUs the first run after one of another plan also loads the parameters."""
+    """The shortest of these runs. On GPUs the first run of all loads the parameters."""
 
 
 @dataclass(frozen=True)
@@ -203,10 +207,14 @@ class Generator:
         sizes = [
             (plan["arguments"][0]["shape"][0], plan["arguments"][3]["shape"][0]) for plan in self.modules[-1].plans()
         ]
-        self._predicted = {size: self._latency_ns(size, k) for k, size in enumerate(sizes)}
+        self._predicted = {size: self._slowest(size, k, "latency_ns") for k, size in enumerate(sizes)}
+        self._memory = {size: self._slowest(size, k, "memory_ns") for k, size in enumerate(sizes)}
         self._measured: dict[tuple[int, int], deque[float]] = {size: deque(maxlen=KEPT_TIMES) for size in sizes}
         self._pieces = sorted(rows for rows, outputs in sizes if outputs == 1)
         self._steps = sorted(rows for rows, outputs in sizes if outputs == rows)
+        if self.about.get("sampled"):  # on GPUs
+            for module in self.modules:
+                module.configure(resident=1.0, graph=True)
         self._threads = StageThreads(self.modules) if len(self.modules) > 1 else None
         self._jobs: deque[_Job] = deque()
         self._free = list(range(self.places))
@@ -219,9 +227,9 @@ class Generator:
         if not all(abouts):
             raise InputError(f"{self.where}: generates no text, because it was compiled without --generate")
         for about in abouts:
-            if about["version"] > 2:
+            if about["version"] > 3:
                 raise InputError(
-                    f"{self.where}: its description of the language model has version {about['version']}, and 2 is known "
+                    f"{self.where}: its description of the language model has version {about['version']}, and 3 is known "
                     "here; install a newer tvm-sched-runtime"
                 )
         stage, stages = abouts[0].get("stage", 0), abouts[0].get("stages", 1)
@@ -235,12 +243,12 @@ class Generator:
             raise InputError(f"{self.where}: the stages beside it are of another compilation; compile the model again")
         return abouts[0]
 
-    def _latency_ns(self, size: tuple[int, int], number: int) -> int | None:
-        """Return the latency of the schedules of a size, the plan ``number`` of the last stage: of the slowest stage."""
-        found = [self.modules[-1].info()["plans"][number].get("latency_ns")]
+    def _slowest(self, size: tuple[int, int], number: int, time: str) -> int | None:
+        """Return a time of the schedules of a size, the plan ``number`` of the last stage: the longest of all stages."""
+        found = [self.modules[-1].info()["plans"][number].get(time)]
         for module in self.modules[:-1]:
             rows = [plan["arguments"][0]["shape"][0] for plan in module.plans()]
-            found.append(module.info()["plans"][rows.index(size[0])].get("latency_ns"))
+            found.append(module.info()["plans"][rows.index(size[0])].get(time))
         return None if None in found else max(found)
 
     def stream(self, prompt: Prompt, **options: Any) -> Iterator[Token]:
@@ -405,7 +413,7 @@ class Generator:
                 self._free_place(sequence)
         run = first.answer.result()
         self._note(first, run.seconds)
-        return self._take(first, run.logits)
+        return self._take(first, run.result)
 
     def _next_job(self) -> _Job | None:
         """Return a run for sequences that are in none: a piece of a prompt, or a step of these sequences."""
@@ -440,7 +448,20 @@ class Generator:
         sequences = list(dict.fromkeys(sequence for sequence, _ in rows))
         count = len(rows) // len(sequences)
         whole = rows[-1][1] == sequences[-1].length - 1
-        return _Job(sequences, count, (tokens, positions, places, wanted), whole)
+        arguments = (tokens, positions, places, wanted, *self._choices(sequences if whole else [], wanted.size))
+        return _Job(sequences, count, arguments, whole)
+
+    def _choices(self, sequences: list[Sequence], size: int) -> list[npt.NDArray[Any]]:
+        """Return how kernels choose the tokens of sequences, if they do; a run that is repeated keeps its random numbers."""
+        if not self.about.get("sampled"):
+            return []
+        choices = np.zeros((size, 4))
+        for k, sequence in enumerate(sequences):
+            sampling = sequence.sampling
+            if sampling.temperature > 0 and sequence.drawn is None:
+                sequence.drawn = float(sequence.random.random())
+            choices[k] = sampling.temperature, sampling.top_k, sampling.top_p, sequence.drawn or 0.0
+        return [choices]
 
     def _run(self, job: _Job) -> npt.NDArray[Any]:
         result: npt.NDArray[Any] = self.module.run(*job.arguments)[0]
@@ -448,14 +469,14 @@ class Generator:
         return result
 
     def _note(self, job: _Job, seconds: float) -> None:
-        self._measured[job.arguments[0].size, job.arguments[-1].size].append(seconds)
+        self._measured[job.arguments[0].size, job.arguments[3].size].append(seconds)
 
-    def _take(self, job: _Job, logits: npt.NDArray[Any]) -> list[Token]:
+    def _take(self, job: _Job, result: npt.NDArray[Any]) -> list[Token]:
         """Note what a run has read, and return the tokens that it gives."""
         live = [(k, sequence) for k, sequence in enumerate(job.sequences) if not sequence.finished]
         for _, sequence in live:
             sequence.read += job.count
-        return [self._accept(sequence, logits[k]) for k, sequence in live] if job.gives_tokens else []
+        return [self._accept(sequence, result[k]) for k, sequence in live] if job.gives_tokens else []
 
     def times(self) -> list[PlanTime]:
         """Return for each plan that has run the predicted and the measured time of a run."""
@@ -465,6 +486,7 @@ class Generator:
                 rows,
                 len(seconds),
                 None if (predicted := self._predicted[rows, outputs]) is None else predicted * 1e-9,
+                None if predicted is None or (least := self._memory[rows, outputs]) is None else least / predicted,
                 median(seconds),
                 min(seconds),
             )
@@ -472,8 +494,9 @@ class Generator:
             if seconds
         ]
 
-    def _accept(self, sequence: Sequence, logits: npt.NDArray[Any]) -> Token:
-        token = sequence.sampling.choose(logits, sequence.random)
+    def _accept(self, sequence: Sequence, result: Any) -> Token:
+        token = int(result) if self.about.get("sampled") else sequence.sampling.choose(result, sequence.random)
+        sequence.drawn = None
         sequence.tokens.append(token)
         text = ""
         if token in sequence.stop:

@@ -46,6 +46,8 @@ class LanguageModel:
     """Into how many `staged` cuts it."""
     layers: range | None = None
     """The layers of a stage; None: all of the model."""
+    sampled: bool = False
+    """Whether the plans choose the next tokens, which kernels for GPUs can, and do not return logits."""
 
     @property
     def own_layers(self) -> range:
@@ -94,7 +96,7 @@ class LanguageModel:
     def import_with(self, shapes: dict[str, tuple[int, ...]], constants: None = None) -> ImportedModel:
         """Make the module of one plan."""
         (rows,), (outputs,) = shapes["tokens"], shapes.get("outputs", shapes["tokens"])
-        return decoder_module(self.packed, self.sizes, rows, outputs, self.name, self.own_layers)
+        return decoder_module(self.packed, self.sizes, rows, outputs, self.name, self.own_layers, self.sampled)
 
     def devices_of(self, shapes: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
         """Return the devices that may compute a plan: a decode step returns the logits of each of its rows."""
@@ -192,6 +194,8 @@ def compile_language_model(
     model = _opened(folder, options)
     if model.stages > 1 and model.layers is None:
         raise InputError(f"stages is {model.stages}: compile_stages compiles pipelines")
+    if settings.get("backend", getattr(topology, "backend", None)) == "cuda":
+        model = replace(model, sampled=True, about={**model.about, "version": 3, "sampled": True})
     return compile_model(model, topology, states=state_names(model.own_layers), **settings)
 
 

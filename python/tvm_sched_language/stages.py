@@ -22,7 +22,8 @@ def stage_file(artifact: Path, stage: int) -> Path:
 class StagedRun:
     """What a run gives."""
 
-    logits: npt.NDArray[Any]
+    result: npt.NDArray[Any]
+    """Logits, or tokens where the model was compiled for GPUs."""
     seconds: float
     """Of the stage that took longest."""
 
@@ -34,20 +35,26 @@ class StageThreads:
         self._stages = tuple(stages)
         self._threads = [ThreadPoolExecutor(1, f"stage {k}") for k in range(len(stages))]
 
-    def submit(self, tokens: Any, positions: Any, sequences: Any, outputs: Any) -> Future[StagedRun]:
+    def submit(self, tokens: Any, positions: Any, sequences: Any, *outputs: Any) -> Future[StagedRun]:
         """Begin a run; a plan that has all layers takes the same arguments."""
         answer: Future[StagedRun] = Future()
         self._hand_on(0, tokens, (positions, sequences), outputs, 0.0, answer)
         return answer
 
     def _hand_on(
-        self, stage: int, rows: Any, rest: tuple[Any, ...], outputs: Any, longest: float, answer: Future[StagedRun]
+        self,
+        stage: int,
+        rows: Any,
+        rest: tuple[Any, ...],
+        outputs: tuple[Any, ...],
+        longest: float,
+        answer: Future[StagedRun],
     ) -> None:
         module, last = self._stages[stage], stage == len(self._stages) - 1
 
         def work() -> None:
             try:
-                result = module.run(rows, *rest, *((outputs,) if last else ()))[0]
+                result = module.run(rows, *rest, *(outputs if last else ()))[0]
                 seconds = max(longest, module.latency())
             except BaseException as failure:  # raised where the answer is taken
                 answer.set_exception(failure)

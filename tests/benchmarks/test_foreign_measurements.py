@@ -45,8 +45,19 @@ def test_figures_of_the_text_are_those_of_the_rows():
     kind = page.Kind("llama.cpp", "prompt", False)
     rows = [(p, {each: page.Predicted(2 * p.measured, kind, None, None) for each in page.COSTS}) for p in points]
     text = page.notes(rows)
-    assert text.count("2.00 to 2.00") == 7
+    assert text.count("2.00 to 2.00") == 9
+    assert page.programs_apart(points) in text
     assert f"covered 55 % of {sum(p.new for p in points)} new points" in text
+
+
+def test_programs_are_compared_by_cases_that_two_sources_have():
+    case = ("vllm", "llama-2-7b", "fp16", "A", 1, "decode", 64)
+    points = [page.Point(source, *case, measured) for source, measured in (("a", 10.0), ("b", 15.0))]
+    other = page.Point("a", *case[:-1], 128, 1.0)
+    assert page.programs_apart([*points, other]).startswith(
+        "of 1 cases that two sources have, the slower takes 1.50 to 1.50"
+    )
+    assert page.programs_apart([points[0], other]) == "no two sources here have the same case"
 
 
 def test_coverage():

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gpu_hour
 import pytest
 from gpu_steps import concurrency, pages
 
@@ -50,7 +51,9 @@ def test_the_longest_workload_of_ncu_is_the_graph():
         concurrency.busy("==ERROR== ERR_NVGPUCTRPERM")
 
 
-def test_pages_of_streams_pairs_and_peers(tmp_path):
+def test_pages_of_streams_pairs_peers_text_and_others(tmp_path):
+    plan = {"predicted_us": 50.0, "bytes": 335000000, "flops": 4e9, "times": {}}
+    plan["times"] = {"issued": {"median_us": 400.0}, "graph": {"median_us": 200.0}}
     times = {"ours, one": {"median_us": 300.0}, "ours, opara, best": {"median_us": 200.0}}
     rows = [
         {"step": "streams", "case": "net", "times": times, "predicted": {"ours, one": 100.0}},
@@ -59,6 +62,10 @@ def test_pages_of_streams_pairs_and_peers(tmp_path):
         {"step": "pairs", "case": "a", "us": 2.0, "shares": [0.25, 0.5]},
         {"step": "pairs", "case": "b", "us": 2.0, "shares": [1.0]},
         {"step": "pairs", "case": "a and b", "ratio": 0.75},
+        {"step": "text", "case": "tokens on 1", "tokens": 24},
+        {"step": "text", "case": "7B int8", "plans": {"1 rows": plan}},
+        {"step": "networks", "case": "net", "times": times, "errors": {}},
+        {"step": "others", "case": "net, CUDA", "times": {"CUDA": {"median_us": 250.0}}, "error": 1e-7},
         {"step": "values", "case": "v", "error": 1e-7, "tolerance": 1e-4},
         {"step": "states", "case": "s", "steps": 12, "error": 1e-7, "tolerance": 1e-5},
         {"step": "peers", "case": "from GPU 0 to GPU 1", "gb_s": {"pulled": 200.0, "pushed": 210.0, "staged": 25.0}},
@@ -70,13 +77,17 @@ def test_pages_of_streams_pairs_and_peers(tmp_path):
     record = tmp_path / "record.jsonl"
     record.write_text("\n".join(json.dumps({"status": "done", **row}) for row in rows))
     pages.pages([record], tmp_path)
-    text = {name: (tmp_path / f"gpu_{name}.md").read_text() for name in ("streams", "pairs", "runtime")}
+    text = {
+        name: (tmp_path / f"gpu_{name}.md").read_text() for name in ("streams", "pairs", "runtime", "text", "others")
+    }
     assert "| opara, best | 200 (1.50) | – | 61 |" in text["streams"]
     assert "| one | 300 (1.00) | 100 | – |" in text["streams"]
     assert "| net, one | 500 |" in text["streams"]
     assert "| a and b | 50 % and 100 % | 0.75 |" in text["pairs"]
     assert "| from GPU 0 to GPU 1 | 200.0 | 210.0 | 25.0 |" in text["runtime"]
     assert "| v | 2 | 90 | 120 | 1e-07 |" in text["runtime"]
+    assert "| 7B int8 | 1 rows | 50 | 400 | 200 | 50% | 20.0 |" in text["text"]
+    assert "| net | CUDA | 250 | 200 | 1e-07 |" in text["others"]
     assert "| s | 12 | 1e-07 | 1e-05 |" in text["runtime"]
 
 
@@ -102,9 +113,13 @@ def test_the_hour_is_rehearsed(tmp_path):
     rows = [json.loads(line) for line in record.read_text().splitlines()]
     assert not [row for row in rows if row.get("status") == "failed"]
     done = {row["step"] for row in rows if row.get("status") == "done" and row["case"] != "step"}
-    assert done >= {"environment", "values", "states", "cold_start", "peers", "streams", "pairs", "kernels", "networks"}
-    assert {row["case"] for row in rows if row["step"] == "peers"} >= {
-        "GPU 0 with itself",
-        "from GPU 1 to GPU 0",
-        "branches schedule 1",
-    }
+    without_gpu = {"profile", "sanitizer", "compiled", "efficiency"}  # need cupy, PyTorch for GPUs, or NVIDIA's tools
+    assert done == set(gpu_hour.STEPS) - without_gpu
+    cases = {row["case"] for row in rows if row["step"] == "peers"}
+    assert cases >= {"GPU 0 with itself", "from GPU 1 to GPU 0", "branches schedule 1"}
+    assert {file.stem for file in (tmp_path / "pages").iterdir()} >= {"gpu_text", "gpu_direct_reads", "gpu_runtime"}
+    call("run", "--record", record, "--quick", "--step", "values", "text")
+    call("run", "--record", record, "--quick", "--total", "1")
+    more = [json.loads(line) for line in record.read_text().splitlines()][len(rows) :]
+    assert {row["case"] for row in more if row.get("status") == "done"} == {"step"}, "nothing is measured twice"
+    assert sum(row.get("status") == "no time left" for row in more) == len(gpu_hour.STEPS)

@@ -4,7 +4,7 @@ import sys
 
 import msgspec
 import pytest
-from _grid import Case, Cell, Cells, Method, emulate, make_problem, measure, predict
+from _grid import Case, Cell, Cells, Method, emulate, make_problem, measure, predict, replay
 from _sortinghat_page import repriced, write_prices
 
 from tvm_sched.cost_model.host_rereads import WIDTH
@@ -85,6 +85,12 @@ def test_a_cell_of_a_tiny_model():
     assert all(run.wall >= run.record for run in runs)
     assert cell.warm[0] == cell.latency
     assert cell.warm == sorted(cell.warm, reverse=True)
+    old = msgspec.structs.replace(cell, made="2026-11-23, commit 1234567-dirty", warm=[])
+    again = replay(p, old, "2026-11-29, commit 7654321")
+    assert again.made == "2026-11-23 by a tree with changes, priced and checked again 2026-11-29, commit 7654321"
+    assert (again.latency, again.warm) == (cell.latency, cell.warm)
+    other = msgspec.structs.replace(old, latency=cell.latency * 1.01)
+    assert replay(p, other, "2026-11-29, commit 7654321") is other
     lanes = {lane for lane, *_ in cell.spans}
     assert lanes == {"gpu1/0", "pcie0 down"}
     assert max(end for *_, end in cell.spans) == pytest.approx(cell.latency)

@@ -182,6 +182,7 @@ MEANINGS = {
     "--top-p": "probability of the tokens that are drawn from",
     "--topology": "machine",
     "--trace": "Chrome trace",
+    "--tuned": "schedules of TVM's tuner",
     "--variants": "alternatives of fused kernels",
     "--vary": "what varies",
     "--verify": "check of the parameter file",

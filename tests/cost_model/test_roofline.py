@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tvm_sched.cost_model import roofline
+from tvm_sched.cost_model.roofline_model import memory_ns
 from tvm_sched_bench.testing import random_graph, random_topology
 from tvm_sched_runtime.problem import FORBIDDEN, Bus, Device, Operator, OpGraph, Problem, Tensor, Topology
 
@@ -33,6 +34,11 @@ def test_bound_by_memory():
     on_device, direct = nanoseconds(one_operator(flops=1, x=1_000, w=3_000, y=2_000))
     assert on_device == [1_000 + 6_000, 60_000]
     assert direct == [1_000 + 5_000 + 40_000, FORBIDDEN]  # the bus: 5 us and 4,000 bytes at 100 MB/s
+
+
+def test_the_memory_alone_takes_its_bytes():
+    graph = one_operator(flops=10**9, x=1_000, w=3_000, y=2_000)
+    assert [memory_ns(graph, MACHINE, {"o": name}) for name in ("gpu", "cpu")] == [6_000, 60_000]
 
 
 def test_direct_host_access_keeps_other_bytes_in_memory():

@@ -15,7 +15,7 @@ from thorough import repeated_here
 from tvm_sched.schedulers import register as register_scheduler
 from tvm_sched_bench.testing import random_schedule
 from tvm_sched_bench.testing.language_models import VOCAB, configurations, save_model
-from tvm_sched_language import GenerationOptions, Generator, compile_language_model, compile_stages
+from tvm_sched_language import GenerationOptions, Generator, Sampling, compile_language_model, compile_stages
 
 pytestmark = pytest.mark.gpu
 QUICK = ("gemma2", "qwen2_moe", "gpt2")
@@ -39,6 +39,23 @@ def test_greedy_tokens_are_those_of_transformers(name, tmp_path):
     model = compile_language_model(folder, "a40x2", options, backend="cuda", scheduler=scheduler, variants=False)
     model.module.configure(devices=[0, 1] if several else [0, 0])
     check(folder, model.module, 40 if repeated_here() else 8)
+
+
+def test_sampled_tokens_are_those_of_the_cpu(tmp_path):
+    """They are chosen on the GPU with the host's random numbers; weights are float32, since CPUs round rows for others."""
+    folder = save_model("llama", tmp_path)
+    options = GenerationOptions(context=64, pieces=(16,), sequences=2)
+    prompts, how = [[7, 3, 60, 11, 5], [9]], {"max_tokens": 12, "stop": (), "sampling": Sampling(0.9, 30, 0.95, seed=3)}
+    texts = []
+    for topology, backend in (("cpu1", None), ("a40x2", "cuda")):
+        model = compile_language_model(folder, topology, options, backend=backend, scheduler="single", variants=False)
+        model.module.configure(**({"devices": [0, 0]} if backend else {}))
+        generator = Generator(model.module)
+        texts.append([text.tokens for text in generator.generate(prompts, **how)])
+    assert texts[0] == texts[1]
+    (chosen, *_), *_ = (plan["outputs"] for plan in model.module.plans())
+    assert chosen["dtype"] == "int32", "no logits leave the GPU"
+    assert all(0 < plan.memory_share < 1 for plan in generator.times())
 
 
 @pytest.mark.thorough

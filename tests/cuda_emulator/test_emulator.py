@@ -111,6 +111,21 @@ def matrices():
     return random.standard_normal((2, 16, 16)).astype("float16")
 
 
+def test_a_template_has_shared_memory_for_each_size(gpu):
+    source = """template <int kCount>
+__device__ float* filled(float value) {
+  __shared__ float all[kCount];
+  if (threadIdx.x < kCount) all[threadIdx.x] = value;
+  __syncthreads();
+  return all;
+}
+extern "C" __global__ void k(float* a) {
+  const float *few = filled<1>(7.0f), *many = filled<32>(3.0f);
+  a[threadIdx.x] = 10 * few[0] + many[threadIdx.x];
+}"""
+    assert (gpu.run(source, np.zeros(32, "float32"))[0] == 73).all()
+
+
 def test_tensor_cores_by_ptx(gpu):
     a, b = matrices()
     source = TENSOR_CORES.replace("WAIT", "0")

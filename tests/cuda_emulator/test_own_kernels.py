@@ -1,5 +1,7 @@
 """Kernels of our own (``relax/lower/kernel_libraries/cuda``) on the emulated GPU: values against numpy, in float64."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import (  # noqa: E
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import normalizations as rows  # noqa: E402
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda import sorts_and_scans as lines  # noqa: E402
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda.library import header  # noqa: E402
-from tvm_sched_language import packing  # noqa: E402
+from tvm_sched_language import Sampling, packing  # noqa: E402
 
 DTYPES = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 EXACT = {"float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}
@@ -258,8 +260,10 @@ def language(does, *arrays, **about):
 
 
 @pytest.mark.parametrize("number_format", ["float32", "bfloat16", "int8", "int4", "int4-zeros"])
-@pytest.mark.parametrize(("rows", "terms", "columns"), [(1, 70, 37), (11, 64, 16)])
+@pytest.mark.parametrize(("rows", "terms", "columns"), [(1, 70, 37), (11, 70, 37), (50, 300, 20), (150, 40, 16)])
+@pytest.mark.sampled(3)
 def test_products_with_packed_weights(gpu, number_format, rows, terms, columns):
+    """One row is read in plain CUDA, several by tensor cores, whose warps share rows or terms."""
     weight = numbers(columns, terms, dtype="float32")
     x, bias, residual = (
         numbers(*shape, dtype="float32", seed=1) for shape in ((rows, terms), (columns,), (rows, columns))
@@ -323,3 +327,33 @@ def test_experts_that_are_as_likely_are_taken_in_order(gpu):
             gate, opened = np.split(up[expert].astype("float64") @ x[row], 2)
             expected[row] += share * (down[expert] @ (gate / (1 + np.exp(-gate)) * opened))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_tokens_are_chosen_as_the_host_chooses_them(gpu):
+    """Each row with its own sampling; the last rows have equal logits, of which the first by number come first."""
+    rng = np.random.default_rng(7)
+    ways = [
+        (0, 0, 1.0),
+        (0.7, 0, 1.0),
+        (1.5, 7, 1.0),
+        (0.9, 0, 0.8),
+        (2.0, 40, 0.5),
+        (1e-40, 0, 1.0),
+        (0.5, 3000, 0.01),
+    ]
+    rows = [(*way, u) for way in ways for u in (0.0, 0.37, 0.999)] + [
+        (1.0, 11, 1.0, 0.95),
+        (1.0, 0, 0.25, 0.999),
+        (0, 0, 1, 0),
+    ]
+    logits = (3 * rng.standard_normal((len(rows), 1500))).astype("float32")
+    logits[-3:] = 2.5
+    logits[-3, :100] = -1.0
+    tensors = [logits, np.array(rows, "float64"), np.empty(len(rows), "int32")]
+    found = run(gpu, language_kernels, language("choose", *tensors), *tensors)
+    for k, (temperature, top_k, top_p, u) in enumerate(rows[:-3]):
+        source = SimpleNamespace(random=lambda u=u: u)
+        assert found[k] == Sampling(temperature, top_k, top_p).choose(logits[k], source), rows[k]
+    assert found[-3] == 100 + 10, "the eleventh of those that are as likely"
+    assert found[-2] == 374, "a quarter of 1500 tokens is drawn from"
+    assert found[-1] == 0

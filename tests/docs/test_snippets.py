@@ -20,6 +20,8 @@ RUN_ELSEWHERE = {
 FIRST = ("README.md", "first_steps.md", "deploy_cpu.md", "write_scheduler.md")
 """Pages that `make test` runs; the others are thorough."""
 
+PLUGIN = ROOT / "python" / "tvm_sched_onnxruntime" / "_lib"
+
 RUN = [page for page in PAGES if any(not b.not_run for b in blocks(page)) and page.name not in RUN_ELSEWHERE]
 
 
@@ -43,6 +45,8 @@ def place(tmp_path_factory):
     ids=name,
 )
 def test_a_page_runs_from_top_to_bottom(page, tmp_path, place):
+    if page.name == "onnx_runtime.md" and not PLUGIN.is_dir():
+        pytest.skip("the plugin for ONNX Runtime is not built; make plugin builds it, with headers that npm fetches")
     run(page, tmp_path, place)
 
 

@@ -140,9 +140,9 @@ def test_other_artifacts_are_refused(tmp_path, artifact, monkeypatch):
     module = load(artifact)
     about = module.info()
     monkeypatch.setattr(
-        type(module), "info", lambda self: {**about, "generation": {**about["generation"], "version": 3}}
+        type(module), "info", lambda self: {**about, "generation": {**about["generation"], "version": 4}}
     )
-    with pytest.raises(InputError, match="version 3, and 2 is known here"):
+    with pytest.raises(InputError, match="version 4, and 3 is known here"):
         Generator(module)
     monkeypatch.setattr(type(module), "info", lambda self: {"plans": about["plans"]})
     with pytest.raises(InputError, match="compiled without --generate"):

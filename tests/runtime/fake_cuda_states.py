@@ -133,6 +133,52 @@ def states_move_between_plans_that_store_them_on_other_gpus() -> None:
     assert memory[0][0] - memory[1][0] == memory[1][1] - memory[0][1] == 2 * SIZE, "the state and the next one"
 
 
+def plans_of_states_share_what_stays_on_the_gpu() -> None:
+    """A prompt between two tokens neither loads parameters again nor costs the graph of the tokens' plan."""
+
+    def module(backend: str) -> ScheduledModule:
+        plans = []
+        for size in (8, 16):
+            builder = PlanBuilder(f"of {size}", backend)
+            state = {"name": "s", "shape": [SIZE], "dtype": "uint8"}
+            builder.plan["states"] = [{**state, "device": 0}]
+            x, w, out = builder.argument("x", [size], "uint8"), builder.parameter("w", [SIZE], "uint8"), None
+            out = builder.output([SIZE], "uint8")
+            here, weight, result = (builder.arena(0, [n], "uint8") for n in (size, SIZE, SIZE))
+            read, written = (builder._buffer(state, {"kind": kind, "index": 0}) for kind in ("state", "next_state"))
+            loads = [builder.copy(x, here, name="x"), builder.copy(w, weight, name="w")]
+            done = builder.kernel(0, "step_with_weight", [read, here, weight], [written, result], loads)
+            builder.copy(result, out, [done], name="out")
+            plans.append(builder.plan)
+        return ScheduledModule(make_module(plans, {}, {"w": np.arange(SIZE, dtype="uint8")}))
+
+    register("step_with_weight", 2)
+    cpu, gpu = module("cpu"), module("cuda")
+    random = np.random.default_rng(0)
+
+    def run(*sizes: int) -> None:
+        for size in sizes:
+            x = random.integers(0, 256, size, "uint8")
+            same(gpu.run(x), cpu.run(x))
+
+    gpu.configure(resident=1.0, trace=True)
+    for size in (8, 16, 8):
+        run(size)
+        steps = gpu.plans()[size == 16]["steps"]
+        names = {steps[event["step"]]["name"] for event in gpu.timeline()["events"]}
+        assert {"x", "out"} < names
+        assert "w" not in names
+    gpu.configure(trace=False, graph=True)
+    run(8, 8, 8, 16, 16, 16)
+    made = driver.fake_cuda_calls(b"cuGraphInstantiateWithFlags")
+    assert made >= 2
+    run(8, 8, 16, 16, 8, 8)
+    assert driver.fake_cuda_calls(b"cuGraphInstantiateWithFlags") == made
+    gpu.set_parameter("w", np.full(SIZE, 3, "uint8"))
+    cpu.set_parameter("w", np.full(SIZE, 3, "uint8"))
+    run(8, 8, 16, 16, 8)
+
+
 class InPlace(ShapesOnly):
     """The kernel `new` updates its first input in place."""
 

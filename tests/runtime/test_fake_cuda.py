@@ -57,6 +57,7 @@ CASES = {
         ("a_failed_run_leaves_states_as_they_were", 4, 1),
         ("a_gpu_without_room_leaves_states_as_they_were", 4, 1),
         ("a_module_goes_while_pythons_kernels_still_run", 4, 1),
+        ("plans_of_states_share_what_stays_on_the_gpu", 2, 1),
     ],
     "fake_cuda_order": [
         ("what_no_order_has_is_told_whatever_the_time", 4, 1),

@@ -244,10 +244,12 @@ const Instance::Captured& Instance::CapturedLike(const Request& request,
     const Source output{SourceKind::kOutput, static_cast<int>(k), {}};
     memory.push_back(runnable.bound->given().At(output, places));
   }
-  std::erase_if(captured_,
-                [&](const Captured& one) { return one.of != warm || one.places != places; });
+  // Those of other plans stay, so that runs of several plans may alternate.
+  std::erase_if(captured_, [&](const Captured& one) {
+    return one.of.plan == warm.plan && (one.of != warm || one.places != places);
+  });
   for (const Captured& one : captured_) {
-    if (one.memory == memory) return one;
+    if (one.of.plan == warm.plan && one.memory == memory) return one;
   }
   constexpr std::size_t kMost = 16;  // beyond them states were placed anew, and again
   if (captured_.size() == kMost) captured_.clear();

@@ -312,14 +312,16 @@ bool ScheduledModule::OutsideTheLock(Method method) {
          method == &ScheduledModule::RunTimes || method == &ScheduledModule::Copy ||
          method == &ScheduledModule::Prepare || method == &ScheduledModule::Sleep ||
          method == &ScheduledModule::Wake || method == &ScheduledModule::GetState ||
-         method == &ScheduledModule::SetState;
+         method == &ScheduledModule::SetState || method == &ScheduledModule::LoadParameters ||
+         method == &ScheduledModule::SetParameter || method == &ScheduledModule::Configure;
 }
 
 std::optional<int> ScheduledModule::PlanOfFunction(std::string_view name) const {
   if (!name.starts_with(kMainOfPlan)) return std::nullopt;
   name.remove_prefix(kMainOfPlan.size());
   for (std::size_t p = 0; p < plans_.size(); ++p) {
-    if (plans_[p]->name == name) return static_cast<int>(p);
+    const bool later = !plans_[p]->takes.empty();  // it takes what the segments before it computed
+    if (plans_[p]->name == name && !later) return static_cast<int>(p);
   }
   return std::nullopt;
 }
@@ -464,12 +466,13 @@ std::vector<Tensor> ScheduledModule::RunSegment(const Chosen& chosen, std::vecto
   return outputs;
 }
 
-std::shared_ptr<const Plan> ScheduledModule::PlanFor(const Chosen& chosen) {
+std::shared_ptr<const Plan> ScheduledModule::PlanFor(const Chosen& chosen, bool keeps) {
   const Plan& plan = *plans_[chosen.index];
   if (!plan.open) return plans_[chosen.index];
   const auto found = std::find_if(kept_.begin(), kept_.end(),
                                   [&chosen](const auto& each) { return each.first == chosen; });
   if (found != kept_.end()) {
+    if (!keeps) return found->second;
     std::rotate(found, found + 1, kept_.end());
   } else {
     std::shared_ptr<const Plan> instance;
@@ -478,6 +481,7 @@ std::shared_ptr<const Plan> ScheduledModule::PlanFor(const Chosen& chosen) {
     } catch (const SizeError& error) {
       TVM_SCHED_THROW(ValueError) << error.what();
     }
+    if (!keeps) return instance;
     if (const auto most = static_cast<std::size_t>(options_.kept_sizes); kept_.size() >= most) {
       kept_.erase(kept_.begin(), kept_.end() - static_cast<std::ptrdiff_t>(most - 1));
     }
@@ -490,7 +494,7 @@ Request ScheduledModule::RequestFor(const Chosen& chosen) {
   const int plan = chosen.index;
   Request request;
   request.index = plan;
-  request.plan = PlanFor(chosen);
+  request.plan = PlanFor(chosen, /*keeps=*/true);
   request.options = options_;
   if (plans_[plan]->backend == BackendKind::kCuda && options_.devices.empty()) {
     request.options.devices = DefaultGpus();
@@ -534,7 +538,9 @@ int ScheduledModule::Acquire() {
 }
 
 void ScheduledModule::PlanOf(ffi::PackedArgs args, ffi::Any* result) {
-  *result = ffi::String(PlanFor(Choose(TensorArguments(args), plans_))->name);
+  // A server asks for the sizes of each request, and runs the sizes of several together.
+  const Chosen chosen = Choose(TensorArguments(args), plans_);
+  *result = ffi::String(PlanFor(chosen, /*keeps=*/false)->name);
 }
 
 void ScheduledModule::Copy(ffi::PackedArgs args, ffi::Any* result) {
@@ -598,6 +604,7 @@ std::optional<ffi::Function> ScheduledModule::FindKernel(const std::string& name
 
 void ScheduledModule::LoadParameters(ffi::PackedArgs args, ffi::Any* result) {
   ExpectArguments(args, 1, "load_parameters(path)");
+  const std::unique_lock lock = LockForChange();
   *result = parameters_->Load(args[0].cast<ffi::String>());
   parameters_->Read();
   AnnounceParameters();
@@ -605,6 +612,7 @@ void ScheduledModule::LoadParameters(ffi::PackedArgs args, ffi::Any* result) {
 
 void ScheduledModule::SetParameter(ffi::PackedArgs args, ffi::Any*) {
   ExpectArguments(args, 2, "set_parameter(name, tensor)");
+  const std::unique_lock lock = LockForChange();
   parameters_->Set(args[0].cast<ffi::String>(), args[1].cast<Tensor>());
   AnnounceParameters();
 }
@@ -642,6 +650,10 @@ std::unique_lock<std::mutex> ScheduledModule::LockBetweenRuns() {
     lock.lock();
   }
   return lock;
+}
+
+std::unique_lock<std::mutex> ScheduledModule::LockForChange() {
+  return segmented_ ? LockBetweenRuns() : std::unique_lock(gate_->mutex);
 }
 
 void ScheduledModule::CheckAwake() const {
@@ -745,6 +757,7 @@ void ScheduledModule::SetThreads(ffi::PackedArgs args, ffi::Any*) {
 
 void ScheduledModule::Configure(ffi::PackedArgs args, ffi::Any*) {
   ExpectArguments(args, 1, "configure(options_json)");
+  const std::unique_lock lock = LockForChange();
   SetOptions(ReadOptions(JsonCursor::Parse(args[0].cast<ffi::String>(), "options"), options_));
 }
 
@@ -774,11 +787,17 @@ void ScheduledModule::SetOptions(RunOptions options) {
         << "options.instances is " << options.instances
         << ", and the model has states: each run goes on from the one before it, so 1 is allowed";
   }
+  // Plans of states follow each other, as prompts and decode steps do: none loads what another has.
+  const bool shared =
+      options.in_turn || (plans_.size() > 1 && !states_.empty() &&
+                          std::all_of(plans_.begin(), plans_.end(), [](const auto& plan) {
+                            return plan->backend == BackendKind::kCuda;
+                          }));
   std::vector<std::vector<bool>> skipped;
   Instance::Elsewhere elsewhere;
   for (const auto& plan : plans_) {
     skipped.push_back(StepsSkippedWhenWarm(*plan, options.resident));
-    if (options.in_turn) elsewhere.push_back(BroughtBy(*plan, skipped.back()));
+    if (shared) elsewhere.push_back(BroughtBy(*plan, skipped.back()));
   }
   elsewhere_ = std::move(elsewhere);
   options_ = std::move(options);

@@ -95,6 +95,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
 
   /// The lock, once no run is under way; open to Ctrl-C.
   std::unique_lock<std::mutex> LockBetweenRuns();
+  /// The lock, to change what runs read: a call of several segments sees one state.
+  std::unique_lock<std::mutex> LockForChange();
   /// Throws ffi::Error (RuntimeError) where the module sleeps.
   void CheckAwake() const;
   /// Throws ffi::Error (RuntimeError) where this processor cannot run the kernels.
@@ -136,8 +138,9 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   void PrepareGpus();
   /// A run of a plan with the options as they are. Under the lock.
   Request RequestFor(const Chosen& chosen);
-  /// A chosen plan; those of a template's last sizes are kept.
-  std::shared_ptr<const Plan> PlanFor(const Chosen& chosen);
+  /// A chosen plan. Those of a template's last sizes are kept, among them this one if it `keeps`
+  /// it.
+  std::shared_ptr<const Plan> PlanFor(const Chosen& chosen, bool keeps);
   std::optional<tvm::ffi::Function> FindKernel(const std::string& name) const;
 
   std::string plans_json_;

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <limits>
 #include <memory>
-#include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -15,7 +14,9 @@
 
 #include "kernels/integers/depthwise.h"
 #include "kernels/integers/functions.h"
+#include "kernels/onednn/kernel.h"
 #include "kernels/onednn/own_kernel.h"
+#include "kernels/onednn/packed.h"
 #include "kernels/onednn/scratchpad.h"
 #include "threads/pool.h"
 
@@ -24,12 +25,6 @@ namespace tvm_sched::onednn {
 namespace {
 
 using integers::kColumns;
-
-constexpr std::align_val_t kAlignment{64};
-
-struct Release {
-  void operator()(std::int8_t* memory) const { ::operator delete(memory, kAlignment); }
-};
 
 constexpr std::int64_t kChunkBytes = 64 << 10;     // of widened lines, which stay in the cache
 constexpr std::int64_t kFewestPixels = 64;         // of a chunk, to read the weights for
@@ -83,7 +78,8 @@ class IntegerConvolution final : public OwnKernel {
   /// docs/formats/kernels.md says what the operands are. Throws std::invalid_argument.
   IntegerConvolution(const Description& description, int threads);
 
-  bool LayOut(const std::vector<void*>& data, std::uint64_t generation) final;
+  bool LayOut(const std::vector<void*>& data, std::uint64_t generation,
+              PackedParameters* packed) final;
   void ReleaseWeights() final { packed_.reset(), depthwise_weights_ = {}, packed_from_ = nullptr; }
   void Run(const std::vector<void*>& data) const final;
 
@@ -102,7 +98,7 @@ class IntegerConvolution final : public OwnKernel {
   void CutDepthwise(std::int64_t places);
   bool FitsBytes(const void* weights);
   template <typename Weight>
-  void LayOutProduct(const Weight* weights);
+  void LayOutProduct(const Weight* weights, PackedParameters* packed);
   void AddRows(const integers::Rows<std::uint8_t>& rows, std::int32_t* numbers) const;
   Part PartOf(std::int64_t task) const;
   template <typename Number, typename Copy>
@@ -135,9 +131,11 @@ class IntegerConvolution final : public OwnKernel {
   std::int64_t lines_, chunks_, tasks_, panel_groups_;  // lines of the result of a chunk
   int factor_ = -1, summand_ = -1, table_ = -1;         // operands
   integers::Epilogue epilogue_;
-  // Weights for products of bytes, and the sums of each column's.
-  std::unique_ptr<std::int8_t, Release> packed_;
-  std::vector<std::int32_t> weight_sums_;
+  // Weights for products of bytes, behind the sums of each column's; kernels of other image sizes
+  // share them.
+  std::shared_ptr<const Packed> packed_;
+  const std::int32_t* weight_sums_ = nullptr;
+  const std::int8_t* panel_weights_ = nullptr;
   std::vector<std::int32_t> offsets_;  // of columns whose weights less this are bytes, or empty
   integers::Depthwise::Weights depthwise_weights_;
   const void* packed_from_ = nullptr;
@@ -472,7 +470,8 @@ void IntegerConvolution::Widen(const Call& call, const Part& part, std::int16_t*
             });
 }
 
-bool IntegerConvolution::LayOut(const std::vector<void*>& data, std::uint64_t generation) {
+bool IntegerConvolution::LayOut(const std::vector<void*>& data, std::uint64_t generation,
+                                PackedParameters* packed) {
   if (data[1] == nullptr || !description_.operands[1].parameter) return false;
   if (packed_from_ == data[1] && packed_at_ == generation) return false;
   packed_from_ = data[1], packed_at_ = generation;
@@ -485,26 +484,46 @@ bool IntegerConvolution::LayOut(const std::vector<void*>& data, std::uint64_t ge
   }
   if (bytes_ == nullptr) return false;
   if (wide_) {
-    LayOutProduct(static_cast<const std::int16_t*>(data[1]));
+    LayOutProduct(static_cast<const std::int16_t*>(data[1]), packed);
   } else {
-    LayOutProduct(static_cast<const std::int8_t*>(data[1]));
+    LayOutProduct(static_cast<const std::int8_t*>(data[1]), packed);
   }
   return true;
 }
 
 template <typename Weight>
-void IntegerConvolution::LayOutProduct(const Weight* weights) {
+void IntegerConvolution::LayOutProduct(const Weight* weights, PackedParameters* packed) {
   const std::int64_t all = groups_ * panels_;
   const auto count = static_cast<std::int64_t>(segments_.size());
   const std::int64_t pairs = description_.operands[1].dims[3];
   // One panel more adds the numbers of a row.
-  const auto size = static_cast<std::size_t>((all + 1) * segment_weights_ * kColumns);
-  packed_.reset(static_cast<std::int8_t*>(::operator new(size, kAlignment)));
-  std::fill_n(packed_.get(), size, std::int8_t{0});
-  weight_sums_.assign(all * kColumns, 0);
+  const std::int64_t sums_size = all * kColumns * static_cast<std::int64_t>(sizeof(std::int32_t));
+  const std::int64_t size = sums_size + (all + 1) * segment_weights_ * kColumns;
+  const dnnl::memory::desc layout({size}, dnnl::memory::data_type::s8, dnnl::memory::dims{1});
+  const dnnl::memory::desc given = LayoutOf(description_.operands[1]);
+  packed_.reset();  // first, for those of the former value are as large
+  packed_ = packed->Find(weights, given, layout, packed_at_);
+  const auto use = [&](const Packed& held) {
+    auto* sums = static_cast<std::int32_t*>(held.memory.get_data_handle());
+    weight_sums_ = sums;
+    panel_weights_ = static_cast<const std::int8_t*>(held.memory.get_data_handle()) + sums_size;
+    return sums;
+  };
+  if (packed_) {
+    use(*packed_);
+    return;
+  }
+  auto made = std::make_shared<Packed>();
+  made->memory = Allocate(layout, Engine(), &made->owner);
+  made->given = given;
+  made->generation = packed_at_;
+  std::int32_t* sums = use(*made);
+  auto* bytes = reinterpret_cast<std::int8_t*>(sums) + sums_size;
+  std::fill_n(reinterpret_cast<std::int8_t*>(sums), size, std::int8_t{0});
+  const void* source = weights;
   const auto place = [&](std::int64_t panel, std::int64_t segment, std::int64_t term, int column) {
     const std::int64_t four = (panel * count + segment) * steps_ + term / 4;
-    return packed_.get() + (four * kColumns + column) * 4 + term % 4;
+    return bytes + (four * kColumns + column) * 4 + term % 4;
   };
   for (std::int64_t p = 0; p < all; ++p) {
     for (std::int64_t s = 0; s < count; ++s) {
@@ -514,7 +533,7 @@ void IntegerConvolution::LayOutProduct(const Weight* weights) {
           for (std::int64_t term = 2 * pair; term < 2 * pair + 2; ++term, ++weights) {
             if (term >= length_) continue;
             *place(p, s, term, column) = static_cast<std::int8_t>(*weights - offset);
-            weight_sums_[p * kColumns + column] += *weights;
+            sums[p * kColumns + column] += *weights;
           }
         }
       }
@@ -523,6 +542,8 @@ void IntegerConvolution::LayOutProduct(const Weight* weights) {
   for (std::int64_t s = 0; s < count; ++s) {
     for (std::int64_t term = 0; term < length_; ++term) *place(all, s, term, 0) = 1;
   }
+  packed_ = made;
+  packed->Add(source, packed_);
 }
 
 /// The sums of the rows' numbers.
@@ -530,7 +551,7 @@ void IntegerConvolution::AddRows(const integers::Rows<std::uint8_t>& rows,
                                  std::int32_t* numbers) const {
   const integers::Terms terms{segments_.data(), static_cast<int>(segments_.size()), steps_};
   alignas(64) std::int32_t sums[integers::kMostRows * kColumns];
-  bytes_->product(rows, terms, packed_.get() + groups_ * panels_ * segment_weights_ * kColumns, 1,
+  bytes_->product(rows, terms, panel_weights_ + groups_ * panels_ * segment_weights_ * kColumns, 1,
                   sums);
   for (int r = 0; r < rows.count; ++r) numbers[r] = sums[r * kColumns];
 }
@@ -657,7 +678,7 @@ void IntegerConvolution::Run(const std::vector<void*>& data) const {
     call.zero = source_signed_ ? *static_cast<const std::int8_t*>(zero)
                                : *static_cast<const std::uint8_t*>(zero);
   }
-  if (bytes_ != nullptr) call.weights = reinterpret_cast<const char*>(packed_.get());
+  if (bytes_ != nullptr) call.weights = reinterpret_cast<const char*>(panel_weights_);
   if (table_ >= 0) call.epilogue.table = static_cast<const std::uint8_t*>(data[table_]);
   // Numbers of the outputs, each group's filled up to whole tiles.
   const std::int64_t padded = groups_ * panels_ * kColumns;

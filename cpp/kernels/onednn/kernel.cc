@@ -10,6 +10,7 @@
 #include "kernels/onednn/row_bands.h"
 #include "kernels/onednn/scratchpad.h"
 #include "runtime/throw.h"
+#include "threads/no_fork.h"
 #include "threads/pool.h"
 
 namespace tvm_sched::onednn {
@@ -146,6 +147,7 @@ Kernel::Kernel(std::string name, Description description, int cores, std::shared
   for (const Operand& operand : description_.operands) {
     elements_.push_back(StoredElements(operand));
   }
+  const threads::NoFork whole;  // oneDNN has locks of its own
   try {
     // oneDNN cuts the work for as many threads as there are when a primitive is made.
     threads::Enter(threads_, [&] { Build(); });
@@ -170,7 +172,8 @@ void Kernel::Call(ffi::PackedArgs args) {
 void Kernel::CallAt(const std::vector<void*>& data) {
   // Two devices, or two instances of the executor, may call one kernel at once; its memory handles
   // are its own.
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const threads::NoFork whole;
+  const std::lock_guard lock(mutex_);
   try {
     threads::Enter(threads_, [&] { Execute(data); });
   } catch (const dnnl::error& error) {
@@ -184,7 +187,8 @@ void Kernel::Prepare(const std::vector<const DLTensor*>& inputs) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i] != nullptr) data[i] = AddressOf(static_cast<int>(i), inputs[i]);
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const threads::NoFork whole;
+  const std::lock_guard lock(mutex_);
   try {
     threads::Enter(1, [&] { LayOutParameters(data); });
   } catch (const dnnl::error& error) {
@@ -193,7 +197,8 @@ void Kernel::Prepare(const std::vector<const DLTensor*>& inputs) {
 }
 
 void Kernel::ReleaseParameters() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const threads::NoFork whole;
+  const std::lock_guard lock(mutex_);
   if (own_ != nullptr) own_->ReleaseWeights();
   sums_.reset();
   for (Copy& copy : copies_) copy.packed.reset(), copy.source = nullptr;
@@ -432,7 +437,7 @@ bool Kernel::ComesAs(const dnnl::memory::desc& expected, const Operand& given, i
 void Kernel::LayOutParameters(const std::vector<void*>& data) {
   const std::uint64_t generation = shared_->generation.load(std::memory_order_acquire);
   if (own_ != nullptr) {
-    if (own_->LayOut(data, generation))
+    if (own_->LayOut(data, generation, &shared_->packed))
       ReleasePages(data[1], LayoutOf(description_.operands[1]).get_size());
     return;
   }

@@ -10,6 +10,7 @@
 #include "kernels/onednn/own_kernel.h"
 #include "kernels/onednn/plain_values.h"
 #include "runtime/throw.h"
+#include "threads/no_fork.h"
 
 namespace tvm_sched::onednn {
 
@@ -29,6 +30,8 @@ bool IsSmall(const Description& d) {
   std::int64_t each = 16;
   if (d.primitive == "attention") {
     each = 4 * d.operands[1].dims[2];
+  } else if (TakesIntegers(d.primitive)) {
+    each = d.operands[1].elements() / std::max<std::int64_t>(d.result().dims[1], 1);
   } else if (!IsOwn(d.primitive)) {
     each = PlainValues(d, std::vector<const float*>(d.operands.size() - 1)).terms();
   }
@@ -68,6 +71,7 @@ void OpenKernel::Call(ffi::PackedArgs args) {
   const bool empty = std::any_of(tensors.begin(), tensors.end(),
                                  [](const DLTensor* each) { return Elements(*each) == 0; });
   if (empty) return CallEmpty(tensors, sizes);
+  const threads::NoFork whole;
   std::unique_ptr<Kernel> kernel = Take(sizes);
   kernel->Call(args);
   Give(std::move(sizes), std::move(kernel));
@@ -118,6 +122,7 @@ std::unique_ptr<Kernel> OpenKernel::Take(const OpenDescription::Sizes& sizes) {
 }
 
 std::unique_ptr<Kernel> OpenKernel::Make(Description description) {
+  const threads::NoFork whole;
   auto made =
       std::make_unique<Kernel>(name_, std::move(description), cores_, shared_, bounds_result_);
   const std::lock_guard lock(mutex_);
@@ -146,11 +151,13 @@ void OpenKernel::CheckExamples() {
 }
 
 std::set<std::string> OpenKernel::checks() const {
+  const threads::NoFork whole;
   const std::lock_guard lock(mutex_);
   return checks_;
 }
 
 void OpenKernel::ReleaseParameters() {
+  const threads::NoFork whole;
   const std::lock_guard lock(mutex_);
   for (const Idle& each : idle_) each.kernel->ReleaseParameters();
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/onednn/description.h"
+#include "kernels/onednn/packed.h"
 
 namespace tvm_sched::onednn {
 
@@ -16,9 +17,10 @@ class OwnKernel {
   virtual ~OwnKernel() = default;
 
   /// Lay out weights, operand 1, unless they are null or as they were at the last call:
-  /// `generation` counts changes of parameters. Returns whether it did, so that the tensor is no
-  /// longer read.
-  virtual bool LayOut(const std::vector<void*>& /*data*/, std::uint64_t /*generation*/) {
+  /// `generation` counts changes of parameters. Kernels of a module share what lies in `packed`.
+  /// Returns whether it did, so that the tensor is no longer read.
+  virtual bool LayOut(const std::vector<void*>& /*data*/, std::uint64_t /*generation*/,
+                      PackedParameters* /*packed*/) {
     return false;
   }
 

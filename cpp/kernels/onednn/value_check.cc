@@ -17,6 +17,7 @@
 #include "kernels/onednn/plain_values.h"
 #include "kernels/sampled_positions.h"
 #include "kernels/value_findings.h"
+#include "threads/no_fork.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -290,8 +291,17 @@ bool IsRight(const Description& description, int threads, Prepared* prepared) {
   });
 }
 
-void TrustChecks(const std::vector<std::string>& names) { TheFindings().Trust(names); }
-std::vector<std::string> FoundWrong() { return TheFindings().Wrong(Machine()); }
-int CountChecks() { return TheFindings().Count(); }
+void TrustChecks(const std::vector<std::string>& names) {
+  const threads::NoFork whole;
+  TheFindings().Trust(names);
+}
+std::vector<std::string> FoundWrong() {
+  const threads::NoFork whole;
+  return TheFindings().Wrong(Machine());
+}
+int CountChecks() {
+  const threads::NoFork whole;
+  return TheFindings().Count();
+}
 
 }  // namespace tvm_sched::onednn

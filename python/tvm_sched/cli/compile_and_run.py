@@ -59,7 +59,8 @@ CompileSettings = Annotated[
         COMPILE_OPTIONS,
         (
             "cost_model", "backend", "measure", "streams", "launch_order", "variants", "rows", "row_parts", "anchors",
-            "graph", "resident", "instances", "states", "threads", "processor", "precision", "parameters",
+            "graph", "resident", "instances", "states", "threads", "processor", "precision", "tuned",
+            "parameters",
         ),
         own={
             "cost_model": CostsName,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,6 +89,23 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
             reads_directly = reads_host & (in_part & topology.maps_storage if topology.storage else True)
             direct_ns[:, d] = np.where(reads_directly, np.maximum(direct, least), FORBIDDEN)
     return Costs(operator_ns, direct_ns, source="roofline")
+
+
+def memory_ns(graph: OpGraph, topology: Topology, devices: Mapping[str, str]) -> int:
+    """Return how long the operators take, one after another, at the bandwidth of their devices' memory alone.
+
+    Parameters
+    ----------
+    graph, topology
+    devices : mapping of str to str
+        By operator, the device that computes it. ``bytes`` are those of `roofline`.
+    """
+    index, rate = graph.index, {device.name: device.memory_bandwidth for device in topology.devices}
+    size = np.array(index.size, dtype=np.float64)
+    host = np.array([sum(read) for read in index.host_bytes], dtype=np.float64)
+    moved = host + _bytes(size, index.inputs) - _bytes(size, index.host_inputs) + _bytes(size, index.outputs)
+    rates = np.array([rate[devices[operator.name]] for operator in graph.operators])
+    return round(1e9 * float((moved / rates).sum()))
 
 
 def _bytes(size: npt.NDArray[np.float64], tensors: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:

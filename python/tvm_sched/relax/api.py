@@ -575,7 +575,8 @@ def _schedule_template(
         text = f"{source.where}: one schedule is for all sizes: {first_line(error)}"
         warnings.warn(text, ModelWarning, stacklevel=2)
     largest = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values())))] if plans else []
-    smaller = (sizes for sizes in others or _anchors(model) if plans or model.admits(sizes))
+    tried = (sizes if plans else model.repaired(sizes) for sizes in others or _anchors(model))
+    smaller = (sizes for sizes in tried if plans or model.admits(sizes))
     anchors: Iterator[StaticShapes | tuple[int, ...]] = chain(largest, islice(smaller, len(_EQUAL_ANCHORS)))
     refused = [InputError("no sizes that were tried are admissible")]
     for anchor in anchors:

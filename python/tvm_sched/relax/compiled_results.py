@@ -63,6 +63,8 @@ def compilation_key(model: Path, options: Mapping[str, Any], module: str = __nam
         return None  # the model's reader reports the error
     if not files:
         return None
+    if tuned := options.get("tuned"):
+        options = {**options, "tuned": sorted(Path(str(tuned)).glob("*.json"))}
     content = {
         "model": [model.name, model.resolve().name, files],
         "options": _json_value(options),

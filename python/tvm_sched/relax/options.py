@@ -93,6 +93,9 @@ class CompileOptions:
         Number format in which float32 products and convolutions with weights multiply. Sums and all other operators remain
         in float32. ``"bfloat16"`` needs a CPU with instructions for it; weights and lookup tables are then stored in
         bfloat16. ``"tf32"`` needs the backend ``"cuda"``: cuBLASLt and cuDNN round operands to 11 bits, for tensor cores.
+    tuned : str, optional
+        Folder with the database of TVM's meta schedule: a kernel that it covers, for this target, keeps the loops that were
+        tuned. Default: the database that is current (``with database:``), if there is one.
     threads : int, optional
         Threads of all CPU devices together, unless loading the artifact sets another number. Default: all cores.
     cache : bool
@@ -145,6 +148,7 @@ class CompileOptions:
     parameters: str = "auto"
     processor: str = "native"
     precision: str = "float32"
+    tuned: str | None = None
     threads: int | None = None
     cache: bool = True
     graph: bool | None = None
@@ -166,6 +170,11 @@ class CompileOptions:
         require_number_or_auto("row_parts", self.row_parts)
         check_methods(self.streams, self.launch_order)
         check_threads(self.threads)
+        tuned: Any = self.tuned
+        if not isinstance(tuned, (str, os.PathLike, type(None))):
+            raise InputError(f"tuned is {shown(tuned)}; the folder of a database of TVM's tuner is allowed")
+        if tuned is not None:
+            object.__setattr__(self, "tuned", os.fspath(tuned))
         self._check_run()
         self._check_states()
         self._check_objective()

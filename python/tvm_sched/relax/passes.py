@@ -12,6 +12,7 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.s_tir import meta_schedule
 
 from tvm_sched_runtime.errors import InputError, did_you_mean
 from tvm_sched_runtime.pipeline import PipelinePlan
@@ -23,6 +24,7 @@ from ..progress import Progress, report_to
 from ..schedulers import get
 from ..schedulers.common.milp import ProgramOptions
 from ..streams import BEST
+from .codegen.apply_schedules import ApplySchedules, open_database
 from .codegen.cuda import compile_image
 from .codegen.describe_launches import DescribeLaunches
 from .codegen.prepare_kernels import PrepareKernels
@@ -52,12 +54,12 @@ from .variants.offer_variants import OfferVariants, pieces_for
 from .variants.split_rows import SplitRows
 
 __all__ = [
-    "AllocateStreams", "ChooseRowParts", "DescribeLaunches", "EmitExecutor", "EmitPipeline", "EstimateLatencies",
-    "LowerToKernels", "MeasureSchedules", "OfferVariants", "OrderLaunches", "PartitionPipeline", "Place", "PrepareKernels",
-    "RestrictDevices", "SetCompileTarget", "SplitByDominators", "SplitRows", "SplitTail", "ToSchedule",
-    "WriteVDevices",
-    "build_functions", "compile_modules", "compile_target", "decision_passes", "emit_passes", "pass_list", "problem_passes",
-    "schedule_modules",
+    "AllocateStreams", "ApplySchedules", "ChooseRowParts", "DescribeLaunches", "EmitExecutor", "EmitPipeline",
+    "EstimateLatencies", "LowerToKernels", "MeasureSchedules", "OfferVariants", "OrderLaunches", "PartitionPipeline",
+    "Place", "PrepareKernels", "RestrictDevices", "SetCompileTarget", "SplitByDominators", "SplitRows", "SplitTail",
+    "ToSchedule", "WriteVDevices",
+    "build_functions", "compile_modules", "compile_target", "decision_passes", "emit_passes", "pass_list",
+    "problem_passes", "schedule_modules",
 ]  # fmt: skip
 
 
@@ -252,16 +254,19 @@ def problem_passes(
     compiles = options.backend == "cuda" and options.objective == "latency" and has_nvcc()
     variants = [OfferVariants(pieces_for(options.topology), rows=options.offers_rows)]
     archs = [] if compiles else _archs_to_describe(options, cost_model)
+    gpus = sorted({device.arch for device in options.topology.devices if device.arch})
+    schedules = open_database(options.tuned) if options.tuned else meta_schedule.Database.current()
     return [
         SetCompileTarget(compile_target(options)),
         LowerToKernels(
             device_kind="cuda" if options.backend == "cuda" else "cpu",
             libraries=() if emulates_gpus(options) else None,
-            archs=sorted({device.arch for device in options.topology.devices if device.arch}),
+            archs=gpus,
             after_fusion=variants if offers_variants(options) else (),
             before_fusion=[SplitRows(options.row_parts)],
             stop_after=last_step,
         ),
+        *([ApplySchedules(schedules, gpus)] if schedules is not None else []),
         *([DescribeLaunches(archs)] if archs else []),
         PrepareKernels(),
         EstimateLatencies(

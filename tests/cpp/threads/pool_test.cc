@@ -15,6 +15,7 @@
 
 #include "ffi/runtime/parallel_loops.h"
 #include "runtime/kernel_threads.h"
+#include "threads/no_fork.h"
 #include "threads/waiting.h"
 
 namespace tvm_sched {
@@ -91,6 +92,41 @@ TEST(Pool, AForkedChildGoesOnWithoutTheWorkers) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_EQ(status, 0) << "round " << round;
   }
+}
+
+TEST(NoFork, AForkWaitsForTheSectionsOfOthers) {
+  std::atomic<bool> inside = false, end = false;
+  const auto work = [&] {
+    while (!end) {
+      const threads::NoFork outer;
+      inside = true;
+      {
+        const threads::NoFork nested;  // does not wait for the fork that waits for it
+        std::this_thread::yield();
+      }
+      inside = false;
+    }
+  };
+  std::thread other(work);
+  int failed = 0;
+  for (int round = 0; round < 300; ++round) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(10);
+      {
+        const threads::NoFork own;
+      }
+      const pid_t grandchild = fork();
+      if (grandchild == 0) _exit(inside);
+      int status = -1;
+      _exit(waitpid(grandchild, &status, 0) == grandchild && status == 0 ? 0 : 1);
+    }
+    int status = -1;
+    failed += waitpid(child, &status, 0) != child || status != 0;
+  }
+  end = true;
+  other.join();
+  EXPECT_EQ(failed, 0);
 }
 
 // ---- loops of generated kernels ----

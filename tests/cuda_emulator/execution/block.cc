@@ -104,8 +104,9 @@ class Runner {
   Context scheduler_;
   unsigned running_ = 0;
   Index block_;
-  std::map<int, SharedArray> shared_;  // that this block has asked for
-  std::map<int, Memory> arrays_;       // of all blocks
+  // By number and bytes: a function template has an array for each size.
+  std::map<std::pair<int, std::size_t>, SharedArray> shared_;  // that this block has asked for
+  std::map<std::pair<int, std::size_t>, Memory> arrays_;       // of all blocks
   std::size_t shared_bytes_ = 0;
   Memory dynamic_;
   Fault fault_;
@@ -222,7 +223,8 @@ unsigned Runner::Active(int line) {
 }
 
 void* Runner::Shared(int array, std::size_t bytes, std::size_t alignment) {
-  auto [found, fresh] = shared_.try_emplace(array, SharedArray{bytes, nullptr});
+  const std::pair key{array, bytes};
+  auto [found, fresh] = shared_.try_emplace(key, SharedArray{bytes, nullptr});
   if (!fresh) return found->second.memory;
   shared_bytes_ += bytes;
   if (shared_bytes_ > kLargestStaticShared ||
@@ -232,7 +234,7 @@ void* Runner::Shared(int array, std::size_t bytes, std::size_t alignment) {
                             " of dynamic shared memory, and " +
                             std::to_string(launch_.largest_shared) + " are allowed");
   }
-  Memory& memory = arrays_[array];
+  Memory& memory = arrays_[key];
   if (!memory) memory = Allocate(bytes, std::max<std::size_t>(alignment, 16));
   std::memset(memory.get(), 0xFF, bytes);
   return found->second.memory = memory.get();

@@ -74,6 +74,15 @@ def test_an_empty_table_gives_zeros():
     )
 
 
+def test_empty_parts_of_a_concatenation_are_left_out():
+    parts = [np.full((rows, 3), k, np.float32) for k, rows in enumerate((0, 2, 0, 1))]
+    shapes = [part.shape for part in parts[1:]]
+    compiled = compile(
+        module(lambda *x: relax.op.concat(x, 0), parts[0].shape, *shapes, dtype="float32"), "cpu1", "single"
+    )
+    np.testing.assert_array_equal(compiled.run(*parts)[:, 0], [1, 1, 3])
+
+
 def test_kernels_without_such_indices_stay():
     mod = module(lambda i, x: relax.op.add(x, x), (1,), (4, 3))
     lowered = relax.transform.LegalizeOps()(mod)

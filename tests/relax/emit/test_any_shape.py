@@ -95,7 +95,8 @@ def test_splits_by_rows_are_for_listed_sizes_alone():
 
 def test_a_sum_over_no_elements_is_written():
     module = _module(lambda builder, x, n, m: builder.emit(relax.op.sum(x, [1])))
-    compiled = compile(module, "cpu1", cost_model="roofline", cache=False)
+    # Once no linker took kernels that were called after a model with a blank in its name.
+    compiled = compile(module, "cpu1", cost_model="roofline", cache=False, name="a sum 0/0")
     for _ in range(3):
         np.testing.assert_array_equal(compiled.run(np.ones((5, 0, 4), "float32")), np.zeros((5, 4), "float32"))
 

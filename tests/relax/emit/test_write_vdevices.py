@@ -22,7 +22,7 @@ def alternating(graph, topology):
 
 @pytest.fixture(scope="module", params=["onednn", ""], ids=["oneDNN", "TVM's kernels"])
 def placed(request):
-    """Two branches on two devices, which read the same weights; a kernel with two results; an input is a result."""
+    """Branches on two devices read the same weights; a kernel has two results; an input and a constant are results."""
     builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((4, 32), "float32"))
     emit, weights = builder.emit, relax.const(WEIGHTS)
     with builder.function("main", [x]):
@@ -31,7 +31,7 @@ def placed(request):
             right = emit(relax.op.negative(emit(relax.op.matmul(emit(relax.op.negative(x)), weights))))
             best = emit(relax.op.topk(emit(relax.op.add(left, right)), 2))
             both = relax.Tuple([emit(relax.TupleGetItem(best, 0)), emit(relax.TupleGetItem(best, 1))])
-            result = builder.emit_output(relax.Tuple([both, x]))
+            result = builder.emit_output(relax.Tuple([both, x, relax.const(WEIGHTS[:2])]))
         builder.emit_func_output(result)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TVM_SCHED_KERNEL_LIBRARIES", request.param)
@@ -46,13 +46,14 @@ def test_the_virtual_machine_runs_the_schedule(placed):
     on = [tvm.cpu(int(variable.ty.vdevice.vdevice_id)) for variable in parameters]
     given = [tvm.runtime.tensor(values[v.name].numpy(), device) for v, device in zip(parameters, on, strict=True)]
     machine = relax.VirtualMachine(relax.build(mod, "llvm"), [tvm.cpu(0), tvm.cpu(1)])
-    (best, positions), same = machine["main"](tvm.runtime.tensor(X), *given)
+    (best, positions), same, rows = machine["main"](tvm.runtime.tensor(X), *given)
     product = X @ WEIGHTS
     truth = np.maximum(product, 0) + product
     np.testing.assert_array_equal(best.numpy(), -np.sort(-truth, axis=1)[:, :2])
     np.testing.assert_array_equal(np.take_along_axis(truth, positions.numpy().astype("int64"), 1), best.numpy())
     np.testing.assert_array_equal(same.numpy(), X)
-    assert {str(each.device) for each in (best, positions, same)} == {"cpu:0"}
+    np.testing.assert_array_equal(rows.numpy(), WEIGHTS[:2])
+    assert {str(each.device) for each in (best, positions, same, rows)} == {"cpu:0"}
 
 
 def test_kernels_are_on_the_devices_of_the_schedule(placed):

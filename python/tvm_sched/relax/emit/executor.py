@@ -17,6 +17,7 @@ from tvm_sched_runtime.problem import Problem
 from tvm_sched_runtime.runtime.machine import EMULATED, EmulationWarning
 from tvm_sched_runtime.schedule import Schedule
 
+from ...cost_model.roofline_model import memory_ns
 from ...cost_model.uncertainty import latency_interval
 from ...execution_plan import check_states, output_tensors
 from ...streams import core_shares
@@ -145,7 +146,9 @@ def make_executor(
     parameters: dict[str, Any] = {}
     libraries: list[tvm.runtime.Module] = []
     for position, variant in enumerate(variants):
-        suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
+        # A linker reads the kernels' names: nothing of the model's own name may be in them.
+        number = variant.name.removeprefix(variants[0].extraction.graph.name).removeprefix("#")
+        suffix = f"__{number}" if number else ""
         claimed = claimed_functions(variant.mod)
         functions = kernel_names(variant.extraction.calls, claimed, suffix)
         part = segments.parts[position - first_plans] if segments and position >= first_plans else None
@@ -353,6 +356,7 @@ def _metadata(
     for variant, plan in zip(variants, plans, strict=True):
         certificate = variant.schedule.certificate
         interval = latency_interval(variant.problem, variant.schedule)
+        homes = {placement.operator: placement.device for placement in variant.schedule.placements}
         # The resources of a GPU that each operator's kernels occupy.
         demands = {operator.name: operator.demand for operator in variant.problem.graph.operators if operator.demand}
         entries.append(
@@ -365,6 +369,7 @@ def _metadata(
                 "results": _results(variant, plan),
                 "latency_ns": certificate.latency_ns if certificate else None,
                 **({"interval_ns": interval} if interval else {}),
+                **({"memory_ns": memory_ns(variant.problem.graph, topology, homes)} if backend == "cuda" else {}),
                 "lower_bound_ns": certificate.lower_bound_ns if certificate else None,
                 "bound": certificate.bound if certificate else "",
                 "status": certificate.status if certificate else "",

@@ -18,7 +18,7 @@ from ..ir.attributes import PARAMETERS, get_compile_target, get_problem, get_sch
 from ..ir.virtual_devices import on_device, vdevices_of
 from ..lower.dynamic_tail import refuse_tail
 from ..lower.kernel_libraries import claimed_functions, make_modules
-from ..problem.operator_graph import extract
+from ..problem.operator_graph import extract, flatten
 from .runtime_module import modules_of_others
 
 _OPAQUE = 8
@@ -82,7 +82,9 @@ class _Writer:
         function = self.mod["main"]
         host = self.vdevices[self.host]
         inputs = {v: relax.Var(v.name, on_device(v.ty, host)) for v in function.params[: number_of_inputs(function)]}
-        parameters = self._parameters((tensor, devices[call.operator]) for call in calls for tensor in call.inputs)
+        reads = [(tensor, devices[call.operator]) for call in calls for tensor in call.inputs]
+        results = flatten(self.extraction.result)
+        parameters = self._parameters([*reads, *((tensor, self.host) for tensor in results)])
         kernels = {(call.function, devices[call.operator]) for call in calls if not call.external}
         for name, device in sorted(kernels):
             self._add_kernel(name, self.vdevices[device].target)

@@ -1,4 +1,4 @@
-"""Split lowered loops along memory into vector iterations and remaining scalar iterations."""
+"""Split lowered loops along memory into vector iterations and remaining scalar iterations; whether loops are arranged."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ import tvm_ffi
 from tvm import sym, tirx
 
 from .statements import statements_in
+
+SCHEDULED = "tirx.is_scheduled"
+"""TVM's attribute of a kernel whose loops are arranged: by dlight, or by a record of meta schedule."""
+
+
+def is_scheduled(function: tirx.PrimFunc) -> bool:
+    """Whether a kernel's loops are arranged already, so that no pass of ours may change them."""
+    return bool(function.attrs and function.attrs.get(SCHEDULED))
 
 
 def depends_on(expr: Any, variable: Any) -> bool:

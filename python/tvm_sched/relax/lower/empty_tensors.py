@@ -38,6 +38,10 @@ def rewrite_empty(call: relax.Call) -> relax.Expr:
         return relax.op.full(call.ty.shape, relax.const(_NEUTRAL[operation], str(dtype)), dtype)
     if operation in _WRITTEN and _size(call.args[_WRITTEN[operation]]) == 0:
         return call.args[0]
+    if operation == "relax.concat" and isinstance(call.args[0], relax.Tuple):
+        parts = [part for part in call.args[0].fields if _size(part) != 0]
+        if len(parts) < len(call.args[0].fields):
+            return relax.op.concat(parts, call.attrs.axis) if len(parts) > 1 else parts[0]
     if operation == "relax.split" and isinstance(call.ty, relax.TupleType):
         return _split(call)
     return call

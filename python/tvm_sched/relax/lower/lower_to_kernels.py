@@ -19,6 +19,7 @@ from tvm_sched_runtime.errors import InputError
 
 from ...progress import report_progress
 from ..ir.attributes import CONSTANTS, DEVICE_KIND, get_compile_target
+from ..ir.loops import is_scheduled
 from ..toolchain.compile_target import BFLOAT16, TF32
 from . import comparisons, extremum_positions, half_precision, max_pools, open_reshapes, scatters, zero_factors
 from .dynamic_tail import tail_operators
@@ -36,6 +37,8 @@ MOST_FUSED = 32
 """Most operators of a fused kernel. LLVM's time for a kernel grows faster than its length; TVM's own limit is 256."""
 _LEGALIZED = (half_precision, comparisons, extremum_positions, max_pools, open_reshapes, scatters, zero_factors)
 """Modules whose legalisations replace TVM's; of two for one operator, the later one."""
+_OPAQUE = 8
+"""TVM's pattern of kernels that are not fused."""
 _LOWERING = RLock()
 """Held while a module is lowered: TVM 0.27 keeps operator tags (`tvm.te.tag_scope`) in one variable for all threads."""
 
@@ -108,8 +111,13 @@ class LowerToKernels:
         """Return the passes that lower a module, in order; they hand over names of constants in `CONSTANTS`."""
         libraries = available_libraries(self.device_kind) if self.libraries is None else self.libraries
         half = self.device_kind == "cuda" and "nvidia" in libraries
-        fuse = [relax.transform.AnnotateTIROpPattern(), relax.transform.FoldConstant(), relax.transform.FuseOps()]
-        fuse.append(_as_pass("InlineGroupsWithoutKernels", _inline_groups_without_kernels))
+        fuse = [
+            relax.transform.AnnotateTIROpPattern(),
+            relax.transform.FoldConstant(),
+            _as_pass("KeepSchedules", _keep_schedules),
+            relax.transform.FuseOps(),
+            _as_pass("InlineGroupsWithoutKernels", _inline_groups_without_kernels),
+        ]
         last = [
             relax.transform.FuseTIR(),
             relax.transform.CanonicalizeBindings(),
@@ -119,6 +127,7 @@ class LowerToKernels:
             *([_as_pass("BindParameters", _named(_bind))] if self.fold else []),
             _as_pass("SimplifyOperators", simplify),
             _as_pass("SplitTail", _split_tail),
+            *([_as_pass("WidenHalf", _widen_half)] if "onednn" in libraries else []),
             _as_pass("FoldParameters", _named(partial(_fold, "folding parameters"))),
             *([_as_pass("PrepareHalfConvolutions", _named(prepare_half_convolutions))] if half else []),
             *([_as_pass("ExpandPackedProducts", _named(_expand))] if "language" not in libraries else []),
@@ -217,6 +226,15 @@ def _as_pass(name: str, step: Callable[[tvm.IRModule], tvm.IRModule]) -> tvm.tra
     return run
 
 
+def _keep_schedules(mod: tvm.IRModule) -> tvm.IRModule:
+    """Keep kernels that have a schedule apart: fused to others, they would lose it."""
+    result = mod.clone()
+    for variable, function in mod.functions_items():
+        if isinstance(function, tvm.tirx.PrimFunc) and is_scheduled(function):
+            result.update_func(variable, function.with_attr("op_pattern", _OPAQUE))
+    return result
+
+
 def _inline_groups_without_kernels(mod: tvm.IRModule) -> tvm.IRModule:
     """Inline groups that only take fields of nested tuples, of which `FuseTIR` cannot make a kernel."""
     main, groups = mod["main"], {}
@@ -272,6 +290,10 @@ def _split_tail(mod: tvm.IRModule) -> tvm.IRModule:
             stacklevel=2,
         )
     return mod
+
+
+def _widen_half(mod: tvm.IRModule) -> tvm.IRModule:
+    return half_precision.WidenHalf(mod).run()
 
 
 def _warn_of_missing_library(mod: tvm.IRModule, libraries: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from ...execution_plan import KernelCall
 from ..ir.attributes import CHOICE, model_name
 from ..ir.call_names import describe, kernel_kind, plain
 from ..ir.flops import count_flops
+from ..ir.loops import is_scheduled
 from ..ir.tensor_types import bytes_of, dtype_of, static_shape
 from ..ir.virtual_devices import copied_to, given_devices
 from ..lower.kernel_libraries import kernel_flops, kernel_in_place
@@ -262,6 +263,8 @@ class _Extractor:
                 f"{where}: {function!r} takes a shape or number as an argument; kernels take tensors only"
             )
         kind = kernel_kind(function)
+        if not external and is_scheduled(self.mod[function]):
+            kind = f"scheduled.{kind}"
         member = self.member
         prefix = f"{self._maker(member)}/{member.choice.names[member.number]}/" if member is not None else ""
         self.names[prefix + kind] += 1

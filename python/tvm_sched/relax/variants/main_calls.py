@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import tvm
 from tvm import relax
 
+from ..ir.loops import is_scheduled
 from .kernel_slicing import share_axis
 from .read_fused_functions import HEAVY, fused_kernel, heavy_binding, is_kernel_call, pattern
 
@@ -51,7 +52,10 @@ class MainCalls:
         self._divisions: dict[Any, Division | None] = {}
 
     def called(self, binding: relax.Binding) -> Called | None:
-        """Return what a binding calls; None if it does not call a kernel with one tensor as its result."""
+        """Return what a binding calls; None if it does not call a kernel with one tensor as its result.
+
+        A kernel that has a schedule cannot be cut, so it is None, too.
+        """
         value = binding.value
         if not isinstance(value, relax.Call) or not isinstance(binding.var.ty, relax.TensorType):
             return None
@@ -66,7 +70,7 @@ class MainCalls:
             fused = isinstance(function, relax.Function)
             self._kernels[variable] = fused_kernel(self.mod, variable) if fused else function
         kernel = self._kernels[variable]
-        return None if kernel is None else Called(variable, arguments, kernel)
+        return None if kernel is None or is_scheduled(kernel) else Called(variable, arguments, kernel)
 
     def division(self, variable: relax.Var) -> Division | None:
         """Return how the call that a variable is bound to divides a tensor; None if it does not."""

@@ -13,6 +13,7 @@ from tvm.tirx.build import codegen_build
 from tvm_frontends.kernels.recurrent import ByteProducts, byte_recurrent_kernel
 
 from ...ir.flops import FLOPS, count_flops
+from ...ir.loops import is_scheduled
 from ...ir.statements import contains, map_statement, with_body
 from ..decreasing_indices import hide_decreasing
 from .block_sums import block_sums
@@ -30,9 +31,12 @@ def prepare_kernel(function: tirx.PrimFunc, schedule: bool = True) -> tirx.PrimF
     """Bound a kernel's indices, count its operations (attribute `FLOPS`), and schedule its loops.
 
     Parallel loops remain only in large kernels; the executor runs them on the threads of the kernel's operator.
-    ``schedule``: whether to rearrange the loops (`schedule_for_cpu`); if not, no loop is parallel.
+    ``schedule``: whether to rearrange the loops (`schedule_for_cpu`); if not, no loop is parallel. The loops of a kernel
+    that has a schedule (`is_scheduled`) stay as they are.
     """
     function = bound_indices(function.with_attr(FLOPS, tirx.IntImm("int64", count_flops(function))))
+    if is_scheduled(function):
+        return function
     if not schedule or not worth_threads(function):
         function = function.with_body(map_statement(function.body, kinds=_serial))
     return schedule_for_cpu(function) if schedule else function
@@ -94,6 +98,8 @@ def _vectorise(host: tvm.target.Target) -> tvm.transform.Pass:
 
     @tirx.transform.prim_func_pass(opt_level=0, name="tvm_sched.Vectorise")
     def run(function: tirx.PrimFunc, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tirx.PrimFunc:
+        if is_scheduled(function):
+            return function
         return vectorise_functions(vectorise_reductions(block_sums(cut_open_loops(function), bits), bits), bits)
 
     return run

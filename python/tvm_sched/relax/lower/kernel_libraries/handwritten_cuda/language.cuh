@@ -4,6 +4,7 @@
 #pragma once
 
 #include "rows.cuh"
+#include "tensor_cores.cuh"
 
 namespace tvm_sched::language {
 
@@ -74,6 +75,24 @@ __device__ void TermsOf(const Weights& weights, long long tile, int word, int co
   Format::Widen(bits, scale, zero, values);
 }
 
+/// The terms of the words of four columns, the first of which is a multiple of four.
+template <class Format, int kTerms>
+__device__ void TermsOfFour(const Weights& weights, long long tile, int word, int column, float (*values)[Format::kTerms]) {
+  constexpr int kWords = Words<Format>(kTerms), kGroups = (kTerms + kGroup - 1) / kGroup;
+  const uint4 bits = *reinterpret_cast<const uint4*>(weights.tiles + (tile * kWords + word) * kTile + column);
+  ushort4 scales = {0x3f80, 0x3f80, 0x3f80, 0x3f80};  // 1
+  uchar4 zeros = {8, 8, 8, 8};
+  if (weights.scales != nullptr) {
+    const long long group = (tile * kGroups + word * Format::kTerms / kGroup) * kTile + column;
+    scales = *reinterpret_cast<const ushort4*>(weights.scales + group);
+    if (weights.zeros != nullptr) zeros = *reinterpret_cast<const uchar4*>(weights.zeros + group);
+  }
+  Format::Widen(bits.x, Wide(scales.x), float(zeros.x), values[0]);
+  Format::Widen(bits.y, Wide(scales.y), float(zeros.y), values[1]);
+  Format::Widen(bits.z, Wide(scales.z), float(zeros.z), values[2]);
+  Format::Widen(bits.w, Wide(scales.w), float(zeros.w), values[3]);
+}
+
 /// What a product does with a sum: activation(sum + bias), capped, + residual.
 enum Activation { kNone, kSilu, kGelu, kGeluTanh, kRelu };
 
@@ -91,34 +110,50 @@ __device__ float Activate(float x) {
   return x;
 }
 
-/// Sums of some rows and a tile, in the first 16 threads of a block of `kProductWarps` warps, a column each. The two
-/// halves of a warp read neighbouring words; each warp takes every eighth pair.
+/// Sums of some rows and a tile, in the first 16 threads of a block of `kProductWarps` warps, a column each. A thread reads
+/// 16 bytes, a word of four neighbouring columns, so that enough bytes are on their way; a warp reads eight such words.
 template <class Format, int kTerms, int kRows>
 __device__ void SumsOfTile(const Weights& weights, long long tile, const float* const* rows, int count, float* sums) {
+  constexpr int kFour = 4, kAtOnce = 32 / (kTile / kFour);
   __shared__ float of_warps[kProductWarps][kRows][kTile];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = lane % kTile;
-  for (int r = 0; r < kRows; ++r) sums[r] = 0.0f;
-  for (int word = 2 * warp + lane / kTile; word < Words<Format>(kTerms); word += 2 * kProductWarps) {
-    float values[Format::kTerms];
-    TermsOf<Format, kTerms>(weights, tile, word, column, values);
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = lane % (kTile / kFour) * kFour;
+  float mine[kRows][kFour] = {};
+#pragma unroll 4
+  for (int word = kAtOnce * warp + lane / kFour; word < Words<Format>(kTerms); word += kAtOnce * kProductWarps) {
+    float values[kFour][Format::kTerms];
+    TermsOfFour<Format, kTerms>(weights, tile, word, column, values);
     for (int k = 0; k < Format::kTerms; ++k) {
       const int term = Format::Term(word, k);
       if (kTerms % Format::kPadding != 0 && term >= kTerms) continue;
       for (int r = 0; r < kRows; ++r) {
-        if (r < count) sums[r] += values[k] * rows[r][term];
+        if (r >= count) continue;
+        const float factor = rows[r][term];
+        for (int c = 0; c < kFour; ++c) mine[r][c] += values[c][k] * factor;
       }
     }
   }
-  for (int r = 0; r < kRows; ++r) sums[r] += __shfl_xor_sync(0xffffffffu, sums[r], kTile);
   __syncthreads();  // what was there is read
-  if (lane < kTile) {
-    for (int r = 0; r < kRows; ++r) of_warps[warp][r][column] = sums[r];
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kFour; ++c) {
+      for (int other = kFour; other < 32; other *= 2) mine[r][c] += __shfl_xor_sync(0xffffffffu, mine[r][c], other);
+      if (lane < kFour) of_warps[warp][r][column + c] = mine[r][c];
+    }
   }
   __syncthreads();
   if (threadIdx.x >= kTile) return;
-  for (int w = 1; w < kProductWarps; ++w) {
-    for (int r = 0; r < kRows; ++r) sums[r] += of_warps[w][r][column];
+  for (int r = 0; r < kRows; ++r) {
+    sums[r] = 0.0f;
+    for (int w = 0; w < kProductWarps; ++w) sums[r] += of_warps[w][r][threadIdx.x];
   }
+}
+
+/// What a product writes of a sum. `Shape` has: columns, activation, cap.
+template <class Shape>
+__device__ void Finish(float sum, int row, int column, const float* bias, const float* residual, float* out) {
+  float value = Activate<Shape::activation>(sum + (bias == nullptr ? 0.0f : bias[column]));
+  if constexpr (Shape::cap != 0.0f) value = Shape::cap * tanhf(value / Shape::cap);
+  const long long place = (long long)row * Shape::columns + column;
+  out[place] = value + (residual == nullptr ? 0.0f : residual[place]);
 }
 
 /// `Shape` has: Format, terms, columns, rows (of the tensor), at_once, activation, cap.
@@ -132,11 +167,90 @@ __device__ void linear(const float* in, const Weights& weights, const float* bia
   SumsOfTile<typename Shape::Format, Shape::terms, Shape::at_once>(weights, blockIdx.y, rows, count, sums);
   const int column = blockIdx.y * kTile + threadIdx.x;
   if (threadIdx.x >= kTile || column >= Shape::columns) return;
-  for (int r = 0; r < count; ++r) {
-    float value = Activate<Shape::activation>(sums[r] + (bias == nullptr ? 0.0f : bias[column]));
-    if constexpr (Shape::cap != 0.0f) value = Shape::cap * tanhf(value / Shape::cap);
-    const long long place = (long long)(first + r) * Shape::columns + column;
-    out[place] = value + (residual == nullptr ? 0.0f : residual[place]);
+  for (int r = 0; r < count; ++r) Finish<Shape>(sums[r], first + r, column, bias, residual, out);
+}
+
+// ---- products of several rows on tensor cores
+
+/// Numbers of a format, without their scale, as pairs of bfloat16, which hold them exactly: B's registers of a column, for two
+/// products of 16 terms, from the words of a group. Terms keep the order of the words: `First` says which pair of terms a
+/// register of A holds.
+template <class Format>
+struct Operand {  // of integers
+  static constexpr bool kScaled = true;
+  __device__ static int First(int product, int half, int quarter) { return 16 * product + 4 * quarter + 2 * half; }
+  __device__ static void Read(const unsigned* words, int quarter, float zero, unsigned (*pairs)[2]) {
+    constexpr int kWords = 8 / Format::kTerms;
+    float values[8];
+    for (int m = 0; m < kWords; ++m) {
+      Format::Widen(words[(4 * m + quarter) * kTile], 1.0f, zero, values + m * Format::kTerms);
+    }
+    for (int m = 0; m < 4; ++m) pairs[m / 2][m % 2] = Pack<__nv_bfloat16>(values[2 * m], values[2 * m + 1]);
+  }
+};
+template <>
+struct Operand<Bfloat16> {
+  static constexpr bool kScaled = false;
+  __device__ static int First(int product, int half, int quarter) { return 16 * product + 8 * half + 2 * quarter; }
+  __device__ static void Read(const unsigned* words, int quarter, float, unsigned (*pairs)[2]) {
+    for (int m = 0; m < 4; ++m) pairs[m / 2][m % 2] = words[(4 * m + quarter) * kTile];
+  }
+};
+
+/// `linear` of several rows: each weight is read once for `at_once` rows, 16 for a warp, and the other warps share the terms.
+/// A number of a row is the sum of two of bfloat16, which is right to 2^-17. `Shape` has besides: tiles (of a block).
+template <class Shape>
+__device__ void linear_of_rows(const float* in, const Weights& weights, const float* bias, const float* residual,
+                               float* out) {
+  using Format = typename Shape::Format;
+  using Of = Operand<Format>;
+  constexpr int kStrip = 16, kStrips = Shape::at_once / kStrip, kSlices = kProductWarps / kStrips;
+  constexpr int kGroups = (Shape::terms + kGroup - 1) / kGroup, kAll = (Shape::columns + kTile - 1) / kTile;
+  constexpr int kWidth = kTile * Shape::tiles;
+  __shared__ float of_warps[kProductWarps][kStrip][kWidth];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quarter = lane % 4, group_of_lane = lane / 4;
+  const int first = blockIdx.x * Shape::at_once, tile = blockIdx.y * Shape::tiles;
+  float sums[2 * Shape::tiles][4] = {};
+  for (int group = warp / kStrips; group < kGroups; group += kSlices) {
+    unsigned high[2][4], low[2][4];
+    for (int i = 0; i < 8; ++i) {
+      const int row = min(first + warp % kStrips * kStrip + group_of_lane + i % 2 * 8, Shape::rows - 1);
+      const int term = group * kGroup + Of::First(i / 4, i / 2 % 2, quarter);
+      const float* from = in + (long long)row * Shape::terms + term;
+      const float a = term < Shape::terms ? from[0] : 0.0f, b = term + 1 < Shape::terms ? from[1] : 0.0f;
+      const unsigned both = Pack<__nv_bfloat16>(a, b);
+      high[i / 4][i % 4] = both;
+      low[i / 4][i % 4] = Pack<__nv_bfloat16>(a - Wide(both & 0xffffu), b - Wide(both >> 16));
+    }
+    for (int t = 0; t < 2 * Shape::tiles; ++t) {
+      const int at = tile + t / 2, column = t % 2 * 8;
+      if (at >= kAll) break;
+      const long long word = (long long)at * Words<Format>(Shape::terms) + group * (kGroup / Format::kTerms);
+      const long long scale = ((long long)at * kGroups + group) * kTile + column;
+      float zero = 8.0f;
+      if (weights.zeros != nullptr) zero = float(weights.zeros[scale + group_of_lane]);
+      unsigned pairs[2][2];
+      Of::Read(weights.tiles + word * kTile + column + group_of_lane, quarter, zero, pairs);
+      float part[4] = {};
+      for (int m = 0; m < 2; ++m) {
+        MultiplyAdd<__nv_bfloat16>(part, high[m], pairs[m]);
+        MultiplyAdd<__nv_bfloat16>(part, low[m], pairs[m]);
+      }
+      for (int i = 0; i < 4; ++i) {
+        sums[t][i] += part[i] * (Of::kScaled ? Wide(weights.scales[scale + 2 * quarter + i % 2]) : 1.0f);
+      }
+    }
+  }
+  for (int t = 0; t < 2 * Shape::tiles; ++t) {
+    for (int i = 0; i < 4; ++i) of_warps[warp][group_of_lane + i / 2 * 8][8 * t + 2 * quarter + i % 2] = sums[t][i];
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < Shape::at_once * kWidth; i += blockDim.x) {
+    const int row = i / kWidth, column = tile * kTile + i % kWidth;
+    if (first + row >= Shape::rows || column >= Shape::columns) continue;
+    float sum = 0.0f;
+    for (int k = 0; k < kSlices; ++k) sum += of_warps[k * kStrips + row / kStrip][row % kStrip][i % kWidth];
+    Finish<Shape>(sum, first + row, column, bias, residual, out);
   }
 }
 
@@ -194,6 +308,149 @@ __device__ void close_experts(const float* gated, const Weights& weights, const 
   const int column = blockIdx.y * kTile + threadIdx.x;
   const long long place = (long long)blockIdx.x * Shape::hidden + column;
   if (threadIdx.x < kTile && column < Shape::hidden) out[place] = residual[place] + all;
+}
+
+// ---- the next token
+
+constexpr int kChoosers = 1024;
+
+/// Sums over the block in a fixed order, in all threads.
+template <int kCount>
+__device__ void SumsOfBlock(const float* mine, double* sums) {
+  __shared__ float of_warps[kChoosers / 32][kCount];
+  __syncthreads();  // what was there is read
+  for (int k = 0; k < kCount; ++k) {
+    float sum = mine[k];
+    for (int other = 16; other > 0; other /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, other);
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32][k] = sum;
+  }
+  __syncthreads();
+  for (int k = 0; k < kCount; ++k) {
+    sums[k] = 0.0;
+    for (int w = 0; w < kChoosers / 32; ++w) sums[k] += of_warps[w][k];
+  }
+}
+
+/// Tokens of a row from the most likely on, equal ones by their numbers, up to the last one that counts.
+template <int kVocab>
+struct Ranking {
+  const float* logits;
+  float largest, temperature;
+  unsigned last_key = 0;
+  int last = kVocab - 1;
+
+  /// A number with the order of logits.
+  __device__ static unsigned Key(float logit) {
+    const unsigned bits = __float_as_uint(logit);
+    return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+  }
+  __device__ bool Counts(unsigned key, int token) const {
+    return key > last_key || (key == last_key && token <= last);
+  }
+  template <bool kCounting>
+  __device__ float Measure(float logit) const {
+    return kCounting ? 1.0f : expf((logit - largest) / temperature);
+  }
+  __device__ double Total() const {
+    float mine = 0.0f;
+    for (int i = threadIdx.x; i < kVocab; i += kChoosers) {
+      if (Counts(Key(logits[i]), i)) mine += Measure<false>(logits[i]);
+    }
+    double all;
+    SumsOfBlock<1>(&mine, &all);
+    return all;
+  }
+
+  /// The first token with which the count or the weight of the tokens up to it reaches `target`, or with `beyond` exceeds
+  /// it, becomes the last one that counts. Its key is found from its highest four bits on.
+  template <bool kCounting>
+  __device__ void CutAt(double target, bool beyond) {
+    unsigned key = 0;
+    double before = 0.0;
+    const auto reached = [&](double sum) { return beyond ? sum > target : sum >= target; };
+    for (int shift = 28; shift >= 0; shift -= 4) {
+      float mine[16] = {};
+      for (int i = threadIdx.x; i < kVocab; i += kChoosers) {
+        const unsigned other = Key(logits[i]);
+        if (!Counts(other, i) || (shift < 28 && other >> (shift + 4) != key)) continue;
+        const float measure = Measure<kCounting>(logits[i]);
+        for (unsigned d = 0; d < 16; ++d) mine[d] += (other >> shift & 15u) == d ? measure : 0.0f;
+      }
+      double sums[16];
+      SumsOfBlock<16>(mine, sums);
+      int found = -1;  // after rounding, the last digit that has weight
+      for (int d = 15; d >= 0; --d) {
+        if (sums[d] <= 0.0) continue;
+        if (found >= 0) before += sums[found];
+        found = d;
+        if (reached(before + sums[d])) break;
+      }
+      key = key << 4 | unsigned(max(found, 0));
+    }
+    // Of equal tokens, each thread has some that lie side by side.
+    constexpr int kOwn = (kVocab + kChoosers - 1) / kChoosers;
+    __shared__ int counts[kChoosers], answer;
+    const int first = threadIdx.x * kOwn, end = min(first + kOwn, kVocab);
+    int count = 0, all = 0, earlier = 0;
+    float measure = 1.0f;
+    for (int i = first; i < end; ++i) count += Key(logits[i]) == key && Counts(key, i);
+    counts[threadIdx.x] = count;
+    if (threadIdx.x == 0) answer = last;
+    __syncthreads();
+    if (count > 0) {
+      for (int t = 0; t < kChoosers; ++t) {
+        all += counts[t];
+        earlier += t < int(threadIdx.x) ? counts[t] : 0;
+      }
+      for (int i = first; i < end; ++i) {
+        if (Key(logits[i]) == key) measure = Measure<kCounting>(logits[i]);
+      }
+      const double steps = (target - before) / measure;
+      const double wanted = beyond ? floor(steps) + 1.0 : ceil(steps);
+      const int place = int(fmin(fmax(wanted, 1.0), double(all)));
+      for (int i = first, here = earlier; i < end && earlier < place; ++i) {
+        if (Key(logits[i]) == key && Counts(key, i) && ++here == place) answer = i;
+      }
+    }
+    __syncthreads();
+    last_key = key;
+    last = answer;
+    __syncthreads();  // before it is written again
+  }
+};
+
+/// The next token of a row, a block each: `choices` has its temperature, top_k, top_p and a random number below 1. What
+/// `Sampling.choose` draws with that number; probabilities are right to about 1e-6.
+template <int kVocab>
+__device__ void choose_tokens(const float* logits, const double* choices, int* tokens) {
+  __shared__ float of_warps[kChoosers / 32];
+  __shared__ int numbers[kChoosers / 32];
+  logits += (long long)blockIdx.x * kVocab;
+  choices += 4 * blockIdx.x;
+  float largest = -INFINITY;
+  int best = kVocab;
+  const auto join = [&](float other, int number) {
+    if (other < largest || (other == largest && number >= best)) return;
+    largest = other;
+    best = number;
+  };
+  for (int i = threadIdx.x; i < kVocab; i += kChoosers) join(logits[i], i);
+  for (int other = 16; other > 0; other /= 2) {
+    const float value = __shfl_xor_sync(0xffffffffu, largest, other);
+    join(value, __shfl_xor_sync(0xffffffffu, best, other));
+  }
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = largest;
+  if (threadIdx.x % 32 == 0) numbers[threadIdx.x / 32] = best;
+  __syncthreads();
+  for (int w = 0; w < kChoosers / 32; ++w) join(of_warps[w], numbers[w]);
+  if (choices[0] > 0.0) {
+    Ranking<kVocab> ranking{logits, largest, fmaxf(float(choices[0]), 1e-30f)};
+    if (choices[1] >= 1.0 && choices[1] < kVocab) ranking.template CutAt<true>(choices[1], false);
+    if (choices[2] < 1.0) ranking.template CutAt<false>(choices[2] * ranking.Total(), false);
+    ranking.template CutAt<false>(choices[3] * ranking.Total(), true);
+    best = ranking.last;
+  }
+  if (threadIdx.x == 0) tokens[blockIdx.x] = min(best, kVocab - 1);
 }
 
 // ---- rows

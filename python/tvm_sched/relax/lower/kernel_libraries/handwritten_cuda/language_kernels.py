@@ -21,8 +21,12 @@ _LIBRARY = "language"
 _FORMATS = {"float32": "Float32", "bfloat16": "Bfloat16", "int8": "Int8", "int4": "Int4", "int4-zeros": "Int4"}
 _OPERANDS = {"float32": 1, "bfloat16": 1, "int8": 2, "int4": 2, "int4-zeros": 3}
 _ACTIVATIONS = {"none": "kNone", "silu": "kSilu", "gelu": "kGelu", "gelu_tanh": "kGeluTanh", "relu": "kRelu"}
-_THREADS, _TILE, _ROWS = 256, 16, 8
-"""Threads of a block, outputs of a tile of weights, rows that a block multiplies with a tile."""
+_THREADS, _TILE, _ROWS = 256, 16, 16
+"""Threads of a block, outputs of a tile of weights, rows of float32 that a block multiplies with a tile."""
+_MOST_ROWS, _FEW_BLOCKS = 128, 128
+"""Most rows for which tensor cores read a weight once, and how many blocks occupy a GPU."""
+_CHOOSERS = 1024
+"""Threads that choose the token of a row."""
 _POSITIONS, _MOST_PARTS = 1024, 16
 """Positions of a sequence for each block that shares them, and most such blocks."""
 
@@ -86,7 +90,7 @@ class _Source:
         if tensor[0] == "w":
             return "int" if tensor == "w0" and self.about["does"] == "experts" else "float"
         return {"float32": "float", "int32": "int", "uint16": "unsigned short", "uint8": "unsigned char",
-                "int8": "signed char"}[self.dtypes[int(tensor[1:])]]  # fmt: skip
+                "int8": "signed char", "float64": "double"}[self.dtypes[int(tensor[1:])]]  # fmt: skip
 
     def _shape(self, types: Mapping[str, str] | None = None, **numbers: Any) -> str:
         """Add the struct of constants that a kernel takes; return its name."""
@@ -121,19 +125,26 @@ class _Source:
         more = [f"t{1 + len(used) + k}" for k in range(about["bias"] + about["residual"])]
         bias = more[0] if about["bias"] else "nullptr"
         residual = more[-1] if about["residual"] else "nullptr"
-        at_once = min(rows, _ROWS)
+        dense = rows > 1 and about["format"] != "float32"  # tensor cores would round weights of float32
+        tiles, at_once = 1, min(rows, _ROWS)
+        if dense:
+            at_once = next(n for n in (16, 32, 64, _MOST_ROWS) if n >= min(rows, _MOST_ROWS))
+            blocks = -(-rows // at_once) * -(-about["columns"] // (4 * _TILE))
+            tiles = 4 if blocks >= _FEW_BLOCKS else 2
         shape = self._shape(
             self._format,
             terms=about["terms"],
             columns=about["columns"],
             rows=rows,
             at_once=at_once,
+            tiles=tiles,
             activation=_ACTIVATIONS[about["activation"]],
             cap=float(about["cap"]),
         )
         result = f"t{self._last}"
-        call = f"linear<{shape}>(t0, {weights}, {bias}, {residual}, {result})"
-        self._launch(call, (-(-rows // at_once), -(-about["columns"] // _TILE)), ["t0", *used, *more, result])
+        call = f"linear{'_of_rows' if dense else ''}<{shape}>(t0, {weights}, {bias}, {residual}, {result})"
+        grid = -(-rows // at_once), -(-about["columns"] // (tiles * _TILE))
+        self._launch(call, grid, ["t0", *used, *more, result])
 
     def _experts(self) -> None:
         about, rows, chosen = self.about, self.shapes[0][0], self.about["chosen"]
@@ -173,6 +184,10 @@ class _Source:
         result = f"t{self._last}"
         call = f"embed<{shape}>(t0, {table}, {', '.join(learned or ['nullptr', 'nullptr'])}, {result})"
         self._launch(call, (self.shapes[0][0],), ["t0", *used, *learned, result])
+
+    def _choose(self) -> None:
+        rows, vocab = self.shapes[0]
+        self._launch(f"choose_tokens<{vocab}>(t0, t1, t2)", (rows,), ["t0", "t1", "t2"], _CHOOSERS)
 
     def _rows(self) -> None:
         rows, width = self.shapes[0]

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ....ir.tensor_types import dtype_of, static_shape
+from ....ir.sizes import sizes_of
+from ....ir.tensor_types import dtype_of
 from ..rewrite import Rewriter, constant_value, operation
 from .integer_products import BYTES
 
@@ -43,12 +44,7 @@ def byte_function(rewriter: Rewriter, start: Any, is_claimed: Callable[[Any], bo
     queue = list(rewriter.uses[start])
     while queue and len(values) <= _MOST:
         variable = queue.pop(0)
-        if (
-            variable is None
-            or variable in values
-            or is_claimed(variable)
-            or static_shape(variable) != static_shape(start)
-        ):
+        if variable is None or variable in values or is_claimed(variable) or sizes_of(variable) != sizes_of(start):
             continue
         value = _evaluate(rewriter, rewriter.definitions[variable], values)
         if value is None:
@@ -112,7 +108,7 @@ class WithoutRoundTrips(Rewriter):
 
 
 def _kind(variable: Any) -> tuple[Any, Any]:
-    return dtype_of(variable), static_shape(variable)
+    return dtype_of(variable), sizes_of(variable)
 
 
 def _arguments(variable: Any) -> Any:

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from ....ir.tensor_types import dtype_of, static_shape
+from ....ir.sizes import sizes_of
+from ....ir.tensor_types import dtype_of
 from ..rewrite import Rewriter, operation
 from .byte_functions import byte_function
 from .describe import channels_last, dense, window
@@ -83,13 +84,13 @@ def exact_product(rewriter: Rewriter, call: Any, integers: Integers) -> ExactPro
     kernel, packed = _packed(weights, operation(call) == "matmul", groups, described)
     if zero:
         kernel["source_zero"] = int(zero)
-    flops = 2 * prod(static_shape(call) or ()) * weights.size // max(weights.shape[axis], 1)
+    flops = 2 * prod(sizes_of(call) or ()) * (weights.size // max(weights.shape[axis], 1))
     return ExactProduct(kernel, source, packed, dynamic_zero, integers.scale, integers.dynamic_scale, flops)
 
 
 def _product(call: Any, source: Source) -> tuple[dict[str, Any], int] | None:
-    out, shape = static_shape(call) or (), source.shape
-    if len(shape) < 2 or len(static_shape(call.args[1]) or ()) != 2:
+    out, shape = sizes_of(call) or (), source.shape
+    if len(shape) < 2 or len(sizes_of(call.args[1]) or ()) != 2:
         return None
     rows = prod(shape[:-1])
     images = [channels_last((1, rows, 1, shape[-1])), channels_last((1, rows, 1, out[-1]))]
@@ -97,8 +98,8 @@ def _product(call: Any, source: Source) -> tuple[dict[str, Any], int] | None:
 
 
 def _convolution(call: Any, source: Source) -> tuple[dict[str, Any], int] | None:
-    attrs, out, shape = call.attrs, static_shape(call) or (), source.shape
-    size = (static_shape(call.args[1]) or ())[2:]
+    attrs, out, shape = call.attrs, sizes_of(call) or (), source.shape
+    size = (sizes_of(call.args[1]) or ())[2:]
     if layouts(call) != known_layouts(call, last=True) or len(size) > 2:
         return None
     geometry: dict[str, Any] = window(attrs.strides, attrs.padding, attrs.dilation, size, shape[1:-1], out[1:-1])
@@ -168,7 +169,7 @@ class EpilogueFinder:
 
     def __init__(self, rewriter: Rewriter, is_claimed: Callable[[Any], bool], start: Any, scale: Any) -> None:
         self.rewriter, self.is_claimed = rewriter, is_claimed
-        self.shape = static_shape(start) or ()
+        self.shape = sizes_of(start) or ()
         self.epilogue = Epilogue(start, factor=scale)
         self.whole = scale is None  # whether the values are still sums
 
@@ -196,7 +197,7 @@ class EpilogueFinder:
         users = self.rewriter.uses[variable]
         if len(users) != 1 or users[0] is None or self.is_claimed(users[0]):
             return None
-        return users[0] if static_shape(users[0]) == self.shape else None
+        return users[0] if sizes_of(users[0]) == self.shape else None
 
     def _take(self, variable: Any) -> list[Any]:
         """Fuse the next operators; return their variables, or none if the kernel cannot compute them."""
@@ -230,7 +231,7 @@ class EpilogueFinder:
         if value is None or isinstance(self.epilogue.bias, relax.Expr):
             return False
         if isinstance(value, relax.Expr):  # known only when the model runs
-            if name != "add" or self.epilogue.bias is not None or (static_shape(value) or (0,))[-1] != self.shape[-1]:
+            if name != "add" or self.epilogue.bias is not None or (sizes_of(value) or (0,))[-1] != self.shape[-1]:
                 return False
             self.epilogue.bias = value
             return True
@@ -297,7 +298,7 @@ class EpilogueFinder:
         others = [a for a in call.args if not self.rewriter.resolve(a).same_as(self.rewriter.resolve(value))]
         if len(others) != 1 or (first and call.args[1].same_as(value)):
             return None
-        shape = static_shape(others[0])
+        shape = sizes_of(others[0])
         if shape is None or dtype_of(others[0]) != dtype_of(call):
             return None
         if prod(shape) != 1 and (prod(shape) != self.shape[-1] or shape[-1] != self.shape[-1]):
@@ -325,7 +326,7 @@ def emit_exact(rewriter: Any, call: Any, product: ExactProduct, epilogue: Epilog
     kernel, names = dict(product.kernel), list[str]()
 
     def add(value: Any, kind: str) -> int:
-        size = value.size if isinstance(value, np.ndarray) else prod(static_shape(value) or ())
+        size = value.size if isinstance(value, np.ndarray) else prod(sizes_of(value) or ())
         arguments.append(rewriter.folded(value, origin) if isinstance(value, np.ndarray) else rewriter.value(value))
         operands.append({**dense((size,)), "type": kind})
         return len(operands) - 1
@@ -357,7 +358,7 @@ def emit_exact(rewriter: Any, call: Any, product: ExactProduct, epilogue: Epilog
     kernel["post"] = post
     kernel["operands"] = [*operands, {**images[2], "type": dtype_of(epilogue.end)}]
     kind = "_".join([f"exact_{operation(call).removeprefix('nn.')}", *names, *(each["name"] for each in post)])
-    ty = relax.TensorType(static_shape(call), dtype_of(epilogue.end))
+    ty = relax.TensorType(sizes_of(call), dtype_of(epilogue.end))
     return rewriter.kernels.call(kind, kernel, arguments, ty, product.flops)
 
 

@@ -20,7 +20,8 @@ import tvm
 from tvm import relax
 
 from ....ir.attributes import get_compile_target
-from ....ir.tensor_types import dtype_of, static_shape
+from ....ir.sizes import sizes_of
+from ....ir.tensor_types import dtype_of
 from ....toolchain.compile_target import CompileTarget, features_of
 from ..rewrite import RESHAPES, Rewriter, axis_order, constant_value, operation
 from .describe import channels_last, dense, window
@@ -74,7 +75,7 @@ def find_integers(rewriter: Rewriter, call: Any) -> Integers | None:
         return None
     source = _source(rewriter, call.args[0], name == "matmul")
     value = None if source is None else known_value(rewriter, call.args[1])
-    if source is None or value is None or static_shape(call) is None:
+    if source is None or value is None or sizes_of(call) is None:
         return None
     weights, scale, dynamic = _bytes(value), source.scale, None
     if isinstance(scale, relax.Expr):
@@ -155,7 +156,7 @@ def known_value(rewriter: Rewriter, expr: Any) -> Any:
     if call is None:
         return constant_value(expr)
     name = operation(call)
-    if name not in ("astype", "subtract", "multiply", "permute_dims") or static_shape(call) is None:
+    if name not in ("astype", "subtract", "multiply", "permute_dims") or sizes_of(call) is None:
         return None
     values = [known_value(rewriter, argument) for argument in call.args]
     if any(value is None for value in values):
@@ -193,24 +194,24 @@ class Source:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape after transposition by ``order``."""
-        shape = static_shape(self.expr) or ()
+        shape = sizes_of(self.expr) or ()
         return tuple(shape[k] for k in self.order)
 
 
 def _source(rewriter: Rewriter, expr: Any, product: bool) -> Source | None:
     """Return the 8-bit tensor that an expression widens; a ``product``'s rows may also be reshaped."""
-    order, zero, scale, wider = tuple(range(len(static_shape(expr) or ()))), None, None, False
+    order, zero, scale, wider = tuple(range(len(sizes_of(expr) or ()))), None, None, False
     expr = rewriter.resolve(expr)
     while (call := rewriter.defined(expr)) is not None:
         name = operation(call)
         factor = _factor(rewriter, call.args[1]) if name == "multiply" else None
-        inner = static_shape(call.args[0])
+        inner = sizes_of(call.args[0])
         if name == "permute_dims":
             axes = axis_order(call)
             order = tuple(axes[k] for k in order)
         elif name == "subtract" and zero is None and not wider and _is_whole_number(rewriter, call.args[1]):
             zero = rewriter.resolve(call.args[1])
-        elif name == "reshape" and product and _keeps_rows(inner, static_shape(call), order):
+        elif name == "reshape" and product and _keeps_rows(inner, sizes_of(call), order):
             order = tuple(range(len(inner or ())))
         elif factor is not None and scale is None and zero is None and not wider:
             scale = factor
@@ -234,13 +235,13 @@ def _factor(rewriter: Rewriter, expr: Any) -> Any:
     number = rewriter.number(expr)
     if number is not None:
         return number
-    shape = static_shape(expr)
+    shape = sizes_of(expr)
     return expr if shape is not None and prod(shape) == 1 and dtype_of(expr) == "float32" else None
 
 
 def _is_whole_number(rewriter: Rewriter, expr: Any) -> bool:
     """Whether an expression is one 8-bit number: a constant from -128 to 255, or an 8-bit value cast and reshaped."""
-    shape = static_shape(expr)
+    shape = sizes_of(expr)
     if shape is None or prod(shape) != 1:
         return False
     number = rewriter.number(expr)
@@ -257,7 +258,7 @@ def eight_bit_number(rewriter: Rewriter, expr: Any) -> Any:
 
 
 def _convolution(call: Any, weights: Any, source: Source, scale: Any) -> IntegerProduct | None:
-    attrs, out, shape = call.attrs, static_shape(call) or (), source.shape
+    attrs, out, shape = call.attrs, sizes_of(call) or (), source.shape
     number = _number(source.zero)
     if number is None or layouts(call) != known_layouts(call, last=True):
         return None
@@ -291,7 +292,7 @@ def _number(zero: Any) -> int | None:
 
 
 def _matmul(call: Any, weights: Any, source: Source, scale: Any) -> IntegerProduct | None:
-    out, shape = static_shape(call) or (), source.shape
+    out, shape = sizes_of(call) or (), source.shape
     if weights.ndim != 2 or len(shape) < 2:
         return None
     kernel = {
@@ -311,9 +312,9 @@ def emit_product(rewriter: Any, call: Any, product: IntegerProduct) -> Any:
     if product.order != tuple(range(len(product.order))):
         source = rewriter.emit(relax.op.permute_dims(source, list(product.order)))
     weights = rewriter.folded(product.weights, rewriter.resolve(call.args[1]))
-    shape = static_shape(call) or ()
+    shape = sizes_of(call) or ()
     outputs = product.weights.shape[1 if operation(call) == "matmul" else 0]
-    flops = 2 * prod(shape) * product.weights.size // max(outputs, 1)
+    flops = 2 * prod(shape) * (product.weights.size // max(outputs, 1))
     kind = f"integer_{operation(call).removeprefix('nn.')}"
     dtype = _sum_type(call, product.scale)
     ty = relax.TensorType(shape, dtype)
