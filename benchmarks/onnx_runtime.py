@@ -111,9 +111,9 @@ def page(found: dict[str, dict[str, Any]], path: Path | None) -> Page:
         "making, which compiles. [How to use the provider](../tasks/onnx_runtime.md)."
     )
     result.text(
-        "Threads of ONNX Runtime do not spin in the session with its own provider (`allow_spinning` 0), and may in the other. "
-        "The ratio of `silero_vad` compares only that, as ONNX Runtime's own provider runs all of its nodes in both sessions. "
-        "Rows that `--resume` held are of earlier runs."
+        "Threads of ONNX Runtime do not spin in the session with its own provider (`allow_spinning` 0), and may in the "
+        "other. The ratio of `silero_vad` compares only that, as ONNX Runtime's own provider runs all of its nodes in both "
+        "sessions. Rows that `--resume` held are of earlier runs."
     )
     rows = []
     for name, row in found.items():
