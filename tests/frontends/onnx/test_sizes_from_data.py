@@ -132,3 +132,15 @@ def test_boxes_that_were_selected_are_suppressed():
     rows = [[0, 0, 2, 2], [0, 0, 2, 2.1], [5, 5, 7, 7], [5, 5, 7, 7.2], [9, 9, 10, 10], [0, 5, 1, 6]]
     for scores in ([0.9, 0.8, 0.7, 0.6, 0.2, 0.5], [0.1] * 6, [0.5, 0.6, 0.7, 0.8, 0.9, 0.4]):
         check(case, boxes=np.array(rows, "float32"), scores=np.array(scores, "float32"))
+
+
+def test_a_product_of_onnx_runtime_over_an_axis_whose_size_data_decide():
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 18, "com.microsoft": 1]> g (float[5, 4] x, bool[5] c) => (float[4, 4] y) {
+            k = Compress<axis=0>(x, c) y = com.microsoft.FusedMatMul<transA=1, alpha=0.5>(k, k) }"""
+    )
+    module = compile(model, "cpu1", "single").module
+    x = np.arange(20, dtype="float32").reshape(5, 4) % 7
+    for count in (3, 0):
+        rows = x[:count]
+        np.testing.assert_array_equal(module.run(x, np.arange(5) < count)[0], rows.T @ rows / 2)
