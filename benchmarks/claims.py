@@ -364,7 +364,7 @@ def command(source: str) -> str:
     return made.group(1) if made else "computed from best.json; see the page"
 
 
-MODIFIED_BEFORE = {f"{RESULTS}/{page}.md" for page in ("variants", "sortinghat_grid", "rampa_program")}
+MODIFIED_BEFORE = {f"{RESULTS}/{page}.md" for page in ("variants", "sortinghat_grid")}
 """Sources that were made from modified trees before these were refused; remove each when it is made anew."""
 
 

@@ -277,8 +277,7 @@ def _ablation(page: Page, found: Sequence[Measured]) -> None:
         "## Each option by itself",
         "",
         "Services placed over those of *rampa, neither*, on the clusters as the paper means them, sequence 1; means over",
-        "the",
-        "cells that both have. Processor time is of all requests of a cell, those of the last, which fails, included.",
+        "the cells that both have. Processor time is of all requests of a cell, those of the last, which fails, included.",
     )
     meant = {name for name, _ in MEANT.values()}
     own = {one.key: one for one in found if one.sequence == 1 and one.cluster in meant}
@@ -293,9 +292,13 @@ def _ablation(page: Page, found: Sequence[Measured]) -> None:
             cells = [f"{fmean(ratios):.3f}", f"{min(ratios):.3f}", f"{max(ratios):.3f}", str(len(pairs))]
             lines.append([method, *cells, f"{seconds:.0f}"])
     page.table(["method", "mean", "least", "most", "cells", "processor time, s"], lines)
+    if missing := [name for name in (*METHODS, *FIXED) if name not in {one.method for one in found}]:
+        page.text(f"Not run for this page: {'; '.join(missing)}. The command without `--minutes 0` runs them.")
 
 
 def _fixed(page: Page, placed: dict[tuple[str, str, int, str], int]) -> None:
+    if not any(method in FIXED for *_, method in placed):
+        return
     page.text(
         "## Fixed numbers of stages",
         "",

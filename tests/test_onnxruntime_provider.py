@@ -92,6 +92,16 @@ def test_refused_nodes_are_left_to_onnx_runtime():
         session(model, fallback=False)
 
 
+def test_nodes_whose_results_are_no_tensors_are_left_to_onnx_runtime():
+    made, plain, left = session(
+        "(float[2, 4] x) => (float[2, 4] y, seq(float[2, 4]) s) { a = Exp(x) y = Tanh(a) s = SequenceConstruct(a, y) }"
+    )
+    assert left == ["SequenceConstruct (s) is left to another provider: 's' is not a tensor"]
+    found, wanted = made.run(None, {"x": X}), plain.run(None, {"x": X})
+    np.testing.assert_allclose(found[0], wanted[0], rtol=1e-6)
+    np.testing.assert_allclose(found[1], wanted[1], rtol=1e-6)
+
+
 @pytest.mark.parametrize("version", [3, 8])
 def test_initializers_that_a_run_may_replace_are_inputs(version):
     w = np.array([1, 2, 3], "float32")

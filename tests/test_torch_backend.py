@@ -160,7 +160,7 @@ def test_statistics_of_training_without_gradients_are_written():
 def test_each_size_has_an_artifact_up_to_the_limit():
     model = nn.Linear(3, 2)
     made = []
-    fast = compiled(model, size_limit=2, progress=lambda what, *_: made.append(what))
+    fast = compiled(model, any_size=False, size_limit=2, progress=lambda what, *_: made.append(what))
     x = torch.randn(7, 3)
     torch._dynamo.mark_dynamic(x, 0)
     with warnings.catch_warnings(record=True) as caught:
@@ -197,6 +197,32 @@ def test_modules_may_share_code():
     fast, x = compiled(lambda layer, x: layer(x), fallback=False), torch.randn(4, 3)
     for layer in (*layers, *layers):
         equal(fast(layer, x), layer(x))
+
+
+def test_dynamic_sizes_have_one_artifact():
+    linear, told = nn.Linear(4, 4), []
+
+    def model(x, y):
+        return linear(x).reshape(-1, 2) + y.t(), x.shape[0], x[:, :2]
+
+    options = {"fallback": False, "size_limit": 1, "progress": lambda what, *_: told.append(what)}
+    fast = torch.compile(model, backend=backend, dynamic=True, options={**OPTIONS, **options})
+    for n in (6, 3, 50):
+        x, y = torch.randn(n, 4), torch.randn(2, 2 * n)
+        equal(fast(x, y), model(x, y))
+    assert len([each for each in told if each.endswith("done")]) == 1
+
+
+def test_sizes_that_an_artifact_for_any_does_not_take_have_their_own():
+    options = {"fallback": False, "size_limit": 2, "any_size": True}
+    fast = torch.compile(lambda x: x.t() + 1, backend=backend, dynamic=True, options={**OPTIONS, **options})
+    for n in (3, 5):  # the result is not contiguous, so each size has an artifact
+        x = torch.randn(n, 4)
+        found = fast(x)
+        equal(found, x.t() + 1)
+        assert found.stride() == (x.t() + 1).stride()
+    with pytest.raises(InputError, match="2 combinations of sizes"):
+        fast(torch.randn(6, 4))
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch._guards import CompileContext, TracingContext
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tvm_frontends.errors import ModelWarning
 from tvm_sched_runtime.checks import shown
 from tvm_sched_runtime.errors import InputError
 
@@ -33,6 +34,7 @@ _LOG = logging.getLogger("tvm_sched.torch_compile")
 _ASK_FOR_NO_GRADIENTS = (
     "call the model under torch.no_grad() or torch.inference_mode(), or let no tensor require gradients"
 )
+_OWN = ("fallback", "freeze", "any_size", "size_limit", "progress")
 
 
 class EagerWarning(UserWarning):
@@ -50,9 +52,12 @@ class BackendOptions:
     freeze : bool
         Whether parameters and buffers that the graph does not write are constants of the artifact, which kernels store in
         their own layouts. If one of them has changed at a later call, all become inputs. False: they are inputs at once.
+    any_size : bool
+        Whether a graph with dynamic sizes becomes one artifact that takes any size, if it can be compiled so. False: one for
+        each combination of sizes.
     size_limit : int
-        Number of artifacts of one graph: one for each combination of sizes that it is called with. Calls with further
-        sizes are left to PyTorch.
+        Number of artifacts of one graph that take one combination of sizes each. Calls with further sizes are left to
+        PyTorch.
     progress : bool or callable
         Called as `tvm_sched.relax.compile` calls it; true: each step is printed to the standard error stream. False: steps
         go to the logger ``tvm_sched.torch_compile``.
@@ -61,11 +66,12 @@ class BackendOptions:
     compile: CompileOptions
     fallback: bool = True
     freeze: bool = True
+    any_size: bool = True
     size_limit: int = 8
     progress: bool | Callable[[str, int, int], None] = False
 
     def __post_init__(self) -> None:
-        for name in ("fallback", "freeze"):
+        for name in ("fallback", "freeze", "any_size"):
             if not isinstance(value := getattr(self, name), bool):
                 raise InputError(f"{name} is {shown(value)}; true and false are allowed")
         if isinstance(self.size_limit, bool) or not isinstance(self.size_limit, int) or self.size_limit < 1:
@@ -83,11 +89,9 @@ class BackendOptions:
             An unknown option, or a value that is not allowed.
         """
         given = dict(options or {})
-        own = {name: given.pop(name) for name in ("fallback", "freeze", "size_limit", "progress") if name in given}
+        own = {name: given.pop(name) for name in _OWN if name in given}
         if unknown := sorted(given.keys() - DEFAULTS.keys() - {"topology", "target", "time_limit"}):
-            allowed = sorted(
-                {"fallback", "freeze", "size_limit", "progress", "topology", "target", "time_limit", *DEFAULTS}
-            )
+            allowed = sorted({*_OWN, "topology", "target", "time_limit", *DEFAULTS})
             raise InputError(
                 f"there is no option {unknown[0]!r} of the backend tvm_sched; there are {', '.join(allowed)}"
             )
@@ -115,7 +119,8 @@ def backend(
 ) -> Callable[..., Any]:
     """Compile a graph of Dynamo; ``torch.compile(model, backend="tvm_sched", options=options)`` calls this.
 
-    The artifact for the sizes of a call is made in the first call with these sizes.
+    The artifact for the sizes of a call is made in the first call with these sizes; that of a graph with dynamic sizes takes
+    any size, if it can be compiled so.
 
     Parameters
     ----------
@@ -313,7 +318,7 @@ def _warn(message: str) -> None:
 
 @dataclass(frozen=True)
 class _Artifact:
-    """An artifact for the sizes of one call."""
+    """An artifact for the sizes of one call, or for any size."""
 
     run: Callable[..., list[Any]]
     varying: tuple[int, ...]
@@ -328,7 +333,7 @@ class _Artifact:
     @staticmethod
     def _result(value: Any, layout: _Layout) -> torch.Tensor:
         tensor = value if isinstance(value, torch.Tensor) else torch.from_dlpack(value)
-        if tensor.stride() == layout.strides:
+        if layout.strides is None or tensor.stride() == layout.strides:
             return tensor
         return torch.empty_strided(layout.shape, layout.strides, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
@@ -336,10 +341,11 @@ class _Artifact:
 @dataclass(frozen=True)
 class _Layout:
     shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    """None: those of a contiguous tensor."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Artifacts:
     """The artifacts of a graph by sizes, and the tensors whose values they hold."""
 
@@ -347,12 +353,23 @@ class _Artifacts:
     """Position, the tensor, which keeps its memory from being used again, and its version."""
     by_sizes: dict[tuple[Any, ...], _Artifact | None] = field(default_factory=dict)
     """None: PyTorch computes these sizes."""
+    any_size: _Artifact | None = None
+    refused: set[tuple[Any, ...]] = field(default_factory=set)
+    """Sizes that the artifact for any size does not take."""
 
     @classmethod
     def of(cls, arguments: Sequence[Any], static: frozenset[int]) -> _Artifacts:
         # Tensors of inference mode have no version, so a write to them could not be noticed.
         held = [k for k in sorted(static) if not arguments[k].is_inference()]
         return cls(tuple((k, arguments[k].detach(), arguments[k]._version) for k in held))
+
+    def knows(self, key: tuple[Any, ...]) -> bool:
+        """Whether it is decided what computes these sizes."""
+        return key in self.by_sizes or (self.any_size is not None and key not in self.refused)
+
+    def of_sizes(self, key: tuple[Any, ...]) -> _Artifact | None:
+        """Return what computes these sizes; None: PyTorch."""
+        return self.by_sizes.get(key) if key in self.by_sizes or key in self.refused else self.any_size
 
     def changed(self, arguments: Sequence[Any]) -> bool:
         """Whether a call brings other tensors, or these with values that were written since."""
@@ -362,12 +379,43 @@ class _Artifacts:
         )
 
 
-class _Bound(torch.nn.Module):
-    """A graph as a function of some of its arguments; the other tensors are buffers, and the numbers constants."""
+@dataclass(frozen=True)
+class _DynamicSizes:
+    """Where sizes of a graph's arguments are dynamic."""
 
-    def __init__(self, graph: torch.fx.GraphModule, arguments: Sequence[Any], varying: Sequence[int]) -> None:
+    dims: Mapping[int, tuple[int, ...]]
+    """Dynamic dimensions of the tensors, by position."""
+    numbers: Mapping[int, tuple[int, int]]
+    """Of arguments that are sizes themselves: a tensor and its dimension of this size."""
+
+
+def _dynamic_sizes(graph: torch.fx.GraphModule) -> _DynamicSizes | None:
+    """Return the dynamic sizes; None if there are none, or if one is not the size of a tensor."""
+    values = [node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder")]
+    dims = {
+        k: tuple(dim for dim, size in enumerate(value.shape) if isinstance(size, torch.SymInt))
+        for k, value in enumerate(values) if _is_tensor(value)
+    }  # fmt: skip
+    sources = {str(values[k].shape[dim]): (k, dim) for k in dims for dim in dims[k]}
+    numbers = {k: str(value) for k, value in enumerate(values) if isinstance(value, torch.SymInt)}
+    if not any(dims.values()) or not sources.keys() >= set(numbers.values()):
+        return None
+    return _DynamicSizes(dims, {k: sources[name] for k, name in numbers.items()})
+
+
+class _Bound(torch.nn.Module):
+    """A graph as a function of some of its arguments; the other tensors are buffers, and the numbers constants or sizes."""
+
+    def __init__(
+        self,
+        graph: torch.fx.GraphModule,
+        arguments: Sequence[Any],
+        varying: Sequence[int],
+        dynamic: _DynamicSizes | None = None,
+    ) -> None:
         super().__init__()
         self.graph, self.varying, self.arguments = graph, varying, list(arguments)
+        self.numbers = dynamic.numbers if dynamic else {}
         for k, (argument, node) in enumerate(zip(arguments, graph.graph.find_nodes(op="placeholder"), strict=True)):
             if _is_tensor(argument):
                 self.arguments[k] = None
@@ -378,11 +426,12 @@ class _Bound(torch.nn.Module):
     def forward(self, *inputs: Any) -> Any:
         given = dict(zip(self.varying, inputs, strict=True))
         held = [getattr(self, x) if isinstance(x, str) else x for x in self.arguments]
+        given |= {k: given[tensor].shape[dim] for k, (tensor, dim) in self.numbers.items()}
         return self.graph(*(given.get(k, x) for k, x in enumerate(held)))
 
 
 class _Graph:
-    """A graph with its artifacts, one for each combination of sizes; callable from several threads."""
+    """A graph with its artifacts, one for any size or for each combination of sizes; callable from several threads."""
 
     def __init__(self, name: str, graph: torch.fx.GraphModule, static: frozenset[int], options: BackendOptions) -> None:
         self._name, self._graph, self._options = name, graph, options
@@ -391,17 +440,24 @@ class _Graph:
         self._static = static if options.freeze else frozenset()
         self._made: _Artifacts | None = None
         self._full = False
+        self._dynamic = _dynamic_sizes(self._head) if options.any_size and options.compile.takes_open_sizes else None
 
     def __call__(self, *arguments: Any) -> Any:
         key = tuple(tuple(x.shape) if _is_tensor(x) else x for x in arguments)
         made = self._made
-        if made is None or made.changed(arguments) or key not in made.by_sizes:
+        if made is None or made.changed(arguments) or not made.knows(key):
             with compile_lock:  # Dynamo's: neither it nor torch.export may run in two threads at once
                 made = self._with_sizes(key, arguments)
-        artifact = made.by_sizes.get(key)
+        artifact = made.of_sizes(key)
         if artifact is None:
             return self._graph(*arguments)
-        results = artifact(arguments)
+        try:
+            results = artifact(arguments)
+        except InputError:
+            if artifact is not made.any_size:
+                raise
+            made.refused.add(key)  # where an export found less general than Dynamo's graph
+            return self(*arguments)
         return results if self._views is None else self._views(*arguments, *results)
 
     def _with_sizes(self, key: tuple[Any, ...], arguments: Sequence[Any]) -> _Artifacts:
@@ -416,7 +472,11 @@ class _Graph:
             made, self._static = None, frozenset()
         if made is None:
             made = self._made = _Artifacts.of(arguments, self._static)
-        if key not in made.by_sizes:
+        if self._dynamic is not None and made.any_size is None:
+            made.any_size = self._make(arguments, made, self._dynamic)
+            if made.any_size is None:
+                self._dynamic = None
+        if not made.knows(key):
             if len(made.by_sizes) >= self._options.size_limit:
                 self._refuse_sizes(arguments)
             else:
@@ -441,20 +501,25 @@ class _Graph:
             raise InputError(message) from cause
         _warn(f"{message}. PyTorch runs it.")
 
-    def _make(self, arguments: Sequence[Any], made: _Artifacts) -> _Artifact | None:
+    def _make(
+        self, arguments: Sequence[Any], made: _Artifacts, dynamic: _DynamicSizes | None = None
+    ) -> _Artifact | None:
         began = time.perf_counter()
         try:
             # In its first call of a compiled function, AOTAutograd watches all operators, which disturbs an export.
             with _disable_current_modes(), torch.inference_mode(False), torch.no_grad():
-                artifact = self._compile(arguments, {k for k, _, _ in made.frozen})
+                artifact = self._compile(arguments, {k for k, _, _ in made.frozen}, dynamic)
         except Exception as error:  # torch.export and TVM raise many unrelated classes
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            self._refuse(f"{self._name} is not compiled: {first}", error)
+            if dynamic is None:
+                self._refuse(f"{self._name} is not compiled: {first}", error)
+            else:
+                _LOG.info("%s: is compiled for each combination of sizes, since for any: %s", self._name, first)
             return None
         _LOG.info("%s: compiled in %.1f s", self._name, time.perf_counter() - began)
         return artifact
 
-    def _compile(self, arguments: Sequence[Any], frozen: set[int]) -> _Artifact:
+    def _compile(self, arguments: Sequence[Any], frozen: set[int], dynamic: _DynamicSizes | None) -> _Artifact:
         for argument in arguments:
             if _is_tensor(argument) and argument.device.type not in _DEVICES[self._options.compile.backend == "cuda"]:
                 raise InputError(
@@ -463,19 +528,27 @@ class _Graph:
                 )
         self._progress("exporting", 0, 0)
         varying = tuple(k for k, x in enumerate(arguments) if k not in frozen and _is_tensor(x))
-        program = self._export(arguments, varying)
-        compiled = compile(program, self._options.compile, name=self._name, progress=self._progress)
+        program = self._export(arguments, varying, dynamic)
+        with warnings.catch_warnings():
+            if dynamic is not None:  # it advises to list sizes, for which there is no option here
+                warnings.simplefilter("ignore", ModelWarning)
+            compiled = compile(program, self._options.compile, name=self._name, progress=self._progress)
         self._progress("done", 1, 1)
         return _Artifact(compiled.module.run_tensors, varying, _results(program))
 
-    def _export(self, arguments: Sequence[Any], varying: Sequence[int]) -> Any:
-        """Return the program of the graph for the sizes of a call, with the frozen tensors as its buffers."""
+    def _export(self, arguments: Sequence[Any], varying: Sequence[int], dynamic: _DynamicSizes | None) -> Any:
+        """Return the program of the graph for the sizes of a call or for any, with the frozen tensors as its buffers."""
+        shapes = None
+        if dynamic is not None:
+            auto = torch.export.Dim.AUTO
+            shapes = (tuple(dict.fromkeys(dynamic.dims.get(k, ()), auto) for k in varying),)
         inputs = tuple(arguments[k].detach() for k in varying)  # without the marks of mark_dynamic
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return torch.export.export(
-                _Bound(self._head, [*arguments, *self._constants], varying), inputs, strict=False
-            )
+                _Bound(self._head, [*arguments, *self._constants], varying, dynamic), inputs,
+                dynamic_shapes=shapes, strict=False,
+            )  # fmt: skip
 
     def _progress(self, what: str, done: int, total: int) -> None:
         chosen = self._options.progress
@@ -500,5 +573,11 @@ def _results(program: Any) -> tuple[Any, ...]:
     forms: list[Any] = []
     for value in output.args[0]:
         known = value.meta["val"] if isinstance(value, torch.fx.Node) else value
-        forms.append(_Layout(tuple(known.shape), known.stride()) if _is_tensor(known) else known)
+        is_open = _is_tensor(known) and any(isinstance(size, torch.SymInt) for size in known.shape)
+        if isinstance(known, torch.SymInt) or (is_open and not known.is_contiguous()):
+            raise InputError("a result is a size, or is not contiguous")
+        if _is_tensor(known):
+            forms.append(_Layout(tuple(known.shape), None if is_open else known.stride()))
+        else:
+            forms.append(known)
     return tuple(forms)

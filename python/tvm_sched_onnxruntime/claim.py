@@ -217,7 +217,10 @@ def _parts(model: onnx.ModelProto, settings: Settings) -> Iterator[tuple[range, 
 
 
 def _why_not(model: onnx.ModelProto, settings: Settings) -> Exception | None:
-    """Return why the importer refuses a model."""
+    """Return why a model cannot be an artifact: the importer refuses it, or it has other values than tensors."""
+    for item in (*model.graph.input, *model.graph.output):
+        if not item.type.HasField("tensor_type"):
+            return InputError(f"{item.name!r} is not a tensor")
     try:
         opened = open_model(model, "onnxruntime")
         shapes, _ = opened.with_examples(settings.shapes_of(model), None)

@@ -312,14 +312,16 @@ bool ScheduledModule::OutsideTheLock(Method method) {
          method == &ScheduledModule::RunTimes || method == &ScheduledModule::Copy ||
          method == &ScheduledModule::Prepare || method == &ScheduledModule::Sleep ||
          method == &ScheduledModule::Wake || method == &ScheduledModule::GetState ||
-         method == &ScheduledModule::SetState;
+         method == &ScheduledModule::SetState || method == &ScheduledModule::LoadParameters ||
+         method == &ScheduledModule::SetParameter || method == &ScheduledModule::Configure;
 }
 
 std::optional<int> ScheduledModule::PlanOfFunction(std::string_view name) const {
   if (!name.starts_with(kMainOfPlan)) return std::nullopt;
   name.remove_prefix(kMainOfPlan.size());
   for (std::size_t p = 0; p < plans_.size(); ++p) {
-    if (plans_[p]->name == name) return static_cast<int>(p);
+    const bool later = !plans_[p]->takes.empty();  // it takes what the segments before it computed
+    if (plans_[p]->name == name && !later) return static_cast<int>(p);
   }
   return std::nullopt;
 }
@@ -602,6 +604,7 @@ std::optional<ffi::Function> ScheduledModule::FindKernel(const std::string& name
 
 void ScheduledModule::LoadParameters(ffi::PackedArgs args, ffi::Any* result) {
   ExpectArguments(args, 1, "load_parameters(path)");
+  const std::unique_lock lock = LockForChange();
   *result = parameters_->Load(args[0].cast<ffi::String>());
   parameters_->Read();
   AnnounceParameters();
@@ -609,6 +612,7 @@ void ScheduledModule::LoadParameters(ffi::PackedArgs args, ffi::Any* result) {
 
 void ScheduledModule::SetParameter(ffi::PackedArgs args, ffi::Any*) {
   ExpectArguments(args, 2, "set_parameter(name, tensor)");
+  const std::unique_lock lock = LockForChange();
   parameters_->Set(args[0].cast<ffi::String>(), args[1].cast<Tensor>());
   AnnounceParameters();
 }
@@ -646,6 +650,10 @@ std::unique_lock<std::mutex> ScheduledModule::LockBetweenRuns() {
     lock.lock();
   }
   return lock;
+}
+
+std::unique_lock<std::mutex> ScheduledModule::LockForChange() {
+  return segmented_ ? LockBetweenRuns() : std::unique_lock(gate_->mutex);
 }
 
 void ScheduledModule::CheckAwake() const {
@@ -749,6 +757,7 @@ void ScheduledModule::SetThreads(ffi::PackedArgs args, ffi::Any*) {
 
 void ScheduledModule::Configure(ffi::PackedArgs args, ffi::Any*) {
   ExpectArguments(args, 1, "configure(options_json)");
+  const std::unique_lock lock = LockForChange();
   SetOptions(ReadOptions(JsonCursor::Parse(args[0].cast<ffi::String>(), "options"), options_));
 }
 

@@ -95,6 +95,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
 
   /// The lock, once no run is under way; open to Ctrl-C.
   std::unique_lock<std::mutex> LockBetweenRuns();
+  /// The lock, to change what runs read: a call of several segments sees one state.
+  std::unique_lock<std::mutex> LockForChange();
   /// Throws ffi::Error (RuntimeError) where the module sleeps.
   void CheckAwake() const;
   /// Throws ffi::Error (RuntimeError) where this processor cannot run the kernels.

@@ -22,11 +22,13 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from ..errors import ModelError, UnsupportedNode, first_line, text_input_error
 from ..imported_model import data_address
+from ..tensor_types import known_sizes
 from .operators import Node, find
-from .operators.nodes import STANDARD, node_text
+from .operators.nodes import STANDARD, constant_of, node_text
 from .operators.upstream import check_constants, check_results
 from .prepare import Prepared
 from .shape_values import Values, agreeing, constant_values, converted, expression_of, is_floating, tensor_of, values_of
+from .sizes_from_data import SIZES, SizesFromData
 
 if TYPE_CHECKING:
     import onnx
@@ -163,6 +165,7 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         self.read |= {item.name for item in prepared.model.graph.output}
         self.symbolic = any(not isinstance(size, int) for shape in shapes.values() for size in shape)
         self.sizes: dict[str, Values] = {}
+        self.from_data = SizesFromData(self.bb, {name: node for node in self.model.graph.node for name in node.output})
         self.addresses: dict[str, int] = {}
         self.kept: list[Any] = []
 
@@ -186,6 +189,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                 if node.op_type == "Resize" and len(node.input) > 3:
                     node = self._with_shape(node, 3)
                 self._emit_sizes(node.input)
+                if (node := self._with_sizes_from_data(node)) is None:
+                    continue
                 if self.symbolic:
                     node = self._agreeing(node)
                 check_constants(node, [self._nodes[i] if i else None for i in node.input], self.model.graph)
@@ -199,6 +204,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                 # Shape inference gives outputs without a name one shape, so what nobody reads is not compared.
                 results = [self._nodes.get(name) if name in self.read else None for name in node.output]
                 check_results(node, results, self.inferred)
+                self.symbolic |= any(
+                    isinstance(each, relax.Expr) and None in (known_sizes(each) or ()) for each in results
+                )
             except UnsupportedNode:
                 raise
             except Exception as error:
@@ -227,6 +235,32 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         if result is not None:
             self._nodes[node.output[0]] = self.bb.emit(result)
         return result is not None
+
+    def _with_sizes_from_data(self, node: Any) -> Any:
+        """Convert a node whose sizes tensors say, and return None; else return it, with them as a shape if it takes one."""
+        positions = SIZES.get(node.op_type, ()) if node.domain in STANDARD else ()
+        operands = [self._nodes.get(name) if name else None for name in node.input]
+        computed = [k for k in positions if k < len(operands) and operands[k] is not None]
+        if all(constant_of(operands[k]) is not None or isinstance(operands[k], relax.ShapeExpr) for k in computed):
+            return node
+        values = [
+            self.from_data.elements(name, self._nodes, self._values) if k in computed else None
+            for k, name in enumerate(node.input)
+        ]
+        if any(values[k] is None for k in computed):
+            return node
+        attributes = self._parse_attr(node.attribute)
+        dtype = self._inferred_dtype(node.output[0])
+        found = self.from_data.convert(node, operands, values, self._nodes, attributes, dtype)
+        if found is None:
+            return node
+        self.symbolic = True
+        if isinstance(found, relax.ShapeExpr):
+            return self._with_inputs(node, {len(node.input) - 1: self.bb.normalize(found)})
+        for name, value in zip(node.output, found, strict=False):
+            self._nodes[name] = self.bb.emit(value) if not isinstance(value, relax.Var) else value
+        check_results(node, [self._nodes.get(name) for name in node.output], self.inferred)
+        return None
 
     def _agreeing(self, node: Any) -> Any:
         """Return a node whose operands have one size where sizes have to be equal."""

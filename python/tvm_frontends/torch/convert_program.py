@@ -31,6 +31,7 @@ from . import (  # noqa: F401 - each registers its converters
     recurrent,
     reductions,
     scatters,
+    selections,
 )
 from .node_calls import CONVERTERS, PARTS, Call, OpenSizes, RefusedOperator, UnsupportedOperator, name_of
 

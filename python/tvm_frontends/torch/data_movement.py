@@ -17,6 +17,7 @@ from tvm import relax, te
 from ..tensor_types import dtype_of
 from .elementwise import common, constant
 from .node_calls import Call, converter, is_float, name_of
+from .selections import masked
 
 
 @converter("cat.default")
@@ -57,14 +58,17 @@ def _nonnegative_index(call: Call, index: relax.Expr, size: Any) -> relax.Expr:
 
 @converter("index.Tensor")
 def index(call: Call) -> relax.Expr:
-    """Convert ``x[i, :, j]`` with index tensors to ``take`` or ``index_tensor``; masks are refused.
+    """Convert ``x[i, :, j]`` with index tensors to ``take`` or ``index_tensor``, and ``x[mask]``; other masks are refused.
 
     If the indexed dimensions are not adjacent, the selected dimensions come first, as in torch.
     """
     x = call.tensor("self")
     shape = [int(size) if hasattr(size, "value") else None for size in x.ty.shape]
     named = [(axis, value) for axis, value in enumerate(call["indices"]) if value is not None]
-    _refuse_masks(call, [value for _, value in named])
+    masks = [value for _, value in named if dtype_of(value) in ("bool", "uint8")]
+    if len(named) == len(masks) == 1 and named[0][0] == 0:
+        return masked(call, x, masks[0])
+    _refuse_masks(call, masks)
     if any(shape[axis] is None for axis, _ in named):
         return call.upstream()
     axes = [axis for axis, _ in named]

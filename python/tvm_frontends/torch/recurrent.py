@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import relax
+from tvm import relax, tirx
 
 from ..kernels.recurrent import Cell, Weights, emit_direction, make_activation
 from ..tensor_types import dtype_of
@@ -48,7 +48,7 @@ def recurrent(call: Call) -> relax.Expr:
 
 
 def _cell(kind: str, x: relax.Expr, recurrent: relax.Expr, d: int) -> Cell:
-    steps, batch, _ = (int(size) for size in x.ty.shape)
+    steps, batch = (int(size) if isinstance(size, tirx.IntImm) else size for size in list(x.ty.shape)[:2])
     activations = tuple(make_activation(name) for name in _ACTIVATIONS[kind])
     hidden = int(recurrent.ty.shape[1])
     dtype = dtype_of(x)

@@ -128,9 +128,9 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
         """Return the seconds of each operator with their intervals."""
         known = self.knows(device)
         seconds, far = self._seconds(work, device, known)
-        several = np.flatnonzero((work.family == _ATTENTION) & (work.m > 1))
+        several = several_queries(work)
         if len(several):  # another family, with data of its own
-            single, _ = self._seconds(_one_query(work.take(several)), device, known)
+            single, _ = self._seconds(one_query(work.take(several)), device, known)
             seconds[several] = np.maximum(seconds[several], single)
         seconds += join_seconds(work, device, seconds)
         spreads = self.known if known else self.unknown
@@ -176,7 +176,12 @@ class KindModel(msgspec.Struct, frozen=True, dict=True):
         return np.asarray(outside | ~np.isin(columns[:, 1], self.bits))
 
 
-def _one_query(work: KernelWork) -> KernelWork:
+def several_queries(work: KernelWork) -> npt.NDArray[np.intp]:
+    """Return the positions of attention with more than one query."""
+    return np.flatnonzero((work.family == _ATTENTION) & (work.m > 1))
+
+
+def one_query(work: KernelWork) -> KernelWork:
     """Return attention of the same keys by one query of each sequence: no number of queries takes less."""
     rest = work.written * (1 - 1 / work.m)  # queries are as large as results
     return replace(

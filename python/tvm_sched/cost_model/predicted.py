@@ -17,7 +17,7 @@ from .device_properties import DeviceProperties, properties
 from .features import KernelWork, describe
 from .host_rereads import crossing_bytes
 from .interference import concurrency_of
-from .learned_model import LearnedModel, Prediction, load_learned, similar_devices
+from .learned_model import LearnedModel, Prediction, load_learned, one_query, several_queries, similar_devices
 from .profile import Measurement, Profile, describe_measured, this_machine
 from .refine import refine
 from .signature import signatures
@@ -137,12 +137,19 @@ def refined(model: LearnedModel, profile: Profile, rows: Mapping[str, Measuremen
     """Refine the learned model for the profile's device."""
     work = describe_measured(list(rows.values()))
     seconds = np.array([row.seconds for row in rows.values()])
-    refinement = refine(work, profile.device, seconds, model.predict(work, profile.device))
+    refinement = refine(work, seconds, model.predict(work, profile.device))
 
     def predict(asked: KernelWork, device: DeviceProperties) -> Prediction:
         plain = model.predict(asked, device)
-        same = device.kind == profile.device.kind and similar_devices(device, profile.device)
-        return refinement(asked, device, plain) if same else plain
+        if device.kind != profile.device.kind or not similar_devices(device, profile.device):
+            return plain
+        found, several = refinement(asked, plain), several_queries(asked)
+        if len(several):
+            single = one_query(asked.take(several))
+            least = refinement(single, model.predict(single, device)).seconds
+            found.seconds[several] = np.maximum(found.seconds[several], least)
+            found.high[several] = np.maximum(found.high[several], least)
+        return found
 
     return predict
 

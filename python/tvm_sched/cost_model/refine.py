@@ -1,50 +1,85 @@
 """Refinement for a device: correct the predictions for all operators by a few measurements on the device.
 
 The method is a Gaussian process on log(measured / predicted). Its error has three parts: one that all operators of the
-device share, one that the operators of a family share, and one that is similar for operators of similar shape. For
+device share, one that the operators of a family share, and one that is similar for operators of a family with similar
+predictions. The corrected time may not fall where a family's prediction rises, so a larger operator is never cheaper. For
 operators unlike all measured ones the learned model's prediction stays.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from .device_properties import DeviceProperties
-from .features import NAMES, Floats, KernelWork, features
-from .learned_model import Prediction
+from .features import Floats, KernelWork
+from .learned_model import COVERAGE, Prediction
 
-_SHAPE = [NAMES.index(name) for name in ("flops", "read", "parameters", "written", "m", "n", "k")]
-_LENGTH = 2.0  # operators that differ by a factor of four in each size have little in common
+_LENGTH = 1.0  # operators whose predictions differ by a factor of four have little in common
 _DEVICE, _FAMILY, _ALIKE, _NOISE = 1.0**2, 0.5**2, 0.5**2, 0.2**2
 """Variances of the logarithm. On a new processor predictions are wrong by up to a factor of three, mostly the same one."""
 _MOST = 1500  # measurements; solving takes the cube of their number
+_STEP, _BEYOND = 0.25, 4.0
+"""Distance between the points of `Refinement.rising`, and how far they go beyond the measurements, in factors of two."""
+
+Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Refinement:
     """Corrections from measurements; call it with a prediction for the same device."""
 
-    columns: npt.NDArray[np.float32]
+    predicted: Floats
+    """Logarithms of the predictions for the measured operators, to the base 2."""
+    family: Ids
     weights: Floats
     inverse: Floats
 
-    def __call__(self, work: KernelWork, device: DeviceProperties, predicted: Prediction) -> Prediction:
+    def __call__(self, work: KernelWork, predicted: Prediction) -> Prediction:
         """Correct a prediction; its intervals shrink for operators similar to measured ones."""
-        across = _covariance(features(work, device), self.columns)
-        factor = np.exp(across @ self.weights)
+        logarithms, family = np.log2(predicted.seconds), work.family.astype(np.int64)
+        across = _covariance(logarithms, family, self.predicted, self.family)
         prior = _DEVICE + _FAMILY + _ALIKE
-        left = 1 - np.einsum("ij,jk,ik->i", across, self.inverse, across, optimize=True) / prior
-        width = np.sqrt(np.clip(left, 0.02, 1.0))
-        seconds = predicted.seconds * factor
-        low = seconds * (predicted.low / predicted.seconds) ** width
-        high = seconds * (predicted.high / predicted.seconds) ** width
+        left = np.clip(prior - np.einsum("ij,jk,ik->i", across, self.inverse, across, optimize=True), 0.0, prior)
+        width = np.sqrt(np.maximum(left / prior, 0.02))
+        seconds = predicted.seconds * np.exp(_DEVICE * self.weights.sum())
+        low, high = (seconds * (ends / predicted.seconds) ** width for ends in (predicted.low, predicted.high))
+        wrong = np.sqrt(left + _NOISE)
+        for each, (points, values) in self.rising.items():
+            own = family == each
+            place = np.clip(logarithms[own], points[0], points[-1])
+            seconds[own] = np.exp2(np.interp(place, points, values) + logarithms[own] - place)
+            low[own], high[own] = (seconds[own] * np.exp(end * wrong[own]) for end in self.ends)
         return Prediction(seconds, low, high, predicted.shared, predicted.far & (width > 0.5))
 
+    @cached_property
+    def rising(self) -> dict[int, tuple[Floats, Floats]]:
+        """Predictions of each measured family and the corrected times there, as logarithms to the base 2; both rise.
 
-def refine(work: KernelWork, device: DeviceProperties, measured: Floats, predicted: Prediction) -> Refinement:
+        A corrected time is the mean of the largest up to this prediction and the smallest from it on.
+        """
+        found = {}
+        for each in np.unique(self.family):
+            own = self.predicted[self.family == each]
+            points = np.arange(own.min() - _BEYOND, own.max() + _BEYOND + _STEP, _STEP)
+            across = _covariance(points, np.full(len(points), each), self.predicted, self.family)
+            times = points + across @ self.weights / np.log(2)
+            least = np.minimum.accumulate(times[::-1])[::-1]
+            found[int(each)] = points, (np.maximum.accumulate(times) + least) / 2
+        return found
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """Conformal quantiles of the errors with each measurement left out, in their expected sizes."""
+        errors = np.sort(self.weights / np.sqrt(np.diag(self.inverse)))
+        rank = min(COVERAGE / 2 + 0.5 + 1 / (len(errors) + 1), 1.0)
+        low, high = np.quantile(errors, [1 - rank, rank])
+        return min(float(low), 0.0), max(float(high), 0.0)
+
+
+def refine(work: KernelWork, measured: Floats, predicted: Prediction) -> Refinement:
     """Learn from measurements on one device.
 
     Parameters
@@ -57,14 +92,14 @@ def refine(work: KernelWork, device: DeviceProperties, measured: Floats, predict
         The learned model's prediction for them.
     """
     rows = np.unique(np.linspace(0, len(work) - 1, min(len(work), _MOST)).round().astype(np.int64))
-    columns = features(work.take(rows), device)
+    logarithms, family = np.log2(predicted.seconds[rows]), work.family[rows].astype(np.int64)
     error = np.log(measured[rows] / predicted.seconds[rows])
-    inverse = np.asarray(np.linalg.inv(_covariance(columns, columns) + _NOISE * np.eye(len(rows))), np.float64)
-    return Refinement(columns, inverse @ error, inverse)
+    covariance = _covariance(logarithms, family, logarithms, family) + _NOISE * np.eye(len(rows))
+    inverse = np.asarray(np.linalg.inv(covariance), np.float64)
+    return Refinement(logarithms, family, inverse @ error, inverse)
 
 
-def _covariance(a: npt.NDArray[np.float32], b: npt.NDArray[np.float32]) -> Floats:
-    x, y = (each[:, _SHAPE].astype(np.float64) / _LENGTH for each in (a, b))
-    distance = (x**2).sum(1)[:, None] + (y**2).sum(1)[None] - 2 * x @ y.T
-    same = a[:, 0][:, None] == b[:, 0][None]
-    return np.asarray(_DEVICE + same * (_FAMILY + _ALIKE * np.exp(-np.maximum(distance, 0) / 2)))
+def _covariance(a: Floats, of_a: Ids, b: Floats, of_b: Ids) -> Floats:
+    distance = (a[:, None] - b[None]) / _LENGTH
+    same = of_a[:, None] == of_b[None]
+    return np.asarray(_DEVICE + same * (_FAMILY + _ALIKE * np.exp(-(distance**2) / 2)))

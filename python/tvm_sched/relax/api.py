@@ -353,10 +353,12 @@ def pipeline(
         check_embeds(chosen)
         chosen = replace(chosen, parameters="embed")
         with explained(f"model {model_name(mod)!r}"):
-            tensors, finish = tensor_inputs(mod) if chosen.takes_open_sizes else (mod, None)
-            if finish and has_open_sizes(tensors):
+            if chosen.objective != "latency":
+                return compile_modules([ToSchedule(mod)], chosen)[1]
+            tensors, finish = tensor_inputs(mod)
+            if chosen.takes_open_sizes and has_open_sizes(tensors):
                 return _compile_source(open_model(tensors, model_name(mod)), [None], None, chosen, finish=finish)[1]
-            return compile_modules([ToSchedule(mod)], chosen)[1]
+            return compile_modules([ToSchedule(tensors)], chosen, finish=finish)[1]
 
     return run
 
@@ -573,7 +575,8 @@ def _schedule_template(
         text = f"{source.where}: one schedule is for all sizes: {first_line(error)}"
         warnings.warn(text, ModelWarning, stacklevel=2)
     largest = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values())))] if plans else []
-    smaller = (sizes for sizes in others or _anchors(model) if plans or model.admits(sizes))
+    tried = (sizes if plans else model.repaired(sizes) for sizes in others or _anchors(model))
+    smaller = (sizes for sizes in tried if plans or model.admits(sizes))
     anchors: Iterator[StaticShapes | tuple[int, ...]] = chain(largest, islice(smaller, len(_EQUAL_ANCHORS)))
     refused = [InputError("no sizes that were tried are admissible")]
     for anchor in anchors:

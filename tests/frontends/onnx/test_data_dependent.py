@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from tvm_sched.relax import compile  # noqa: E402
 from tvm_sched_runtime import runtime  # noqa: E402
-from tvm_sched_runtime.errors import InputError  # noqa: E402
+from tvm_sched_runtime.errors import ExecutionError, InputError  # noqa: E402
 
 RNG = np.random.default_rng(0)
 pytestmark = pytest.mark.filterwarnings("ignore::tvm_frontends.errors.ModelWarning")
@@ -243,17 +243,26 @@ def test_tails_are_told_and_refused_where_nothing_could_run_them():
         compile(DETECTOR, "cpu2", "single", backend="emulated")
 
 
-@pytest.mark.parametrize(
-    ("nodes", "constants"),
-    [
-        ([helper.make_node("Add", ["p", "row"], ["y"])], {"row": np.arange(8).reshape(4, 2)}),
-        ([helper.make_node("Reshape", ["p", "fixed"], ["y"])], {"fixed": np.array([2, 2])}),
-        ([helper.make_node("TopK", ["p", "k"], ["y", "i"], axis=0)], {"k": np.array([3])}),
-    ],
-)
-def test_what_is_right_for_some_sizes_only_is_refused(nodes, constants):
-    first = [helper.make_node("NonZero", ["x"], ["n"]), helper.make_node("Transpose", ["n"], ["p"], perm=[1, 0])]
-    model = graph([*first, *nodes], {"x": ("float32", (3, 4))}, ["y"], constants)
+FIRST = [helper.make_node("NonZero", ["x"], ["n"]), helper.make_node("Transpose", ["n"], ["p"], perm=[1, 0])]
+
+
+def test_what_is_right_for_some_sizes_only_is_refused_at_others():
+    nodes = [helper.make_node("Add", ["p", "row"], ["y"]), helper.make_node("Reshape", ["p", "flat"], ["z"])]
+    fixed = {"row": np.arange(8).reshape(4, 2), "flat": np.array([8])}
+    module = compile(graph([*FIRST, *nodes], {"x": ("float32", (3, 4))}, ["y", "z"], fixed), "cpu1", "single").module
+    x = np.eye(3, 4, dtype="float32") + np.eye(3, 4, 3, dtype="float32")
+    places = np.argwhere(x)
+    sums, flat = module.run(x)
+    np.testing.assert_array_equal(sums, places + fixed["row"])
+    np.testing.assert_array_equal(flat, places.reshape(-1))
+    for other in (np.zeros_like(x), np.ones_like(x), np.eye(3, 4, dtype="float32")):
+        with pytest.raises(ExecutionError, match=r"size|elements"):
+            module.run(other)
+
+
+def test_more_elements_than_there_may_be_are_refused():
+    nodes = [*FIRST, helper.make_node("TopK", ["p", "k"], ["y", "i"], axis=0)]
+    model = graph(nodes, {"x": ("float32", (3, 4))}, ["y"], {"k": np.array([3])})
     with pytest.raises(InputError, match=r"cut the model before it|know"):
         compile(model, "cpu1", "single")
 

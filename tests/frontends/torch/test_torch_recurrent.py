@@ -34,3 +34,17 @@ def test_like_torch(kind: str, options: dict[str, Any]) -> None:
         np.testing.assert_allclose(mine, right.detach().numpy(), atol=1e-6)
     kernels = [o for o in compiled.problem.graph.operators if o.kind == f"{kind.lower()}_layer"]
     assert len(kernels) == options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
+
+
+@pytest.mark.filterwarnings("ignore:.*it has open dimensions")
+def test_batch_is_open() -> None:
+    """torch.export fixes the number of steps."""
+    torch.manual_seed(0)
+    model, dims = torch.nn.LSTM(6, 20, num_layers=2, batch_first=True).eval(), torch.export.Dim
+    exported = torch.export.export(model, (torch.randn(2, 5, 6),), dynamic_shapes=({0: dims("batch")},))
+    compiled = compile(exported, "cpu1", "single")
+    for shape in ((1, 5, 6), (7, 5, 6)):
+        x = torch.randn(shape)
+        y, last = model(x)
+        for mine, right in zip(compiled.run(x.numpy()), (y, *last), strict=True):
+            np.testing.assert_allclose(mine, right.detach().numpy(), atol=1e-6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tvm import tirx
 
-from tvm_sched.relax.ir.sizes import EXAMPLES, example_for, example_of, examples_of, size_of
+from tvm_sched.relax.ir.sizes import EXAMPLES, example_for, example_of, examples_of, product_of_terms, size_of
 
 
 def test_symbols_of_one_name_are_not_equal():
@@ -13,6 +13,18 @@ def test_symbols_of_one_name_are_not_equal():
     assert size_of(one // 2) != size_of(other // 2)
     assert size_of(one) * size_of(other) - size_of(other) * size_of(one) == 0
     assert size_of(one // 2 + 3) - size_of(one // 2) == 3
+
+
+def test_sums_of_symbols_divide_what_they_are_factors_of():
+    """Keys of an attention with a past: of one tensor, the sum is a dimension, and neither of its terms is one."""
+    n, past, tokens = (size_of(tirx.Var(name, "int64")) for name in ("n", "past", "tokens"))
+    keys = past + tokens + 2
+    assert (keys * n * 6 + keys * 4).divided(keys) == n * 6 + 4
+    assert (keys * keys).divided(keys) == keys
+    assert (keys * n + 1).divided(keys) is None
+    assert (keys * 3).divided(keys * 2) is None
+    assert (past * n).divided(past + tokens) is None
+    assert product_of_terms(keys * n * 6, [n, keys]) == [[6, 1, 0]]
 
 
 def test_an_example_leaves_no_size_below_1():

@@ -6,12 +6,14 @@ Each kernel also writes the number of entries; `emit_leading` copies these out o
 from .selection import compress_kernel, emit_count, emit_leading, nonzero_kernel
 from .suppression import Suppression, suppression_kernel
 from .unique import unique_kernel
+from .writing import least
 
 __all__ = [
     "Suppression",
     "compress_kernel",
     "emit_count",
     "emit_leading",
+    "least",
     "nonzero_kernel",
     "suppression_kernel",
     "unique_kernel",

@@ -8,17 +8,17 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as T  # noqa: N812
 
-from .writing import Kernel, add_one, assign, counter, long, loops, when
+from .writing import Kernel, add_one, assign, counter, least, long, loops, when
 
 
 @dataclass(frozen=True)
 class Suppression:
-    """Sizes and options of a suppression."""
+    """Sizes, which are numbers or symbols, and options of a suppression; ``most`` is a number or ``boxes``."""
 
-    batch: int
-    classes: int
-    boxes: int
-    most: int
+    batch: Any
+    classes: Any
+    boxes: Any
+    most: Any
     """Largest number of boxes kept in one class."""
     centred: bool
     """Whether boxes are centre and size (x, y, width, height), not two corners (y, x, y, x) in any order."""
@@ -26,9 +26,9 @@ class Suppression:
     """Whether scores must exceed a threshold."""
 
     @property
-    def bound(self) -> int:
+    def bound(self) -> Any:
         """Largest number of rows of the result."""
-        return self.batch * self.classes * min(self.most, self.boxes)
+        return self.batch * self.classes * least(self.most, self.boxes)
 
 
 def suppression_kernel(case: Suppression) -> tirx.PrimFunc:
@@ -41,22 +41,24 @@ def suppression_kernel(case: Suppression) -> tirx.PrimFunc:
     """
     kernel = Kernel()
     with kernel.write("non_max_suppression"):
-        boxes = kernel.argument("boxes", (case.batch, case.boxes, 4), "float32")
-        scores = kernel.argument("scores", (case.batch, case.classes, case.boxes), "float32")
+        bound, batch, classes, number = kernel.sizes([case.bound, case.batch, case.classes, case.boxes])
+        most_boxes = case.most if isinstance(case.most, int) else number
+        boxes = kernel.argument("boxes", (batch, number, 4), "float32")
+        scores = kernel.argument("scores", (batch, classes, number), "float32")
         most = kernel.argument("most", (1,), "int64")
         overlap = kernel.argument("overlap", (1,), "float32")
         threshold = kernel.argument("threshold", (1,), "float32")
-        rows = kernel.argument("rows", (case.bound, 3), "int64")
+        rows = kernel.argument("rows", (bound, 3), "int64")
         count = kernel.argument("count", (1,), "int64")
-        candidates = T.alloc_buffer((case.boxes,), "int64")
+        candidates = T.alloc_buffer((number,), "int64")
         written, left, taken, best, kept = (counter() for _ in range(5))
-        with loops([case.batch, case.classes]) as (b, c):
+        with loops([batch, classes]) as (b, c):
             assign(left, 0)
-            with loops([case.boxes]) as (k,), when(scores[b, c, k] > threshold[0] if case.filtered else True):
+            with loops([number]) as (k,), when(scores[b, c, k] > threshold[0] if case.filtered else True):
                 T.buffer_store(candidates, k, [left[0]])
                 add_one(left)
             assign(taken, 0)
-            with T.While(tirx.all(left[0] > 0, taken[0] < most[0], taken[0] < long(case.most))):
+            with T.While(tirx.all(left[0] > 0, taken[0] < most[0], taken[0] < long(most_boxes))):
                 assign(best, 0)
                 with loops([left[0]]) as (k,), when(scores[b, c, candidates[k]] > scores[b, c, candidates[best[0]]]):
                     assign(best, k)

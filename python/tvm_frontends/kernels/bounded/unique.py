@@ -10,7 +10,7 @@ from tvm.tirx.script import builder as T  # noqa: N812
 from .writing import Kernel, add_one, assign, counter, long, loops, when
 
 
-def unique_kernel(items: int, width: int, dtype: str, ordered: bool) -> tirx.PrimFunc:
+def unique_kernel(rows_given: Any, width_given: Any, dtype: str, ordered: bool) -> tirx.PrimFunc:
     """Build the kernel for the distinct rows of a matrix ``(items, width)``.
 
     It writes the distinct rows ``(items, width)``, the first position of each ``(items,)``, the row of each item
@@ -20,6 +20,7 @@ def unique_kernel(items: int, width: int, dtype: str, ordered: bool) -> tirx.Pri
     """
     kernel = Kernel()
     with kernel.write("unique"):
+        items, width = kernel.sizes([rows_given, width_given])
         x = kernel.argument("x", (items, width), dtype)
         rows = kernel.argument("rows", (items, width), dtype)
         first, inverse, counts = (kernel.argument(name, (items,), "int64") for name in ("first", "of", "often"))
@@ -55,7 +56,7 @@ def unique_kernel(items: int, width: int, dtype: str, ordered: bool) -> tirx.Pri
 class _Writer:
     """Writes the sorting of items as positions."""
 
-    def __init__(self, x: Any, items: int, width: int, dtype: str) -> None:
+    def __init__(self, x: Any, items: Any, width: Any, dtype: str) -> None:
         self.x, self.items, self.width = x, items, width
         self.dtype = dtype
         self.sign, self.column = counter(), counter()
@@ -82,20 +83,20 @@ class _Writer:
         order, other = (T.alloc_buffer((self.items,), "int64") for _ in range(2))
         with loops([self.items]) as (k,):
             T.buffer_store(order, k, [k])
-        run = 1
-        while run < self.items:
-            self._merge(order, other, run)
+        run = counter(1)
+        with T.While(run[0] < long(self.items)):
+            self._merge(order, other, run[0])
             with loops([self.items]) as (k,):
                 T.buffer_store(order, other[k], [k])
-            run *= 2
+            assign(run, run[0] * long(2))
         return order
 
-    def _merge(self, order: Any, other: Any, run: int) -> None:
+    def _merge(self, order: Any, other: Any, run: Any) -> None:
         left, right = counter(), counter()
-        with loops([-(-self.items // (2 * run))]) as (pair,):
-            start = T.Bind(pair * long(2 * run))
-            middle = T.Bind(tirx.min(start + long(run), long(self.items)))
-            end = T.Bind(tirx.min(start + long(2 * run), long(self.items)))
+        with loops([tirx.floordiv(long(self.items) + long(2) * run - long(1), long(2) * run)]) as (pair,):
+            start = T.Bind(pair * long(2) * run)
+            middle = T.Bind(tirx.min(start + run, long(self.items)))
+            end = T.Bind(tirx.min(start + long(2) * run, long(self.items)))
             assign(left, start)
             assign(right, middle)
             with loops([end - start]) as (k,):

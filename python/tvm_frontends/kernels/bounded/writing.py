@@ -29,6 +29,10 @@ class Kernel:
         """Add a tensor that the function reads or writes."""
         return T.arg(name, T.buffer(tuple(shape), dtype))
 
+    def sizes(self, shape: Sequence[Any]) -> list[Any]:
+        """Return a shape with a symbol of the function for each size that is not a number."""
+        return [size if isinstance(size, int) else T.int64() for size in shape]
+
 
 def counter(start: int = 0) -> Any:
     """Allocate a mutable integer variable."""
@@ -50,6 +54,11 @@ def add_one(target: Any) -> None:
 def long(value: Any) -> Any:
     """Return an integer as int64."""
     return tirx.const(value, "int64") if isinstance(value, int) else tirx.Cast("int64", value)
+
+
+def least(a: Any, b: Any) -> Any:
+    """Return the smaller of two sizes, which may be symbols."""
+    return min(a, b) if isinstance(a, int) and isinstance(b, int) else tirx.min(long(a), long(b))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .cell_activations import Activation
 
@@ -22,10 +23,10 @@ class Cell:
     """One direction of a recurrent layer."""
 
     kind: str
-    steps: int
-    batch: int
+    steps: Any
+    batch: Any
     hidden: int
-    """Length of the longest sequence, sequences, and hidden units."""
+    """Length of the longest sequence, sequences, and hidden units; the first two are expressions where they are open."""
     activations: tuple[Activation, ...]
     """Activations in ONNX's order: LSTM f, g, h; GRU f, g; RNN f."""
     clip: float | None = None
@@ -53,8 +54,15 @@ class Cell:
         return GATES[self.kind]
 
     @property
+    def is_open(self) -> bool:
+        """Whether the kernel takes steps and batch from its tensors."""
+        return not (isinstance(self.steps, int) and isinstance(self.batch, int))
+
+    @property
     def rows(self) -> int:
-        """Sequences of the batch that share one pass over the weights."""
+        """Most sequences of the batch that share one pass over the weights; the last ones of an open batch do not."""
+        if not isinstance(self.batch, int):
+            return ROWS
         return max(rows for rows in range(1, ROWS + 1) if self.batch % rows == 0)
 
     @property

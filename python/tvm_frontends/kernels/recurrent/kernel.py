@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -28,7 +28,7 @@ def recurrent_kernel(cell: Cell) -> tirx.PrimFunc:
     Its arguments, with ``J = cell.blocks``, ``U = cell.units``, ``G = cell.gates``, ``T`` steps, ``B`` sequences and
     ``H`` hidden units:
 
-    - the inputs' contribution to the gates, ``(T * B, J * G * U)``, biases included,
+    - the inputs' contribution to the gates, ``(T, B, J * G * U)``, biases included,
     - recurrent weights, one tensor for each of `Cell.phases`, ``(J, H, gates of the phase * U)``, or with
       `Cell.byte_products` ``(J, H / 4, G * U * 4)``, four of a column side by side, and their sums, ``(J, G * U)`` int32;
       if they are integers, their factors, ``(J, G * U)``,
@@ -39,11 +39,12 @@ def recurrent_kernel(cell: Cell) -> tirx.PrimFunc:
 
     The axis of length 1 is ONNX's axis of directions, so that no copy is needed to add it.
     """
-    return _function(cell, _Writer)
+    sizes = {name: tirx.Var(name, "int64") for name in ("steps", "batch") if not isinstance(getattr(cell, name), int)}
+    return _function(replace(cell, **sizes), _Writer)
 
 
 CELL = "tvm_frontends.recurrent_cell"
-"""Attribute of the kernel: its `Cell` as JSON, from which kernels for GPUs and for some processors are built."""
+"""Attribute of a kernel of static sizes: its `Cell` as JSON, from which kernels for GPUs and some processors are built."""
 _MOST_THREADS, _SHARED_BYTES = 1024, 48 << 10
 
 
@@ -123,7 +124,8 @@ def _function(cell: Cell, writer: Callable[[Cell], _Writer]) -> tirx.PrimFunc:
     with IRBuilder() as builder, T.prim_func(private=True, s_tir=True):
         T.func_name(f"{cell.kind}_layer")
         # Opaque: no operator is fused into it.
-        T.func_attr({"op_pattern": 8, "tirx.noalias": True, CELL: msgspec.json.encode(cell).decode()})
+        known = {} if cell.is_open else {CELL: msgspec.json.encode(cell).decode()}
+        T.func_attr({"op_pattern": 8, "tirx.noalias": True, **known})
         writer(cell).write()
     return builder.get()
 
@@ -134,7 +136,7 @@ class _Writer:
     def __init__(self, cell: Cell, products: ByteProducts | None = None) -> None:
         c = self.cell = cell
         self.products = products
-        self.x = self._arg("x", (c.steps * c.batch, c.blocks * c.gates * c.units))
+        self.x = self._arg("x", (c.steps, c.batch, c.blocks * c.gates * c.units))
         rows, bytes_ = (-(-c.hidden // 4), 4) if c.byte_products else (c.hidden, 1)
         self.weights = [
             self._arg(f"weights{k}", (c.blocks, rows, (to - start) * c.units * bytes_), c.weights)
@@ -197,16 +199,25 @@ class _Writer:
         with T.serial(self.cell.steps) as step:
             if self.rounded is not None:
                 self._round_state(step)
-            for phase in range(len(self.cell.phases)):
-                with T.grid(self.cell.blocks, self.cell.batch // self.cell.rows) as (position, group):
+            for phase in range(len(cell.phases)):
+                with T.serial(cell.blocks) as position:
                     # Every second step goes backwards, so that it begins with weights that are still in the cache.
-                    last = tirx.IntImm("int32", self.cell.blocks - 1)
+                    last = tirx.IntImm("int32", cell.blocks - 1)
                     block = T.Bind(tirx.Select(step % 2 == 0, position, last - position))
-                    self._multiply(phase, step, block, group)
-                    with T.unroll(self.cell.rows) as row:
-                        self._gates(phase, step, block, group * self.cell.rows + row, row)
+                    whole = cell.batch // cell.rows
+                    with T.serial(whole) as group:
+                        self._compute_rows(phase, step, block, group * cell.rows, cell.rows)
+                    if not isinstance(cell.batch, int):
+                        with T.serial(cell.batch % cell.rows) as left:
+                            self._compute_rows(phase, step, block, whole * cell.rows + left, 1)
             self._write_states(step)
         self._copy_states(self.last_h, self.last_c, inward=False)
+
+    def _compute_rows(self, phase: int, step: Any, block: Any, first: Any, rows: int) -> None:
+        """Compute a block's units of a few sequences, from ``first`` on."""
+        self._multiply(phase, step, block, first, rows)
+        with T.unroll(rows) as row:
+            self._gates(phase, step, block, first + row, row)
 
     def _copy_states(self, h: Any, c: Any, *, inward: bool) -> None:
         with T.grid(self.cell.batch, self.cell.hidden) as (b, unit):
@@ -220,13 +231,13 @@ class _Writer:
             elif outer is not None:
                 T.buffer_store(outer, inner[tuple(index)], [0, b, unit])
 
-    def _multiply(self, phase: int, step: Any, block: Any, group: Any) -> None:
+    def _multiply(self, phase: int, step: Any, block: Any, first: Any, rows: int) -> None:
         """Multiply the states of a few sequences by the weights of a block's gates."""
         if self._adds_integers:
-            self._multiply_bytes(block, group)
+            self._multiply_bytes(block, first, rows)
             return
         start, to = self.cell.phases[phase]
-        rows, gates, units = self.cell.rows, to - start, self.cell.units
+        gates, units = to - start, self.cell.units
         # A vector for each gate: LLVM pads a vector of 48 lanes to 64.
         with T.unroll(rows) as row, T.unroll(gates) as gate, T.vectorized(units) as lane:
             T.buffer_store(self.sums, self._zero(), [row, gate * units + lane])
@@ -236,7 +247,7 @@ class _Writer:
             T.unroll(gates) as gate,
             T.vectorized(units) as lane,
         ):
-            b, column = group * rows + row, gate * units + lane
+            b, column = first + row, gate * units + lane
             state = self.reset[b, k] if phase else self._state(step, b, k)
             product = state * self.weights[phase][block, k, column].astype(self.cell.dtype)
             T.buffer_store(self.sums, self.sums[row, column] + product, [row, column])
@@ -245,9 +256,9 @@ class _Writer:
                 column = gate * units + lane
                 T.buffer_store(self.sums, self.sums[row, column] * self.factors[block, column], [row, column])
 
-    def _multiply_bytes(self, block: Any, group: Any) -> None:
+    def _multiply_bytes(self, block: Any, first: Any, rows: int) -> None:
         cell = self.cell
-        rows, columns = cell.rows, cell.gates * cell.units
+        columns = cell.gates * cell.units
         lanes = max(n for n in (4, 8, 16) if cell.units % n == 0 and n <= (self.products.lanes if self.products else 4))
 
         def vector(row: int, column: int) -> Any:
@@ -258,7 +269,7 @@ class _Writer:
             T.buffer_store(self.totals, tirx.Broadcast(tirx.const(0, "int32"), lanes), [vector(*place)])
         with T.serial(-(-cell.hidden // 4)) as k:
             for row, column in places:
-                numbers = tirx.reinterpret("int32", self.rounded[group * rows + row, tirx.Ramp(4 * k, 1, 4)])
+                numbers = tirx.reinterpret("int32", self.rounded[first + row, tirx.Ramp(4 * k, 1, 4)])
                 weights = self.weights[0][block, k, tirx.Ramp(4 * column, 1, 4 * lanes)]
                 total = self.totals[vector(row, column)]
                 if self.products is not None:
@@ -267,7 +278,7 @@ class _Writer:
                     total = _add_bytes(total, numbers, tirx.reinterpret(f"int32x{lanes}", weights), lanes)
                 T.buffer_store(self.totals, total, [vector(row, column)])
         with T.unroll(rows) as row, T.unroll(cell.gates) as gate, T.vectorized(cell.units) as lane:
-            b, column = group * rows + row, gate * cell.units + lane
+            b, column = first + row, gate * cell.units + lane
             whole = self.totals[row * columns + column] - self.zeros[b] * self.weight_sums[block, column]
             value = whole.astype(cell.dtype) * (self.scales[b] * self.factors[block, column])
             T.buffer_store(self.sums, value, [row, column])
@@ -349,7 +360,7 @@ class _Writer:
         start = self.cell.phases[phase][0]
 
         def input_part(gate: int) -> Any:
-            return self.x[time * self.cell.batch + b, (block * self.cell.gates + gate) * self.cell.units + u]
+            return self.x[time, b, (block * self.cell.gates + gate) * self.cell.units + u]
 
         def recurrent_part(gate: int) -> Any:
             return self.sums[row, self._column(gate - start, u)]

@@ -122,11 +122,9 @@ class _Emitter:
     def _reshape(self, value: relax.Expr, shape: Sequence[int]) -> relax.Expr:
         return self._emit(relax.op.reshape(value, tuple(shape)))
 
-    def _zeros(self, *shape: int) -> relax.Expr:
-        return relax.const(np.zeros(shape, self.cell.dtype))
-
     def _state(self, value: relax.Expr | None) -> relax.Expr:
-        return self._zeros(1, self.cell.batch, self.cell.hidden) if value is None else self._cast(value)
+        shape = (1, self.cell.batch, self.cell.hidden)
+        return self._emit(relax.op.zeros(shape, self.cell.dtype)) if value is None else self._cast(value)
 
     def _blocks(self, value: relax.Expr, axis: int) -> relax.Expr:
         """Split the axis of hidden units into blocks, the last one padded with zeros."""
@@ -170,8 +168,7 @@ class _Emitter:
         size = int(x.ty.shape[2])
         width = cell.blocks * cell.gates * cell.units
         packed = self._emit(op.permute_dims(self._pack_gates(weights.input), [1, 0, 2, 3]))
-        flat = self._reshape(x, (cell.steps * cell.batch, size))
-        gates = self._emit(op.matmul(flat, self._reshape(packed, (size, width))))
+        gates = self._emit(op.matmul(x, self._reshape(packed, (size, width))))
         bias = self._bias(weights)
         return gates if bias is None else self._emit(op.add(gates, bias))
 
@@ -194,6 +191,6 @@ class _Emitter:
     def _hidden_bias(self, bias: relax.Expr | None) -> relax.Expr:
         cell = self.cell
         if bias is None:
-            return self._zeros(cell.blocks, cell.units)
+            return relax.const(np.zeros((cell.blocks, cell.units), cell.dtype))
         gate = self._emit(relax.op.strided_slice(self._reshape(bias, (3, cell.hidden)), [0], [2], [3]))
         return self._reshape(self._blocks(gate, 1), (cell.blocks, cell.units))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from tvm import relax
+from tvm.sym import Analyzer
 
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
@@ -27,7 +28,7 @@ class _Heads:
     query: relax.Expr
     key: relax.Expr
     value: relax.Expr
-    past: int = 0
+    past: Any = 0
 
 
 @converter("Attention", domain=_DOMAIN)
@@ -55,14 +56,14 @@ def _self_attention(
     _check(node)
     if bias is not None:
         product = node.emit(relax.op.add(product, bias))
-    width = node.shape(product, "its input")[-1]
+    width = node.size(product, -1, "its product")
     sizes = node.attribute("qkv_hidden_sizes") or (width // 3,) * 3
     ends = [sizes[0], sizes[0] + sizes[1]]
     parts = node.emit(relax.op.split(product, ends, axis=-1))
     query, key, value = (_heads(node, node.emit(relax.TupleGetItem(parts, k))) for k in range(3))
     length = 0
     if past is not None:
-        length = node.shape(past, "its input past")[3]
+        length = node.sizes(past, "its input past")[3]
         key, value = (_after_past(node, past, k, now) for k, now in enumerate((key, value)))
     heads = _Heads(query, key, value, length)
     results = [_attend(node, heads, mask, score_bias)]
@@ -74,7 +75,7 @@ def _self_attention(
 
 def _after_past(node: Node, past: relax.Expr, which: int, now: relax.Expr) -> relax.Expr:
     """Append keys (0) or values (1) to those of the past."""
-    shape = node.shape(past, "its input past")
+    shape = node.sizes(past, "its input past")
     part = node.emit(relax.op.strided_slice(past, [0], [which], [which + 1]))
     return node.emit(relax.op.concat([node.emit(relax.op.reshape(part, shape[1:])), now], 2))
 
@@ -95,7 +96,7 @@ def multi_head_attention(node: Node) -> list[relax.Expr]:
     query, key, value = (_heads(node, each) for each in (query, key, value))
     length = 0
     if past_key is not None:
-        length = node.shape(past_key, "its input past_key")[2]
+        length = node.sizes(past_key, "its input past_key")[2]
         key = node.emit(relax.op.concat([past_key, key], 2))
         value = node.emit(relax.op.concat([past_value, value], 2))
     result = _attend(node, _Heads(query, key, value, length), mask, score_bias)
@@ -113,7 +114,7 @@ def _unpacked(node: Node, query: Any, key: Any, value: Any) -> list[relax.Expr]:
     packed = query if key is None else key
     if value is not None or packed is None:
         return [query, key, value]
-    shape = node.shape(packed, "its packed input")
+    shape = node.sizes(packed, "its packed input")
     if len(shape) != 5:
         raise node.unsupported(f"it has no values, and its keys have shape {shape}; packed keys and values have 5 axes")
     parts = []
@@ -127,39 +128,39 @@ def _with_bias(node: Node, bias: relax.Expr, tensors: Sequence[relax.Expr]) -> l
     """Add the concatenated biases of q, k and v; keys and values that are split by heads have none."""
     results, start = [], 0
     for tensor in tensors:
-        shape = node.shape(tensor, "an input")
-        if len(shape) != 3:
+        if len(node.sizes(tensor, "an input")) != 3:
             results.append(tensor)
             continue
-        part = node.emit(relax.op.strided_slice(bias, [0], [start], [start + shape[-1]]))
+        end = start + node.size(tensor, -1, "an input")
+        part = node.emit(relax.op.strided_slice(bias, [0], [start], [end]))
         results.append(node.emit(relax.op.add(tensor, part)))
-        start += shape[-1]
+        start = end
     return results
 
 
 def _heads(node: Node, x: relax.Expr) -> relax.Expr:
     """Reshape (batch, tokens, width) to (batch, heads, tokens, size); a tensor of four axes has that form already."""
-    shape = node.shape(x, "an input")
+    shape = node.sizes(x, "an input")
     if len(shape) == 4:
         return x
-    heads = int(node.attribute("num_heads"))
-    if shape[-1] % heads:
-        raise node.unsupported(f"its width {shape[-1]} cannot be divided into {heads} heads")
-    return split_heads(node, x, (*shape[:2], heads, shape[-1] // heads))
+    heads, width = int(node.attribute("num_heads")), node.size(x, -1, "an input")
+    if width % heads:
+        raise node.unsupported(f"its width {width} cannot be divided into {heads} heads")
+    return split_heads(node, x, (*shape[:2], heads, width // heads))
 
 
 def _attend(node: Node, heads: _Heads, mask: Any, score_bias: Any) -> relax.Expr:
     """Emit ``softmax(scale * q @ k.T + masks) @ v`` as (batch, tokens, width)."""
-    batch, count, tokens, size = node.shape(heads.query, "its queries")
-    keys, value_size = (node.shape(each, "its keys")[k] for each, k in ((heads.key, 2), (heads.value, 3)))
+    batch, count, tokens, _ = node.sizes(heads.query, "its queries")
+    keys, value_size = (node.sizes(each, "its keys")[k] for each, k in ((heads.key, 2), (heads.value, 3)))
     dtype = dtype_of(heads.query)
-    scale = float(node.attribute("scale", 0.0)) or 1 / math.sqrt(size)
+    scale = float(node.attribute("scale", 0.0)) or 1 / math.sqrt(node.size(heads.query, -1, "its queries"))
     transposed_keys = node.emit(relax.op.permute_dims(heads.key, [0, 1, 3, 2]))
     scores = node.emit(relax.op.matmul(heads.query, transposed_keys))
     scores = node.emit(relax.op.multiply(scores, relax.const(scale, dtype)))
     masks = [] if mask is None else _key_mask(node, mask, (batch, tokens, keys), dtype)
     if node.attribute("unidirectional", 0):
-        masks.append(_causal(tokens, keys, heads.past, dtype))
+        masks.append(_causal(node, tokens, keys, heads.past, dtype))
     if score_bias is not None:
         masks.append(score_bias)
     if masks:
@@ -172,24 +173,32 @@ def _attend(node: Node, heads: _Heads, mask: Any, score_bias: Any) -> relax.Expr
     return node.emit(relax.op.reshape(result, (batch, tokens, count * value_size)))
 
 
-def _causal(tokens: int, keys: int, past: int, dtype: str) -> relax.Expr:
+def _causal(node: Node, tokens: Any, keys: Any, past: Any, dtype: str) -> relax.Expr:
     """Return a mask with the least number of the type for each key after its query."""
-    later = np.arange(keys) > np.arange(tokens)[:, None] + past
-    return relax.const(np.where(later, np.finfo(dtype).min, 0).astype(dtype).reshape(1, 1, tokens, keys))
+    least = np.finfo(dtype).min
+    if all(isinstance(size, int) for size in (tokens, keys, past)):
+        later = np.arange(keys) > np.arange(tokens)[:, None] + past
+        return relax.const(np.where(later, least, 0).astype(dtype).reshape(1, 1, tokens, keys))
+    queries = node.emit(relax.op.reshape(node.positions(past, tokens, "int64"), (1, 1, tokens, 1)))
+    after = node.emit(relax.op.greater(node.positions(0, keys, "int64"), queries))
+    return node.emit(relax.op.where(after, relax.const(least, dtype), relax.const(0, dtype)))
 
 
-def _key_mask(node: Node, mask: relax.Expr, sizes: tuple[int, int, int], dtype: str) -> list[relax.Expr]:
+def _are(shape: tuple[Any, ...], *wanted: Any) -> bool:
+    """Whether sizes are these for all values of open ones."""
+    return len(shape) == len(wanted) and all(map(Analyzer().can_prove_equal, shape, wanted))
+
+
+def _key_mask(node: Node, mask: relax.Expr, sizes: tuple[Any, Any, Any], dtype: str) -> list[relax.Expr]:
     """Return what is added to the scores: mask_filter_value for hidden keys."""
     batch, tokens, keys = sizes
-    shape = node.shape(mask, "its mask")
-    if shape in ((batch,), (2 * batch,)):
-        visible = _visible_keys(node, mask, shape, batch, keys)
-    elif shape in ((batch, keys), (batch, tokens, keys)):
+    shape = node.sizes(mask, "its mask")
+    if _are(shape, batch) or _are(shape, 2 * batch):
+        visible = _visible_keys(node, mask, 1 if _are(shape, batch) else 2, batch, keys)
+    elif _are(shape, batch, keys) or _are(shape, batch, tokens, keys):
         visible = node.emit(relax.op.greater(mask, relax.const(0, dtype_of(mask))))
-        visible = node.emit(relax.op.reshape(visible, (batch, 1, *shape[1:-1], keys)))
-        if len(shape) == 2:
-            visible = node.emit(relax.op.reshape(visible, (batch, 1, 1, keys)))
-    elif shape in ((1, 1), (batch, 1)):
+        visible = node.emit(relax.op.reshape(visible, (batch, 1, *(shape[1:-1] or (1,)), keys)))
+    elif _are(shape, 1, 1) or _are(shape, batch, 1):
         return []  # ONNX Runtime's placeholder for no mask
     else:
         raise node.unsupported(
@@ -200,13 +209,13 @@ def _key_mask(node: Node, mask: relax.Expr, sizes: tuple[int, int, int], dtype: 
     return [node.emit(relax.op.where(visible, relax.const(0, dtype), relax.const(hidden, dtype)))]
 
 
-def _visible_keys(node: Node, mask: relax.Expr, shape: tuple[int, ...], batch: int, keys: int) -> relax.Expr:
-    """Return which keys lie before the end of each sequence, and from its start on if the mask has starts."""
-    bounds = node.emit(relax.op.reshape(cast(node, mask, "int32"), (shape[0] // batch, batch, 1, 1, 1)))
-    positions = relax.const(np.arange(keys, dtype="int32"))
+def _visible_keys(node: Node, mask: relax.Expr, ends: int, batch: Any, keys: Any) -> relax.Expr:
+    """Return which keys lie before the end of each sequence, and from its start on if the mask has two ``ends``."""
+    bounds = node.emit(relax.op.reshape(cast(node, mask, "int32"), (ends, batch, 1, 1, 1)))
+    positions = node.positions(0, keys, "int32")
     end = node.emit(relax.op.strided_slice(bounds, [0], [0], [1]))
     visible = node.emit(relax.op.less(positions, node.emit(relax.op.reshape(end, (batch, 1, 1, 1)))))
-    if shape[0] == batch:
+    if ends == 1:
         return visible
     start = node.emit(relax.op.strided_slice(bounds, [0], [1], [2]))
     after = node.emit(relax.op.greater_equal(positions, node.emit(relax.op.reshape(start, (batch, 1, 1, 1)))))

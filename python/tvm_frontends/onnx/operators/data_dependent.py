@@ -18,6 +18,7 @@ from ...kernels.bounded import (
     compress_kernel,
     emit_count,
     emit_leading,
+    least,
     nonzero_kernel,
     suppression_kernel,
     unique_kernel,
@@ -30,9 +31,9 @@ from .nodes import Node, converter
 def nonzero(node: Node) -> relax.Expr:
     """Convert NonZero: positions as columns; a scalar counts as a tensor of one axis."""
     x = node.input(0)
-    shape = node.shape(x, "its input X")
+    shape = node.sizes(x, "its input X")
     rank = max(len(shape), 1)
-    if not math.prod(shape):
+    if _has_none(shape):
         return _empty((rank, 0), "int64")
     kernel = nonzero_kernel(shape, dtype_of(x))
     positions, count = _call(node, kernel, [x], [((rank, math.prod(shape)), "int64")])
@@ -43,20 +44,20 @@ def nonzero(node: Node) -> relax.Expr:
 def compress(node: Node) -> relax.Expr:
     """Convert Compress; a constant condition gives a ``take`` of static size, another one a bounded kernel."""
     x, condition = node.input(0), node.input(1)
-    shape = node.shape(x, "its input")
+    shape = node.sizes(x, "its input")
     axis = node.attribute("axis")
-    (conditions,) = node.shape(condition, "its condition")
+    (conditions,) = node.sizes(condition, "its condition")
     if axis is None:
         shape, axis = (math.prod(shape),), 0
         x = node.emit(relax.op.reshape(x, shape))
     axis %= len(shape)
-    result = [min(conditions, d) if k == axis else d for k, d in enumerate(shape)]
+    result = [least(conditions, d) if k == axis else d for k, d in enumerate(shape)]
     constant_condition = node.constant(1)
-    if constant_condition is not None:
+    if constant_condition is not None and isinstance(shape[axis], int):
         chosen = np.flatnonzero(constant_condition[: shape[axis]])
         return relax.op.take(x, relax.const(chosen, "int64"), axis, mode="clip")
-    if not math.prod(result):
-        if result[axis]:
+    if _has_none(result):
+        if not _has_none([result[axis]]):
             raise node.unsupported(f"its input of shape {shape} may be empty along axis {axis} only")
         return _empty(result, dtype_of(x))
     kernel = compress_kernel(shape, dtype_of(x), axis, conditions)
@@ -68,15 +69,15 @@ def compress(node: Node) -> relax.Expr:
 def unique(node: Node) -> list[relax.Expr]:
     """Convert Unique of elements or slices, with first positions, inverse and counts."""
     x = node.input(0)
-    shape, axis, dtype = node.shape(x, "its input X"), node.attribute("axis"), dtype_of(x)
+    shape, axis, dtype = node.sizes(x, "its input X"), node.attribute("axis"), dtype_of(x)
     if axis is None:
         shape, axis = (math.prod(shape),), 0
         x = node.emit(relax.op.reshape(x, shape))
     axis %= len(shape)
     items, others = shape[axis], [d for k, d in enumerate(shape) if k != axis]
     width = math.prod(others)
-    if not items * width:
-        if items:
+    if _has_none([items, width]):
+        if not _has_none([items]):
             raise node.unsupported(f"its input of shape {shape} may be empty along axis {axis} only")
         return [_empty(shape, dtype), *(_empty((0,), "int64") for _ in range(3))]
     front = [axis, *(k for k in range(len(shape)) if k != axis)]
@@ -100,8 +101,8 @@ def unique(node: Node) -> list[relax.Expr]:
 def non_max_suppression(node: Node) -> relax.Expr:
     """Convert NonMaxSuppression: rows of batch, class and box; without a largest number of boxes it selects none."""
     boxes, scores = node.input(0), node.input(1)
-    batch, count, _ = node.shape(boxes, "its boxes")
-    _, classes, _ = node.shape(scores, "its scores")
+    batch, count, _ = node.sizes(boxes, "its boxes")
+    _, classes, _ = node.sizes(scores, "its scores")
     if node.input(2) is None:
         return _empty((0, 3), "int64")
     known = node.constant(2)
@@ -109,7 +110,7 @@ def non_max_suppression(node: Node) -> relax.Expr:
     case = Suppression(
         batch, classes, count, most, bool(node.attribute("center_point_box", 0)), node.input(4) is not None
     )
-    if not case.bound:
+    if _has_none([batch, classes, count, most]):
         return _empty((0, 3), "int64")
     numbers = [_number(node, 2, "int64"), _number(node, 3, "float32"), _number(node, 4, "float32")]
     rows, selected = _call(node, suppression_kernel(case), [boxes, scores, *numbers], [((case.bound, 3), "int64")])
@@ -124,7 +125,12 @@ def _number(node: Node, position: int, dtype: str) -> relax.Expr:
     return node.emit(relax.op.reshape(value, (1,)))
 
 
-def _empty(shape: Sequence[int], dtype: str) -> relax.Expr:
+def _has_none(shape: Sequence[Any]) -> bool:
+    """Whether a shape has no elements for all sizes."""
+    return any(isinstance(size, int) and size == 0 for size in shape)
+
+
+def _empty(shape: Sequence[Any], dtype: str) -> relax.Expr:
     return relax.op.zeros(tuple(shape), dtype)
 
 

@@ -54,6 +54,13 @@ class Node:
         """Bind a value to a variable, so that its type is known."""
         return self.builder.emit(value)
 
+    def positions(self, start: Any, count: Any, dtype: str) -> relax.Expr:
+        """Return the integers from ``start`` on, ``count`` of them: a constant, unless one is an open size."""
+        if isinstance(start, int) and isinstance(count, int):
+            return relax.const(np.arange(start, start + count, dtype=dtype))
+        first, size = (tvm.tirx.IntImm("int64", n) if isinstance(n, int) else n for n in (start, count))
+        return self.emit(relax.op.arange(first, first + size, tvm.tirx.IntImm("int64", 1), dtype))
+
     def convert_as(
         self,
         operator: str,

@@ -136,7 +136,7 @@ def fused_matmul(node: Node) -> relax.Expr:
     """Convert FusedMatMul: ``alpha * A @ B``; either may be transposed, or have its batch axis before the last."""
     factors = []
     for name, value in zip("AB", node.inputs, strict=True):
-        rank = len(node.shape(value, f"its input {name}"))
+        rank = len(node.sizes(value, f"its input {name}"))
         if node.attribute(f"transBatch{name}", 0):
             value = node.emit(relax.op.permute_dims(value, [*range(1, rank - 1), 0, rank - 1]))
         if node.attribute(f"trans{name}", 0) and rank > 1:

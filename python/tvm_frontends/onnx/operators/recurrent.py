@@ -99,8 +99,8 @@ def _directions(node: Node) -> tuple[bool, ...]:
 
 
 def _cell(node: Node, kind: str, x: Any, d: int, reverse: bool) -> Cell:
-    steps, batch, _ = node.shape(x, "its input X")
-    hidden = node.shape(node.input(2), "its recurrent weights R")[-1]
+    steps, batch, _ = node.sizes(x, "its input X")
+    hidden = node.size(node.input(2), -1, "its recurrent weights R")
     clip = node.attributes.get("clip")
     return Cell(
         kind,
@@ -151,7 +151,7 @@ def _weights(node: Node, cell: Cell, d: int, factors: Any) -> Weights:
 
 def _slice(node: Node, value: Any, d: int) -> Any:
     """Return item d along the first axis, which keeps length 1."""
-    if value is None or node.shape(value, "an input")[0] == 1:
+    if value is None or node.size(value, 0, "an input") == 1:
         return value
     return node.emit(relax.op.strided_slice(value, [0], [d], [d + 1]))
 

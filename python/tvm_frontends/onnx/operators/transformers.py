@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from tvm import relax
 
 from ...tensor_types import dtype_of
@@ -70,13 +69,13 @@ def embed_layer_normalization(node: Node) -> list[relax.Expr]:
     tokens, segments, word_table, position_table, segment_table, scale, shift, mask, positions = (
         node.input(k) for k in range(9)
     )
-    batch, length = node.shape(tokens, "its input input_ids")
+    batch, length = node.sizes(tokens, "its input input_ids")
     if positions is None:
-        positions = relax.const(np.arange(length).reshape(1, length), "int64")
+        positions = node.emit(relax.op.reshape(node.positions(0, length, "int64"), (1, length)))
     total = node.emit(relax.op.add(rows_of(node, word_table, tokens), rows_of(node, position_table, positions)))
     if segments is not None:
         total = node.emit(relax.op.add(total, rows_of(node, segment_table, segments)))
-    counts: relax.Expr = relax.const(np.zeros(batch, "int32"))
+    counts = relax.op.zeros((batch,), "int32")
     if mask is not None:
         counts = node.emit(relax.op.sum(cast(node, mask, "int32"), 1))
     return [_normalized(node, layer_normalization, total, (scale, shift), 1e-12), counts, total]
@@ -84,7 +83,7 @@ def embed_layer_normalization(node: Node) -> list[relax.Expr]:
 
 def rows_of(node: Node, table: relax.Expr, numbers: relax.Expr) -> relax.Expr:
     """Return the row of a table for each index."""
-    shape = (*node.shape(numbers, "an input of numbers"), node.shape(table, "an embedding")[-1])
+    shape = (*node.sizes(numbers, "an input of numbers"), node.size(table, -1, "an embedding"))
     flat = node.emit(relax.op.take(table, node.emit(relax.op.reshape(numbers, (-1,))), axis=0))
     return node.emit(relax.op.reshape(flat, shape))
 
@@ -150,13 +149,13 @@ def rotary_embedding(node: Node) -> relax.Expr:
     x, positions, cosine, sine = node.inputs[:4]
     if node.attribute("is_packed_batching", 0) or float(node.attribute("scale", 1.0)) != 1:
         raise node.unsupported("it is packed or scaled; export the model without that")
-    shape = node.shape(x, "its input")
+    shape = (*node.sizes(x, "its input")[:-1], node.size(x, -1, "its input"))
     batch, length = (shape[0], shape[-2])
-    if node.shape(positions, "its position_ids") == (1,):
-        steps = relax.const(np.arange(length).reshape(1, length), "int64")
+    if len(node.sizes(positions, "its position_ids")) == 1:
+        steps = node.emit(relax.op.reshape(node.positions(0, length, "int64"), (1, length)))
         positions = node.emit(relax.op.add(cast(node, positions, "int64"), steps))
         positions = node.emit(relax.op.broadcast_to(positions, (batch, length)))
-    width = node.shape(cosine, "its cos_cache")[-1]
+    width = node.size(cosine, -1, "its cos_cache")
     rotated = int(node.attribute("rotary_embedding_dim", 0)) or 2 * width
     heads = int(node.attribute("num_heads", 0)) or (shape[-1] // rotated if len(shape) == 3 else shape[1])
     by_head = x if len(shape) == 4 else split_heads(node, x, (batch, length, heads, shape[-1] // heads))
@@ -170,7 +169,7 @@ def rotary_embedding(node: Node) -> relax.Expr:
     return node.emit(relax.op.reshape(node.emit(relax.op.permute_dims(result, [0, 2, 1, 3])), shape))
 
 
-def split_heads(node: Node, x: relax.Expr, shape: tuple[int, ...]) -> relax.Expr:
+def split_heads(node: Node, x: relax.Expr, shape: tuple[Any, ...]) -> relax.Expr:
     """Reshape (batch, tokens, width) to (batch, heads, tokens, size); ``shape`` is (batch, tokens, heads, size)."""
     return node.emit(relax.op.permute_dims(node.emit(relax.op.reshape(x, shape)), [0, 2, 1, 3]))
 
@@ -180,7 +179,7 @@ def rotate(
 ) -> relax.Expr:
     """Rotate pairs of numbers by the angles in ``tables`` (cosine, sine); elements behind ``rotated`` are unchanged."""
     cosine, sine = tables
-    size = node.shape(x, "its input")[-1]
+    size = node.size(x, -1, "its input")
 
     def part(start: int, end: int, step: int = 1) -> relax.Expr:
         return node.emit(relax.op.strided_slice(x, [3], [start], [end], [step]))
@@ -193,7 +192,7 @@ def rotate(
     imaginary = node.emit(op.add(op.multiply(first, sine), op.multiply(second, cosine)))
     if interleaved:
         pairs = [node.emit(op.expand_dims(each, -1)) for each in (real, imaginary)]
-        shape = (*node.shape(real, "a half")[:3], rotated)
+        shape = (*node.sizes(real, "a half")[:3], rotated)
         rotated_part = node.emit(op.reshape(node.emit(op.concat(pairs, -1)), shape))
     else:
         rotated_part = node.emit(op.concat([real, imaginary], -1))

@@ -101,6 +101,26 @@ class AnyShape:
             analyzer.bind(variable, tirx.IntImm(str(variable.ty.dtype), size))
         return all(analyzer.can_prove_equal(size, needed) for _, size, needed in self.conditions)
 
+    def repaired(self, sizes: tuple[int, ...]) -> tuple[int, ...]:
+        """Return sizes of the symbols, as for `bind`, changed so that summands and factors in `conditions` fit."""
+        found = self._sizes(sizes)
+
+        def value(size: Any, symbol: tirx.Var, number: int) -> int | None:
+            bound = {v: tirx.IntImm(str(v.ty.dtype), known) for v, known in {**found, symbol: number}.items()}
+            result = Analyzer().simplify(substituted(size, bound))
+            return int(result) if isinstance(result, tirx.IntImm) else None
+
+        for _, *sides in self.conditions:
+            for left, right in (sides, sides[::-1]):
+                for symbol in [each for each in found if each in tirx.analysis.undefined_vars(left)]:
+                    target, base, first = value(right, symbol, found[symbol]), *(value(left, symbol, k) for k in (0, 1))
+                    if target is None or base is None or first is None or first == base:
+                        continue
+                    other = (target - base) // (first - base)
+                    if other >= 0 and value(left, symbol, other) == value(right, symbol, other):
+                        found[symbol] = other
+        return tuple(found.values())
+
     def _sizes(self, shapes: Mapping[str, Sequence[int]] | tuple[int, ...]) -> dict[tirx.Var, int]:
         if isinstance(shapes, tuple):
             limits = zip(self.limits().items(), cycle(shapes), strict=False)

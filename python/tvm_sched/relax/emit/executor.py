@@ -146,7 +146,9 @@ def make_executor(
     parameters: dict[str, Any] = {}
     libraries: list[tvm.runtime.Module] = []
     for position, variant in enumerate(variants):
-        suffix = "" if len(variants) == 1 else f"__{variant.name.rpartition('#')[2]}"
+        # A linker reads the kernels' names: nothing of the model's own name may be in them.
+        which = variant.name.removeprefix(variants[0].extraction.graph.name).removeprefix("#")
+        suffix = f"__{which}" if which else ""
         claimed = claimed_functions(variant.mod)
         functions = kernel_names(variant.extraction.calls, claimed, suffix)
         part = segments.parts[position - first_plans] if segments and position >= first_plans else None

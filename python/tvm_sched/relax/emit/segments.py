@@ -82,9 +82,9 @@ def make_segments(mod: tvm.IRModule, schedule: Callable[[AnyShape], Template]) -
         later = last.union(*(wanted[other] for other in parts if other > number))
         later |= {size.tensor for symbol, size in sizes.items() if level[symbol] > number}
         results = tuple(variable for variable in own if variable in later and isinstance(variable.ty, relax.TensorType))
-        taken = [variable for variable in level if variable in wanted[number] and variable not in own]
-        if other := next((each for each in taken if not isinstance(each.ty, relax.TensorType)), None):
-            raise InputError(f"an operator behind {other.name} reads a value that is no tensor")
+        taken = [each for each in level if each in wanted[number] and each not in own and each not in sizes]
+        if others := [each.name for each in taken if not isinstance(each.ty, relax.TensorType)]:
+            raise InputError(f"an operator behind {others[0]} reads a value that is no tensor")
         known = {symbol: size for symbol, size in sizes.items() if level[symbol] <= number}
         model = _model(mod, tail, parts[number], taken, known, results)
         segments.append(Segment(schedule(model), (*known.values(), *taken), results))

@@ -87,20 +87,23 @@ class Size:
 
     def divided(self, other: AnySize) -> AnySize | None:
         """Return the exact quotient; None if it is not known to be a polynomial."""
-        if self == other:
-            return 1
-        divisor = _terms(other)
-        if len(divisor) != 1:
-            return None
-        [(names, factor)] = divisor.items()
-        terms = {}
-        for mine, value in self.terms.items():
-            left = list(mine)
-            if value % factor or any(left.count(name) < names.count(name) for name in names):
+        divisor, left, terms = _terms(other), dict(self.terms), dict[tuple[str, ...], int]()
+        first = max(divisor, key=_order, default=())
+        while left and divisor:  # the largest product of symbols that is left, which no later step adds again
+            names = max(left, key=_order)
+            rest = list(names)
+            if left[names] % divisor[first] or any(rest.count(name) < first.count(name) for name in first):
                 return None
-            for name in names:
-                left.remove(name)
-            terms[tuple(left)] = value // factor
+            for name in first:
+                rest.remove(name)
+            factor = terms[tuple(rest)] = left[names] // divisor[first]
+            for others, value in divisor.items():
+                product = tuple(sorted((*rest, *others)))
+                left[product] = left.get(product, 0) - factor * value
+                if not left[product]:
+                    del left[product]
+        if not divisor:
+            return None
         return _made(terms, self)
 
     @property
@@ -249,6 +252,11 @@ def describe_sizes(
     except LookupError:
         return None
     return written, [known[size] for size in used], tuple(used)
+
+
+def _order(names: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    """Return the place of a product of symbols among others; products with one more symbol have the same order."""
+    return len(names), names
 
 
 def _terms(value: Any) -> Mapping[tuple[str, ...], int]:

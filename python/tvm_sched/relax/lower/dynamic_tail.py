@@ -35,8 +35,8 @@ def refuse_tail(mods: Sequence[tvm.IRModule], what: str) -> None:
         if kinds:
             raise UnsupportedModelError(
                 f"{sum(kinds.values())} operators of the model ({', '.join(kinds)}) have sizes that are known only when it "
-                f"runs, which {what} cannot contain: compile it for CPUs, with one set of input shapes and for latency, or "
-                "cut the model before them"
+                f"runs, which {what} cannot contain: compile it for CPUs, with one set of input shapes and for latency, "
+                "make the inputs that decide them constants (--constant, constants), or cut the model before them"
             )
 
 

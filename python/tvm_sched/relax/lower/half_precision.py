@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import signature
+from typing import Any
 
 from tvm import relax
 
 from ..ir.tensor_types import dtype_of
+from .kernel_libraries.rewrite import Rewriter, operation
 
 HALF = ("float16", "bfloat16")
 _DIMENSIONS = ("1d", "2d", "3d")
@@ -34,6 +36,25 @@ def legalizations() -> dict[str, Legalize]:
     """Return legalization functions for `LegalizeOps`; operators of other types are lowered as in TVM."""
     wide = {f"relax.{name}": _wide for name in (*_SUMS, *_FUNCTIONS)}
     return {**wide, **dict.fromkeys(_PRODUCTS, _product), "relax.einsum": _einsum}
+
+
+class WidenHalf(Rewriter):
+    """Computes products, convolutions and sums of half precision in float32, where libraries have float32 kernels alone.
+
+    Operands are cast to float32, weights when the model is compiled; each result is rounded once.
+    """
+
+    operators = tuple(name.removeprefix("relax.") for name in (*_PRODUCTS, *_SUMS))
+
+    def visit(self, variable: Any, value: Any) -> Any:
+        """Rewrite one binding."""
+        if operation(value) not in self.operators or not _is_half(value):
+            return super().visit(variable, value)
+        values = [self.value(each) for each in value.args]
+        wide = [self.emit(relax.op.astype(x, "float32")) if _is_half(x) else x for x in values]
+        product = _wide_product if value.op.name in _PRODUCTS else relax.Call
+        result = product(value.op, wide, value.attrs)
+        return self.emit(relax.op.astype(self.emit(result), dtype_of(value)))
 
 
 def _lower(builder: relax.BlockBuilder, expr: relax.Expr) -> relax.Expr:
@@ -70,7 +91,12 @@ def _product(builder: relax.BlockBuilder, call: relax.Call) -> relax.Expr:
     """Lower a product to a kernel that reads half-precision operands and sums in float32, so that weights stay small."""
     if not _is_half(call):
         return call.op.get_attr("FLegalize")(builder, call)
-    build = _PRODUCTS[call.op.name]
-    attributes = {name: getattr(call.attrs, name) for name in signature(build).parameters if hasattr(call.attrs, name)}
-    wide = build(*call.args, **{**attributes, "out_dtype": "float32"})
+    wide = _wide_product(call.op, call.args, call.attrs)
     return _lower(builder, relax.op.astype(_lower(builder, wide), call.ty.dtype.dtype))
+
+
+def _wide_product(op: Any, operands: Any, attrs: Any) -> relax.Expr:
+    """Return a call of one of `_PRODUCTS` with a result in float32."""
+    build = _PRODUCTS[op.name]
+    attributes = {name: getattr(attrs, name) for name in signature(build).parameters if hasattr(attrs, name)}
+    return build(*operands, **{**attributes, "out_dtype": "float32"})

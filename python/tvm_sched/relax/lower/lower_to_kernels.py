@@ -127,6 +127,7 @@ class LowerToKernels:
             *([_as_pass("BindParameters", _named(_bind))] if self.fold else []),
             _as_pass("SimplifyOperators", simplify),
             _as_pass("SplitTail", _split_tail),
+            *([_as_pass("WidenHalf", _widen_half)] if "onednn" in libraries else []),
             _as_pass("FoldParameters", _named(partial(_fold, "folding parameters"))),
             *([_as_pass("PrepareHalfConvolutions", _named(prepare_half_convolutions))] if half else []),
             *([_as_pass("ExpandPackedProducts", _named(_expand))] if "language" not in libraries else []),
@@ -143,8 +144,10 @@ class LowerToKernels:
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        if "main" not in [v.name_hint for v in mod.get_global_vars()] or not isinstance(mod["main"], relax.Function):
-            raise InputError("the module has no Relax function 'main', so there is nothing to schedule")
+        models = sorted(v.name_hint for v, function in mod.functions_items() if isinstance(function, relax.Function))
+        if "main" not in models:
+            others = f"; of {', '.join(models)}, name the one to schedule 'main'" if models else ""
+            raise InputError(f"the module has no Relax function 'main', so there is nothing to schedule{others}")
         steps = self.steps()
         if self.stop_after is not None:
             steps = steps[: names_of(steps).index(self.stop_after) + 1]
@@ -287,6 +290,10 @@ def _split_tail(mod: tvm.IRModule) -> tvm.IRModule:
             stacklevel=2,
         )
     return mod
+
+
+def _widen_half(mod: tvm.IRModule) -> tvm.IRModule:
+    return half_precision.WidenHalf(mod).run()
 
 
 def _warn_of_missing_library(mod: tvm.IRModule, libraries: Sequence[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import tvm
@@ -221,12 +223,32 @@ def _check(binding: relax.Binding) -> None:
             "runs, and its kernel is right only for known sizes: cut the model before it"
         )
     ty = binding.var.ty
-    fixed = value.op.name in ("relax.reshape", "relax.broadcast_to") and _is_static(ty)
-    if fixed or (isinstance(ty, relax.TensorType) and not isinstance(ty.shape, relax.ShapeExpr)):
+    if _may_not_fit(value, ty) or (isinstance(ty, relax.TensorType) and not isinstance(ty.shape, relax.ShapeExpr)):
         raise UnsupportedModelError(
             f"binding {binding.var.name!r}: {describe(value)} is right only where a size that is known when the model runs "
             "happens to equal another one: cut the model before it"
         )
+
+
+def _may_not_fit(call: relax.Call, ty: relax.TensorType) -> bool:
+    """Whether a call takes sizes that the virtual machine does not compare with those of its operand."""
+    if call.op.name not in ("relax.reshape", "relax.broadcast_to", "relax.strided_slice"):
+        return False
+    equal = tvm.sym.Analyzer().can_prove_equal
+    shapes = [each.shape for each in (call.args[0].ty, ty)]
+    if not all(isinstance(shape, relax.ShapeExpr) for shape in shapes):
+        return True
+    have, want = (list(shape.values) for shape in shapes)
+    if call.op.name == "relax.reshape":
+        return not equal(
+            *(functools.reduce(operator.mul, sizes, tvm.tirx.IntImm("int64", 1)) for sizes in (have, want))
+        )
+    if call.op.name == "relax.broadcast_to":
+        pairs = zip(reversed(have), reversed(want), strict=False)
+        return not all(equal(size, 1) or equal(size, wanted) for size, wanted in pairs)
+    return bool(getattr(call.attrs, "assume_inbound", False)) and not all(
+        isinstance(limit, tvm.tirx.IntImm) for limits in call.args[2:4] for limit in limits.fields
+    )
 
 
 def _has_known_size(call: relax.Call) -> bool:

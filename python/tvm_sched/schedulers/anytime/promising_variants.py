@@ -24,8 +24,9 @@ SHARE = 0.2
 MOST_FAILED = 40
 """Successive changes without a gain, after which the selection ends."""
 
-RULES = 3
-"""Rules by which each choice is list-scheduled, beside HEFT and PEFT."""
+RULES, PRICE_SHARE = 3, 0.02
+"""Least number of rules by which each choice is list-scheduled, beside HEFT and PEFT; more rules price a choice as long as
+all take at most this fraction of the work. Warm, it may be a later rule that beats one device."""
 
 OPERATORS_PER_SECOND = 40_000
 """Approximate number of operators for which problems are made in a second on one core of a server."""
@@ -52,10 +53,11 @@ class _ChoicePrices:
             report_progress("variants", int(self.budget.spent * 1000), int(self.budget.work * 1000))
             scenario = self.scenario.resolve(choice)
             count = len(scenario.graph.operators)
-            places = RULES * count * len(scenario.topology.devices)
-            self.budget.spend(places / PLACES_PER_SECOND + count / OPERATORS_PER_SECOND)
+            seconds = max(count * len(scenario.topology.devices), 1) / PLACES_PER_SECOND
             searches = Searches(scenario)
-            listed = [rule.schedule(searches) for rule in islice(rules(scenario), RULES)]
+            most = max(RULES, int(PRICE_SHARE * self.budget.work / seconds))
+            listed = [rule.schedule(searches) for rule in islice(rules(scenario), most)]
+            self.budget.spend(len(listed) * seconds + count / OPERATORS_PER_SECOND)
             latencies = [float(each[1]) for each in listed if each is not None]
             for method in ("heft", "peft"):
                 with suppress(InfeasibleError):
