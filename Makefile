@@ -159,7 +159,7 @@ fuzz: $(STAMPS)/library ## Fuzz every C++ reader of files under AddressSanitizer
 	    tests/cpp/fuzz/corpus/$$target || exit 1; \
 	done
 
-test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run a list of TVM's own tests with us installed (TVM_SOURCE=a checkout of TVM)
+test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run TVM's own Relax tests with us installed and rerouted (TVM_SOURCE=a checkout of TVM)
 	$(PY) tests/tvm_suite/run.py --source "$(TVM_SOURCE)"
 
 bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)

@@ -63,6 +63,7 @@ def open_module(mod: tvm.IRModule, name: str, where: str) -> ModelSource:
     if "main" not in names or not isinstance(mod["main"], relax.Function):
         raise ModelError(f"{where}: has no Relax function 'main'; its functions are {sorted(names)}")
     parameters: dict[str, Any] = {}
+    mod = with_public_main(mod)
     function = mod["main"]
     if mod.attrs and PARAMETERS in mod.attrs:
         parameters = {str(k): v.numpy() for k, v in mod.attrs[PARAMETERS].items()}
@@ -85,6 +86,15 @@ def open_module(mod: tvm.IRModule, name: str, where: str) -> ModelSource:
         symbolic=lambda constants: freeze_inputs(ImportedModel(mod, parameters, name), constants, where),
         ranges=_ranges(function),
     )
+
+
+def with_public_main(mod: tvm.IRModule) -> tvm.IRModule:
+    """Return a module whose ``main`` has a global symbol: TVM inlines and removes functions without one."""
+    if "global_symbol" in (mod["main"].attrs or ()):
+        return mod
+    result = mod.clone()
+    result["main"] = mod["main"].with_attr("global_symbol", "main")
+    return result
 
 
 def _ranges(function: relax.Function) -> dict[str, tuple[int, int | None]]:
@@ -150,10 +160,13 @@ def _with_symbols(variable: relax.Var) -> relax.Var:
 
 
 def replace_variables(
-    function: relax.Function, params: Sequence[relax.Var], values: Mapping[relax.Var, relax.Expr]
+    function: relax.Function,
+    params: Sequence[relax.Var],
+    values: Mapping[relax.Var, relax.Expr],
+    body: relax.Expr | None = None,
 ) -> relax.Function:
     """Return a function with other parameters, in whose body the ``values`` stand for variables."""
-    body = _Replacer(values).visit_expr(function.body)
+    body = _Replacer(values).visit_expr(function.body if body is None else body)
     return relax.Function(params, body, is_pure=function.is_pure, attrs=function.attrs)
 
 
@@ -287,6 +300,11 @@ def _declare(name: str, ty: Any, declared: list[DeclaredInput], where: str) -> N
             raise ModelError(
                 f"{where}: input {name!r} has no shape in the module ({ty}); "
                 "annotate it, e.g. R.Tensor((1, 3, 224, 224), ...)"
+            )
+        if ty.dtype is None:
+            raise ModelError(
+                f"{where}: input {name!r} has no data type in the module ({ty}); "
+                'annotate it, e.g. R.Tensor((1, 3, 224, 224), "float32")'
             )
         declared.append(DeclaredInput(name, tuple(map(_dimension, ty.shape.values)), str(ty.dtype.dtype)))
 

@@ -1,136 +1,198 @@
-"""Run some of TVM's own Relax tests three times and compare: `make test-tvm TVM_SOURCE=/path/to/tvm`.
+"""Run TVM's own Relax tests three times and compare: `make test-tvm TVM_SOURCE=/path/to/tvm`.
 
 ``plain``: without this package (its entry point is not called). ``installed``: with it, which must change nothing.
 ``rerouted``: what a test compiles for the CPU is compiled for ``tvm_sched/cpu2`` where that takes it; what it refuses with a
 clear error is compiled as the test says, and counted. A test that passes plain and fails in another way is a difference,
-and the status is 1. Nothing is fetched: the checkout has to be there, of the version of TVM that is installed.
+and the status is 1. Files of which no test compiles for the CPU are not run rerouted: nothing would differ. What has run
+stands in the record, so that an interrupted run goes on. Nothing is fetched: the checkout has to be there, of the version of
+TVM that is installed.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import subprocess
 import sys
-import tempfile
-import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
-TESTS = (
-    "test_backend_dispatch_sort_scan.py",
-    "test_bind_params.py",
-    "test_bind_symbolic_vars.py",
-    "test_blockbuilder_core.py",
-    "test_blockbuilder_emit_te.py",
-    "test_e2e_op_dynamic.py",
-    "test_frontend_nn_exporter.py",
-    "test_op_nn.py",
-    "test_pipeline.py",
-    "test_relax_operators.py",
-    "test_runtime_builtin.py",
-    "test_transform.py",
-    "test_transform_fuse_ops.py",
-    "test_transform_legalize_ops.py",
-    "test_vm_build.py",
-    "test_vm_execbuilder.py",
-    "test_vm_instrument.py",
-)
-"""Of ``tests/python/relax``: what builds, runs or transforms modules with no more than a CPU."""
 WAYS = {
-    "plain": {"TVM_DEVICE_BACKEND_AUTOLOAD": "0"},
+    "plain": {},
     "installed": {},
     "rerouted": {"TVM_SCHED_COSTS": "roofline", "TVM_SCHED_NO_CACHE": "1"},
 }
+_IMPURE = (
+    "calls a function that writes into its argument as if it were pure; nothing reads its result, so it is not called"
+)
 EXPECTED = {
-    "test_vm_build::test_vm_compile_unlowered_operator_error": "expects an error for a transposed convolution in NHWC, "
+    "test_vm_build.py::test_vm_compile_simple": _IMPURE,
+    "test_vm_build.py::test_vm_compile_without_target_arg": _IMPURE,
+    "test_vm_build.py::test_vm_compile_unlowered_operator_error": "expects an error for a transposed convolution in NHWC, "
     "which TVM cannot lower and this package can",
-    "test_vm_instrument::": "looks at each kernel that the virtual machine calls; a schedule is one call for it",
+    "test_vm_execbuilder.py::test_vm_stack_restore_after_failure": "expects a RuntimeError for an input of another size, as "
+    "TVM raises; it raises a ValueError for other wrong inputs, and this package does so for all",
+    "test_vm_instrument.py::": "looks at each kernel that the virtual machine calls; a schedule is one call for it",
 }
 """Tests that may fail rerouted, by the beginning of their names, and why."""
-Outcomes = dict[str, str]
+BATCH = 12
+"""Files of one process: its imports take seconds."""
+Outcomes = Mapping[str, Mapping[str, Any]]
 
 
-def run(files: list[Path], way: str, folder: Path) -> Outcomes:
-    """The outcome of each test, by its name: passed, skipped or failed."""
-    report = folder / f"{way}.xml"
-    plugin = ["-p", "reroute"] if way == "rerouted" else []
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *plugin]
-    command += ["--continue-on-collection-errors", f"--junit-xml={report}", "--rootdir", str(files[0].parent)]
+def run(files: Sequence[Path], root: Path, way: str, record: Path, limit: float) -> None:
+    """Run the tests of some files that the record lacks; a test that ends the process costs only itself."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "reroute"]
+    command += ["-p", "no:faulthandler", "--continue-on-collection-errors", "--rootdir", str(root)]
     environment = {**os.environ, **WAYS[way], "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path[1:]])}
-    done = subprocess.run(
-        [*command, *map(str, files)], env=environment, cwd=folder, capture_output=True, text=True, check=False
-    )
-    if not report.exists():
-        sys.exit(
-            f"{way}: pytest wrote no report (status {done.returncode})\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+    environment |= {"TVM_SUITE_WAY": way, "TVM_SUITE_RECORD": str(record), "TVM_SUITE_LIMIT": str(limit)}
+    left, output, last = list(files), subprocess.DEVNULL, None
+    while left:
+        subprocess.run(
+            [*command, *map(str, left)], env=environment, cwd=record.parent, stdout=output, stderr=output, check=False
         )
-    said = [line for line in done.stdout.splitlines() if line.startswith("tvm_sched:")]
-    print(f"{way}: {done.stdout.strip().splitlines()[-1]}", *said, sep="\n  ", flush=True)
-    found: Outcomes = {}
-    for case in ElementTree.parse(report).iter("testcase"):
-        kinds = {child.tag for child in case}
-        outcome = "failed" if kinds & {"failure", "error"} else "skipped" if "skipped" in kinds else "passed"
-        found[f"{case.get('classname')}::{case.get('name')}"] = outcome
-    return found
+        ended = next(reversed(read(record)[0][way].values()), None)
+        if ended is None or ended["outcome"] != "unfinished" or ended == last:  # pytest came to its end, or no further
+            break
+        last = ended
+        left = left[left.index(root / ended["test"].split("::")[0]) :]
+    with record.open("a") as lines:
+        for file in files:
+            lines.write(json.dumps({"way": way, "file": str(file.relative_to(root)), "done": True}) + "\n")
+
+
+def read(record: Path) -> tuple[dict[str, dict[str, dict[str, Any]]], dict[str, dict[str, dict[str, Any]]]]:
+    """Return by way what the record says of tests and of files; of a test the last line counts."""
+    tests: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    files: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    for each in map(json.loads, record.open() if record.exists() else ()):
+        if "test" in each:
+            tests[each["way"]][each["test"]] = each
+        else:
+            files[each["way"]].setdefault(each["file"], {}).update(each)
+    return tests, files
 
 
 def differences(plain: Outcomes, other: Outcomes, expected: Iterable[str] = ()) -> list[str]:
-    """Tests that passed plain and do not now, but for those whose names begin with an expected one."""
-    found = [name for name, outcome in plain.items() if outcome == "passed" and other.get(name) != "passed"]
+    """Tests that passed plain and ran to another end now, but for those whose names begin with an expected one."""
+    found = [
+        name
+        for name, each in plain.items()
+        if each["outcome"] == "passed" and other.get(name, {}).get("outcome") not in ("passed", "not run")
+    ]
     return [name for name in found if not name.startswith(tuple(expected))]
 
 
-def page(outcomes: dict[str, Outcomes], wrong: dict[str, list[str]], absent: list[str]) -> str:
-    """The result for docs/results."""
+def reason(message: str) -> str:
+    """Return the class of a refusal: its message without names, numbers and advice."""
+    text = re.sub(r"^(model|binding|main|function) '[^']*': ", "", message.split("; ")[0])
+    text = re.sub(r"'[^']*'|\"[^\"]*\"|\(R\.[A-Za-z]*\(?.*\)", "…", text)
+    return re.sub(r"\b\w*\d\w*\b", "…", text)[:160]
+
+
+def page(tests: Mapping[str, Outcomes], files: Mapping[str, Outcomes], wrong: Mapping[str, list[str]], of: str) -> str:
+    """Return the result for docs/results."""
+    kinds = ("passed", "skipped", "failed", "unfinished", "not run")
+
+    def counts(way: str, within: str = "") -> str:
+        found = Counter(each["outcome"] for name, each in tests[way].items() if name.startswith(within))
+        return " / ".join(str(found[kind]) for kind in kinds)
+
+    refused: dict[str, list[str]] = defaultdict(list)
+    rerouted = 0
+    for name, each in tests["rerouted"].items():
+        rerouted += each.get("calls", {}).get("rerouted", 0)
+        for message in each.get("calls", {}).get("refused", ()):
+            refused[reason(message)].append(name)
     lines = [
         "# TVM's own tests", "",
-        f"`make test-tvm TVM_SOURCE=...`, with apache-tvm {version('apache-tvm')}. Of `tests/python/relax`: "
-        f"{', '.join(f'`{name}`' for name in TESTS if name not in absent)}.", "",
-        "| | passed | skipped | failed | passed plain, and not here |", "|---|---|---|---|---|",
+        f"`make test-tvm TVM_SOURCE=...`, with apache-tvm {version('apache-tvm')}; the files are those under "
+        f"tests/python/relax of {of}. Not in the repository: TVM_SOURCE, a checkout of Apache TVM. Numbers are tests passed "
+        "/ skipped / failed / unfinished / not run. An unfinished test ended its process or took twice the time limit of a "
+        "file; tests behind the limit are not run.", "",
+        "| way | files | tests | passed plain, and not here |", "|---|---|---|---|",
+        *(f"| {way} | {len(files[way])} | {counts(way)} | {len(wrong.get(way, ()))} |" for way in WAYS), "",
+        *(f"- {way}: `{name}`" for way, names in wrong.items() for name in names),
+        "Expected to fail rerouted, and not counted in the last column:", "",
+        *(f"- `{name}` {why}" for name, why in EXPECTED.items()), "",
+        "## Refused", "",
+        f"Rerouted, {rerouted} modules were compiled by us and {sum(map(len, refused.values()))} were refused, which the "
+        "tests then compiled with TVM.", "",
+        "| modules | reason | a test |", "|---|---|---|",
+        *(f"| {len(names)} | {why.replace('|', chr(92) + '|')} | `{names[0]}` |"
+          for why, names in sorted(refused.items(), key=lambda item: (-len(item[1]), item[0]))), "",
+        "## Files", "",
+        "Rerouted, — stands for a file that compiles nothing for the CPU.", "",
+        "| file | plain | installed | rerouted |", "|---|---|---|---|",
+        *(f"| {name} | {counts('plain', name)}{_told(files['plain'][name])} | {counts('installed', name)} | "
+          f"{counts('rerouted', name) if name in files['rerouted'] else '—'} |" for name in sorted(files["plain"])),
     ]  # fmt: skip
-    for way, found in outcomes.items():
-        counts = [sum(outcome == kind for outcome in found.values()) for kind in ("passed", "skipped", "failed")]
-        lines.append(f"| {way} | {counts[0]} | {counts[1]} | {counts[2]} | {len(wrong.get(way, ()))} |")
-    lines += ["", "Expected to fail rerouted, and not counted in the last column:", ""]
-    lines += [f"- `{name}` {why}" for name, why in EXPECTED.items()]
-    if absent:
-        lines += ["", f"Not in this checkout: {', '.join(absent)}."]
     return "\n".join([*lines, ""])
+
+
+def _told(entry: Mapping[str, Any]) -> str:
+    """Return why a file could not be imported."""
+    said = re.sub(r"^E +| \(/.*", "", entry.get("said") or "")  # without paths of the machine
+    return f" ({said[:80].replace('|', ' ')})" if said else ""
 
 
 def main() -> int:
     """Run all; returns the exit status."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--source", default=os.environ.get("TVM_SOURCE"), help="checkout of TVM (or TVM_SOURCE)")
+    arguments.add_argument("--files", default="test_*.py", help="pattern of the files' names (default: %(default)s)")
+    arguments.add_argument(
+        "--limit", type=float, default=120, help="processor time in seconds for a file (default: %(default)s)"
+    )
+    arguments.add_argument("--record", type=Path, default=Path("build/tvm_tests.jsonl"), metavar="FILE",
+                           help="what ran, lines of JSON (default: %(default)s); remove it to begin anew")  # fmt: skip
     arguments.add_argument("--markdown", type=Path, metavar="FILE", help="write a page of results there")
     options = arguments.parse_args()
-    folder = Path(options.source or "") / "tests" / "python" / "relax"
-    if not options.source or not folder.is_dir():
-        print(f"there is no {folder}: name a checkout of TVM by TVM_SOURCE or --source", file=sys.stderr)
+    root = (Path(options.source or "") / "tests" / "python" / "relax").resolve()
+    if not options.source or not root.is_dir():
+        print(f"there is no {root}: name a checkout of TVM by TVM_SOURCE or --source", file=sys.stderr)
         return 2
-    absent = [name for name in TESTS if not (folder / name).is_file()]
-    files = [(folder / name).resolve() for name in TESTS if name not in absent]
-    if not files:
-        print(f"{folder}: holds none of {', '.join(TESTS)}", file=sys.stderr)
-        return 2
-    with tempfile.TemporaryDirectory() as made:
-        outcomes = {"plain": run(files, "plain", Path(made))}
-        if "passed" not in outcomes["plain"].values():
+    record = options.record.resolve()
+    record.parent.mkdir(parents=True, exist_ok=True)
+    chosen = sorted(root.rglob(options.files), key=lambda file: ("torch" in file.read_text(), file))
+    for way in WAYS:
+        tests, files = read(record)
+        building = {
+            name.split("::")[0] for name, each in tests["plain"].items() if "for the CPU" in each.get("calls", ())
+        }
+        names = {file: str(file.relative_to(root)) for file in chosen}
+        left = [
+            f for f, n in names.items() if "done" not in files[way].get(n, ()) and (way != "rerouted" or n in building)
+        ]
+        for first in range(0, len(left), BATCH):
+            run(left[first : first + BATCH], root, way, record, options.limit)
+        tests, files = read(record)
+        found = Counter(each["outcome"] for each in tests[way].values())
+        print(f"{way}: {', '.join(f'{count} {kind}' for kind, count in sorted(found.items()))}", flush=True)
+        if "passed" not in {each["outcome"] for each in tests["plain"].values()}:
             print(
                 "no test passes plain, so nothing can be compared: is the checkout of TVM's version?", file=sys.stderr
             )
             return 2
-        outcomes |= {way: run(files, way, Path(made)) for way in WAYS if way != "plain"}
     allowed = {"installed": (), "rerouted": tuple(EXPECTED)}
-    wrong = {way: differences(outcomes["plain"], outcomes[way], names) for way, names in allowed.items()}
+    compared = {way: {k: e for k, e in tests["plain"].items() if k.split("::")[0] in files[way]} for way in allowed}
+    wrong = {way: differences(compared[way], tests[way], names) for way, names in allowed.items()}
     for way, names in wrong.items():
         for name in names:
-            print(f"{way}: {name} is {outcomes[way].get(name, 'not there')}, and passes plain")
+            print(f"{way}: {name} is {tests[way].get(name, {}).get('outcome', 'not there')}, and passes plain")
     if options.markdown:
-        options.markdown.write_text(page(outcomes, wrong, absent))
+        head = subprocess.run(
+            ["git", "-C", root, "log", "-1", "--format=%h of %cs"], capture_output=True, text=True, check=False
+        )
+        options.markdown.write_text(
+            page(tests, files, wrong, f"commit {head.stdout.strip()}" if head.stdout else "a checkout")
+        )
     return int(any(wrong.values()))
 
 

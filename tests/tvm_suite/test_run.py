@@ -26,7 +26,13 @@ def test_values():
     assert ran.numpy().tolist() == [0, 0, 1, 2]
 
 def test_refused():
-    made(lambda y: relax.Tuple([y, relax.ShapeExpr([4])]))
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType(dtype="float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(x)
+    tvm.compile(builder.get(), "llvm")
+
+def test_ends_the_process():
+    os._exit(1)
 
 def test_fails_everywhere():
     assert False
@@ -46,7 +52,12 @@ def run(tmp_path, content, *arguments):
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "TVM_SOURCE": str(tmp_path), "PYTHONPATH": paths}
     return subprocess.run(
-        [sys.executable, RUN, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, RUN, "--record", tmp_path / "record.jsonl", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
 
 
@@ -54,17 +65,24 @@ def run(tmp_path, content, *arguments):
 def test_no_difference(tmp_path):
     done = run(tmp_path, CHECKOUT, "--markdown", tmp_path / "page.md")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 refused, 1 rerouted" in done.stdout
+    assert "rerouted: 1 failed, 2 passed, 1 unfinished" in done.stdout
     said = (tmp_path / "page.md").read_text()
     for way in ("plain", "installed", "rerouted"):
-        assert f"| {way} | 2 | 0 | 1 | 0 |" in said
+        assert f"| {way} | 1 | 2 / 0 / 1 / 1 / 0 | 0 |" in said
+    assert "1 modules were compiled by us and 1 were refused" in said
+    assert "| 1 | input … has no shape in the module …" in said
+    record = (tmp_path / "record.jsonl").read_text()
+    subprocess.run(
+        done.args, check=False, capture_output=True, env=os.environ | {"TVM_SOURCE": str(tmp_path)}, timeout=300
+    )
+    assert (tmp_path / "record.jsonl").read_text() == record  # nothing runs twice
 
 
 @pytest.mark.thorough
 def test_a_difference_is_told(tmp_path):
     done = run(tmp_path, DIFFERENT)
     assert done.returncode == 1
-    assert "installed: test_vm_build::test_different is failed, and passes plain" in done.stdout
+    assert "installed: test_vm_build.py::test_different is failed, and passes plain" in done.stdout
 
 
 def test_no_checkout(tmp_path):

@@ -20,7 +20,8 @@ KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 TRAINING = ("ai.onnx.preview.training", "ai.onnx.training")
 RANDOM = ("Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")
 """Operators whose values are random: shapes and types are compared."""
-OURS, PLAIN = "tvm_sched", "TVM"
+OURS, PLAIN, OPEN = "tvm_sched", "TVM", "open"
+"""Systems; `OPEN` is ours with a symbol in place of each size of an input."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,8 @@ def run_case(case: Case, system: str) -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found, frozen = (_run_ours if system == OURS else _run_plain)(case.model, inputs)
+            model = with_open_sizes(case.model) if system == OPEN else case.model
+            found, frozen = (_run_plain if system == PLAIN else _run_ours)(model, inputs)
     except _Refused as error:
         return {"status": "refused", "reason": str(error)}
     answer: dict[str, Any] = {"frozen": frozen} if frozen else {}
@@ -171,6 +173,20 @@ def _run_ours(model: onnx.ModelProto, inputs: list[Any]) -> tuple[list[Any], lis
             frozen += asked
     result = compiled.run(*(_to_tvm(_wide(value)) for name, value in given.items() if name not in frozen))
     return _outputs(model, result), frozen
+
+
+def with_open_sizes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return the model with a symbol of its own in place of each size of an input, and with no other shapes."""
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.value_info[:]
+    for item in result.graph.input:
+        for axis, dim in enumerate(item.type.tensor_type.shape.dim):
+            dim.dim_param = f"{item.name}_{axis}"
+    for item in result.graph.output:
+        if item.type.HasField("tensor_type"):
+            item.type.tensor_type.ClearField("shape")
+    return result
 
 
 def freeze(model: onnx.ModelProto, values: dict[str, Any]) -> onnx.ModelProto:

@@ -1,5 +1,7 @@
 """ONNX's own conformance cases through plain TVM and through this package: right, refused, wrong, failed.
 
+``--system open`` makes each size of an input a symbol before this package compiles the case.
+
 Each case runs in a process of its own, with a limit. Results go to a JSON file as they come; a run that finds the file
 takes up where it ended, or runs again what is selected by ``--again``.
 """
@@ -23,7 +25,7 @@ os.environ.setdefault("TVM_SCHED_COSTS", "roofline")  # values are compared, not
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "benchmarks"))  # what all benchmarks share
 from _fork_server import run_forked, write_results
-from _onnx_cases import OURS, PLAIN, Case, load_cases, run_case
+from _onnx_cases import OPEN, OURS, PLAIN, Case, load_cases, run_case
 from _result_page import Page
 
 RESULTS = Path("onnx_conformance.json")
@@ -229,7 +231,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--sample", "--quick", action="store_true", help="every twentieth case by a hash of the name, as the test does"
     )
-    parser.add_argument("--system", action="append", choices=(OURS, PLAIN), help="through this one only")
+    parser.add_argument("--system", action="append", choices=(OURS, PLAIN, OPEN), help="through this one only")
     parser.add_argument("--again", action="store_true", help="run what is selected although its results are there")
     parser.add_argument(
         "--show", action="append", help="print the cases that are 'wrong', 'refused', 'failed', 'right'"

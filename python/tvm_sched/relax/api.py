@@ -353,10 +353,12 @@ def pipeline(
         check_embeds(chosen)
         chosen = replace(chosen, parameters="embed")
         with explained(f"model {model_name(mod)!r}"):
-            tensors, finish = tensor_inputs(mod) if chosen.takes_open_sizes else (mod, None)
-            if finish and has_open_sizes(tensors):
+            if chosen.objective != "latency":
+                return compile_modules([ToSchedule(mod)], chosen)[1]
+            tensors, finish = tensor_inputs(mod)
+            if chosen.takes_open_sizes and has_open_sizes(tensors):
                 return _compile_source(open_model(tensors, model_name(mod)), [None], None, chosen, finish=finish)[1]
-            return compile_modules([ToSchedule(mod)], chosen)[1]
+            return compile_modules([ToSchedule(tensors)], chosen, finish=finish)[1]
 
     return run
 

@@ -8,12 +8,14 @@ import sys
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
+from tvm_frontends.relax_modules import open_module
 from tvm_frontends.shapes import DeclaredInput
 from tvm_sched.input_shapes import one_shape, parse_shapes
 from tvm_sched.relax import compile
 from tvm_sched.relax.emit.any_shape import AnyShape
+from tvm_sched.relax.lower.operators_without_kernel import simplify
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.runtime import load
 
@@ -188,6 +190,57 @@ def test_shapes_and_numbers_are_arguments_of_functions_that_tvm_compiles():
         run(_rising(6), sizes((-2, -3)), 1, sizes((1,)))
     with pytest.raises(ValueError, match=r"input 'count' \('count'\) is -1; sizes from 0 are allowed"):
         run(_rising(6), sizes((2, 3)), -1, sizes((1,)))
+
+
+def test_functions_of_any_name_return_what_is_no_tensor():
+    """As `nn.Module.export_tvm` makes them: another public function without tensors, and an effect that is handed on."""
+    n, m = (tirx.Var(name, "int64") for name in "nm")
+    x = relax.Var("x", relax.TensorType([n, 4], "float32"))
+    like = relax.Var("like", relax.TensorType([m, n], ""))  # of no data type: only its sizes are read
+    last, effect = relax.Var("last", relax.ShapeType(ndim=1)), relax.Var("effect", relax.AnyType())
+    builder = relax.BlockBuilder()
+    with builder.function("begin", []):
+        builder.emit_func_output(relax.ShapeExpr([1]))
+    with builder.function("forward", [x, like, last, effect]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.broadcast_to(x, relax.ShapeExpr([m, n, 4])))
+            pair = builder.emit(relax.Tuple([relax.ShapeExpr([n + m, 4]), effect]))
+            results = builder.emit_output(relax.Tuple([builder.emit(relax.op.add(y, y)), pair, last]))
+        builder.emit_func_output(results)
+    machine = relax.VirtualMachine(tvm.compile(builder.finalize(), "tvm_sched/cpu2"), tvm.cpu())
+    assert list(machine["begin"]()) == [1]
+    for n, m in [(3, 2), (1, 1), (0, 3), (2, 0)]:
+        given = map(tvm.runtime.tensor, (_rising(n, 4), np.zeros((m, n), "int8")))
+        y, (sizes, effect), last = machine["forward"](*given, tvm.runtime.ShapeTuple([7]), "an effect")
+        np.testing.assert_array_equal(y.numpy(), np.broadcast_to(2 * _rising(n, 4), (m, n, 4)))
+        assert (list(sizes), str(effect), list(last)) == ([n + m, 4], "an effect", [7])
+
+
+@pytest.mark.parametrize("rows", [3, tirx.Var("n", "int64")], ids=["static", "open"])
+def test_main_needs_no_global_symbol(rows):
+    x, builder = relax.Var("x", relax.TensorType([rows, 4], "float32")), relax.BlockBuilder()
+    with builder.function("main", [x], private=True):
+        builder.emit_func_output(builder.emit(relax.op.nn.relu(x)))
+    mod = builder.finalize()
+    assert open_module(mod, "model", "model").inputs[0].name == "x"
+    assert "global_symbol" in simplify(mod)["main"].attrs
+
+
+def test_kernels_take_numbers_that_the_model_gives():
+    x, count = relax.Var("x", relax.TensorType([6], "float32")), relax.Var("count", tvm.ir.PrimType("int64"))
+
+    def build(builder):
+        six, two = (tirx.IntImm("int64", size) for size in (6, 2))
+        source, first = te.placeholder([six], "float32"), tirx.Var("first", "int64")
+        result = te.compute([two], lambda k: source[first + k])
+        kernel = te.create_prim_func([source, first, result]).with_attr("global_symbol", "window")
+        kernel = builder.add_func(kernel, "window")
+        ty = relax.TensorType([2], "float32")
+        windows = [builder.emit(relax.call_tir(kernel, relax.Tuple([x, tirx.IntImm("int64", k)]), ty)) for k in (1, 4)]
+        return builder.emit(relax.op.broadcast_to(builder.emit(relax.op.add(*windows)), relax.ShapeExpr([count, 2])))
+
+    run = _built([x, count], build)
+    np.testing.assert_array_equal(run(_rising(6), 3), [[5, 7]] * 3)
 
 
 def test_casts_name_sizes_and_contradict_them():

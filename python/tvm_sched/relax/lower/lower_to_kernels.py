@@ -144,8 +144,10 @@ class LowerToKernels:
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        if "main" not in [v.name_hint for v in mod.get_global_vars()] or not isinstance(mod["main"], relax.Function):
-            raise InputError("the module has no Relax function 'main', so there is nothing to schedule")
+        models = sorted(v.name_hint for v, function in mod.functions_items() if isinstance(function, relax.Function))
+        if "main" not in models:
+            others = f"; of {', '.join(models)}, name the one to schedule 'main'" if models else ""
+            raise InputError(f"the module has no Relax function 'main', so there is nothing to schedule{others}")
         steps = self.steps()
         if self.stop_after is not None:
             steps = steps[: names_of(steps).index(self.stop_after) + 1]

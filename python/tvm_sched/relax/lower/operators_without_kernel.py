@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, s_tir
+
+from tvm_frontends.relax_modules import with_public_main
 
 from ..ir.tensor_types import dtype_of
 from ..ir.virtual_devices import resolve_vdevices
@@ -18,6 +20,9 @@ _WITH_NAN = {"float16", "float32", "float64"}
 _SCANS = {"relax.cumsum", "relax.cumprod"}
 _COMPARISONS = {f"relax.{name}" for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")}
 """TVM 0.27 generates wrong LLVM code for these on booleans."""
+
+
+_NUMBERS = (tvm.tirx.IntImm, tvm.tirx.FloatImm)
 
 
 @relax.expr_functor.mutator
@@ -43,6 +48,8 @@ class _Simplifier(relax.PyExprMutator):
             return relax.call_tir(call.args[0], call.args[1], call.ty_args[0])
         if operation in _SCANS and _is_bool(call.args[0]) and call.attrs.dtype in (None, "", "void", "bool"):
             return self._sum_of_booleans(call, operation)
+        if operation == "relax.call_tir" and any(isinstance(part, _NUMBERS) for part in _operands(call)):
+            return self._with_numbers_inside(call)
         if operation == "relax.take" and call.attrs.mode == "fast":
             return self._bounded_take(call)
         if operation == "relax.divide" and (infinity := _infinity_for_zero(call.args[1])) is not None:
@@ -85,6 +92,16 @@ class _Simplifier(relax.PyExprMutator):
             result = self.builder_.emit(relax.op.multiply(result, value))
         return result
 
+    def _with_numbers_inside(self, call: relax.Call) -> relax.Expr:
+        """Call a kernel that has the numbers among its arguments inside: executors pass tensors only."""
+        variable, operands = call.args[0], _operands(call)
+        kernel = self.builder_.get()[variable]
+        pairs = zip(kernel.params, operands, strict=False)
+        inside = s_tir.renew_defs(kernel.specialize({param: v for param, v in pairs if isinstance(v, _NUMBERS)}))
+        inside = inside.without_attr("global_symbol") if "global_symbol" in inside.attrs else inside
+        tensors = relax.Tuple([part for part in operands if not isinstance(part, _NUMBERS)])
+        return relax.call_tir(self.builder_.add_func(inside, variable.name_hint), tensors, call.ty_args[0])
+
     def _bounded_take(self, call: relax.Call) -> relax.Expr:
         """Bound a take, so that an invalid index gives NaN, or for integers the nearest row."""
         mode = "nan" if dtype_of(call.args[0]) in _WITH_NAN else "clip"
@@ -95,6 +112,10 @@ class _Simplifier(relax.PyExprMutator):
         whole = self.builder_.emit(relax.op.astype(call.args[0], "int64"))
         scan = relax.op.cumsum if operation == "relax.cumsum" else relax.op.cumprod
         return scan(whole, call.attrs.axis, "int64", call.attrs.exclusive)
+
+
+def _operands(call: relax.Call) -> list[relax.Expr]:
+    return list(call.args[1].fields) if isinstance(call.args[1], relax.Tuple) else []
 
 
 def _sizes_of_parts(call: relax.Call) -> list[int]:
@@ -133,10 +154,11 @@ def simplify(mod: tvm.IRModule) -> tvm.IRModule:
     Prints and assertions would have to run in program order, but a schedule runs operators in its own order.
     """
     transform = relax.transform
-    mod = resolve_vdevices(transform.InlinePrivateFunctions()(mod))
-    result = mod.clone()
-    variable = mod.get_global_var("main")
-    result.update_func(variable, _Simplifier(mod).visit_expr(mod["main"]))
+    mod = resolve_vdevices(transform.InlinePrivateFunctions()(with_public_main(mod)))
+    simplifier = _Simplifier(mod)
+    main = simplifier.visit_expr(mod["main"])
+    result = simplifier.builder_.get().with_attrs(mod.attrs)
+    result.update_func(mod.get_global_var("main"), main)
     return tvm.transform.Sequential(
         [
             transform.DecomposeOpsForInference(),
