@@ -110,6 +110,11 @@ def page(found: dict[str, dict[str, Any]], path: Path | None) -> Page:
         "sessions alternate in one process, with two threads each. A session's seconds are the processor time of its "
         "making, which compiles. [How to use the provider](../tasks/onnx_runtime.md)."
     )
+    result.text(
+        "Threads of ONNX Runtime do not spin in the session with its own provider (`allow_spinning` 0), and may in the "
+        "other. The ratio of `silero_vad` compares only that, as ONNX Runtime's own provider runs all of its nodes in both "
+        "sessions. Rows that `--resume` held are of earlier runs."
+    )
     rows = []
     for name, row in found.items():
         short = Path(name).stem if "magika" not in name else "magika"
@@ -134,14 +139,16 @@ def main() -> None:
     arguments.add_argument("--topology", default="cpu2", help="what to compile for")
     arguments.add_argument("--only", default="", help="files whose names contain this text")
     arguments.add_argument("--runs", type=int, default=20, help="timed runs of each session")
+    arguments.add_argument("--resume", type=Path, help="JSON of what is done, read and kept up: a run goes on from it")
     arguments.add_argument("--one", help="compare one file in this process, and print JSON")
     options = arguments.parse_args()
     if options.one:
         print(json.dumps(one(options.one, options.topology, options.runs)))
         return
-    found = {}
+    kept = options.resume
+    found = json.loads(kept.read_text()) if kept and kept.exists() else {}
     for name in FILES:
-        if options.only in name:
+        if options.only in name and name not in found:
             command = [
                 sys.executable,
                 __file__,
@@ -156,6 +163,8 @@ def main() -> None:
             last = (done.stderr.strip().splitlines() or [""])[-1]
             found[name] = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else {"failed": last}
             print(name, found[name], flush=True)
+            if kept:
+                kept.write_text(json.dumps(found, indent=1) + "\n")
     result = page(found, options.markdown)
     print(result.markdown)
     if options.markdown:

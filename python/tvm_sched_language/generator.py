@@ -121,7 +121,7 @@ class PlanTime:
     Examples
     --------
     >>> from tvm_sched_language import PlanTime
-    >>> PlanTime("decode", 1, 20, predicted_seconds=0.011, memory_share=None, seconds=0.012, least_seconds=0.011).phase
+    >>> PlanTime("decode", 1, runs=20, predicted_seconds=0.011, seconds=0.012, least_seconds=0.011).phase
     'decode'
     """
 
@@ -133,12 +133,12 @@ class PlanTime:
     predicted_seconds: float | None
     """The latency of the plan's schedule, for a run in which states and resident parameters are on the devices. Of a
     pipeline: that of its slowest stage, as of the measured times; so a run ends after each such time, if enough follow."""
-    memory_share: float | None
-    """On GPUs: the part of the predicted time in which the kernels' bytes pass at the bandwidth of the GPUs' memory."""
     seconds: float
     """Median. For emulated devices, the plan's time without the emulation's scale."""
     least_seconds: float
     """The shortest of these runs. On GPUs the first run of all loads the parameters."""
+    memory_share: float | None = None
+    """On GPUs: the part of the predicted time in which the kernels' bytes pass at the bandwidth of the GPUs' memory."""
 
 
 @dataclass(frozen=True)
@@ -486,9 +486,9 @@ class Generator:
                 rows,
                 len(seconds),
                 None if (predicted := self._predicted[rows, outputs]) is None else predicted * 1e-9,
-                None if predicted is None or (least := self._memory[rows, outputs]) is None else least / predicted,
                 median(seconds),
                 min(seconds),
+                None if predicted is None or (least := self._memory[rows, outputs]) is None else least / predicted,
             )
             for (rows, outputs), seconds in self._measured.items()
             if seconds

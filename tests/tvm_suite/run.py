@@ -138,7 +138,8 @@ def page(tests: Mapping[str, Outcomes], files: Mapping[str, Outcomes], wrong: Ma
 
 def _told(entry: Mapping[str, Any]) -> str:
     """Return why a file could not be imported."""
-    return f" ({said[:80].replace('|', ' ')})" if (said := entry.get("said")) else ""
+    said = re.sub(r"^E +| \(/.*", "", entry.get("said") or "")  # without paths of the machine
+    return f" ({said[:80].replace('|', ' ')})" if said else ""
 
 
 def main() -> int:

@@ -147,8 +147,8 @@ def make_executor(
     libraries: list[tvm.runtime.Module] = []
     for position, variant in enumerate(variants):
         # A linker reads the kernels' names: nothing of the model's own name may be in them.
-        number = variant.name.removeprefix(variants[0].extraction.graph.name).removeprefix("#")
-        suffix = f"__{number}" if number else ""
+        which = variant.name.removeprefix(variants[0].extraction.graph.name).removeprefix("#")
+        suffix = f"__{which}" if which else ""
         claimed = claimed_functions(variant.mod)
         functions = kernel_names(variant.extraction.calls, claimed, suffix)
         part = segments.parts[position - first_plans] if segments and position >= first_plans else None
