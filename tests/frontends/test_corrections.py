@@ -89,11 +89,6 @@ CASES = {
         "{ y, i = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) }",
         [normal(1, 1, 4, 4)],
     ),
-    "ConvTranspose": (
-        "float[1,1,3,3] x, float[1,1,3,3] w) => (float[1,1,5,7] y) "
-        "{ y = ConvTranspose<strides=[2,2], output_shape=[5,7]>(x, w) }",
-        [normal(1, 1, 3, 3), normal(1, 1, 3, 3)],
-    ),
     "SpaceToDepth": (
         'float[1,2,4,4] x) => (float[1,8,2,2] y) { y = SpaceToDepth<blocksize=2, mode="CRD">(x) }',
         [normal(1, 2, 4, 4)],
