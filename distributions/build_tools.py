@@ -215,7 +215,11 @@ def onnxruntime_headers() -> Path:
         )
     with tempfile.TemporaryDirectory() as fetched:
         command = [npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", fetched, _HEADERS_PACKAGE]
-        subprocess.check_call(command, stdout=subprocess.DEVNULL)
+        command += ["--fetch-retries=1", "--fetch-timeout=60000"]
+        if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
+            raise SystemExit(
+                f"npm did not fetch {_HEADERS_PACKAGE}; let {HEADERS} name a folder with the headers of ONNX Runtime"
+            )
         (package,) = Path(fetched).iterdir()
         with tarfile.open(package) as archive:
             names = [
