@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "upstream"))
+from try_patches import patches  # noqa: E402
+
 PACKAGE = ROOT / "python" / "tvm_frontends"
 PAGE = ROOT / "docs" / "frontends.md"
 _SECTION = re.compile(r"^Corrections of TVM ([\d.]+), ``(.+)``:$")
@@ -28,10 +32,18 @@ class Correction:
     """The class or method there."""
     fault: str
 
+    @property
+    def patch(self) -> str:
+        """The number of the patch in ``upstream/`` that corrects it; empty if none does."""
+        by_symbol = {symbol: each.path.stem[:2] for each in patches() for symbol in each.corrects}
+        return by_symbol.get(self.symbol, "") if self.where.endswith("onnx_frontend.py") else ""
+
     def row(self) -> str:
         """Return the line of the page's table."""
         fault = self.fault.replace("``", "`").replace("|", "\\|")
-        return f"| `{self.file}` | {self.version} | `{Path(self.where).name}` | `{self.symbol}` | {fault} |"
+        return (
+            f"| `{self.file}` | {self.version} | `{Path(self.where).name}` | `{self.symbol}` | {self.patch} | {fault} |"
+        )
 
 
 def corrections() -> list[Correction]:

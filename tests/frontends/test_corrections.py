@@ -3,8 +3,10 @@
 A case that fails here since plain TVM became right is a reason to take the correction out.
 """
 
+import os
 import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,8 +14,9 @@ import tvm
 from tvm import relax
 
 from tvm_frontends import load_model
+from tvm_frontends.errors import ModelError
 
-from .corrections import PAGE, corrections
+from .corrections import PAGE, corrections, patches
 
 onnx = pytest.importorskip("onnx")
 ALL = corrections()
@@ -141,6 +144,35 @@ def test_tvm_is_wrong_and_the_correction_right(name):
         except Exception:  # AssertionError, AttributeError, InternalError of C++, ...: TVM refuses in many ways
             return
     assert not same(plain, expected), f"TVM {tvm.__version__} is right: the correction of {name} can go"
+
+
+def test_tvm_rounds_the_factors_of_integers():
+    from tvm.relax.frontend.onnx import from_onnx
+
+    graph = "int32[2,2] a, int32[2,2] b) => (int32[2,2] y) { y = Gemm<alpha=0.5>(a, b) }"
+    model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 20]> g ({graph}')
+    with pytest.raises(ModelError, match=r"alpha is 0\.5"):
+        load_model(model)
+    assert "Gemm" in {each.symbol for each in ALL}
+    from_onnx(model)  # an error: the correction of Gemm can go
+
+
+def test_each_patch_is_of_a_correction_and_has_a_test():
+    for patch in patches():
+        assert any(each.patch == patch.path.stem[:2] for each in ALL), patch.path
+        assert patch.title.startswith("[Relax][Frontend]"), patch.path
+        assert patch.tests, patch.path
+        assert patch.unnecessary_from, patch.path
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif("TVM_SOURCE" not in os.environ, reason="TVM_SOURCE names no checkout of apache/tvm")
+def test_patches_apply_alone_and_in_their_order():
+    source, before = Path(os.environ["TVM_SOURCE"]), []
+    for patch in patches():
+        assert patch.applies(source), patch.path
+        assert patch.applies(source, *before), patch.path
+        before.append(patch)
 
 
 def run(mod, inputs):
