@@ -14,6 +14,8 @@ from onnx import helper, numpy_helper  # noqa: E402
 import tvm_sched_onnxruntime  # noqa: E402
 from tvm_sched_onnxruntime.claim import ProviderWarning, Settings  # noqa: E402
 from tvm_sched_runtime.errors import InputError  # noqa: E402
+from tvm_sched_runtime.problem import load_topology  # noqa: E402
+from tvm_sched_runtime.problem.topology_file import write_topology  # noqa: E402
 
 OPTIONS = {"topology": "cpu2", "scheduler": "heft"}
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
@@ -133,6 +135,18 @@ def test_artifacts_are_kept_and_taken_as_they_are(tmp_path):
     assert file.stat().st_mtime_ns == written
     with pytest.raises(Exception, match="has the inputs x and the outputs y, but the model of the session has"):
         session("(float[2, 4] v) => (float[2, 4] y) { a = Relu(v) y = Tanh(a) }", artifact=file)
+    other, _, _ = session("(float[2, 4] x) => (float16[2, 4] y) { a = Relu(x) y = Cast<to = 10>(a) }", artifact=file)
+    with pytest.raises(Exception, match="another data type in the session's model than in the artifact"):
+        other.run(None, {"x": X})
+
+
+def test_a_kept_artifact_is_of_what_the_topology_file_holds(tmp_path):
+    file = tmp_path / "machine.toml"
+    keys = set()
+    for name in ("cpu1", "cpu2", "cpu1"):
+        write_topology(file, load_topology(name))
+        keys.add(Settings.of({"topology": str(file)}).key)
+    assert len(keys) == 2
 
 
 def test_sizes_can_be_given_and_threads_may_share_a_session():
@@ -166,6 +180,9 @@ def test_sizes_can_be_given_and_threads_may_share_a_session():
         ({"fallback": "perhaps"}, "fallback is 'perhaps'; true and false are allowed"),
         ({"input_shapes": [1]}, "input_shapes is [1]; allowed is an object such as"),
         ({"topology": "cpu0"}, "cpu0"),
+        ({"input_shapes": {"n": "many"}}, "input_shapes has 'many' for 'n'; a size or a list of sizes is allowed"),
+        ({"options": "fast", "time_limit": 3}, "options is 'fast'; a mapping is allowed"),
+        ({"topology": object()}, "cannot be written as JSON"),
     ],
 )
 def test_wrong_options_are_named(options, message):

@@ -76,6 +76,16 @@ DLDataType TypeOf(ONNXTensorElementDataType type) {
   return found->second;
 }
 
+ONNXTensorElementDataType TypeOf(const OrtValue* value) {
+  OrtTensorTypeAndShapeInfo* info = nullptr;
+  Check(ort->GetTensorTypeAndShape(value, &info));
+  ONNXTensorElementDataType type{};
+  OrtStatus* status = ort->GetTensorElementType(info, &type);
+  ort->ReleaseTensorTypeAndShapeInfo(info);
+  Check(status);
+  return type;
+}
+
 /// Memory of ONNX Runtime as a tensor of ours; it must outlive the tensor.
 ffi::Tensor View(const OrtValue* value) {
   struct Borrowed {
@@ -170,6 +180,13 @@ class Computation : public OrtNodeComputeInfo {
                                          &output));
       void* target = nullptr;
       Check(ort->GetTensorMutableData(output, &target));
+      const DLDataType wanted = TypeOf(TypeOf(output)), own = tensor.dtype();
+      if (wanted.code != own.code || wanted.bits != own.bits) {
+        throw ffi::Error("TypeError",
+                         "an output has another data type in the session's model than in the "
+                         "artifact: compile this model",
+                         "");
+      }
       const std::size_t bytes =
           ffi::GetDataSize(static_cast<std::size_t>(tensor.numel()), tensor.dtype());
       if (bytes > 0) std::memcpy(target, tensor.data_ptr(), bytes);
@@ -230,8 +247,9 @@ class Provider : public OrtEp {
   void ClaimOrFail(const OrtGraph* graph, OrtEpGraphSupportInfo* support) {
     try {
       Claim(graph, support);
-    } catch (const ffi::Error& error) {
-      failure_ = error.message();
+    } catch (const std::exception& error) {
+      const auto* own = dynamic_cast<const ffi::Error*>(&error);
+      failure_ = own != nullptr ? std::string(own->message()) : error.what();
       const std::vector<const OrtNode*> nodes = NodesOf(graph);
       Check(
           ort_ep->EpGraphSupportInfo_AddNodesToFuse(support, nodes.data(), nodes.size(), nullptr));

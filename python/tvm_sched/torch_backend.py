@@ -23,7 +23,7 @@ from torch._guards import CompileContext, TracingContext
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tvm_frontends.errors import ModelWarning
-from tvm_sched_runtime.checks import shown
+from tvm_sched_runtime.checks import require_kind, shown
 from tvm_sched_runtime.errors import InputError
 
 from .relax.api import check_before, compile
@@ -98,7 +98,8 @@ class BackendOptions:
         if "topology" in given and "target" in given:
             raise InputError("topology and target are given; a target names its topology: leave one of the two out")
         if (seconds := given.pop("time_limit", None)) is not None:
-            given["options"] = {**given.get("options", {}), "time_limit": seconds}
+            require_kind("options", options := given.get("options") or {}, Mapping, "a mapping")
+            given["options"] = {**options, "time_limit": seconds}
         machine = given.pop("topology", "cpu")
         if (target := given.pop("target", None)) is not None:
             import tvm
@@ -172,6 +173,7 @@ def backend(
     def inference(functional: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
         if _computes_nothing(functional):
             return make_boxed_func(functional.forward)
+        _cast_by_aten(functional)
         return make_boxed_func(_Graph(name, functional, _static_inputs(), chosen))
 
     transform = aot_autograd(
@@ -181,6 +183,14 @@ def backend(
         decompositions=_FUSED,
     )
     return transform(graph, example_inputs)
+
+
+def _cast_by_aten(functional: torch.fx.GraphModule) -> None:
+    """Replace casts that Dynamo itself puts beside numbers that change, and torch.export does not decompose."""
+    for node in functional.graph.find_nodes(op="call_function", target=torch.ops.prims.convert_element_type.default):
+        value, dtype = node.args
+        node.target, node.args, node.kwargs = torch.ops.aten._to_copy.default, (value,), {"dtype": dtype}
+    functional.recompile()
 
 
 def _attention(

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Several
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from pathlib import Path
@@ -29,6 +30,19 @@ MAX_TOKENS = 256
 KEPT_TIMES = 1000
 """Runs of each plan whose times `Generator.times` looks at."""
 Prompt = str | Several[int]
+
+
+def _keep_on_gpus(module: ScheduledModule) -> None:
+    """Let parameters and graphs stay on the GPUs between calls, where the artifact's own options say nothing else.
+
+    Of a plan that uses the memory of a parameter again, the parameters are loaded in each call.
+    """
+    own = module.info().get("run") or {}
+    if "graph" not in own and not own.get("in_turn"):
+        module.configure(graph=True)
+    if "resident" not in own:
+        with suppress(InputError):
+            module.configure(resident=1.0)
 
 
 @dataclass(frozen=True)
@@ -214,7 +228,7 @@ class Generator:
         self._steps = sorted(rows for rows, outputs in sizes if outputs == rows)
         if self.about.get("sampled"):  # on GPUs
             for module in self.modules:
-                module.configure(resident=1.0, graph=True)
+                _keep_on_gpus(module)
         self._threads = StageThreads(self.modules) if len(self.modules) > 1 else None
         self._jobs: deque[_Job] = deque()
         self._free = list(range(self.places))

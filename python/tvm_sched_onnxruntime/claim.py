@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import onnx
 import tvm_ffi
 
+from tvm_sched.cost_model.profile import this_machine
 from tvm_sched.relax.api import CompiledModel, check_before, compile
 from tvm_sched.relax.model_loading import open_model
 from tvm_sched.relax.options import DEFAULTS, CompileOptions
 from tvm_sched_runtime._version import __version__
-from tvm_sched_runtime.checks import shown
+from tvm_sched_runtime.checks import require_kind, shown
 from tvm_sched_runtime.errors import InputError, TvmSchedError
 from tvm_sched_runtime.runtime import ScheduledModule, load
 
@@ -74,16 +76,22 @@ class Settings:
         if not isinstance(fallback := given.pop("fallback", True), bool):
             raise InputError(f"fallback is {shown(fallback)}; true and false are allowed")
         artifact, cache = (given.pop(name, None) for name in ("artifact", "cache"))
-        key = json.dumps([__version__, given], sort_keys=True)
         if not isinstance(sizes := given.pop("input_shapes", {}), dict):
             raise InputError(
                 f'input_shapes is {shown(sizes)}; allowed is an object such as {{"batch": 8, "x": [8, 3]}}'
             )
+        for name, size in sizes.items():
+            if not all(isinstance(each, int) for each in (size if isinstance(size, list) else [size])):
+                raise InputError(f"input_shapes has {shown(size)} for {name!r}; a size or a list of sizes is allowed")
         shapes = {name: tuple(size) if isinstance(size, list) else size for name, size in sizes.items()}
         if (seconds := given.pop("time_limit", None)) is not None:
-            given["options"] = {**given.get("options", {}), "time_limit": seconds}
+            require_kind("options", options := given.get("options") or {}, Mapping, "a mapping")
+            given["options"] = {**options, "time_limit": seconds}
         chosen = CompileOptions.of(given.pop("topology", "cpu"), **given)
         check_before(chosen, "latency")
+        # Of a topology's name or file what it holds now; "cpu" and measured costs are of this machine.
+        told = [__version__, given, sizes, msgspec.to_builtins(chosen.topology), str(this_machine())]
+        key = json.dumps(told, sort_keys=True, default=str)
         return cls(chosen, fallback, artifact and Path(str(artifact)), cache and Path(str(cache)), shapes, key)
 
     def shapes_of(self, model: onnx.ModelProto) -> dict[str, Any] | None:
@@ -95,9 +103,12 @@ class Settings:
 
 def as_texts(options: Mapping[str, Any]) -> dict[str, str]:
     """Return options as ONNX Runtime takes them."""
-    return {
-        name: str(value) if isinstance(value, (str, Path)) else json.dumps(value) for name, value in options.items()
-    }
+    try:
+        return {
+            name: str(value) if isinstance(value, (str, Path)) else json.dumps(value) for name, value in options.items()
+        }
+    except TypeError as error:
+        raise InputError(f"an option of the provider cannot be written as JSON: {error}; give names or files") from None
 
 
 def _value(text: str) -> Any:
@@ -130,6 +141,10 @@ def claim(content: bytes, texts: Mapping[str, str]) -> list[list[Any]]:
         _leave(settings, f"the model has {len(content)} bytes; it is left to other providers, as Protobuf holds 2 GB")
         return []
     model = onnx.ModelProto.FromString(bytes(content))
+    dims = {item.name: item.type.tensor_type.shape.dim for item in model.graph.input}
+    known = {*dims, *(dim.dim_param for shape in dims.values() for dim in shape)}
+    if unknown := sorted((settings.input_shapes or {}).keys() - known):
+        raise InputError(f"input_shapes names {unknown[0]!r}; the model has {', '.join(sorted(known - {''}))}")
     everything = range(len(model.graph.node))
     if settings.artifact is not None:
         module = load(settings.artifact)
@@ -225,7 +240,7 @@ def _why_not(model: onnx.ModelProto, settings: Settings) -> Exception | None:
         opened = open_model(model, "onnxruntime")
         shapes, _ = opened.with_examples(settings.shapes_of(model), None)
         opened.import_with(*opened.combinations(shapes, None)[0])
-    except InputError as error:
+    except TvmSchedError as error:
         return error
     return None
 
@@ -242,9 +257,10 @@ def _cut(model: onnx.ModelProto, nodes: range) -> onnx.ModelProto:
     types = {item.name: item for item in (*graph.value_info, *graph.input, *graph.output)}
     results = [item.name for item in graph.output if item.name in made]
     outputs = dict.fromkeys([*results, *(name for node in inside for name in node.output if name in later)])
+    inner = [types[name] for name in types if name in made and name not in outputs]
     cut = onnx.helper.make_graph(
         inside, "part", [types[name] for name in read if name not in known and name in types],
-        [types[name] for name in outputs], weights, value_info=[types[name] for name in made - outputs.keys()],
+        [types[name] for name in outputs], weights, value_info=inner,
     )  # fmt: skip
     return onnx.helper.make_model(cut, opset_imports=model.opset_import, ir_version=model.ir_version)
 

@@ -276,6 +276,11 @@ def test_intervals_of_a_refined_device_cover():
     )
     inside = ((found.low <= seconds[rest]) & (seconds[rest] <= found.high)).mean()
     assert 0.75 <= inside <= 0.9
+    one = np.arange(1)
+    found = refine(work.take(one), seconds[one], load_learned().predict(work.take(one), device))(
+        work.take(rest), load_learned().predict(work.take(rest), device)
+    )
+    assert ((found.low <= seconds[rest]) & (seconds[rest] <= found.high)).mean() >= 0.75
 
 
 def test_spread_by_hand():

@@ -119,8 +119,9 @@ def test_steps_of_lowering_are_passes_to_stop_after():
     (lower,) = (each for each in passes.pass_list(options) if isinstance(each, passes.LowerToKernels))
     behind = {name: run_passes(cases.Operators, options, name) for name in names_of(lower.steps())}
     assert list(behind) == [
-        *("BindParameters", "SimplifyOperators", "SplitTail", "FoldParameters", "ClaimOperators", "FoldParametersAgain"),
-        *("LegalizeOperators", "SplitRows", "FuseOperators", "OfferVariants", "MakeKernels", "LiftParameters"),
+        *("BindParameters", "SimplifyOperators", "SplitTail", "WidenHalf", "FoldParameters", "ClaimOperators"),
+        *("FoldParametersAgain", "LegalizeOperators", "SplitRows", "FuseOperators", "OfferVariants"),
+        *("MakeKernels", "LiftParameters"),
     ]  # fmt: skip
     tvm.ir.assert_structural_equal(behind["LiftParameters"], run_passes(cases.Operators, options, "LowerToKernels"))
     texts = {name: mod.script() for name, mod in behind.items()}
@@ -137,7 +138,9 @@ def test_steps_of_lowering_are_passes_to_stop_after():
 def test_steps_of_lowering_are_listed():
     listed = re.findall(r"^\| - `(\w+)`", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE)
     beside = {"before_fusion": [passes.SplitRows(1)], "after_fusion": [passes.OfferVariants()]}
-    assert names_of(passes.LowerToKernels(libraries=("nvidia",), device_kind="cuda", **beside).steps()) == listed
+    assert (
+        names_of(passes.LowerToKernels(libraries=("nvidia", "onednn"), device_kind="cuda", **beside).steps()) == listed
+    )
 
 
 def test_every_way_to_an_executable_gives_the_same_plan():

@@ -68,7 +68,7 @@ class SizesFromData:
         kind = producer.op_type if producer is not None else ""
         if producer is not None and kind in ("Identity", "Unsqueeze", "Squeeze", "Cast"):
             source = nodes.get(producer.input[0])
-            if kind != "Cast" or (isinstance(source, relax.Expr) and dtype_of(source).startswith(("int", "uint"))):
+            if kind != "Cast" or (isinstance(source, relax.Expr) and _keeps(dtype_of(source), nodes.get(name))):
                 return self.elements(producer.input[0], nodes, known)
         if producer is not None and kind == "Concat":
             parts = [self.elements(part, nodes, known) for part in producer.input]
@@ -220,7 +220,8 @@ class SizesFromData:
                 last = tirx.Select(up, within(last, zero, size), within(last, -one, size - one))
                 width = tirx.max(tirx.max(by, -by), one)
                 number = tirx.floordiv(tirx.Select(up, last - first, first - last) + width - one, width)
-                number = tirx.Select(by == zero, -one, tirx.max(number, zero))
+                number = tirx.max(tirx.min(number, size), zero)  # from the end of an empty axis, too
+                number = tirx.Select(by == zero, -one, number)
                 return tirx.Select(tirx.floormod(i, tirx.const(2, "int64")) == 0, first, number)
 
             return te.compute((2 * count,), element, name="bounds")
@@ -262,7 +263,12 @@ class SizesFromData:
                 size = sizes[-1]
                 for place, other in enumerate(sizes[:-1]):
                     size = tirx.Select(i == place, other, size)
-                return size + width[i] + width[i + len(axes)]
+                after = size + width[i] + width[i + len(axes)]
+                # There is nothing to repeat of an axis that is empty, or that negative widths leave empty.
+                zero = tirx.const(0, "int64")
+                kept = size + tirx.min(width[i], zero) + tirx.min(width[i + len(axes)], zero)
+                nothing = tirx.all(kept <= zero, after > zero)
+                return after if mode == "constant" else tirx.Select(nothing, tirx.const(-1, "int64"), after)
 
             return te.compute((len(axes),), element, name="sizes")
 
@@ -404,6 +410,12 @@ class SizesFromData:
 
         assert values is not None
         return [self._shaped(compute, [indices, values], [*dims[:axis], depth, *dims[axis:]], "one_hot")]
+
+
+def _keeps(source: str, result: Any) -> bool:
+    """Whether a cast leaves integers that can be sizes as they are."""
+    wide = {source, "int32", "uint32", "int64", "uint64"}
+    return source.startswith(("int", "uint")) and isinstance(result, relax.Expr) and dtype_of(result) in wide
 
 
 def _dims_have(dims: Sequence[Any], wanted: Sequence[Any], read: Mapping[Element, tirx.Var]) -> bool:

@@ -51,6 +51,9 @@ def repeat_interleave(call: Call) -> relax.Expr:
     counts = call.cast(call["repeats"], "int64")
     ends = call.emit(relax.op.cumsum(counts, 0))
     total = call.emit(relax.op.sum(counts, [0], keepdims=True))
+    least = call.emit(relax.op.min(counts, [0], keepdims=True))
+    negative = call.emit(relax.op.less(least, relax.const(0, "int64")))
+    total = call.emit(relax.op.where(negative, relax.const(-1, "int64"), total))  # an error in torch, too
     n = emit_count(call.importer.block_builder, total, "repeated")
 
     def compute(last: te.Tensor, size: Any) -> te.Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
@@ -74,9 +75,11 @@ class Refinement:
     def ends(self) -> tuple[float, float]:
         """Conformal quantiles of the errors with each measurement left out, in their expected sizes."""
         errors = np.sort(self.weights / np.sqrt(np.diag(self.inverse)))
-        rank = min(COVERAGE / 2 + 0.5 + 1 / (len(errors) + 1), 1.0)
-        low, high = np.quantile(errors, [1 - rank, rank])
-        return min(float(low), 0.0), max(float(high), 0.0)
+        rank = COVERAGE / 2 + 0.5 + 1 / (len(errors) + 1)
+        low, high = np.quantile(errors, [max(1 - rank, 0.0), min(rank, 1.0)])
+        # So few errors have no such quantile: no less than of a normal distribution.
+        least = NormalDist().inv_cdf(COVERAGE / 2 + 0.5) if rank > 1 else 0.0
+        return min(float(low), -least), max(float(high), least)
 
 
 def refine(work: KernelWork, measured: Floats, predicted: Prediction) -> Refinement:

@@ -6,11 +6,10 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, islice, product
 from pathlib import Path
-from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
 import tvm
@@ -24,6 +23,7 @@ from tvm_sched_runtime.checks import require_kind, shown
 from tvm_sched_runtime.errors import ExecutionError, InfeasibleError, InputError, UnsupportedModelError
 from tvm_sched_runtime.problem import Problem, Topology
 from tvm_sched_runtime.runtime import ScheduledModule, to_numpy
+from tvm_sched_runtime.runtime.virtual_machine import InTurn
 from tvm_sched_runtime.schedule import Schedule
 
 from ..cost_model.roofline_model import SlowKernel
@@ -80,7 +80,6 @@ class CompiledModel:
     """Threads of all CPU devices together in this process."""
     comparisons: tuple[Comparison | None, ...] = ()
     """For each set of input shapes, the schedule measured beside one device, if `compile` was asked to do so."""
-    _turn: Lock = field(default_factory=Lock, init=False, repr=False, compare=False)
 
     @property
     def problem(self) -> Problem:
@@ -108,10 +107,8 @@ class CompiledModel:
         return linked
 
     @cached_property
-    def _machine(self) -> Any:
-        if self.parameters:
-            _ = self.module
-        return tvm.relax.VirtualMachine(self._linked, tvm.cpu())
+    def _machine(self) -> InTurn[Any]:
+        return InTurn(lambda: tvm.relax.VirtualMachine(self._linked, tvm.cpu()))
 
     def run(self, *inputs: Any) -> Any:
         """Run once with arrays; return arrays in the structure of ``main``'s result (nested lists for tuples).
@@ -124,9 +121,9 @@ class CompiledModel:
             As for `tvm_sched_runtime.runtime.ScheduledModule.run`.
         """
         tensors = self.module.check_inputs(*inputs)
-        with self._turn:
+        with self._machine.taken() as machine:
             try:
-                return _arrays(self._machine["main"](*tensors))
+                return _arrays(machine["main"](*tensors))
             except Exception as error:
                 raise ExecutionError(str(error)) from error
 

@@ -255,7 +255,7 @@ def problem_passes(
     variants = [OfferVariants(pieces_for(options.topology), rows=options.offers_rows)]
     archs = [] if compiles else _archs_to_describe(options, cost_model)
     gpus = sorted({device.arch for device in options.topology.devices if device.arch})
-    schedules = open_database(options.tuned) if options.tuned else meta_schedule.Database.current()
+    schedules = open_database(options.tuned) if options.tuned is not None else meta_schedule.Database.current()
     return [
         SetCompileTarget(compile_target(options)),
         LowerToKernels(

@@ -101,6 +101,21 @@ def test_a_size_that_cannot_be_is_an_error_that_names_it(sizes):
             sizes[1].run(x, m, *(np.asarray(wrong) if key == name else value for key, value in given.items()))
 
 
+def test_nothing_is_read_of_an_axis_that_data_leave_empty():
+    _, module = compiled(
+        """g (float[3] x, bool[3] c, int64[1] b, int64[1] e, int64[1] s, int64[2] w) => (float[m] y, float[k] z)
+        <int64[1] axes = {0}> {
+        kept = Compress<axis = 0>(x, c) y = Slice(kept, b, e, axes, s) z = Pad<mode = "edge">(kept, w) }"""
+    )
+    x, begin, end, step = np.arange(3, dtype="float32"), np.array([-1]), np.array([-100]), np.array([-1])
+    y, z = module.run(x, np.array([True, False, True]), begin, end, step, np.array([1, 2]))
+    assert (y.tolist(), z.tolist()) == ([2, 0], [0, 0, 2, 2, 2])
+    y, z = module.run(x, np.zeros(3, bool), begin, end, step, np.array([0, 0]))
+    assert (y.shape, z.shape) == ((0,), (0,))
+    with pytest.raises(ExecutionError, match="is -1"):  # there is no edge to repeat
+        module.run(x, np.zeros(3, bool), begin, end, step, np.array([1, 2]))
+
+
 def test_sizes_that_depend_on_sizes():
     """Frames of each token by its duration, those with a positive sum, and the distinct rows: three segments."""
     case = compiled(

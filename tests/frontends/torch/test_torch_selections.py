@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tvm_sched.relax import compile  # noqa: E402
+from tvm_sched_runtime.errors import ExecutionError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tvm_frontends.errors.ModelWarning")
 
@@ -38,3 +39,9 @@ def test_results_have_the_sizes_that_data_decide(compiled, mask, often, least):
     found = compiled.run(*(np.asarray(each) for each in arguments))
     for one, right in zip(found, Selections()(*arguments), strict=True):
         np.testing.assert_array_equal(one, right.numpy(), strict=True)
+
+
+def test_a_negative_count_is_an_error(compiled):
+    x = np.zeros((3, 4), "float32")
+    with pytest.raises(ExecutionError, match="is -1"):
+        compiled.run(x, np.ones(3, bool), np.array([2, -1, 3]))

@@ -507,6 +507,41 @@ def test_threads_forks_and_a_lack_of_memory_lose_nothing(attention):
     assert done.stdout == "[] [0, 0, 0, 0, 0] 3\n", done.stderr
 
 
+@pytest.mark.slow
+def test_a_fork_while_threads_run_a_compiled_model():
+    """The lock of their turns, and TVM's machine in the middle of a run, are nobody's in the child."""
+    code = """
+import os, signal, threading
+import numpy as np
+from tvm import relax
+from tvm_sched.relax import compile
+builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((64, 64), "float32"))
+with builder.function("main", [x]):
+    builder.emit_func_output(builder.emit(relax.op.matmul(x, x)))
+model = compile(builder.get(), "cpu1", "single", cost_model="roofline", cache=False)
+value, end = np.eye(64, dtype="float32"), threading.Event()
+model.run(value)
+def work():
+    while not end.is_set():
+        model.run(value)
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+statuses = []
+for _ in range(10):
+    if (child := os.fork()) == 0:
+        signal.alarm(30)
+        os._exit(not np.array_equal(model.run(value), value))
+    statuses.append(os.waitpid(child, 0)[1])
+end.set()
+for thread in threads:
+    thread.join()
+print(statuses)
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.stdout == f"{[0] * 10}\n", done.stderr
+
+
 def test_a_range_has_several_schedules_and_a_certificate(monkeypatch, tmp_path):
     """Equal orders share a template; told apart they are as many as anchors, and give the same values."""
     onnx = pytest.importorskip("onnx")

@@ -193,6 +193,10 @@ def _key_mask(node: Node, mask: relax.Expr, sizes: tuple[Any, Any, Any], dtype: 
     """Return what is added to the scores: mask_filter_value for hidden keys."""
     batch, tokens, keys = sizes
     shape = node.sizes(mask, "its mask")
+    open_ = len(shape) == 2 and not all(isinstance(each, int) for each in shape)
+    if open_ and not any(_are(shape, *each) for each in ((batch, keys), (1, 1), (batch, 1))):
+        mask = node.emit(relax.op.broadcast_to(mask, relax.ShapeExpr([batch, keys])))  # compared when the model runs
+        shape = (batch, keys)
     if _are(shape, batch) or _are(shape, 2 * batch):
         visible = _visible_keys(node, mask, 1 if _are(shape, batch) else 2, batch, keys)
     elif _are(shape, batch, keys) or _are(shape, batch, tokens, keys):

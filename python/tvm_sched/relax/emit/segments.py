@@ -86,6 +86,8 @@ def make_segments(mod: tvm.IRModule, schedule: Callable[[AnyShape], Template]) -
         if others := [each.name for each in taken if not isinstance(each.ty, relax.TensorType)]:
             raise InputError(f"an operator behind {others[0]} reads a value that is no tensor")
         known = {symbol: size for symbol, size in sizes.items() if level[symbol] <= number}
+        if not taken and not known:
+            raise InputError("a part of the model takes nothing")
         model = _model(mod, tail, parts[number], taken, known, results)
         segments.append(Segment(schedule(model), (*known.values(), *taken), results))
     return Segments(tuple(function.params), tuple(segments), _tree(function.body.body))
