@@ -29,7 +29,8 @@ RUNS = {
         {"seed": 2},
     ),
     # The stacks of its kernels' threads, with those of the others, are more mappings than Linux allows a process.
-    "text": ([CASES["language"]], {"seed": 2}),
+    "text": ([CASES["language"], "-k", "not sampled"], {"seed": 2}),
+    "sampled text": ([CASES["language"], "-k", "sampled"], {"seed": 2}),
     "networks": ([CASES["networks"]], {"seed": 2}),
     "four, peers": (
         [CASES["schedules"]] + ([CASES["generation"], CASES["language"]] if repeated_here() else ["-k", FEW_SCHEDULES]),
