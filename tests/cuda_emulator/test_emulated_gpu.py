@@ -24,13 +24,10 @@ FEW_SCHEDULES = "not (pipelines and branches) and not (random_schedules and imag
 # Of each run, a process: what pytest is given, and the GPUs.
 RUNS = {
     "one GPU": (
-        ["tests/cuda", *(CASES[name] for name in ("operators", "libraries", "recurrent"))]
+        ["tests/cuda", *(CASES[name] for name in ("operators", "libraries", "recurrent", "language"))]
         + ([CASES["generation"]] if repeated_here() else ["-k", FEW]),
         {"seed": 2},
     ),
-    # The stacks of its kernels' threads, with those of the others, are more mappings than Linux allows a process.
-    "text": ([CASES["language"], "-k", "not sampled"], {"seed": 2}),
-    "sampled text": ([CASES["language"], "-k", "sampled"], {"seed": 2}),
     "networks": ([CASES["networks"]], {"seed": 2}),
     "four, peers": (
         [CASES["schedules"]] + ([CASES["generation"], CASES["language"]] if repeated_here() else ["-k", FEW_SCHEDULES]),

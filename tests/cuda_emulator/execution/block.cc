@@ -4,8 +4,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <mutex>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "order.h"
 
@@ -114,19 +116,34 @@ class Runner {
 
 thread_local Runner* runner = nullptr;
 
-/// Stacks that no fiber uses just now, kept for later launches.
-std::vector<std::unique_ptr<Stack>>& Stacks() {
-  thread_local std::vector<std::unique_ptr<Stack>> stacks;
-  return stacks;
-}
+/// Stacks that no fiber uses just now, kept for later launches of all threads: each stack is two
+/// mappings, of which Linux allows a process 65,530, and models have many streams.
+class Stacks {
+ public:
+  static Stack* Take() {
+    Stacks& all = All();
+    const std::lock_guard lock(all.mutex_);
+    if (all.kept_.empty()) return new Stack;
+    Stack* taken = all.kept_.back();
+    all.kept_.pop_back();
+    return taken;
+  }
 
-Stack* TakeStack() {
-  auto& stacks = Stacks();
-  if (stacks.empty()) return new Stack;
-  Stack* taken = stacks.back().release();
-  stacks.pop_back();
-  return taken;
-}
+  static void Give(Stack* stack) {
+    Stacks& all = All();
+    const std::lock_guard lock(all.mutex_);
+    all.kept_.push_back(stack);
+  }
+
+ private:
+  static Stacks& All() {
+    static Stacks& all = *new Stacks;  // threads of streams may outlive static objects
+    return all;
+  }
+
+  std::mutex mutex_;
+  std::vector<Stack*> kept_;
+};
 
 Fault Runner::RunAll() {
   Runner* const outer = std::exchange(runner, this);
@@ -177,7 +194,7 @@ void Runner::Resume(unsigned number) {
   running_ = number;
   if (fiber.state == State::kNew) {
     fiber.groups.clear();
-    fiber.stack = TakeStack();
+    fiber.stack = Stacks::Take();
     const Index& block = launch_.block;
     fiber.stack->position() = {
         {number % block.x, number / block.x % block.y, number / block.x / block.y},
@@ -203,7 +220,7 @@ void Runner::Begin() {
 }
 
 void Runner::Give(Fiber& fiber) {
-  if (fiber.stack != nullptr) Stacks().emplace_back(std::exchange(fiber.stack, nullptr));
+  if (fiber.stack != nullptr) Stacks::Give(std::exchange(fiber.stack, nullptr));
 }
 
 void Runner::Wait(State state, int line, unsigned mask, Exchange exchange, void* given) {
