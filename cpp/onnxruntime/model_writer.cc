@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string_view>
 
 namespace tvm_sched::onnxruntime {
@@ -66,20 +67,13 @@ std::string TextOf(OrtStatus* (*get)(const Owner*, const char**) noexcept, const
 }
 
 Message TensorOf(const std::string& name, const OrtValue* value) {
-  OrtTensorTypeAndShapeInfo* info = nullptr;
-  Check(ort->GetTensorTypeAndShape(value, &info));
-  ONNXTensorElementDataType type{};
-  std::size_t rank = 0;
-  Check(ort->GetTensorElementType(info, &type));
-  Check(ort->GetDimensionsCount(info, &rank));
-  std::vector<std::int64_t> shape(rank);
-  Check(ort->GetDimensions(info, shape.data(), rank));
-  ort->ReleaseTensorTypeAndShapeInfo(info);
+  const TensorType type = TypeOf(value);
   Message tensor;
-  for (const std::int64_t extent : shape) tensor.Number(1, extent);
-  tensor.Number(2, type);
+  for (const std::int64_t extent : type.shape) tensor.Number(1, extent);
+  tensor.Number(2, type.element);
   tensor.Text(8, name);
-  if (type != ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {  // models with text are refused anyhow
+  if (type.element !=
+      ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {  // models with text are refused anyhow
     std::size_t bytes = 0;
     const void* data = nullptr;
     Check(ort->GetTensorSizeInBytes(value, &bytes));
@@ -262,6 +256,20 @@ Message WriteGraph(const OrtGraph* graph) {
 }
 
 }  // namespace
+
+TensorType TypeOf(const OrtValue* tensor) {
+  OrtTensorTypeAndShapeInfo* found = nullptr;
+  Check(ort->GetTensorTypeAndShape(tensor, &found));
+  const std::unique_ptr<OrtTensorTypeAndShapeInfo, void (*)(OrtTensorTypeAndShapeInfo*)> info(
+      found, [](OrtTensorTypeAndShapeInfo* each) { ort->ReleaseTensorTypeAndShapeInfo(each); });
+  TensorType type;
+  std::size_t rank = 0;
+  Check(ort->GetTensorElementType(info.get(), &type.element));
+  Check(ort->GetDimensionsCount(info.get(), &rank));
+  type.shape.resize(rank);
+  Check(ort->GetDimensions(info.get(), type.shape.data(), rank));
+  return type;
+}
 
 std::string NameOf(const OrtValueInfo* value) { return TextOf(ort->GetValueInfoName, value); }
 

@@ -3,6 +3,7 @@
 // Writes a graph of ONNX Runtime as an ONNX model, in Protobuf's wire format.
 #include <onnxruntime_c_api.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,12 @@ extern const OrtApi* ort;
 
 /// Throws what a function of ONNX Runtime returned.
 void Check(OrtStatus* status);
+
+struct TensorType {
+  ONNXTensorElementDataType element{};
+  std::vector<std::int64_t> shape;
+};
+TensorType TypeOf(const OrtValue* tensor);
 
 std::string NameOf(const OrtValueInfo* value);
 std::vector<const OrtNode*> NodesOf(const OrtGraph* graph);

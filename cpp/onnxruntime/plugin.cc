@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "onnxruntime/model_writer.h"
@@ -54,7 +55,7 @@ std::vector<std::string> Texts(const ffi::Any& list) {
   return texts;
 }
 
-DLDataType TypeOf(ONNXTensorElementDataType type) {
+DLDataType DLTypeOf(ONNXTensorElementDataType type) {
   static const std::map<ONNXTensorElementDataType, DLDataType> known = {
       {ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT, {kDLFloat, 32, 1}},
       {ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE, {kDLFloat, 64, 1}},
@@ -76,16 +77,6 @@ DLDataType TypeOf(ONNXTensorElementDataType type) {
   return found->second;
 }
 
-ONNXTensorElementDataType TypeOf(const OrtValue* value) {
-  OrtTensorTypeAndShapeInfo* info = nullptr;
-  Check(ort->GetTensorTypeAndShape(value, &info));
-  ONNXTensorElementDataType type{};
-  OrtStatus* status = ort->GetTensorElementType(info, &type);
-  ort->ReleaseTensorTypeAndShapeInfo(info);
-  Check(status);
-  return type;
-}
-
 /// Memory of ONNX Runtime as a tensor of ours; it must outlive the tensor.
 ffi::Tensor View(const OrtValue* value) {
   struct Borrowed {
@@ -93,15 +84,9 @@ ffi::Tensor View(const OrtValue* value) {
     std::vector<std::int64_t> shape, strides;
   };
   auto borrowed = std::make_unique<Borrowed>();
-  OrtTensorTypeAndShapeInfo* info = nullptr;
-  Check(ort->GetTensorTypeAndShape(value, &info));
-  ONNXTensorElementDataType type{};
-  std::size_t rank = 0;
-  Check(ort->GetTensorElementType(info, &type));
-  Check(ort->GetDimensionsCount(info, &rank));
-  borrowed->shape.resize(rank);
-  Check(ort->GetDimensions(info, borrowed->shape.data(), rank));
-  ort->ReleaseTensorTypeAndShapeInfo(info);
+  TensorType type = TypeOf(value);
+  const std::size_t rank = type.shape.size();
+  borrowed->shape = std::move(type.shape);
   borrowed->strides.assign(rank, 1);
   for (std::size_t k = rank; k-- > 1;) {
     borrowed->strides[k - 1] = borrowed->strides[k] * borrowed->shape[k];
@@ -117,7 +102,7 @@ ffi::Tensor View(const OrtValue* value) {
   tensor.dl_tensor = {const_cast<void*>(data),
                       {kDLCPU, 0},
                       static_cast<std::int32_t>(rank),
-                      TypeOf(type),
+                      DLTypeOf(type.element),
                       borrowed->shape.data(),
                       borrowed->strides.data(),
                       0};
@@ -180,7 +165,7 @@ class Computation : public OrtNodeComputeInfo {
                                          &output));
       void* target = nullptr;
       Check(ort->GetTensorMutableData(output, &target));
-      const DLDataType wanted = TypeOf(TypeOf(output)), own = tensor.dtype();
+      const DLDataType wanted = DLTypeOf(TypeOf(output).element), own = tensor.dtype();
       if (wanted.code != own.code || wanted.bits != own.bits) {
         throw ffi::Error("TypeError",
                          "an output has another data type in the session's model than in the "
