@@ -283,8 +283,8 @@ of a plan is that of its kernels, moved by factors for its kind of program ("low
 fitted to the half tuned on; a kind with fewer than {least} points has the widest of all. The rule was fixed after the
 old half held out had been looked at, on which a first form that could also narrow intervals covered 71 %. Sources
 marked "new" were written down after that and before any of them was predicted (commit 27e95a60). **That first
-prediction, with factors from the old half alone (commit 7db25188), covered 55 % of {new} new points**, kernels' intervals
-24 %. These figures are of that day's prices, and no command of today gives them. It showed two faults. Convolutions beyond
+prediction, with factors from the old half alone (commit 7db25188), covered 55 % of the 225 new points of that day**,
+kernels' intervals 24 %. These figures are of that day's prices, and no command of today gives them. It showed two faults. Convolutions beyond
 their data were up to 18 times too long, which was corrected. And factors of one or two sources are too narrow
 for others: programs that start each operator from the host became a kind of their own, and the factors were fitted
 again with those of the new sources that fall to the half tuned on by the hash of their names. So the half held out,
@@ -348,7 +348,6 @@ def notes(rows: Sequence[tuple[Point, dict[str, Predicted | None]]]) -> str:
         pictures=span(lambda p: p.model.startswith("resnet") and p.dtype == "fp32" and p.batch >= 32),
         token=span(lambda p: p.phase == "decode", COSTS[0]),
         least=LEAST,
-        new=sum(point.new and found[COSTS[-1]] is not None for point, found in rows),
         held_out=covered([row for row in rows if row[0].part == f"{HALVES[1]}, new"], COSTS[-1]) or "nothing",
         programs=programs_apart(point for point, _ in rows),
         spread_prompts=span_of(held_out),

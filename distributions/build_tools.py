@@ -201,8 +201,13 @@ _HEADERS_PACKAGE = "com.github.asus4.onnxruntime@0.4.9"
 _HEADERS_DIGEST = "145995c5f24d9d30237aa873d6ebd93daf351ed485cdfacffd32ee7469b5eb17"
 
 
+def _without_headers(why: str) -> SystemExit:
+    print(f"headers of ONNX Runtime ({_HEADERS_PACKAGE}): {why}; {HEADERS} may name their folder", file=sys.stderr)
+    return SystemExit(3)  # by which the Makefile goes on without the plugin
+
+
 def onnxruntime_headers() -> Path:
-    """Return the folder of ``onnxruntime_c_api.h``; fetch it once."""
+    """Return the folder of ``onnxruntime_c_api.h``; fetch it once. Status 3 where it cannot be fetched."""
     if named := os.environ.get(HEADERS):
         return Path(named).absolute()
     folder = ROOT / "build" / "onnxruntime-headers"
@@ -210,16 +215,12 @@ def onnxruntime_headers() -> Path:
         return folder
     npm = shutil.which("npm")
     if npm is None:
-        raise SystemExit(
-            f"npm was not found, which fetches the headers of ONNX Runtime: install it, or let {HEADERS} name their folder"
-        )
+        raise _without_headers("npm was not found")
     with tempfile.TemporaryDirectory() as fetched:
         command = [npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", fetched, _HEADERS_PACKAGE]
         command += ["--fetch-retries=1", "--fetch-timeout=60000"]
         if subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode:
-            raise SystemExit(
-                f"npm did not fetch {_HEADERS_PACKAGE}; let {HEADERS} name a folder with the headers of ONNX Runtime"
-            )
+            raise _without_headers("npm did not fetch them")
         (package,) = Path(fetched).iterdir()
         with tarfile.open(package) as archive:
             names = [

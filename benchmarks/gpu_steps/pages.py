@@ -505,7 +505,7 @@ def text(page: Page, found: Found) -> bool:
     page.text(
         f"Greedy tokens of a small Llama are those of the CPU's kernels: {', '.join(f'{n} {case}' for case, n in same.items()) or NONE}.",
         "Below, four layers of a Llama with 7 billion parameters with the table of 32,000 tokens, random weights, in the middle of a",
-        "context of 4,096. *Roofline*: the bytes of the weights, and of keys and values that are filled, at 3.35 TB/s, as a part of the",
+        "context of 4,096. *Roofline*: the bytes of the weights, and of keys and values that are filled, at an H100's 3.35 TB/s, as a part of the",
         "graph's time.",
     )
     lines = [

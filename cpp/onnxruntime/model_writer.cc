@@ -211,9 +211,8 @@ Message WriteNode(const OrtNode* node) {
        Listed<const OrtOpAttr*>(ort->Node_GetNumAttributes, ort->Node_GetAttributes, node)) {
     OrtOpAttrType type{};
     Check(ort->OpAttr_GetType(attribute, &type));
-    if (type != ORT_OP_ATTR_UNDEFINED && type != ORT_OP_ATTR_GRAPH) {
-      result.Nested(5, AttributeOf(attribute));
-    }
+    // One of no known type keeps its name alone, which the importer refuses.
+    if (type != ORT_OP_ATTR_GRAPH) result.Nested(5, AttributeOf(attribute));
   }
   std::size_t count = 0;
   Check(ort->Node_GetNumSubgraphs(node, &count));

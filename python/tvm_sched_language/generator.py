@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Several
 from concurrent.futures import Future, wait
-from contextlib import suppress
 from dataclasses import dataclass, field
 from dataclasses import replace as with_fields
 from pathlib import Path
@@ -25,6 +25,7 @@ from .sampling import Sampling
 from .stages import StagedRun, StageThreads, stage_file
 from .text import Decoded, Text
 
+_LOG = logging.getLogger("tvm_sched.language")
 MAX_TOKENS = 256
 """Default of ``max_tokens``."""
 KEPT_TIMES = 1000
@@ -41,8 +42,10 @@ def _keep_on_gpus(module: ScheduledModule) -> None:
     if "graph" not in own and not own.get("in_turn"):
         module.configure(graph=True)
     if "resident" not in own:
-        with suppress(InputError):
+        try:
             module.configure(resident=1.0)
+        except InputError as error:
+            _LOG.warning("parameters are loaded in each call: %s", error)
 
 
 @dataclass(frozen=True)

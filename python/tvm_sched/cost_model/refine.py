@@ -39,7 +39,7 @@ class Refinement:
     inverse: Floats
 
     def __call__(self, work: KernelWork, predicted: Prediction) -> Prediction:
-        """Correct a prediction; its intervals shrink for operators similar to measured ones."""
+        """Correct a prediction; its intervals are those of errors with each measurement left out."""
         logarithms, family = np.log2(predicted.seconds), work.family.astype(np.int64)
         across = _covariance(logarithms, family, self.predicted, self.family)
         prior = _DEVICE + _FAMILY + _ALIKE

@@ -302,7 +302,9 @@ def check_resident(problem: Problem, names: Collection[str]) -> frozenset[str]:
         raise InputError(f"resident names {names!r}; a list of the graph's parameters is allowed")
     resident = frozenset(names)
     if unknown := sorted(resident - problem.parameters if resident else ()):
-        raise InputError(f"resident names {unknown}; a list of the graph's parameters is allowed, or a part of them from 0 to 1")
+        raise InputError(
+            f"resident names {unknown}; a list of the graph's parameters is allowed, or a part of them from 0 to 1"
+        )
     return resident
 
 
