@@ -284,7 +284,8 @@ fitted to the half tuned on; a kind with fewer than {least} points has the wides
 old half held out had been looked at, on which a first form that could also narrow intervals covered 71 %. Sources
 marked "new" were written down after that and before any of them was predicted (commit 27e95a60). **That first
 prediction, with factors from the old half alone (commit 7db25188), covered 55 % of the 225 new points of that day**,
-kernels' intervals 24 %. These figures are of that day's prices, and no command of today gives them. It showed two faults. Convolutions beyond
+kernels' intervals 24 %. These figures are of that day's prices, and no command of today gives them.
+It showed two faults. Convolutions beyond
 their data were up to 18 times too long, which was corrected. And factors of one or two sources are too narrow
 for others: programs that start each operator from the host became a kind of their own, and the factors were fitted
 again with those of the new sources that fall to the half tuned on by the hash of their names. So the half held out,
