@@ -28,7 +28,7 @@ from tvm_sched_runtime.problem import (
     Workload,
 )
 from tvm_sched_runtime.problem.variants import Alternative, Group, Variants
-from tvm_sched_runtime.schedule import Placement, Schedule, requests_of
+from tvm_sched_runtime.schedule import Placement, Schedule, requests_of, resolved
 
 TOPOLOGY = Topology("one", (Device("d", 1 << 20, 1e9, {"float32": 1e9}, "cpu"),))
 
@@ -99,6 +99,7 @@ def test_alternatives_are_drawn_too():
     assert len({tuple(each.variants.costs.operator_ns.ravel()) for each in drawn}) == 20
     low, high = latency_interval(known, schedule)
     assert low < schedule.certificate.latency_ns < high
+    assert latency_interval(*resolved(known, schedule)) == (low, high)  # as reports show it
 
 
 def test_the_spread_is_that_of_the_runs_that_the_schedule_is_for():

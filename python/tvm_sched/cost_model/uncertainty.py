@@ -14,7 +14,7 @@ from tvm_sched_runtime.pipeline import PipelinePlan
 from tvm_sched_runtime.problem import FORBIDDEN, Concurrency, Costs, OpGraph, Problem, Topology, Uncertainty, Workload
 from tvm_sched_runtime.problem.costs import concatenate_costs
 from tvm_sched_runtime.problem.variants import Variants, all_alternatives
-from tvm_sched_runtime.schedule import Schedule, evaluate
+from tvm_sched_runtime.schedule import Schedule, evaluate, resolved
 
 from .features import family_of
 from .signature import signatures
@@ -128,6 +128,7 @@ def sample_latencies(
 
 def latency_interval(problem: Problem, schedule: Schedule, workload: Workload | None = None) -> tuple[int, int] | None:
     """Return the nanoseconds between which 80 % of a schedule's drawn latencies lie; None if the costs have no intervals."""
+    problem, schedule = resolved(problem, schedule)  # draws would differ with latencies of forms that are not chosen
     if not has_intervals(problem):
         return None
     low, high = np.quantile(sample_latencies(problem, schedule, DRAWS, workload=workload), (0.1, 0.9))

@@ -8,7 +8,7 @@ import msgspec
 from rich.table import Table
 
 from tvm_sched_runtime.problem import Problem, Workload
-from tvm_sched_runtime.schedule import Schedule, resolved
+from tvm_sched_runtime.schedule import Schedule
 from tvm_sched_runtime.schedule.schedule import weighted_mean
 
 from ..cost_model.uncertainty import latency_interval
@@ -58,7 +58,7 @@ class Comparison(msgspec.Struct, frozen=True):
             ComparedSchedule(
                 name, c.latency_ns, c.lower_bound_ns, c.gap, c.bound, c.status, schedules[name].seconds,
                 base / c.latency_ns if base and c.latency_ns else None,
-                interval_ns=latency_interval(*resolved(problem, schedules[name])),
+                interval_ns=latency_interval(problem, schedules[name]),
             )
             for name, c in certificates.items()
         ]  # fmt: skip
