@@ -37,7 +37,10 @@ FILES: dict[str, dict[str, Any]] = {
     **{f"onnxruntime/datasets/{name}.onnx": {} for name in ("logreg_iris", "mul_1", "sigmoid")},
 }  # fmt: skip
 """Files below the folder of packages, and sizes of the inputs that they leave open."""
-HEAD = ("file", "nodes", "of them ours", "error", "CPU provider, ms a run", "ours, ms a run", "ratio", "session, s")
+HEAD = (
+    "file", "nodes in the file", "ours", "relative error", "CPU provider, processor ms", "ours, processor ms", "ratio",
+    "making our session, processor s",
+)  # fmt: skip
 
 
 def one(name: str, topology: str, runs: int) -> dict[str, Any]:

@@ -8,8 +8,8 @@ namespace tvm_sched::threads {
 /// alone: what others hold at that moment, a lock of ours or one inside of a library, is held there
 /// for ever.
 ///
-/// Take it before the lock, for times of milliseconds, and wait in it only for threads that have
-/// one or need none: a thread that begins one waits while a fork does.
+/// Take it before any lock and hold it for milliseconds. Inside, never wait for a thread that has
+/// yet to take one: while a fork waits, new sections wait for the fork.
 class __attribute__((visibility("default"))) NoFork {
  public:
   NoFork();

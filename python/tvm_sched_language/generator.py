@@ -36,7 +36,7 @@ Prompt = str | Several[int]
 def _keep_on_gpus(module: ScheduledModule) -> None:
     """Let parameters and graphs stay on the GPUs between calls, where the artifact's own options say nothing else.
 
-    Of a plan that uses the memory of a parameter again, the parameters are loaded in each call.
+    If a plan reuses the memory of a parameter, the parameters are loaded again in each call.
     """
     own = module.info().get("run") or {}
     if "graph" not in own and not own.get("in_turn"):
@@ -155,7 +155,7 @@ class PlanTime:
     least_seconds: float
     """The shortest of these runs. On GPUs the first run of all loads the parameters."""
     memory_share: float | None = None
-    """On GPUs: the part of the predicted time in which the kernels' bytes pass at the bandwidth of the GPUs' memory."""
+    """On GPUs: bytes that the kernels move, divided by the GPUs' memory bandwidth, as a fraction of the predicted time."""
 
 
 @dataclass(frozen=True)

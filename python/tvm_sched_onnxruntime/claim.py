@@ -28,7 +28,7 @@ _LOG = logging.getLogger("tvm_sched.onnxruntime")
 _OWN = ("artifact", "cache", "fallback", "input_shapes", "topology", "time_limit")
 _MOST_BYTES = 1 << 31
 _MOST_PARTS = 16
-"""Nodes that the importer refuses, at which the search for further parts ends."""
+"""Number of refused nodes after which all later nodes are left to other providers."""
 
 
 class ProviderWarning(UserWarning):
@@ -58,7 +58,7 @@ class Settings:
     input_shapes: Mapping[str, Any] | None = None
     """Sizes of open dimensions, or shapes of inputs, by name; the artifact takes no others."""
     key: str = ""
-    """What decides an artifact, besides the model."""
+    """Identifies options, version and machine in the cache; the model is the rest of the key."""
 
     @classmethod
     def of(cls, texts: Mapping[str, str]) -> Settings:

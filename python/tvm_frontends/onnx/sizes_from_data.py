@@ -1,4 +1,4 @@
-"""Conversion of nodes whose result has a size that tensors say: Range, Slice, Pad, Expand and others with computed operands.
+"""Conversion of nodes whose result has a size that the model computes or takes: Range, Slice, Pad, Expand and others.
 
 Such an element of a tensor is read when the model runs, as a symbol of the shapes that follow (`emit_count`).
 """

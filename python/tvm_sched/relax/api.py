@@ -23,7 +23,7 @@ from tvm_sched_runtime.checks import require_kind, shown
 from tvm_sched_runtime.errors import ExecutionError, InfeasibleError, InputError, UnsupportedModelError
 from tvm_sched_runtime.problem import Problem, Topology
 from tvm_sched_runtime.runtime import ScheduledModule, to_numpy
-from tvm_sched_runtime.runtime.virtual_machine import InTurn
+from tvm_sched_runtime.runtime.virtual_machine import ForkSafeExclusive
 from tvm_sched_runtime.schedule import Schedule
 
 from ..cost_model.roofline_model import SlowKernel
@@ -107,8 +107,8 @@ class CompiledModel:
         return linked
 
     @cached_property
-    def _machine(self) -> InTurn[Any]:
-        return InTurn(lambda: tvm.relax.VirtualMachine(self._linked, tvm.cpu()))
+    def _machine(self) -> ForkSafeExclusive[Any]:
+        return ForkSafeExclusive(lambda: tvm.relax.VirtualMachine(self._linked, tvm.cpu()))
 
     def run(self, *inputs: Any) -> Any:
         """Run once with arrays; return arrays in the structure of ``main``'s result (nested lists for tuples).
@@ -121,7 +121,7 @@ class CompiledModel:
             As for `tvm_sched_runtime.runtime.ScheduledModule.run`.
         """
         tensors = self.module.check_inputs(*inputs)
-        with self._machine.taken() as machine:
+        with self._machine.acquire() as machine:
             try:
                 return _arrays(machine["main"](*tensors))
             except Exception as error:

@@ -94,8 +94,8 @@ class CompileOptions:
         in float32. ``"bfloat16"`` needs a CPU with instructions for it; weights and lookup tables are then stored in
         bfloat16. ``"tf32"`` needs the backend ``"cuda"``: cuBLASLt and cuDNN round operands to 11 bits, for tensor cores.
     tuned : str, optional
-        Folder with the database of TVM's meta schedule: a kernel that it covers, for this target, keeps the loops that were
-        tuned. Default: the database that is current (``with database:``), if there is one.
+        Folder with a database of TVM's meta schedule. A kernel with a record for this target gets the tuned loops.
+        Default: the current database (``with database:``), if there is one.
     threads : int, optional
         Threads of all CPU devices together, unless loading the artifact sets another number. Default: all cores.
     cache : bool

@@ -18,7 +18,7 @@ _CPU, _FIRST, _POOLED = 1, 0, 2
 Value = TypeVar("Value")
 
 
-class InTurn(Generic[Value]):
+class ForkSafeExclusive(Generic[Value]):
     """What `make` returns, for one thread at a time.
 
     After a fork, a child has the lock as it was, held for ever if another thread of the parent used the value, which is then
@@ -26,10 +26,10 @@ class InTurn(Generic[Value]):
 
     Examples
     --------
-    >>> letters = InTurn(list)
-    >>> with letters.taken() as value:
+    >>> letters = ForkSafeExclusive(list)
+    >>> with letters.acquire() as value:
     ...     value.append("a")
-    >>> with letters.taken() as value:
+    >>> with letters.acquire() as value:
     ...     print(value)
     ['a']
     """
@@ -43,7 +43,7 @@ class InTurn(Generic[Value]):
         self._lock, self._made = Lock(), list[Value]()
 
     @contextmanager
-    def taken(self) -> Iterator[Value]:
+    def acquire(self) -> Iterator[Value]:
         """Give the value to this thread, which waits for others; it is made at the first time."""
         with self._lock:
             if not self._made:
@@ -51,7 +51,7 @@ class InTurn(Generic[Value]):
             yield self._made[0]
 
 
-_ALL = WeakSet[InTurn[Any]]()
+_ALL = WeakSet[ForkSafeExclusive[Any]]()
 
 
 def _begin_all() -> None:
@@ -82,9 +82,9 @@ class VirtualMachine:
             machine["vm_initialization"](_CPU, _FIRST, _POOLED)
             return machine
 
-        self._machine = InTurn(made)
+        self._machine = ForkSafeExclusive(made)
         try:
-            with self._machine.taken():
+            with self._machine.acquire():
                 pass
         except AttributeError as error:
             raise InputError(
@@ -101,7 +101,7 @@ class VirtualMachine:
         ------
         ExecutionError
         """
-        with self._machine.taken() as machine:
+        with self._machine.acquire() as machine:
             try:
                 return _leaves(machine["main"](*map(aligned_tensor, tensors)))
             except Exception as error:
