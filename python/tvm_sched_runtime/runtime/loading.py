@@ -17,7 +17,7 @@ from .module import ScheduledModule
 from .parameters import NO_CHECKSUM, verify_parameters
 
 _PARAMETERS_VARIABLE = "TVM_SCHED_PARAMETERS"
-_CHEAP_BYTES = 5 << 20
+CHEAP_BYTES = 5 << 20
 """Size up to which a parameter file is compared with its checksum by default."""
 
 
@@ -131,7 +131,7 @@ def _is_cheap(loaded: ScheduledModule, parameters: Path) -> bool:
     """
     plans = loaded.plans()
     waits = any(plan["backend"] == "cuda" or any(step["kind"] == "read" for step in plan["steps"]) for plan in plans)
-    return not waits and parameters.is_file() and parameters.stat().st_size <= _CHEAP_BYTES
+    return not waits and parameters.is_file() and parameters.stat().st_size <= CHEAP_BYTES
 
 
 def _parameters_file(

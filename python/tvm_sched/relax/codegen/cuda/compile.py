@@ -43,7 +43,7 @@ class CudaImage:
     """Resources by symbol, for the oldest architecture."""
 
 
-_images: deque[tuple[Mapping[str, tirx.PrimFunc], Sequence[str], CudaImage]] = deque(maxlen=2)
+kept_images: deque[tuple[Mapping[str, tirx.PrimFunc], Sequence[str], CudaImage]] = deque(maxlen=2)
 
 
 def compile_cuda_kernels(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] = ()) -> tvm.runtime.Module:
@@ -72,13 +72,13 @@ def compile_image(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] =
         nvcc is missing or fails, or a function computes on the host.
     """
     archs = architectures(archs)
-    for known, known_archs, image in _images:
+    for known, known_archs, image in kept_images:
         if known_archs == archs and _equal(known, functions):
             return image
     described, device = _describe_all(functions, archs)
     binary, kernels = compile_source(_source(device), archs)
     image = CudaImage(described, binary, kernels)
-    _images.append((dict(functions), archs, image))
+    kept_images.append((dict(functions), archs, image))
     return image
 
 
