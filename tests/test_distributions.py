@@ -197,7 +197,7 @@ def tree(tmp_path, monkeypatch):
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("tvm_sched_runtime/_lib/libtvm_sched.so", b"library")
         archive.writestr("tvm_sched_runtime/_lib/sources.sha256", build_tools.sources_digest())
-        archive.writestr("tvm_sched_runtime/_library.py", "")
+        archive.writestr("tvm_sched_runtime/core_library.py", "")
     return tmp_path, wheel
 
 

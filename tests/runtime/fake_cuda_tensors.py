@@ -29,7 +29,7 @@ from fake_cuda_cases import (
 from gpu_tensor import UINT8, GpuTensor
 from runtime_plans import PlanBuilder
 
-from tvm_sched_runtime import _library
+from tvm_sched_runtime import core_library
 from tvm_sched_runtime.errors import ExecutionError
 from tvm_sched_runtime.runtime import ScheduledModule, make_module
 
@@ -208,7 +208,7 @@ def adder(size: int) -> dict[str, Any]:
 def workspaces_are_shared_by_a_stream_and_go_with_it() -> None:
     functions = {"one": adder(1000), "two": adder(3000), "three": adder(500)}
     document = msgspec.json.encode({"version": 1, "functions": functions}).decode()
-    kernels = _library.function("tvm_sched.make_cuda_module")(document, b"binary")
+    kernels = core_library.function("tvm_sched.make_cuda_module")(document, b"binary")
     before = driver.fake_cuda_allocated(0)
     for _ in range(2):
         builder = PlanBuilder("p", "cuda", 1)

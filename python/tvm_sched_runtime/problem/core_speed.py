@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from .._library import function as library_function
+from ..core_library import function as library_function
 from ..cores import processor_fields, processor_name
 from ..errors import FormatError, InputError
 from ..files import UNREADABLE, cache_directory, caches_allowed, locked, write_atomically

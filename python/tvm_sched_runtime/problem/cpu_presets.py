@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .._library import function as library_function
+from ..core_library import function as library_function
 from ..cores import allowed_memory
 from ..cores import cores as available_cores
 from .core_speed import CoreSpeed, core_speed

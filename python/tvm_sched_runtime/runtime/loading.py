@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from .. import _library
+from .. import core_library
 from ..checks import path_text
 from ..errors import InputError
 from .artifact import check_library, load_library, parameters_beside
@@ -106,7 +106,7 @@ def open_library(file: Path) -> Any:
     began = time.monotonic_ns()
     check_library(file)
     checked = time.monotonic_ns()
-    _library.load_library()
+    core_library.load_library()
     _note("check artifact", began, checked)
     _note("libraries", checked)
     opened = time.monotonic_ns()
@@ -120,7 +120,7 @@ def open_library(file: Path) -> Any:
 
 def _note(stage: str, began: int, ended: int | None = None) -> None:
     """Note a stage of the start for `ScheduledModule.stages`, in nanoseconds of the monotonic clock, until now."""
-    _library.function("tvm_sched.note_stage")(stage, began, time.monotonic_ns() if ended is None else ended)
+    core_library.function("tvm_sched.note_stage")(stage, began, time.monotonic_ns() if ended is None else ended)
 
 
 def _is_cheap(loaded: ScheduledModule, parameters: Path) -> bool:

@@ -9,7 +9,7 @@ from tvm_sched.relax.lower.kernel_libraries import get_library
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense, window
 from tvm_sched.relax.lower.kernel_libraries.onednn.exact_products import packed_kernel
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.runtime.tensors import to_tensor
 
 pytestmark = pytest.mark.skipif(get_library("onednn").why_not() is not None, reason="the kernel library is not here")

@@ -125,7 +125,7 @@ np.testing.assert_allclose(machine["main"](tvm.runtime.tensor(values["x"])).nump
 
 
 def test_missing_library_says_what_to_install(tmp_path):
-    script = "from tvm_sched_runtime._library import function; print(function('tvm_sched.why_not_onednn')())"
+    script = "from tvm_sched_runtime.core_library import function; print(function('tvm_sched.why_not_onednn')())"
     environment = {**_environment(), "TVM_SCHED_DNNL": str(tmp_path / "libdnnl.so.3")}
     found = subprocess.run([sys.executable, "-c", script], check=True, env=environment, capture_output=True, text=True)
     assert "TVM_SCHED_DNNL" in found.stdout

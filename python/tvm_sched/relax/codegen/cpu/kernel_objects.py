@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx.build import codegen_build
 
-from tvm_sched_runtime._library import library_path
+from tvm_sched_runtime.core_library import library_path
 from tvm_sched_runtime.cores import cores
 
 from ....blob_cache import BlobCache, kernel_cache

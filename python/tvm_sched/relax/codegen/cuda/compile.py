@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx.build import split_host_device_mods
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.errors import InputError
 
 from ....cost_model.cubin import CompiledKernel
