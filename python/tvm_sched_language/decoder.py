@@ -105,10 +105,10 @@ class PackedWeights:
             for n in range(count)
         ]
         sizes = [sum(array.nbytes for name in names for array in self.arrays[name]) for names in read]
-        return _cuts(sizes, stages)
+        return even_cuts(sizes, stages)
 
 
-def _cuts(sizes: Sequence[int], parts: int) -> list[range]:
+def even_cuts(sizes: Sequence[int], parts: int) -> list[range]:
     """Cut a row of sizes into parts with the least largest sum."""
     # By end: the least largest sum of the sizes before it in as many parts as rounds so far, and these parts.
     best: dict[int, tuple[int, list[range]]] = {0: (0, [])}

@@ -7,8 +7,7 @@ import pytest
 
 from tvm_sched.doctor.artifact_checks import open_artifact, run_checks
 
-from .conftest import write_model
-from .test_compile_run import expected
+from .conftest import expected, write_model
 
 
 @pytest.fixture(scope="module")

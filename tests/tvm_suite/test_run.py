@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tvm_suite.run import differences, not_compared
+
 pytest.importorskip("tvm")
 RUN = Path(__file__).with_name("run.py")
 CHECKOUT = """
@@ -81,6 +83,13 @@ def test_a_difference_is_told(tmp_path):
     done = run(tmp_path, DIFFERENT)
     assert done.returncode == 1
     assert "installed: test_vm_build.py::test_different is failed, and passes plain" in done.stdout
+
+
+def test_a_test_that_was_not_run_is_not_compared():
+    plain = {name: {"outcome": "passed"} for name in "abc"} | {"d": {"outcome": "not run"}}
+    other = {"a": {"outcome": "passed"}, "b": {"outcome": "not run"}, "d": {"outcome": "not run"}}
+    assert differences(plain, other) == ["c"]
+    assert not_compared(plain, other) == ["b"]
 
 
 def test_no_checkout(tmp_path):
