@@ -35,7 +35,8 @@ from tvm_sched_runtime.problem import (
     merge_problems,
     problem_of,
 )
-from tvm_sched_runtime.problem.decoder_config import PRESETS, is_config, read_config
+from tvm_sched_runtime.problem.decoder_config import PRESETS
+from tvm_sched_runtime.problem.decoder_config_file import is_config, read_config
 from tvm_sched_runtime.schedule import requests_of
 from tvm_sched_runtime.startup import import_when_used, without_torch
 

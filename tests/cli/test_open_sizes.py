@@ -9,8 +9,7 @@ import pytest
 from tvm_sched.doctor.artifact_checks import open_artifact, run_checks
 from tvm_sched_runtime.run_artifact import main as run_artifact
 
-from .conftest import write_model
-from .test_compile_run import expected
+from .conftest import expected, write_model
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import msgspec
 import tvm
 from tvm import relax
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.problem import Problem
 from tvm_sched_runtime.runtime.machine import EMULATED, EmulationWarning
