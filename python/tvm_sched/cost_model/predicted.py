@@ -19,7 +19,7 @@ from .host_rereads import crossing_bytes
 from .interference import concurrency_of
 from .learned_model import LearnedModel, Prediction, load_learned, one_query, several_queries, similar_devices
 from .profile import Measurement, Profile, describe_measured, this_machine
-from .refine import refine
+from .refine import between_measured, refine
 from .signature import signatures
 
 _LISTED = 20  # names of operators in a warning
@@ -137,6 +137,8 @@ def refined(model: LearnedModel, profile: Profile, rows: Mapping[str, Measuremen
     """Refine the learned model for the profile's device."""
     work = describe_measured(list(rows.values()))
     seconds = np.array([row.seconds for row in rows.values()])
+    # Costs round these to nanoseconds, and cut off what predictions have beyond a nanosecond.
+    whole = (np.round(seconds * 1e9) + 0.5) / 1e9
     refinement = refine(work, seconds, model.predict(work, profile.device))
 
     def predict(asked: KernelWork, device: DeviceProperties) -> Prediction:
@@ -148,8 +150,10 @@ def refined(model: LearnedModel, profile: Profile, rows: Mapping[str, Measuremen
             single = one_query(asked.take(several))
             least = refinement(single, model.predict(single, device)).seconds
             found.seconds[several] = np.maximum(found.seconds[several], least)
-            found.high[several] = np.maximum(found.high[several], least)
-        return found
+        within = between_measured(asked, found.seconds, work, whole)
+        return dataclasses.replace(
+            found, seconds=within, low=np.minimum(found.low, within), high=np.maximum(found.high, within)
+        )
 
     return predict
 

@@ -3,7 +3,8 @@
 The method is a Gaussian process on log(measured / predicted). Its error has three parts: one that all operators of the
 device share, one that the operators of a family share, and one that is similar for operators of a family with similar
 predictions. The corrected time may not fall where a family's prediction rises, so a larger operator is never cheaper. For
-operators unlike all measured ones the learned model's prediction stays.
+operators unlike all measured ones the learned model's prediction stays. Operators that were not measured take no less than a
+smaller one that was (`between_measured`).
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from .features import Floats, KernelWork
+from .features import FAMILIES, FUNCTIONS, Floats, KernelWork
 from .learned_model import COVERAGE, Prediction
 
 _LENGTH = 1.0  # operators whose predictions differ by a factor of four have little in common
 _DEVICE, _FAMILY, _ALIKE, _NOISE = 1.0**2, 0.5**2, 0.5**2, 0.2**2
 """Variances of the logarithm. On a new processor predictions are wrong by up to a factor of three, mostly the same one."""
+_PRIOR = _DEVICE + _FAMILY + _ALIKE
 _MOST = 1500  # measurements; solving takes the cube of their number
 _STEP, _BEYOND = 0.25, 4.0
 """Distance between the points of `Refinement.rising`, and how far they go beyond the measurements, in factors of two."""
+_ATTENTION, _DECODE = FAMILIES.index("attention"), FAMILIES.index("decode_attention")
+_KIND = ("window", "fused", *FUNCTIONS, "library")
+"""Columns that two shapes of one operator have alike, besides family and type."""
+_SIZES = ("flops", "read", "parameters", "written", "batch", "m", "n", "k")
 
 Ids = npt.NDArray[np.int64]
 
@@ -41,14 +47,14 @@ class Refinement:
     def __call__(self, work: KernelWork, predicted: Prediction) -> Prediction:
         """Correct a prediction; its intervals are those of errors with each measurement left out."""
         logarithms, family = np.log2(predicted.seconds), work.family.astype(np.int64)
-        across = _covariance(logarithms, family, self.predicted, self.family)
-        prior = _DEVICE + _FAMILY + _ALIKE
-        left = np.clip(prior - np.einsum("ij,jk,ik->i", across, self.inverse, across, optimize=True), 0.0, prior)
-        width = np.sqrt(np.maximum(left / prior, 0.02))
+        left = np.full(len(work), self._left(_covariance(np.zeros(1), np.array([-1]), self.predicted, self.family))[0])
+        for each, (points, _, of_points) in self.rising.items():
+            left[family == each] = np.interp(logarithms[family == each], points, of_points)
+        width = np.sqrt(np.maximum(left / _PRIOR, 0.02))
         seconds = predicted.seconds * np.exp(_DEVICE * self.weights.sum())
         low, high = (seconds * (ends / predicted.seconds) ** width for ends in (predicted.low, predicted.high))
         wrong = np.sqrt(left + _NOISE)
-        for each, (points, values) in self.rising.items():
+        for each, (points, values, _) in self.rising.items():
             own = family == each
             place = np.clip(logarithms[own], points[0], points[-1])
             seconds[own] = np.exp2(np.interp(place, points, values) + logarithms[own] - place)
@@ -56,10 +62,11 @@ class Refinement:
         return Prediction(seconds, low, high, predicted.shared, predicted.far & (width > 0.5))
 
     @cached_property
-    def rising(self) -> dict[int, tuple[Floats, Floats]]:
-        """Predictions of each measured family and the corrected times there, as logarithms to the base 2; both rise.
+    def rising(self) -> dict[int, tuple[Floats, Floats, Floats]]:
+        """Predictions of each measured family, the corrected times there, and the variance that is left.
 
-        A corrected time is the mean of the largest up to this prediction and the smallest from it on.
+        Predictions and times are logarithms to the base 2; both rise. A corrected time is the mean of the largest up to
+        this prediction and the smallest from it on.
         """
         found = {}
         for each in np.unique(self.family):
@@ -68,8 +75,12 @@ class Refinement:
             across = _covariance(points, np.full(len(points), each), self.predicted, self.family)
             times = points + across @ self.weights / np.log(2)
             least = np.minimum.accumulate(times[::-1])[::-1]
-            found[int(each)] = points, (np.maximum.accumulate(times) + least) / 2
+            found[int(each)] = points, (np.maximum.accumulate(times) + least) / 2, self._left(across)
         return found
+
+    def _left(self, across: Floats) -> Floats:
+        """Return the variance that the measurements leave, given the covariances with them."""
+        return np.clip(_PRIOR - ((across @ self.inverse) * across).sum(axis=1), 0.0, _PRIOR)
 
     @cached_property
     def ends(self) -> tuple[float, float]:
@@ -100,6 +111,37 @@ def refine(work: KernelWork, measured: Floats, predicted: Prediction) -> Refinem
     covariance = _covariance(logarithms, family, logarithms, family) + _NOISE * np.eye(len(rows))
     inverse = np.asarray(np.linalg.inv(covariance), np.float64)
     return Refinement(logarithms, family, inverse @ error, inverse)
+
+
+def between_measured(work: KernelWork, seconds: Floats, measured: KernelWork, times: Floats) -> Floats:
+    """Bound the times of operators by those measured: a larger operator of a kind takes no less, a smaller one no more.
+
+    If a larger operator was measured to take less than a smaller one, those in between take no less than the smaller one.
+
+    Parameters
+    ----------
+    seconds, times : array of float
+        Of ``work``, as predicted, and of the operators ``measured``.
+    """
+    both = KernelWork.concatenate([measured, work])
+    attention = np.where(both.family == _DECODE, _ATTENTION, both.family)  # of one query, and of several
+    _, kind = np.unique(
+        np.stack([attention, both.dtypes[1], *(getattr(both, name) for name in _KIND)], axis=1),
+        axis=0,
+        return_inverse=True,
+    )
+    sizes, result = np.stack([getattr(both, name) for name in _SIZES]), seconds.copy()
+    of_measured, of_work = np.split(kind.ravel(), [len(measured)])
+    for each in np.unique(of_measured):
+        rows, asked = np.flatnonzero(of_measured == each), np.flatnonzero(of_work == each)
+        smaller, larger = np.ones((2, len(asked), len(rows)), bool)
+        for size in sizes:
+            own = size[len(measured) + asked][:, None]
+            smaller &= size[rows] <= own
+            larger &= size[rows] >= own
+        most = np.where(larger, times[rows], np.inf).min(axis=1)
+        result[asked] = np.maximum(np.minimum(result[asked], most), np.where(smaller, times[rows], 0.0).max(axis=1))
+    return result
 
 
 def _covariance(a: Floats, of_a: Ids, b: Floats, of_b: Ids) -> Floats:
