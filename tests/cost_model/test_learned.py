@@ -12,9 +12,9 @@ from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.device_properties import GPUS, DeviceProperties, properties
 from tvm_sched.cost_model.features import JOIN_SECONDS, KernelWork, describe, matrix_products, roofline_seconds
 from tvm_sched.cost_model.learned_model import SHIPPED, LearnedModel, error_interval, load_learned
-from tvm_sched.cost_model.predicted import costs_of, refined
+from tvm_sched.cost_model.predicted import between_measured, costs_of, refined
 from tvm_sched.cost_model.profile import Measurement, Profile, this_machine
-from tvm_sched.cost_model.refine import between_measured, refine
+from tvm_sched.cost_model.refine import refine
 from tvm_sched.cost_model.samples import Samples
 from tvm_sched.cost_model.signature import graph_of
 from tvm_sched_bench.training import launches
@@ -251,14 +251,17 @@ def test_no_pair_of_any_family_is_cheaper_when_larger(machine):
 
 
 def test_times_between_those_that_were_measured():
-    asked = matrix_products([16, 32, 64, 128], [64] * 4, [64] * 4, "float32", 32)
-    measured = matrix_products([32, 64], [64] * 2, [64] * 2, "float32", 32)
-    other = matrix_products([32, 64], [64] * 2, [64] * 2, "float16", 16)
-    found = between_measured(asked, np.array([9.0, 1.0, 1.0, 1.0]), measured, np.array([2.0, 3.0]))
-    assert found.tolist() == [2.0, 2.0, 3.0, 3.0]
-    falling = between_measured(asked, np.array([9.0, 1.0, 5.0, 1.0]), measured, np.array([3.0, 2.0]))
-    assert falling.tolist() == [2.0, 3.0, 3.0, 3.0]
-    assert between_measured(asked, np.arange(4.0), other, np.array([7.0, 9.0])).tolist() == [0.0, 1.0, 2.0, 3.0]
+    graph = graph_of([described("matmul", (1, m, 64, 64)) for m in (16, 32, 64, 128)])
+    relu, half = described("matmul", (1, 32, 64, 64)), described("matmul", (1, 32, 64, 64), "float16")
+    others = [Measurement(text, warm=1.0) for text in (relu.replace("matmul", "matmul_relu"), half)]
+
+    def between(found, measured):
+        rows = [Measurement(described("matmul", (1, m, 64, 64)), warm=ns / 1e9) for m, ns in measured.items()]
+        return between_measured(graph, describe(graph), np.array(found), [*rows, *others]).tolist()
+
+    assert between([9, 1, 1, 1], {32: 2, 64: 3}) == [2, 2, 3, 3]
+    assert between([9, 1, 5, 1], {32: 3, 64: 2}) == [2, 3, 3, 3]
+    assert between([0, 1, 2, 3], {}) == [0, 1, 2, 3]
 
 
 def test_operators_are_predicted_together(monkeypatch):

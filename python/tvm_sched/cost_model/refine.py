@@ -3,8 +3,7 @@
 The method is a Gaussian process on log(measured / predicted). Its error has three parts: one that all operators of the
 device share, one that the operators of a family share, and one that is similar for operators of a family with similar
 predictions. The corrected time may not fall where a family's prediction rises, so a larger operator is never cheaper. For
-operators unlike all measured ones the learned model's prediction stays. Operators that were not measured take no less than a
-smaller one that was (`between_measured`).
+operators unlike all measured ones the learned model's prediction stays.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from .features import FAMILIES, FUNCTIONS, Floats, KernelWork
+from .features import Floats, KernelWork
 from .learned_model import COVERAGE, Prediction
 
 _LENGTH = 1.0  # operators whose predictions differ by a factor of four have little in common
@@ -26,10 +25,6 @@ _PRIOR = _DEVICE + _FAMILY + _ALIKE
 _MOST = 1500  # measurements; solving takes the cube of their number
 _STEP, _BEYOND = 0.25, 4.0
 """Distance between the points of `Refinement.rising`, and how far they go beyond the measurements, in factors of two."""
-_ATTENTION, _DECODE = FAMILIES.index("attention"), FAMILIES.index("decode_attention")
-_KIND = ("window", "fused", *FUNCTIONS, "library")
-"""Columns that two shapes of one operator have alike, besides family and type."""
-_SIZES = ("flops", "read", "parameters", "written", "batch", "m", "n", "k")
 
 Ids = npt.NDArray[np.int64]
 
@@ -111,37 +106,6 @@ def refine(work: KernelWork, measured: Floats, predicted: Prediction) -> Refinem
     covariance = _covariance(logarithms, family, logarithms, family) + _NOISE * np.eye(len(rows))
     inverse = np.asarray(np.linalg.inv(covariance), np.float64)
     return Refinement(logarithms, family, inverse @ error, inverse)
-
-
-def between_measured(work: KernelWork, seconds: Floats, measured: KernelWork, times: Floats) -> Floats:
-    """Bound the times of operators by those measured: a larger operator of a kind takes no less, a smaller one no more.
-
-    If a larger operator was measured to take less than a smaller one, those in between take no less than the smaller one.
-
-    Parameters
-    ----------
-    seconds, times : array of float
-        Of ``work``, as predicted, and of the operators ``measured``.
-    """
-    both = KernelWork.concatenate([measured, work])
-    attention = np.where(both.family == _DECODE, _ATTENTION, both.family)  # of one query, and of several
-    _, kind = np.unique(
-        np.stack([attention, both.dtypes[1], *(getattr(both, name) for name in _KIND)], axis=1),
-        axis=0,
-        return_inverse=True,
-    )
-    sizes, result = np.stack([getattr(both, name) for name in _SIZES]), seconds.copy()
-    of_measured, of_work = np.split(kind.ravel(), [len(measured)])
-    for each in np.unique(of_measured):
-        rows, asked = np.flatnonzero(of_measured == each), np.flatnonzero(of_work == each)
-        smaller, larger = np.ones((2, len(asked), len(rows)), bool)
-        for size in sizes:
-            own = size[len(measured) + asked][:, None]
-            smaller &= size[rows] <= own
-            larger &= size[rows] >= own
-        most = np.where(larger, times[rows], np.inf).min(axis=1)
-        result[asked] = np.maximum(np.minimum(result[asked], most), np.where(smaller, times[rows], 0.0).max(axis=1))
-    return result
 
 
 def _covariance(a: Floats, of_a: Ids, b: Floats, of_b: Ids) -> Floats:
