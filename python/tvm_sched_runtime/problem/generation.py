@@ -214,8 +214,8 @@ def restrict_to_devices(
         direct = np.array([not each & set(carried) and bool(each & host) for each in read], dtype=bool)
         known = costs.uncertainty
         if known is not None:
-            ends = (np.where(allowed, end, FORBIDDEN) for end in (known.low_ns, known.high_ns))
-            known = Uncertainty(*ends, known.shared, known.far)
+            low, high = (np.where(allowed, end, FORBIDDEN) for end in (known.low_ns, known.high_ns))
+            known = Uncertainty(low, high, known.shared, known.far)
         return costs.replace(
             operator_ns=np.where(allowed, costs.operator_ns, FORBIDDEN),
             direct_ns=np.where(allowed & direct[:, None], costs.direct_ns, FORBIDDEN),
