@@ -35,8 +35,8 @@ if level := os.environ.get(
 ):  # `make test-processors`: what tests compile is for an older one
     from tvm_sched.relax.toolchain import compile_target
 
-    _named = compile_target._processors
-    compile_target._processors = lambda option: _named(level if option == compile_target.NATIVE else option)
+    _named = compile_target.processors_of
+    compile_target.processors_of = lambda option: _named(level if option == compile_target.NATIVE else option)
 if "PYTEST_XDIST_WORKER" not in os.environ:
     # Kernels that several tests have in common are compiled once a session, whichever process needs them.
     _cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.")  # removed when the process ends

@@ -16,7 +16,7 @@ from tvm_sched.schedulers import solve
 from tvm_sched.size_ranges import fits_at_any_times, schedule_range
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_check import Refused
-from tvm_sched_check.ranges import _check_memory, check
+from tvm_sched_check.ranges import check, check_memory
 from tvm_sched_check.verdict import replays
 from tvm_sched_runtime.errors import InfeasibleError, InputError
 from tvm_sched_runtime.problem import (
@@ -243,7 +243,7 @@ def test_what_fits_at_any_times_fits_at_random_times(case, seed):
         document = json.loads(problem.to_json())
         (run,) = replays(document, json.loads(schedule.to_json()), [])
         try:
-            _check_memory(run, ())
+            check_memory(run, ())
             assert fits
         except Refused:
             assert not fits

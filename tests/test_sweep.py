@@ -123,9 +123,9 @@ def rows(*latencies, bound=0.5):
 
 
 def answers(found, target=None):
-    from tvm_sched.sweep import _enough, _stops
+    from tvm_sched.sweep import where_gpus_stop_paying, which_is_enough
 
-    return [*_enough(found, target), *_stops(found, {"gpus": [1, 2, 3, 4]})]
+    return [*which_is_enough(found, target), *where_gpus_stop_paying(found, {"gpus": [1, 2, 3, 4]})]
 
 
 def test_where_another_gpu_stops_paying():

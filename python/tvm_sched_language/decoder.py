@@ -19,8 +19,9 @@ from tvm_frontends import ImportedModel
 from tvm_sched.relax.ir.attributes import SAMPLES
 from tvm_sched.relax.lower.kernel_libraries import KERNELS
 from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem.decoder_config import DecoderConfig, Layer
 
-from .architecture import Architecture, Layer
+from .architecture import angles
 from .packing import pack
 
 Array = npt.NDArray[Any]
@@ -61,7 +62,7 @@ class Sizes:
 class PackedWeights:
     """Packed weights of a model by name: ``layer.part`` with its arrays in the order of a kernel's operands."""
 
-    architecture: Architecture
+    architecture: DecoderConfig
     number_format: str
     arrays: Mapping[str, tuple[Array, ...]]
     formats: Mapping[str, str]
@@ -74,15 +75,15 @@ class PackedWeights:
     def of_layers(self, layers: range) -> PackedWeights:
         """Return those that a stage with these layers reads: the first has the embedding, the last norm and head."""
         a = self.architecture
-        first, last = layers.start == 0, layers.stop == len(a.layers)
-        angles = {f"angles.{a.layers[number].theta:g}" for number in layers}
+        first, last = layers.start == 0, layers.stop == a.layers
+        turns = {f"angles.{a.layer(number).theta:g}" for number in layers}
 
         def used(name: str) -> bool:
             part = name.partition(".")[0]
             if part.isdigit():
                 return int(part) in layers
             if part == "angles":
-                return name in angles
+                return name in turns
             if part == "table":
                 return first or (last and a.tied)
             return first if part == "learned" else last
@@ -97,7 +98,7 @@ class PackedWeights:
         InputError
             There are fewer layers than stages.
         """
-        count = len(self.architecture.layers)
+        count = self.architecture.layers
         if stages > count:
             raise InputError(f"stages is {stages}, and the model has {count} layers; at most {count} are allowed")
         # A step reads one row of the first stage's embedding.
@@ -106,7 +107,7 @@ class PackedWeights:
             for n in range(count)
         ]
         sizes = [sum(array.nbytes for name in names for array in self.arrays[name]) for names in read]
-        return _cuts(sizes, stages)
+        return even_cuts(sizes, stages)
 
 
 def part_prefix(prefix: str, part: int, parts: int) -> str:
@@ -119,7 +120,7 @@ def operands(name: str, arrays: Sequence[Array]) -> list[str]:
     return [name if position == 0 else f"{name}.{position}" for position in range(len(arrays))]
 
 
-def _cuts(sizes: Sequence[int], parts: int) -> list[range]:
+def even_cuts(sizes: Sequence[int], parts: int) -> list[range]:
     """Cut a row of sizes into parts with the least largest sum."""
     # By end: the least largest sum of the sizes before it in as many parts as rounds so far, and these parts.
     best: dict[int, tuple[int, list[range]]] = {0: (0, [])}
@@ -138,7 +139,7 @@ def _cuts(sizes: Sequence[int], parts: int) -> list[range]:
     return best[len(sizes)][1]
 
 
-def pack_weights(architecture: Architecture, weights: Any, number_format: str, sizes: Sizes) -> PackedWeights:
+def pack_weights(architecture: DecoderConfig, weights: Any, number_format: str, sizes: Sizes) -> PackedWeights:
     """Read and pack all weights (`checkpoint.Weights`), layer by layer."""
     arrays: dict[str, tuple[Array, ...]] = {}
     formats: dict[str, str] = {}
@@ -150,10 +151,11 @@ def pack_weights(architecture: Architecture, weights: Any, number_format: str, s
     exact = {"router.weight", "shared_gate.weight"}
     table = weights.table()
     add("table", table)
-    if architecture.rotated == 0:
+    if architecture.positions:
         arrays["learned"] = (np.ascontiguousarray(weights.learned_positions()),)
-    for theta in dict.fromkeys(layer.theta for layer in architecture.layers if architecture.rotated):
-        arrays[f"angles.{theta:g}"] = (architecture.angles(theta, sizes.context),)
+    thetas = [architecture.layer(number).theta for number in range(architecture.layers) if architecture.rotated]
+    for theta in dict.fromkeys(thetas):
+        arrays[f"angles.{theta:g}"] = (angles(architecture, theta, sizes.context),)
     head = weights.head()
     if "weight" in head:
         add("head.weight", head["weight"])
@@ -161,7 +163,7 @@ def pack_weights(architecture: Architecture, weights: Any, number_format: str, s
         arrays["head.bias"] = (head["bias"],)
     for part, value in weights.final_norm().items():
         arrays[f"norm.{part}"] = (value,)
-    for number in range(len(architecture.layers)):
+    for number in range(architecture.layers):
         for name, value in weights.layer(number).items():
             if name.endswith("norm.weight") or name.endswith("bias"):
                 arrays[f"{number}.{name}"] = (np.ascontiguousarray(value, np.float32),)
@@ -217,18 +219,18 @@ class _Maker:
         inputs = [relax.Var(n, _type((self.outputs if n == "outputs" else self.rows,), "int32")) for n in INPUTS]
         if self.layers.start > 0:
             inputs[0] = relax.Var("hidden", _type((self.rows, a.hidden), "float32"))
-        if self.layers.stop < len(a.layers):
+        if self.layers.stop < a.layers:
             del inputs[3]
         elif self.sampled:
             inputs.append(relax.Var("choices", _type((self.outputs, 4), "float64")))
         states: dict[str, relax.Var] = {}
         for number in self.layers:
-            capacity = self.sizes.capacity(a.layers[number])
+            capacity = self.sizes.capacity(a.layer(number))
             shape = (self.sizes.sequences, a.key_heads // self.parts)
             for part in range(self.parts):
                 of_keys, of_values = _states(number, part, self.parts)
-                states[of_keys] = relax.Var(of_keys, _type((*shape, capacity // TILE, a.width, TILE), "float32"))
-                states[of_values] = relax.Var(of_values, _type((*shape, capacity, a.width), "float32"))
+                states[of_keys] = relax.Var(of_keys, _type((*shape, capacity // TILE, a.head_width, TILE), "float32"))
+                states[of_values] = relax.Var(of_values, _type((*shape, capacity, a.head_width), "float32"))
         for own, arrays in self.weights.arrays.items():
             for key, value in zip(operands(own, arrays), arrays, strict=True):
                 self.parameters[key] = relax.Var(key, _type(value.shape, str(value.dtype)))
@@ -242,7 +244,7 @@ class _Maker:
             for key, value in zip(self._operands(own), arrays, strict=True)
         }
         final = "next_tokens" if self.sampled else "logits"
-        result = final if self.layers.stop == len(a.layers) else "hidden_rows"
+        result = final if self.layers.stop == a.layers else "hidden_rows"
         return ImportedModel(mod, values, self.name, (result, *(f"next_{state}" for state in states)))
 
     def _samples(self) -> dict[str, list[int]]:
@@ -268,7 +270,7 @@ class _Maker:
         rows = [x] * self.parts  # each part has all of the residual stream
         updated: list[relax.Expr] = []
         for number in self.layers:
-            rows, after = self._layer(number, a.layers[number], rows, positions, sequences, states)
+            rows, after = self._layer(number, a.layer(number), rows, positions, sequences, states)
             updated += after
         if not outputs:
             return [rows[0], *updated]
@@ -294,8 +296,8 @@ class _Maker:
         a = self.weights.architecture
         learned = [positions, *self._values("learned")] if a.rotated == 0 else []
         about = {
-            "format": self.weights.formats["table"], "hidden": a.hidden, "vocab": a.vocab, "scale": a.embedding_scale,
-            "positions": bool(learned), "offset": a.table_offset,
+            "format": self.weights.formats["table"], "hidden": a.hidden, "vocab": a.vocab,
+            "scale": float(np.float32(a.embedding_scale)), "positions": bool(learned), "offset": a.table_offset,
         }  # fmt: skip
         inputs = [tokens, *self._values("table"), *learned]
         return self._call("embedding", about, inputs, [(self.rows, a.hidden)])[0]
@@ -319,7 +321,7 @@ class _Maker:
             one, *after = self._attention(own, prefix, layer, normal[part], positions, sequences, *cache)
             mixed.append(one)
             updated += after
-        width = a.heads * a.width // self.parts
+        width = a.heads * a.head_width // self.parts
         terms: list[relax.Expr] = []
         if a.post_norms:
             mixed = self._summed(self._terms("output", prefixes, mixed, width))
@@ -334,7 +336,7 @@ class _Maker:
             source = [self._norm(own + "inner_norm", x) for x in (rows if a.parallel else after)]
         if layer.experts:
             return [self._experts(own, source[0], after[0])], updated
-        size = a.inner // self.parts
+        size = a.intermediate // self.parts
         inner = [self._up(prefix, x, size) for prefix, x in zip(prefixes, source, strict=True)]
         if a.post_norms:
             closed = self._summed(self._terms("down", prefixes, inner, size))
@@ -417,24 +419,28 @@ class _Maker:
     ) -> Sequence[relax.Expr]:
         a = self.weights.architecture
         count, shared = a.heads // self.parts, a.key_heads // self.parts
-        together = self._linear(prefix + "qkv", x, a.hidden, (count + 2 * shared) * a.width)
+        together = self._linear(prefix + "qkv", x, a.hidden, (count + 2 * shared) * a.head_width)
         heads = {
-            "heads": count, "key_heads": shared, "width": a.width, "capacity": self.sizes.capacity(layer),
+            "heads": count, "key_heads": shared, "width": a.head_width, "capacity": self.sizes.capacity(layer),
             "window": self.sizes.window(layer),
         }  # fmt: skip
         more = self._values(f"angles.{layer.theta:g}") if a.rotated else []
         if a.head_norms:
             more += self._values(own + "query_norm.weight", own + "key_norm.weight")
         inputs = [together, positions, sequences, *more, keys, values]
-        shapes = [(self.rows, count * a.width), _shape(keys), _shape(values)]
+        shapes = [(self.rows, count * a.head_width), _shape(keys), _shape(values)]
         queries, keys, values = self._call(
-            "store", {**heads, "rotated": a.rotated, "norms": a.head_norms, "epsilon": a.epsilon}, inputs, shapes,
+            "store", {**heads, "rotated": a.rotated, "norms": a.head_norms, "epsilon": a.norm_eps}, inputs, shapes,
             in_place={1: len(inputs) - 2, 2: len(inputs) - 1},
         )  # fmt: skip
-        about = {**heads, "scale": a.scale, "cap": a.attention_cap}
-        flops = 4 * self.rows * count * a.width * heads["capacity"]
+        about = {**heads, "scale": a.score_factor, "cap": a.attention_cap}
+        flops = 4 * self.rows * count * a.head_width * heads["capacity"]
         mixed = self._call(
-            "attention", about, [queries, keys, values, positions, sequences], [(self.rows, count * a.width)], flops
+            "attention",
+            about,
+            [queries, keys, values, positions, sequences],
+            [(self.rows, count * a.head_width)],
+            flops,
         )[0]
         return mixed, keys, values
 
@@ -442,7 +448,7 @@ class _Maker:
         a = self.weights.architecture
         bias = f"{own}.bias" in self.weights
         operands = self._values(f"{own}.weight", *([f"{own}.bias"] if bias else []))
-        about = {"norm": a.norm, "epsilon": a.epsilon, "bias": bias, "residual": residual is not None}
+        about = {"norm": a.norm, "epsilon": a.norm_eps, "bias": bias, "residual": residual is not None}
         return self._call("norm", about, [x, *operands, *([] if residual is None else [residual])], [_shape(x)])[0]
 
     def _linear(

@@ -235,7 +235,7 @@ class Generator:
                 _keep_on_gpus(module)
         self._threads = StageThreads(self.modules) if len(self.modules) > 1 else None
         self._jobs: deque[_Job] = deque()
-        self._free = list(range(self.places))
+        self.free_places = list(range(self.places))
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
 
@@ -400,7 +400,7 @@ class Generator:
         sequence.finished = sequence.finished or "cancelled"
 
     def _free_place(self, sequence: Sequence) -> None:
-        self._free.append(sequence.place)
+        self.free_places.append(sequence.place)
         sequence.place = -1
 
     def step(self) -> list[Token]:
@@ -408,9 +408,9 @@ class Generator:
 
         A run that fails or is interrupted changes no sequence, so that `step` can be called again.
         """
-        while self._waiting and self._free:
+        while self._waiting and self.free_places:
             sequence = self._waiting.pop(0)
-            sequence.place = self._free.pop(0)
+            sequence.place = self.free_places.pop(0)
             self._running.append(sequence)
         if self._threads is None:
             job = self._next_job()

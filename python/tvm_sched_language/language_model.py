@@ -22,9 +22,10 @@ from tvm_sched.relax.options import CompileOptions
 from tvm_sched.relax.passes import ToSchedule, schedule_modules
 from tvm_sched_runtime.errors import InfeasibleError, InputError
 from tvm_sched_runtime.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched_runtime.problem import DecoderConfig
 from tvm_sched_runtime.runtime import ScheduledModule
 
-from .architecture import Architecture, read_architecture
+from .architecture import read_architecture
 from .checkpoint import Checkpoint, Weights
 from .decoder import PackedWeights, Sizes, decoder_module, operands, pack_weights, state_names
 from .generation_options import LONGEST, GenerationOptions
@@ -38,7 +39,7 @@ class LanguageModel:
 
     name: str
     folder: Path
-    architecture: Architecture
+    architecture: DecoderConfig
     sizes: Sizes
     packed: PackedWeights
     about: dict[str, Any]
@@ -61,7 +62,7 @@ class LanguageModel:
     @property
     def own_layers(self) -> range:
         """The layers that are computed."""
-        return range(len(self.architecture.layers)) if self.layers is None else self.layers
+        return range(self.architecture.layers) if self.layers is None else self.layers
 
     def staged(self, devices: Sequence[str]) -> list[LanguageModel]:
         """Return the stages, each with its part of the devices.
@@ -117,7 +118,7 @@ class LanguageModel:
         """Return rows and outputs of each plan, as shapes."""
         steps = [(count, count) for count in _powers(self.sizes.sequences)]
         pieces = [(piece, 1) for piece in sorted(self.sizes.pieces)]
-        if self.own_layers.stop < len(self.architecture.layers):
+        if self.own_layers.stop < self.architecture.layers:
             rows_alone = sorted({rows for rows, _ in steps + pieces})
             return [({"tokens": (rows,)}, None) for rows in rows_alone]
         return [({"tokens": (rows,), "outputs": (outputs,)}, None) for rows, outputs in steps + pieces]
@@ -161,8 +162,8 @@ def open_language_model(folder: str | os.PathLike[str], options: GenerationOptio
     if not path.is_dir():
         raise InputError(f"{path}: --generate takes a folder of Hugging Face with config.json and weights")
     architecture = read_architecture(path)
-    context = chosen.context or min(architecture.positions, LONGEST)
-    if context > architecture.positions and architecture.rotated == 0:
+    context = chosen.context or min(architecture.context, LONGEST)
+    if context > architecture.positions and architecture.positions:
         raise InputError(f"{path}: context is {context}, and the model has {architecture.positions} positions")
     pieces = tuple(sorted({min(piece, context) for piece in chosen.pieces}))
     sizes = Sizes(context, chosen.sequences, pieces)
@@ -234,7 +235,7 @@ def compile_language_model(
     if model.stages > 1 and model.layers is None:
         raise InputError(f"stages is {model.stages}: compile_stages compiles pipelines")
     chosen = _options(topology, settings)
-    model = _in_best_parts(model, chosen, settings.get("progress") or (lambda *_: None))
+    model = in_best_parts(model, chosen, settings.get("progress") or (lambda *_: None))
     if chosen.backend == "cuda":
         model = replace(model, sampled=True, about={**model.about, "version": 3, "sampled": True})
     return compile_model(model, topology, states=state_names(model.own_layers, model.parts), **settings)
@@ -273,7 +274,7 @@ def _options(topology: Any, settings: Mapping[str, Any]) -> CompileOptions:
     return CompileOptions.of(topology, **{key: value for key, value in settings.items() if key != "progress"})
 
 
-def _in_best_parts(model: LanguageModel, options: CompileOptions, progress: Any) -> LanguageModel:
+def in_best_parts(model: LanguageModel, options: CompileOptions, progress: Any) -> LanguageModel:
     """Return the model with its layers cut as asked, or for GPUs so that the schedule of a decode step is fastest."""
     devices = [device.name for device in options.topology.devices]
     if model.tensor_parallel is not None:

@@ -12,24 +12,27 @@ from dataclasses import replace
 
 import numpy as np
 
-from .architecture import Architecture
+from tvm_sched_runtime.problem import DecoderConfig
+
 from .decoder import PackedWeights, part_prefix
 from .packing import COLUMNS, GROUP, Array, aligned
 
 
-def why_not(architecture: Architecture, number_format: str, parts: int) -> str:
+def why_not(architecture: DecoderConfig, number_format: str, parts: int) -> str:
     """Return why a model's layers cannot be cut into equal parts of whole tiles of weights; "" if they can."""
     a = architecture
-    if any(layer.experts for layer in a.layers):
+    if a.experts:
         return "its layers have experts"
-    if a.heads % parts or a.key_heads % parts or a.inner % parts:
-        sizes = f"{a.heads} heads of queries, {a.key_heads} of keys and a feed-forward network of {a.inner} columns"
+    if a.heads % parts or a.key_heads % parts or a.intermediate % parts:
+        sizes = (
+            f"{a.heads} heads of queries, {a.key_heads} of keys and a feed-forward network of {a.intermediate} columns"
+        )
         return f"it has {sizes}, not all of which are multiples of {parts}"
     summed = COLUMNS if number_format == "float32" else GROUP  # terms of a sum come in groups
     for what, size, unit in (
-        ("the queries", a.heads // parts * a.width, summed),
-        ("the keys", a.key_heads // parts * a.width, COLUMNS),
-        ("the feed-forward network", a.inner // parts, summed),
+        ("the queries", a.heads // parts * a.head_width, summed),
+        ("the keys", a.key_heads // parts * a.head_width, COLUMNS),
+        ("the feed-forward network", a.intermediate // parts, summed),
     ):
         if size % unit:
             return f"a part of {what} has {size} columns, and {number_format} needs multiples of {unit}"
@@ -44,8 +47,8 @@ def in_parts(packed: PackedWeights, parts: int) -> PackedWeights:
     a = packed.architecture
     # Columns that are cut alike lie in blocks, one after the other.
     blocks = {
-        "qkv": (a.heads * a.width, a.key_heads * a.width, a.key_heads * a.width),
-        "up": (a.inner, a.inner) if a.gated else (a.inner,),
+        "qkv": (a.heads * a.head_width, a.key_heads * a.head_width, a.key_heads * a.head_width),
+        "up": (a.intermediate, a.intermediate) if a.gated else (a.intermediate,),
         "head": (a.vocab,),
     }
     arrays: dict[str, tuple[Array, ...]] = {}
@@ -54,9 +57,9 @@ def in_parts(packed: PackedWeights, parts: int) -> PackedWeights:
         *layer, product, kind = ["head", "weight"] if name == "table" and a.tied else ["", *name.split(".")]
         prefix = "".join(f"{each}." for each in layer if each)
         if product in blocks:
-            cut = [_columns(whole, blocks[product], part, parts, kind == "bias") for part in range(parts)]
+            cut = [cut_columns(whole, blocks[product], part, parts, kind == "bias") for part in range(parts)]
         elif product in ("output", "down"):
-            cut = [whole] if kind == "bias" else [_terms(whole, part, parts) for part in range(parts)]
+            cut = [whole] if kind == "bias" else [cut_terms(whole, part, parts) for part in range(parts)]
         else:
             cut = []
         for part, own in enumerate(cut):
@@ -70,7 +73,9 @@ def in_parts(packed: PackedWeights, parts: int) -> PackedWeights:
     return replace(packed, arrays=arrays, formats=formats, parts=parts)
 
 
-def _columns(arrays: Sequence[Array], blocks: Sequence[int], part: int, parts: int, of_bias: bool) -> tuple[Array, ...]:
+def cut_columns(
+    arrays: Sequence[Array], blocks: Sequence[int], part: int, parts: int, of_bias: bool
+) -> tuple[Array, ...]:
     """Cut whole tiles of the columns of each block; a bias has a number for each column."""
     unit, slices, first = COLUMNS if of_bias else 1, [], 0
     for columns in blocks:
@@ -80,6 +85,6 @@ def _columns(arrays: Sequence[Array], blocks: Sequence[int], part: int, parts: i
     return tuple(aligned(np.concatenate([array[each] for each in slices])) for array in arrays)
 
 
-def _terms(arrays: Sequence[Array], part: int, parts: int) -> tuple[Array, ...]:
+def cut_terms(arrays: Sequence[Array], part: int, parts: int) -> tuple[Array, ...]:
     """Cut the terms: they, their pairs or their groups are the second axis."""
     return tuple(aligned(np.split(array, parts, axis=1)[part]) for array in arrays)

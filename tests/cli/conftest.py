@@ -129,6 +129,21 @@ def write_model(path, batch=2):
     return [numpy_helper.to_array(weight) for weight in weights]
 
 
+def expected(x, weights):
+    """The values of `write_model`."""
+    return sum(np.maximum(x @ weight, 0) for weight in weights)
+
+
+def refused(status, said, files):
+    """One message in our form: what was found, and no bare error of another library."""
+    assert status == 2, said
+    message = [line for line in said.splitlines() if line.startswith("error: ") or "Invalid value" in line]
+    assert len(message) == 1, said
+    assert "Traceback" not in said
+    assert "--debug" not in said, "an error that nobody expected"
+    assert not files
+
+
 @pytest.fixture
 def model_file(tmp_path):
     write_model(tmp_path / "two.onnx")

@@ -9,11 +9,7 @@ import pytest
 from tvm_sched.relax.options import CompileOptions
 from tvm_sched_runtime.schedule import Timeline
 
-from .conftest import run_command, write_model
-
-
-def expected(x, weights):
-    return sum(np.maximum(x @ weight, 0) for weight in weights)
+from .conftest import expected, run_command, write_model
 
 
 def test_compile_says_what_it_made(run, model_file, tmp_path):
@@ -223,7 +219,7 @@ def test_damaged_parameters(run, fails, model_file, tmp_path, monkeypatch, capsy
     failed = run_command("doctor", path)
     assert failed.status == 1
     assert "was altered after" in " ".join(failed.stdout.split())
-    monkeypatch.setattr(loading, "_CHEAP_BYTES", 0)
+    monkeypatch.setattr(loading, "CHEAP_BYTES", 0)
     run(*asked)
     assert "compiled without --generate" in fails(2, "generate", path, "text").replace("\n", " ")
     for arguments in (asked, ("generate", path, "text"), ("serve", path, "--port", 0, "--no-grpc")):

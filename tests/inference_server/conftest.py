@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from inference_server_values import copy_artifact, weights
 
-from tvm_sched_runtime._library import library_path
+from tvm_sched_runtime.core_library import library_path
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("onnx")

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from inference_server_values import copy_artifact, expected, until
-from test_triton import Backend
+from inference_server_values import Backend, copy_artifact, expected, until
 
 pytest.importorskip("tritonclient")
 import tritonclient.grpc

@@ -86,7 +86,7 @@ def test_a_stream_that_is_closed_frees_its_place(generator):
         seen = [next(stream).id, next(stream).id]
         stream.close()
         assert seen == greedy(generator, PROMPT[:20], 2)
-    assert sorted(generator._free) == [0, 1]
+    assert sorted(generator.free_places) == [0, 1]
 
 
 def test_an_interrupt_leaves_a_generator_that_goes_on(generator, monkeypatch):

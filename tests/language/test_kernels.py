@@ -11,7 +11,7 @@ import pytest
 
 from tvm_sched_language.generation_options import FORMATS
 from tvm_sched_language.packing import GROUP, dequantized, pack
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.runtime.tensors import to_numpy, to_tensor
 
 

@@ -9,14 +9,14 @@ from language_truth import check_greedy
 from tvm_sched.cost_model import get_cost_model
 from tvm_sched.relax.api import model_with_name
 from tvm_sched.relax.options import CompileOptions
-from tvm_sched.relax.passes import ToSchedule, _homes, schedule_modules
+from tvm_sched.relax.passes import ToSchedule, homes_of, schedule_modules
 from tvm_sched_bench.testing.language_models import VOCAB, save_model
 from tvm_sched_language import GenerationOptions, Generator, compile_language_model, open_language_model
 from tvm_sched_language.decoder import state_names
 from tvm_sched_language.generation_options import FORMATS
-from tvm_sched_language.language_model import _in_best_parts
+from tvm_sched_language.language_model import in_best_parts
 from tvm_sched_language.packing import pack
-from tvm_sched_language.tensor_parallel import _columns, _terms, in_parts, why_not
+from tvm_sched_language.tensor_parallel import cut_columns, cut_terms, in_parts, why_not
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.problem import FORBIDDEN
 
@@ -41,11 +41,11 @@ def test_cut_weights_are_those_of_a_cut_matrix(number_format):
     for part in range(2):
         rows = np.r_[16 * part : 16 * part + 16, 32 + 32 * part : 64 + 32 * part]  # of blocks of 32 and 64 columns
         for found, expected in zip(
-            _columns(whole, (32, 64), part, 2, False), pack(matrix[rows], number_format), strict=True
+            cut_columns(whole, (32, 64), part, 2, False), pack(matrix[rows], number_format), strict=True
         ):
             np.testing.assert_array_equal(found, expected)
         half = matrix[:, 64 * part : 64 * part + 64]
-        for found, expected in zip(_terms(whole, part, 2), pack(half, number_format), strict=True):
+        for found, expected in zip(cut_terms(whole, part, 2), pack(half, number_format), strict=True):
             np.testing.assert_array_equal(found, expected)
 
 
@@ -79,9 +79,9 @@ def test_the_schedule_decides_between_one_gpu_and_several(tmp_path, monkeypatch)
 
     for cost_model, parts in (("roofline", 1), (heavy, 2)):
         options = CompileOptions.of("a40x2", scheduler="heft", backend="cuda", cost_model=cost_model, resident=1.0)
-        assert _in_best_parts(model, options, lambda *_: None).parts == parts
+        assert in_best_parts(model, options, lambda *_: None).parts == parts
     one = replace(model, decode_devices=("gpu1",))
-    assert _in_best_parts(one, options, lambda *_: None).parts == 1, "decode steps may use one GPU only"
+    assert in_best_parts(one, options, lambda *_: None).parts == 1, "decode steps may use one GPU only"
 
 
 def test_models_that_cannot_be_cut_say_why(tmp_path):
@@ -123,8 +123,8 @@ def test_later_plans_compute_where_the_first_one_keeps_parameters(tmp_path, monk
         "p4d", scheduler="heft", backend="cuda", cost_model=scattered_costs, states=state_names(range(2))
     )
     plans = [ToSchedule(model_with_name(model.import_with(shapes, None))) for shapes, _ in model.combinations()]
-    first, second = map(_homes, schedule_modules(plans, options))
+    first, second = map(homes_of, schedule_modules(plans, options))
     assert len({home for homes in first.values() for home in homes}) > 1
     assert all(second[name] <= homes for name, homes in first.items())
-    alone = _homes(schedule_modules(plans[1:], options)[0])
+    alone = homes_of(schedule_modules(plans[1:], options)[0])
     assert not all(alone[name] <= homes for name, homes in first.items())

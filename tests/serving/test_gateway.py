@@ -262,7 +262,7 @@ def test_an_ingress_that_is_started_again_ends_earlier_generations_though_nobody
 
 
 def test_stages_that_nobody_hands_over_end_and_those_that_arrive_stay(cluster, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(ingress, "_ABANDONED_SECONDS", 0.0)
+    monkeypatch.setattr(ingress, "ABANDONED_SECONDS", 0.0)
 
     async def act():
         entry = Entry(cluster)
@@ -290,7 +290,7 @@ def test_stages_that_nobody_hands_over_end_and_those_that_arrive_stay(cluster, m
 
 
 def test_a_switch_that_fails_leaves_the_stages_of_another_alone(cluster, monkeypatch):  # noqa: F811
-    monkeypatch.setattr(ingress, "_ABANDONED_SECONDS", 0.0)
+    monkeypatch.setattr(ingress, "ABANDONED_SECONDS", 0.0)
 
     async def act():
         entry = Entry(cluster)
@@ -355,7 +355,7 @@ def test_a_slow_switch_takes_back_no_later_one(cluster, monkeypatch):  # noqa: F
 
 def test_a_look_for_abandoned_stages_that_fails_is_not_the_last(cluster, monkeypatch):  # noqa: F811
     """Another version of Ray may list jobs with other fields."""
-    monkeypatch.setattr(ingress, "_ABANDONED_SECONDS", 0.0)
+    monkeypatch.setattr(ingress, "ABANDONED_SECONDS", 0.0)
     looks = []
 
     def look(name, number):

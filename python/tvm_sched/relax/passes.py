@@ -117,7 +117,7 @@ def schedule_modules(models: Iterable[ToSchedule], options: CompileOptions) -> l
                 return tvm.transform.Sequential(passes)(model.mod)
 
         # Later plans of states compute where the first one keeps parameters and states, so that neither lies twice.
-        first = _homes(mods[0]) if mods and options.states and options.backend == "cuda" else {}
+        first = homes_of(mods[0]) if mods and options.states and options.backend == "cuda" else {}
         try:
             mod = scheduled({**first, **model.homes})
         except InfeasibleError:  # it needs more memory beside them
@@ -128,7 +128,7 @@ def schedule_modules(models: Iterable[ToSchedule], options: CompileOptions) -> l
     return mods
 
 
-def _homes(mod: tvm.IRModule) -> dict[str, set[str]]:
+def homes_of(mod: tvm.IRModule) -> dict[str, set[str]]:
     """Return for each parameter and state of a scheduled module the devices of the operators that read it."""
     graph, homes = get_problem(mod).graph, dict[str, set[str]]()
     kept = {tensor.name for tensor in graph.tensors if tensor.kind == "parameter"}
@@ -175,7 +175,9 @@ def compile_modules(
         open_sizes
     ):  # a size may make an operator vanish (a reshape to the same shape), so that another tensor is returned
         mods = [mod if same_results(mod, open_sizes.placed) else open_sizes.at(mod) for mod in mods]
-        mods = mods or [open_sizes.placed]
+        if not mods:
+            open_sizes = replace(open_sizes, has_plan=True)
+            mods = [open_sizes.largest.placed]
     later = segments(mods[0]) if segments and len(mods) == 1 and TAIL in mods[0].attrs else None
     (emit,) = emit_passes(options, mods[1:], template=open_sizes, segments=later, **emission)
     return mods, build_functions(finish(emit(mods[0])))

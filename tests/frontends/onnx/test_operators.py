@@ -160,7 +160,7 @@ def operators() -> list[str]:
 
     from tvm_frontends.onnx.operators import nodes
 
-    ours = {name for domain, name in nodes._converters if domain in nodes.STANDARD}
+    ours = {name for domain, name in nodes.CONVERTERS if domain in nodes.STANDARD}
     standard = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
     known = {*ours, *onnx_frontend._get_convert_map()} & standard
     return sorted(known - set(SKIPPED))

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
 from tvm_sched_runtime import runtime
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.problem import Storage, load_topology
 

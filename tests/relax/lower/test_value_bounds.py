@@ -15,7 +15,7 @@ from tvm_sched.relax.lower.kernel_libraries import claimed_functions, kernel_doc
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import dense
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
 from tvm_sched.relax.problem.operator_graph import extract
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 
 SIZE = 32
 RELU = {"name": "relu"}

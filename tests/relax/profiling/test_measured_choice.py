@@ -62,13 +62,13 @@ def decide(monkeypatch, times, quiet=True, close=0.0):
     """
     left = iter(times)
 
-    measure = measured_choice.MeasuredChoice._kernel_times
+    measure = measured_choice.MeasuredChoice.times_of_kernels
 
     def kernel_times(choice, problem, schedule, share):
         times, _ = measure(choice, problem, schedule, share)  # they run
         return np.full_like(times, 10_000.0 if share == (1, 1) else 12_000.0), 1_000.0
 
-    monkeypatch.setattr(measured_choice.MeasuredChoice, "_kernel_times", kernel_times)
+    monkeypatch.setattr(measured_choice.MeasuredChoice, "times_of_kernels", kernel_times)
     monkeypatch.setattr(measured_choice, "CLOSE", close)
     monkeypatch.setattr(measured_choice, "OPEN", np.inf)
 
