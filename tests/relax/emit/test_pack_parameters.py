@@ -95,12 +95,9 @@ def test_some_parameters_are_laid_out_and_keep_their_numbers(artifacts):
 def test_what_lies_in_a_layout_is_laid_out_once():
     described = {
         "primitive": "matmul",
-        "operands": [
-            {"dims": [1, 4], "strides": [4, 1]},
-            {"dims": [4, 6], "strides": [6, 1], "parameter": True},
-            {"dims": [1, 6], "strides": [6, 1]},
-        ],
-    }
+        "operands": [{"dims": [1, 4], "strides": [4, 1]}, {"dims": [4, 6], "strides": [6, 1], "parameter": True},
+                     {"dims": [1, 6], "strides": [6, 1]}],
+    }  # fmt: skip
     document = json.dumps({"version": VERSION, "kernels": {"kernel": described}})
     layouts = [str(layout) for layout in library_function("tvm_sched.onednn_layouts")(document)]
     assert layouts == ["", "ba", ""], "each column's terms side by side"
@@ -138,12 +135,9 @@ def test_a_layout_with_padding_is_a_vector_with_it():
 
     described = {
         "primitive": "matmul",
-        "operands": [
-            {"dims": [2, 3], "strides": [3, 1]},
-            {"dims": [3, 5], "strides": [5, 1], "parameter": True},
-            {"dims": [2, 5], "strides": [5, 1]},
-        ],
-    }
+        "operands": [{"dims": [2, 3], "strides": [3, 1]}, {"dims": [3, 5], "strides": [5, 1], "parameter": True},
+                     {"dims": [2, 5], "strides": [5, 1]}],
+    }  # fmt: skip
     document = json.dumps({"version": VERSION, "kernels": {"kernel": described}})
     assert library_function("tvm_sched.onednn_packed_elements")(document, 1, "BA16a64b") == 16 * 64
     assert library_function("tvm_sched.onednn_packed_elements")(document, 1, "ba") == 15
