@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from tvm_sched.input_shapes import parse_constants, parse_shapes
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.input_shapes import parse_constants, parse_shapes
 from tvm_sched_runtime.problem import Problem, load_topology
 from tvm_sched_runtime.runtime import load
 from tvm_sched_runtime.schedule import Schedule, simulate, verify

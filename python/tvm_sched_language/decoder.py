@@ -19,8 +19,9 @@ from tvm_frontends import ImportedModel
 from tvm_sched.relax.ir.attributes import SAMPLES
 from tvm_sched.relax.lower.kernel_libraries import KERNELS
 from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem.decoder_config import DecoderConfig, Layer
 
-from .architecture import Architecture, Layer
+from .architecture import angles
 from .packing import pack
 
 Array = npt.NDArray[Any]
@@ -61,7 +62,7 @@ class Sizes:
 class PackedWeights:
     """Packed weights of a model by name: ``layer.part`` with its arrays in the order of a kernel's operands."""
 
-    architecture: Architecture
+    architecture: DecoderConfig
     number_format: str
     arrays: Mapping[str, tuple[Array, ...]]
     formats: Mapping[str, str]
@@ -72,15 +73,15 @@ class PackedWeights:
     def of_layers(self, layers: range) -> PackedWeights:
         """Return those that a stage with these layers reads: the first has the embedding, the last norm and head."""
         a = self.architecture
-        first, last = layers.start == 0, layers.stop == len(a.layers)
-        angles = {f"angles.{a.layers[number].theta:g}" for number in layers}
+        first, last = layers.start == 0, layers.stop == a.layers
+        turns = {f"angles.{a.layer(number).theta:g}" for number in layers}
 
         def used(name: str) -> bool:
             part = name.partition(".")[0]
             if part.isdigit():
                 return int(part) in layers
             if part == "angles":
-                return name in angles
+                return name in turns
             if part == "table":
                 return first or (last and a.tied)
             return first if part == "learned" else last
@@ -95,7 +96,7 @@ class PackedWeights:
         InputError
             There are fewer layers than stages.
         """
-        count = len(self.architecture.layers)
+        count = self.architecture.layers
         if stages > count:
             raise InputError(f"stages is {stages}, and the model has {count} layers; at most {count} are allowed")
         # A step reads one row of the first stage's embedding.
@@ -126,7 +127,7 @@ def even_cuts(sizes: Sequence[int], parts: int) -> list[range]:
     return best[len(sizes)][1]
 
 
-def pack_weights(architecture: Architecture, weights: Any, number_format: str, sizes: Sizes) -> PackedWeights:
+def pack_weights(architecture: DecoderConfig, weights: Any, number_format: str, sizes: Sizes) -> PackedWeights:
     """Read and pack all weights (`checkpoint.Weights`), layer by layer."""
     arrays: dict[str, tuple[Array, ...]] = {}
     formats: dict[str, str] = {}
@@ -138,10 +139,11 @@ def pack_weights(architecture: Architecture, weights: Any, number_format: str, s
     exact = {"router.weight", "shared_gate.weight"}
     table = weights.table()
     add("table", table)
-    if architecture.rotated == 0:
+    if architecture.positions:
         arrays["learned"] = (np.ascontiguousarray(weights.learned_positions()),)
-    for theta in dict.fromkeys(layer.theta for layer in architecture.layers if architecture.rotated):
-        arrays[f"angles.{theta:g}"] = (architecture.angles(theta, sizes.context),)
+    thetas = [architecture.layer(number).theta for number in range(architecture.layers) if architecture.rotated]
+    for theta in dict.fromkeys(thetas):
+        arrays[f"angles.{theta:g}"] = (angles(architecture, theta, sizes.context),)
     head = weights.head()
     if "weight" in head:
         add("head.weight", head["weight"])
@@ -149,7 +151,7 @@ def pack_weights(architecture: Architecture, weights: Any, number_format: str, s
         arrays["head.bias"] = (head["bias"],)
     for part, value in weights.final_norm().items():
         arrays[f"norm.{part}"] = (value,)
-    for number in range(len(architecture.layers)):
+    for number in range(architecture.layers):
         for name, value in weights.layer(number).items():
             if name.endswith("norm.weight") or name.endswith("bias"):
                 arrays[f"{number}.{name}"] = (np.ascontiguousarray(value, np.float32),)
@@ -195,18 +197,20 @@ class _Maker:
         inputs = [relax.Var(n, _type((self.outputs if n == "outputs" else self.rows,), "int32")) for n in INPUTS]
         if self.layers.start > 0:
             inputs[0] = relax.Var("hidden", _type((self.rows, a.hidden), "float32"))
-        if self.layers.stop < len(a.layers):
+        if self.layers.stop < a.layers:
             del inputs[3]
         elif self.sampled:
             inputs.append(relax.Var("choices", _type((self.outputs, 4), "float64")))
         states: dict[str, relax.Var] = {}
         for number in self.layers:
-            capacity = self.sizes.capacity(a.layers[number])
+            capacity = self.sizes.capacity(a.layer(number))
             shape = (self.sizes.sequences, a.key_heads)
             states[f"keys.{number}"] = relax.Var(
-                f"keys.{number}", _type((*shape, capacity // TILE, a.width, TILE), "float32")
+                f"keys.{number}", _type((*shape, capacity // TILE, a.head_width, TILE), "float32")
             )
-            states[f"values.{number}"] = relax.Var(f"values.{number}", _type((*shape, capacity, a.width), "float32"))
+            states[f"values.{number}"] = relax.Var(
+                f"values.{number}", _type((*shape, capacity, a.head_width), "float32")
+            )
         for own, arrays in self.weights.arrays.items():
             for part, value in enumerate(arrays):
                 key = own if part == 0 else f"{own}.{part}"
@@ -221,7 +225,7 @@ class _Maker:
             for key, value in zip(self._operands(own), arrays, strict=True)
         }
         final = "next_tokens" if self.sampled else "logits"
-        result = final if self.layers.stop == len(a.layers) else "hidden_rows"
+        result = final if self.layers.stop == a.layers else "hidden_rows"
         return ImportedModel(mod, values, self.name, (result, *(f"next_{state}" for state in states)))
 
     def _samples(self) -> dict[str, list[int]]:
@@ -247,7 +251,7 @@ class _Maker:
         updated: list[relax.Expr] = []
         for number in self.layers:
             keys, values = states[f"keys.{number}"], states[f"values.{number}"]
-            x, *after = self._layer(number, a.layers[number], x, positions, sequences, keys, values)
+            x, *after = self._layer(number, a.layer(number), x, positions, sequences, keys, values)
             updated += after
         if not outputs:
             return [x, *updated]
@@ -263,8 +267,8 @@ class _Maker:
         a = self.weights.architecture
         learned = [positions, *self._values("learned")] if a.rotated == 0 else []
         about = {
-            "format": self.weights.formats["table"], "hidden": a.hidden, "vocab": a.vocab, "scale": a.embedding_scale,
-            "positions": bool(learned), "offset": a.table_offset,
+            "format": self.weights.formats["table"], "hidden": a.hidden, "vocab": a.vocab,
+            "scale": float(np.float32(a.embedding_scale)), "positions": bool(learned), "offset": a.table_offset,
         }  # fmt: skip
         inputs = [tokens, *self._values("table"), *learned]
         return self._call("embedding", about, inputs, [(self.rows, a.hidden)])[0]
@@ -275,7 +279,7 @@ class _Maker:
         a, own = self.weights.architecture, f"{number}."
         normal = self._norm(own + "attention_norm", x)
         mixed, keys, values = self._attention(own, layer, normal, positions, sequences, *cache)
-        width = a.heads * a.width
+        width = a.heads * a.head_width
         if a.post_norms:
             mixed = self._linear(own + "output", mixed, width, a.hidden)
             after = self._norm(own + "post_attention_norm", mixed, residual=x)
@@ -284,11 +288,11 @@ class _Maker:
         source = normal if a.one_norm else self._norm(own + "inner_norm", x if a.parallel else after)
         if layer.experts:
             return [self._experts(own, source, after), keys, values]
-        inner = self._up(own, source, a.inner)
+        inner = self._up(own, source, a.intermediate)
         if a.post_norms:
-            closed = self._linear(own + "down", inner, a.inner, a.hidden)
+            closed = self._linear(own + "down", inner, a.intermediate, a.hidden)
             return [self._norm(own + "post_inner_norm", closed, residual=after), keys, values]
-        return [self._linear(own + "down", inner, a.inner, a.hidden, residual=after), keys, values]
+        return [self._linear(own + "down", inner, a.intermediate, a.hidden, residual=after), keys, values]
 
     def _up(self, own: str, x: relax.Expr, inner: int) -> relax.Expr:
         a = self.weights.architecture
@@ -326,24 +330,28 @@ class _Maker:
         values: relax.Var,
     ) -> Sequence[relax.Expr]:
         a = self.weights.architecture
-        together = self._linear(own + "qkv", x, a.hidden, (a.heads + 2 * a.key_heads) * a.width)
+        together = self._linear(own + "qkv", x, a.hidden, (a.heads + 2 * a.key_heads) * a.head_width)
         heads = {
-            "heads": a.heads, "key_heads": a.key_heads, "width": a.width, "capacity": self.sizes.capacity(layer),
+            "heads": a.heads, "key_heads": a.key_heads, "width": a.head_width, "capacity": self.sizes.capacity(layer),
             "window": self.sizes.window(layer),
         }  # fmt: skip
         more = self._values(f"angles.{layer.theta:g}") if a.rotated else []
         if a.head_norms:
             more += self._values(own + "query_norm.weight", own + "key_norm.weight")
         inputs = [together, positions, sequences, *more, keys, values]
-        shapes = [(self.rows, a.heads * a.width), _shape(keys), _shape(values)]
+        shapes = [(self.rows, a.heads * a.head_width), _shape(keys), _shape(values)]
         queries, keys, values = self._call(
-            "store", {**heads, "rotated": a.rotated, "norms": a.head_norms, "epsilon": a.epsilon}, inputs, shapes,
+            "store", {**heads, "rotated": a.rotated, "norms": a.head_norms, "epsilon": a.norm_eps}, inputs, shapes,
             in_place={1: len(inputs) - 2, 2: len(inputs) - 1},
         )  # fmt: skip
-        about = {**heads, "scale": a.scale, "cap": a.attention_cap}
-        flops = 4 * self.rows * a.heads * a.width * heads["capacity"]
+        about = {**heads, "scale": a.score_factor, "cap": a.attention_cap}
+        flops = 4 * self.rows * a.heads * a.head_width * heads["capacity"]
         mixed = self._call(
-            "attention", about, [queries, keys, values, positions, sequences], [(self.rows, a.heads * a.width)], flops
+            "attention",
+            about,
+            [queries, keys, values, positions, sequences],
+            [(self.rows, a.heads * a.head_width)],
+            flops,
         )[0]
         return mixed, keys, values
 
@@ -351,7 +359,7 @@ class _Maker:
         a = self.weights.architecture
         bias = f"{own}.bias" in self.weights
         operands = self._values(f"{own}.weight", *([f"{own}.bias"] if bias else []))
-        about = {"norm": a.norm, "epsilon": a.epsilon, "bias": bias, "residual": residual is not None}
+        about = {"norm": a.norm, "epsilon": a.norm_eps, "bias": bias, "residual": residual is not None}
         return self._call("norm", about, [x, *operands, *([] if residual is None else [residual])], [_shape(x)])[0]
 
     def _linear(

@@ -19,9 +19,10 @@ from tvm_sched.relax.api import compile as compile_model
 from tvm_sched.relax.options import CompileOptions
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched_runtime.problem import DecoderConfig
 from tvm_sched_runtime.runtime import ScheduledModule
 
-from .architecture import Architecture, read_architecture
+from .architecture import read_architecture
 from .checkpoint import Checkpoint, Weights
 from .decoder import PackedWeights, Sizes, decoder_module, pack_weights, state_names
 from .generation_options import LONGEST, GenerationOptions
@@ -34,7 +35,7 @@ class LanguageModel:
 
     name: str
     folder: Path
-    architecture: Architecture
+    architecture: DecoderConfig
     sizes: Sizes
     packed: PackedWeights
     about: dict[str, Any]
@@ -52,7 +53,7 @@ class LanguageModel:
     @property
     def own_layers(self) -> range:
         """The layers that are computed."""
-        return range(len(self.architecture.layers)) if self.layers is None else self.layers
+        return range(self.architecture.layers) if self.layers is None else self.layers
 
     def staged(self, devices: Sequence[str]) -> list[LanguageModel]:
         """Return the stages, each with its part of the devices.
@@ -88,7 +89,7 @@ class LanguageModel:
         """Return rows and outputs of each plan, as shapes."""
         steps = [(count, count) for count in _powers(self.sizes.sequences)]
         pieces = [(piece, 1) for piece in sorted(self.sizes.pieces)]
-        if self.own_layers.stop < len(self.architecture.layers):
+        if self.own_layers.stop < self.architecture.layers:
             rows_alone = sorted({rows for rows, _ in steps + pieces})
             return [({"tokens": (rows,)}, None) for rows in rows_alone]
         return [({"tokens": (rows,), "outputs": (outputs,)}, None) for rows, outputs in steps + pieces]
@@ -123,8 +124,8 @@ def open_language_model(folder: str | os.PathLike[str], options: GenerationOptio
     if not path.is_dir():
         raise InputError(f"{path}: --generate takes a folder of Hugging Face with config.json and weights")
     architecture = read_architecture(path)
-    context = chosen.context or min(architecture.positions, LONGEST)
-    if context > architecture.positions and architecture.rotated == 0:
+    context = chosen.context or min(architecture.context, LONGEST)
+    if context > architecture.positions and architecture.positions:
         raise InputError(f"{path}: context is {context}, and the model has {architecture.positions} positions")
     pieces = tuple(sorted({min(piece, context) for piece in chosen.pieces}))
     sizes = Sizes(context, chosen.sequences, pieces)

@@ -194,7 +194,7 @@ def test_weights_of_pytorch_are_read_without_running_code(tmp_path):
     [
         (
             {"model_type": "bert"},
-            "model_type is 'bert', of which no text can be generated here; allowed are gpt2, llama",
+            "model_type is 'bert'; allowed are gpt2, llama",
         ),
         ({"hidden_act": "tanh"}, "the activation is 'tanh'; allowed are silu"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "scaled by 'yarn'; allowed are default, linear, llama3"),

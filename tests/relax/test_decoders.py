@@ -9,7 +9,8 @@ from tvm import relax
 
 from tvm_sched.relax.decoders import decoder_graph, decoder_module
 from tvm_sched_runtime.errors import InputError
-from tvm_sched_runtime.problem.decoder_config import PRESETS, DecoderConfig, read_config
+from tvm_sched_runtime.problem.decoder_config import PRESETS, DecoderConfig
+from tvm_sched_runtime.problem.decoder_config_file import read_config
 
 TINY = DecoderConfig(name="tiny", layers=2, hidden=32, heads=4, vocab=50, intermediate=48)
 SHARED_KEYS = DecoderConfig(name="shared", layers=2, hidden=32, heads=4, kv_heads=2, vocab=50, intermediate=48)
@@ -173,8 +174,8 @@ def test_what_is_wrong_is_refused(tmp_path):
     path = tmp_path / "config.json"
     for text, message in (
         ('{"model_type": "t5"}', "model_type is 't5'; allowed are gpt2"),
-        ('{"model_type": "llama", "hidden_size": "big"}', "not a config.json"),
-        ('{"model_type": "llama", "num_hidden_layers": 2}', "hidden is 0"),
+        ('{"model_type": "llama", "hidden_size": "big"}', "is None; a whole number"),
+        ('{"model_type": "llama", "num_hidden_layers": 2}', "hidden_size is None; a whole number"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):

@@ -145,7 +145,9 @@ def compile_modules(
         open_sizes
     ):  # a size may make an operator vanish (a reshape to the same shape), so that another tensor is returned
         mods = [mod if same_results(mod, open_sizes.placed) else open_sizes.at(mod) for mod in mods]
-        mods = mods or [open_sizes.placed]
+        if not mods:
+            open_sizes = replace(open_sizes, has_plan=True)
+            mods = [open_sizes.largest.placed]
     later = segments(mods[0]) if segments and len(mods) == 1 and TAIL in mods[0].attrs else None
     (emit,) = emit_passes(options, mods[1:], template=open_sizes, segments=later, **emission)
     return mods, build_functions(finish(emit(mods[0])))

@@ -13,11 +13,11 @@ from tvm import relax, te, tirx
 from onnx_text import onnx_model
 from tvm_frontends.relax_modules import open_module
 from tvm_frontends.shapes import DeclaredInput
-from tvm_sched.input_shapes import one_shape, parse_shapes
 from tvm_sched.relax import compile
 from tvm_sched.relax.emit.any_shape import AnyShape
 from tvm_sched.relax.lower.operators_without_kernel import simplify
 from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.input_shapes import one_shape, parse_shapes
 from tvm_sched_runtime.runtime import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it has open dimensions")
@@ -402,6 +402,28 @@ def test_an_example_size_that_does_not_fit_says_that_it_is_one():
         compile(
             onnx.parser.parse_model(f"{text} y = Reshape(x, t)}}"), "cpu1", "single", cost_model="roofline", cache=False
         )
+
+
+def test_the_plan_of_a_range_has_the_kernels_of_all_sizes():
+    """It is that of the largest size that the model admits; nothing is compiled for it alone."""
+    onnx = pytest.importorskip("onnx")
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n, 3] x) => (float[m, 2] y) {
+        shape = Shape(x)  one = Constant<value_ints=[0]>()  n = Gather(shape, one)  zero = Constant<value_int=0>()
+        step = Constant<value_int=1>()  end = Squeeze(n)  k = Range(zero, end, step)  f = Cast<to=1>(k)
+        column = Unsqueeze(f, step)  sum = Add(x, column)  t = Constant<value_ints=[-1, 2]>()  y = Reshape(sum, t) }"""
+    model = onnx.parser.parse_model(text)
+    call = {"cost_model": "roofline", "cache": False, "input_shapes": {"n": range(2, 8)}}
+    module = compile(model, "cpu1", "single", **call).module
+    (plan,) = module.plans()
+    functions = [{step["function"] for step in each["steps"]} for each in (plan, module.template)]
+    assert functions[0] == functions[1]
+    assert plan["arguments"][0]["shape"] == [6, 3]  # 7 is odd
+    for n in (2, 4, 6):
+        x = np.arange(3 * n, dtype=np.float32).reshape(n, 3)
+        right = (x + np.arange(n, dtype=np.float32)[:, None]).reshape(-1, 2)
+        np.testing.assert_array_equal(module.run(x)[0], right)
+    with pytest.raises(InputError, match="number of elements is 15, and"):
+        module.run(np.ones((5, 3), np.float32))
 
 
 def test_a_range_outside_of_the_model_s_is_refused():
