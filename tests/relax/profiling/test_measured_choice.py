@@ -224,15 +224,11 @@ def test_running_concurrently_gives_each_stream_a_share_of_the_cores(monkeypatch
 @pytest.mark.parametrize(
     ("topology", "backend", "asked", "expected"),
     [
-        ("cpu", None, None, True),
-        ("cpu", "cpu", None, True),
-        ("cpu", "emulated", None, False),
-        ("cpu", None, False, False),
-        ("cpu2", None, None, False),
-        ("cpu2", None, True, True),
+        ("cpu", None, None, True), ("cpu", "cpu", None, True), ("cpu", "emulated", None, False),
+        ("cpu", None, False, False), ("cpu2", None, None, False), ("cpu2", None, True, True),
         ("v100-server", None, None, False),
     ],
-)
+)  # fmt: skip
 def test_by_default_only_the_topology_cpu_is_measured(topology, backend, asked, expected):
     assert CompileOptions.of(topology, backend=backend, measure=asked).measuring is expected
 
