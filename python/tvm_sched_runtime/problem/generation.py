@@ -183,12 +183,17 @@ def _variants(parts: Sequence[_Part]) -> Variants | None:
 
 
 def restrict_to_devices(
-    problem: Problem, devices: Collection[str], carried: Collection[str] = (), from_before: Collection[str] = ()
+    problem: Problem,
+    devices: Collection[str],
+    carried: Collection[str] = (),
+    from_before: Collection[str] = (),
+    homes: Mapping[str, Collection[str]] | None = None,
 ) -> Problem:
     """Restrict a problem to some devices, and to alternatives without parameters of their own.
 
     Tensors ``carried`` and ``from_before`` come from the part before. An operator may read host memory directly if it reads
-    other host tensors, but none that is ``carried``: the latency of that is unknown.
+    other host tensors, but none that is ``carried``: the latency of that is unknown. An operator that reads a tensor of
+    ``homes`` keeps to that tensor's devices, as far as they are allowed.
 
     Raises
     ------
@@ -206,11 +211,17 @@ def restrict_to_devices(
     names = [device.name for device in problem.topology.devices]
     if unknown := sorted(set(devices) - set(names)):
         raise InputError(f"{problem.topology.name!r} has no device {unknown[0]!r}; there are {', '.join(names)}")
-    allowed = np.array([not devices or name in devices for name in names])
+    everywhere = np.array([not devices or name in devices for name in names])
+    owners = {tensor: np.array([name in home for name in names]) for tensor, home in (homes or {}).items()}
     host = {tensor.name for tensor in problem.graph.tensors if tensor.kind != "activation"} - set(from_before)
 
     def only(costs: Costs, operators: Iterable[Operator]) -> Costs:
         read = [set(operator.inputs) for operator in operators]
+        allowed = np.tile(everywhere, (len(read), 1))
+        for row, tensors in enumerate(read):
+            for tensor in sorted(tensors & owners.keys()):
+                own = allowed[row] & owners[tensor]
+                allowed[row] = own if own.any() else allowed[row]
         direct = np.array([not each & set(carried) and bool(each & host) for each in read], dtype=bool)
         known = costs.uncertainty
         if known is not None:
