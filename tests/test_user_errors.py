@@ -101,21 +101,8 @@ def test_topology_files(tmp_path: Path) -> None:
     rng, lines = random.Random(6), content.decode().splitlines()
     places = [place for place, line in enumerate(lines) if "=" in line]
     values = [
-        "-1",
-        "0",
-        "1e400",
-        "nan",
-        "inf",
-        "'x'",
-        "[]",
-        "{}",
-        "true",
-        "9" * 30,
-        "''",
-        "[[]]",
-        "{x = 1}",
-        "1979-05-27",
-    ]
+        "-1", "0", "1e400", "nan", "inf", "'x'", "[]", "{}", "true", "9" * 30, "''", "[[]]", "{x = 1}", "1979-05-27",
+    ]  # fmt: skip
     for _ in range(COUNT):
         place = rng.choice(places)
         changed = [*lines[:place], f"{lines[place].partition('=')[0]}= {rng.choice(values)}", *lines[place + 1 :]]

@@ -158,6 +158,10 @@ class ModelWithPlans(Protocol):
         """Return the names of the devices that may compute a plan; none: all."""
         ...
 
+    def homes_of(self, shapes: Any) -> Mapping[str, Sequence[str]]:
+        """Return for some parameters and states the devices of the operators that read them."""
+        ...
+
 
 def compile(
     model: Any,
@@ -326,9 +330,10 @@ def _imported(
             ) from error
         taken.append(static)
         own("lowering to kernels", 0, 0)
-        devices = source.devices_of(static) if isinstance(source, ModelWithPlans) else ()
+        kept = isinstance(source, ModelWithPlans)
+        devices, homes = (source.devices_of(static), source.homes_of(static)) if kept else ((), {})
         fixed = schedule if len(combinations) == 1 else None
-        yield ToSchedule(model_with_name(imported), fixed, devices=devices, progress=own)
+        yield ToSchedule(model_with_name(imported), fixed, devices=devices, homes=homes, progress=own)
 
 
 def pipeline(

@@ -10,6 +10,7 @@ import pytest
 import tvm
 from tvm import relax, te, tirx
 
+from onnx_text import onnx_model
 from tvm_frontends.relax_modules import open_module
 from tvm_frontends.shapes import DeclaredInput
 from tvm_sched.relax import compile
@@ -340,24 +341,12 @@ def test_names_of_torch_dimensions_are_kept_and_inputs_must_agree(tmp_path):
 
 
 def test_sizes_that_an_onnx_model_computes_follow_its_inputs():
-    onnx = pytest.importorskip("onnx")
-    node, number = onnx.helper.make_node, onnx.numpy_helper.from_array
-    values = {"zero": 0, "one": 1, "axis": [0], "four": [4], "rest": [-1]}
-    graph = onnx.helper.make_graph(
-        [
-            node("Shape", ["x"], ["shape"]),
-            node("Gather", ["shape", "zero"], ["n"]), node("Unsqueeze", ["n", "axis"], ["n1"]),
-            node("Gather", ["shape", "one"], ["m"]), node("Unsqueeze", ["m", "axis"], ["m1"]),
-            node("Concat", ["m1", "n1", "rest"], ["turned"], axis=0), node("Reshape", ["x", "turned"], ["y"]),
-            node("Flatten", ["x"], ["flat"]),
-        ],
-        "sizes",
-        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", "m", 4])],
-        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("y", "flat")],
-        [number(np.array(value, "int64"), name) for name, value in values.items()],
-    )  # fmt: skip
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
-    compiled = compile(model, "cpu1", cost_model="roofline", cache=False)
+    text = """(float[n, m, 4] x) => (float[] y, float[] flat) <int64 zero = {0}, int64 one = {1}, int64[1] axis = {0},
+        int64[1] rest = {-1}> {
+        shape = Shape(x)  rows = Gather(shape, zero)  n1 = Unsqueeze(rows, axis)
+        columns = Gather(shape, one)  m1 = Unsqueeze(columns, axis)
+        turned = Concat<axis = 0>(m1, n1, rest)  y = Reshape(x, turned)  flat = Flatten(x) }"""
+    compiled = compile(onnx_model(text), "cpu1", cost_model="roofline", cache=False)
     for n, m in SIZES:
         x = np.arange(n * m * 4, dtype="float32").reshape(n, m, 4)
         y, flat = compiled.run(x)
