@@ -171,7 +171,8 @@ class Program:
                 interval = model.new_optional_interval_var(begin, ns, end, moved, "")
                 for channel in route.channels:
                     self.busy[channel].append(interval)
-                model.add(there[d] >= end).only_enforce_if(moved)
+                # Devices must not get a tensor from each other by copies that take no time.
+                model.add(there[d] >= end + (ns == 0)).only_enforce_if(moved)
                 has[d].append(moved)
                 if s != HOST:
                     moves.append((s, moved, begin))

@@ -158,6 +158,18 @@ def test_a_config_of_hugging_face_computes_what_transformers_does(kind, tmp_path
     np.testing.assert_allclose(run(mod, {**weights, "input_ids": ids})[0], expected, rtol=1e-3, atol=1e-4)
 
 
+def test_rotary_embedding_is_read_as_transformers_4_and_5_write_it(tmp_path):
+    path = tmp_path / "config.json"
+    sizes = {
+        "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 50,
+        "intermediate_size": 48,
+    }  # fmt: skip
+    for fields in ({"rope_theta": 5e5}, {"rope_parameters": {"rope_type": "yarn", "rope_theta": 5e5}}):
+        path.write_text(json.dumps({**sizes, **fields}))
+        config = read_config(path)
+        assert (config.rope_theta, config.rope.rope_type) == (5e5, "default")
+
+
 def test_what_is_wrong_is_refused(tmp_path):
     with pytest.raises(InputError, match="heads do not divide"):
         DecoderConfig(layers=1, hidden=30, heads=4, vocab=5, intermediate=5)

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from ..errors import InputError
-from .costs import FORBIDDEN, Costs, concatenate_costs
+from .costs import FORBIDDEN, Costs, Uncertainty, concatenate_costs
 from .graph import Operator, OpGraph, Tensor
 from .merge import renamed_group, renamed_operators
 from .problem import Problem
@@ -223,11 +223,15 @@ def restrict_to_devices(
                 own = allowed[row] & owners[tensor]
                 allowed[row] = own if own.any() else allowed[row]
         direct = np.array([not each & set(carried) and bool(each & host) for each in read], dtype=bool)
+        known = costs.uncertainty
+        if known is not None:
+            low, high = (np.where(allowed, end, FORBIDDEN) for end in (known.low_ns, known.high_ns))
+            known = Uncertainty(low, high, known.shared, known.far)
         return costs.replace(
             operator_ns=np.where(allowed, costs.operator_ns, FORBIDDEN),
             direct_ns=np.where(allowed & direct[:, None], costs.direct_ns, FORBIDDEN),
             concurrency=None,
-            uncertainty=None,
+            uncertainty=known,
         )
 
     variants = None
@@ -247,9 +251,11 @@ def _cuts_nothing(alternative: Alternative) -> bool:
 
 
 def _token_costs(problem: Problem) -> Costs:
-    """Return the costs of choosing a token: a nanosecond on each device that may compute the part."""
+    """Return the costs of choosing a token: a certain nanosecond on each device that may compute the part."""
     possible = (problem.costs.operator_ns != FORBIDDEN).any(axis=0)
-    return Costs(np.where(possible, 1, FORBIDDEN)[None], source=problem.costs.source)
+    one, none = np.where(possible, 1, FORBIDDEN)[None], np.zeros((1, len(possible)))
+    certain = None if problem.costs.uncertainty is None else Uncertainty(one, one, none, none > 0)
+    return Costs(one, source=problem.costs.source, uncertainty=certain)
 
 
 def _pairs(prefill: OpGraph, decode: OpGraph, carried: Mapping[str, str] | None, steps: int) -> list[_Pair]:
