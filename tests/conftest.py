@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import os
@@ -52,6 +53,15 @@ def pytest_runtest_setup():
     # (cli/interrupt.py), and a solver may put a handler of its own in Python's place, which `signal.getsignal` cannot see.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that is a coroutine in an event loop of its own; a hang is a failure."""
+    if not inspect.iscoroutinefunction(test := pyfuncitem.function):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    asyncio.run(asyncio.wait_for(test(**given), 60))
+    return True
 
 
 def pytest_addoption(parser):

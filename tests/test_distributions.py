@@ -64,16 +64,13 @@ def test_the_front_ends_ask_for_the_same_versions():
         ("tvm_frontends", "frontends", set()),
         ("tvm_sched", ".", {"tvm_frontends", "tvm_sched_check", "tvm_sched_runtime"}),
         ("tvm_sched_bench", "bench", {"tvm_sched", "tvm_sched_check", "tvm_sched_runtime"}),
-        (
-            "tvm_sched_cluster",
-            "cluster",
-            {"tvm_sched", "tvm_sched_bench", "tvm_sched_check", "tvm_sched_runtime", "tvm_sched_serve"},
-        ),
+        ("tvm_sched_cluster", "cluster",
+         {"tvm_sched", "tvm_sched_bench", "tvm_sched_check", "tvm_sched_runtime", "tvm_sched_serve"}),
         ("tvm_sched_language", "language", {"tvm_frontends", "tvm_sched", "tvm_sched_runtime"}),
         ("tvm_sched_onnxruntime", "onnxruntime", {"tvm_sched", "tvm_sched_runtime"}),
         ("tvm_sched_plans", "plans", {"tvm_sched", "tvm_sched_runtime"}),
     ],
-)
+)  # fmt: skip
 def test_a_package_imports_nothing_that_its_distribution_does_not_require(package, folder, ours):
     """What a requirement itself requires may be gone in its next release, as click is of typer's."""
     graph = grimp.build_graph(package, include_external_packages=True, exclude_type_checking_imports=True)

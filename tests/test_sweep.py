@@ -58,18 +58,10 @@ def test_keys_are_read_in_one_order():
 @pytest.mark.parametrize(
     "text",
     [
-        "gpus",
-        "gpus=0",
-        "gpus=3..1",
-        "gpus=a",
-        "link=usb",
-        "bandwidth=0",
-        "bandwidth=x",
-        "cores=2",
-        "batch=",
+        "gpus", "gpus=0", "gpus=3..1", "gpus=a", "link=usb", "bandwidth=0", "bandwidth=x", "cores=2", "batch=",
         "topology=",
     ],
-)
+)  # fmt: skip
 def test_wrong_values_are_named(text):
     with pytest.raises(InputError, match="--vary"):
         parse_vary([text])

@@ -66,7 +66,8 @@ class Token:
     """New text; "" where a character is incomplete, and without a tokenizer."""
     finished: str
     """Why the sequence ends with this token: ``"stop"`` (a stop token), ``"length"`` (``max_tokens``), ``"context"``
-    (the artifact's context is full); "" if it goes on."""
+    (the artifact's context is full), ``"invalid"`` (its logits are infinite or not numbers, so ``id`` is -1 and the text
+    ends before it); "" if it goes on."""
 
 
 @dataclass(eq=False)
@@ -514,6 +515,11 @@ class Generator:
     def _accept(self, sequence: Sequence, result: Any) -> Token:
         token = int(result) if self.about.get("sampled") else sequence.sampling.choose(result, sequence.random)
         sequence.drawn = None
+        if token < 0:
+            sequence.finished = "invalid"
+            text = "" if sequence.decoded is None else sequence.decoded.finish()
+            self.cancel(sequence)
+            return Token(sequence, token, text, sequence.finished)
         sequence.tokens.append(token)
         text = ""
         if token in sequence.stop:

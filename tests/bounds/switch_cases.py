@@ -1,19 +1,15 @@
 """Problems on devices behind a switch."""
 
-import numpy as np
-
-from tvm_sched_runtime.problem import Costs, Device, Operator, OpGraph, Problem, Switch, Tensor, Topology
+from schedule.cases import device, problem, topology, wired
+from tvm_sched_runtime.problem import Switch
 
 
 def on_a_switch(reads, times, sizes, devices, contention=True):
     """Operators by name with what each reads; a byte takes a nanosecond from device to device."""
     names = tuple(f"gpu{i}" for i in range(devices))
-    of = tuple(Device(name, 10**6, 1e12, {"float32": 1e12}) for name in names)
-    topology = Topology("switched", of, switches=(Switch("switch", names, 1e9, contention=contention),))
-    operators = tuple(Operator(name, "", tuple(read), (name,)) for name, read in reads.items())
-    tensors = tuple(Tensor(name, size) for name, size in zip(reads, sizes, strict=True))
-    graph = OpGraph("graph", operators, tensors, (operators[-1].name,))
-    return Problem(graph, topology, Costs(np.array([[time] * devices for time in times])))
+    places = topology(*map(device, names), switches=[Switch("switch", names, 1e9, contention=contention)])
+    graph = wired({name: " ".join(read) for name, read in reads.items()}, dict(zip(reads, sizes, strict=True)))
+    return problem(graph, places, [[time] * devices for time in times])
 
 
 def fan(copy, contention=True):

@@ -16,10 +16,9 @@ from schedulers.exhaustive import TooLarge, least_latency, least_layered_latency
 from thorough import examples
 from tvm_sched.bounds import all_bounds, lower_bound, path_and_bus, region_placement, whole_ns
 from tvm_sched.bounds.bus import Crossing, readers_by_tail
-from tvm_sched.bounds.device_work import device_work_bound
+from tvm_sched.bounds.device_work import device_work_bound, head_side, tail_side
 from tvm_sched.bounds.heads_and_tails import Side, between_ends, device_weights
 from tvm_sched.bounds.neighbours import Neighbour, together_or_apart
-from tvm_sched.bounds.ramp import head_side, tail_side
 from tvm_sched.bounds.relaxation import Relaxation
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.progress import report_to

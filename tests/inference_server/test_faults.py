@@ -349,18 +349,8 @@ def test_tls(start, artifacts, tmp_path):
         pytest.skip("there is no openssl to make a certificate")
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "1",
-        "-subj",
-        "/CN=localhost",
-        "-addext",
-    ]
+        "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost", "-addext",
+    ]  # fmt: skip
     subprocess.run(
         [*made, "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate], check=True, capture_output=True
     )

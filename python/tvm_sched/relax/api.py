@@ -158,6 +158,10 @@ class ModelWithPlans(Protocol):
         """Return the names of the devices that may compute a plan; none: all."""
         ...
 
+    def homes_of(self, shapes: Any) -> Mapping[str, Sequence[str]]:
+        """Return for some parameters and states the devices of the operators that read them."""
+        ...
+
 
 def compile(
     model: Any,
@@ -255,13 +259,29 @@ def _compile_source(
     template, spare, taken = None, False, list[StaticShapes]()
     if is_open and isinstance(source, OpenModel):
         report("lowering for any size", 0, 0)
+        warnings.warn(
+            f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan of their own run with "
+            "kernels for every size, which are slower: list those that matter (--shape, input_shapes)",
+            ModelWarning,
+            stacklevel=2,
+        )
         any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, options)
         spare = not any(asked) and any(map(any_shape.admits, _anchors(any_shape)))
         unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
         template = partial(_schedule_template, any_shape, source, taken, unmeasured)
+        if _only_ranges(asked) and not options.measuring and schedule is None:
+            # No size matters more than others, so the largest needs no kernels of its own, nor an import.
+            taken += [static for static, _ in combinations]
+            combinations = []
     models = _imported(source, combinations, is_open, schedule, report, spare, taken)
     later = partial(_segments, source, options) if options.takes_open_sizes else None
     return compile_modules(models, options, template, later, **emission)
+
+
+def _only_ranges(asked: Sequence[Any]) -> bool:
+    """Return whether the caller gave ranges, and no single sizes."""
+    sizes = [size for mapping in asked for size in (mapping.values() if isinstance(mapping, Mapping) else (mapping,))]
+    return bool(sizes) and all(isinstance(size, range) for size in sizes)
 
 
 def _segments(source: Any, options: CompileOptions, mod: tvm.IRModule) -> Segments | None:
@@ -310,9 +330,10 @@ def _imported(
             ) from error
         taken.append(static)
         own("lowering to kernels", 0, 0)
-        devices = source.devices_of(static) if isinstance(source, ModelWithPlans) else ()
+        kept = isinstance(source, ModelWithPlans)
+        devices, homes = (source.devices_of(static), source.homes_of(static)) if kept else ((), {})
         fixed = schedule if len(combinations) == 1 else None
-        yield ToSchedule(model_with_name(imported), fixed, devices=devices, progress=own)
+        yield ToSchedule(model_with_name(imported), fixed, devices=devices, homes=homes, progress=own)
 
 
 def pipeline(
@@ -520,12 +541,6 @@ def _lower_any_shape(
             raise InputError(f"symbol {name!r}: sizes from {least} to {most} are given; the model allows {allowed}")
         limits[name] = low, high
     inputs = tuple(item for item in source.inputs if item.name not in frozen)
-    warnings.warn(
-        f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan of their own run with kernels "
-        "for every size, which are slower: list those that matter (--shape, input_shapes)",
-        ModelWarning,
-        stacklevel=2,
-    )
     try:
         return lower_any_shape(source.import_symbolic(frozen), inputs, limits, compile_target(options))
     except Exception as error:  # front ends and TVM raise unrelated classes
@@ -549,6 +564,43 @@ def _anchors(model: AnyShape) -> Iterator[tuple[int, ...]]:
     yield from islice(product((4, 8, 1, 2, 16, 3), repeat=len(model.symbols())), _MOST_ANCHORS)
 
 
+def _passes_after_lowering(options: CompileOptions) -> list[tvm.transform.Pass]:
+    passes = problem_passes(options)
+    return passes[[each.info.name for each in passes].index("tvm_sched.LowerToKernels") + 1 :]
+
+
+def range_problems(
+    model: Any, topology: Any, limits: Mapping[str, tuple[int, int]], constants: Constants | None, **settings: Any
+) -> Callable[[Mapping[str, int]], Problem] | None:
+    """Return a function of the sizes of a model's symbols that makes its problem, without alternatives.
+
+    All sizes have the kernels of one lowering: a library that takes an operator at one size alone would change the graph.
+
+    Parameters
+    ----------
+    limits : mapping of str to tuple of int
+        Least and largest size of each symbol.
+    model, topology, constants, settings
+        As in `make_problem`.
+
+    Returns
+    -------
+    callable or None
+        None for devices other than CPUs, and if ``limits`` are not those of all open dimensions.
+    """
+    chosen = replace(CompileOptions.of(topology, **settings), measure=False, variants=False)
+    source = open_model(model)
+    sizes = {size for item in source.inputs if item.name not in (constants or {}) for size in item.shape or (None,)}
+    is_open = {size for size in sizes if not isinstance(size, int)} == set(limits)
+    if not (chosen.takes_open_sizes and is_open and source.source.symbolic is not None):
+        return None
+    _, frozen = source.combinations({name: high for name, (_, high) in limits.items()}, constants)[0]
+    asked = [{name: range(low, high + 1) for name, (low, high) in limits.items()}]
+    any_shape = _lower_any_shape(source, asked, constants, frozen, limits, chosen)
+    price = tvm.transform.Sequential(_passes_after_lowering(chosen))
+    return lambda sizes: get_problem(price(any_shape.bind_symbols(sizes)[0]))
+
+
 def _schedule_template(
     model: AnyShape,
     source: OpenModel,
@@ -558,11 +610,10 @@ def _schedule_template(
 ) -> Template:
     """Schedule a model for any size at its anchor, the largest sizes of ``plans``; ``options`` neither measure nor split.
 
-    Smaller sizes (``others``, or `_anchors`) stand in for it if a kernel would then read beyond a tensor, such as a table of
-    12 rows. Without plans, the anchor's is the only one, so its sizes must be admissible.
+    Smaller sizes (``others``, or `_anchors`) stand in for it if it is not admissible, or if a kernel would then read beyond
+    a tensor, such as a table of 12 rows.
     """
-    passes = problem_passes(options)
-    priced = passes[[each.info.name for each in passes].index("tvm_sched.LowerToKernels") + 1 :]
+    priced = _passes_after_lowering(options)
     schedule = tvm.transform.Sequential([*priced, *decision_passes(options)])
     try:
         ranged = plans and _schedule_anchors(model, tvm.transform.Sequential(priced), schedule, options)
@@ -572,9 +623,8 @@ def _schedule_template(
         text = f"{source.where}: one schedule is for all sizes: {first_line(error)}"
         warnings.warn(text, ModelWarning, stacklevel=2)
     largest = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values())))] if plans else []
-    tried = (sizes if plans else model.repaired(sizes) for sizes in others or _anchors(model))
-    smaller = (sizes for sizes in tried if plans or model.admits(sizes))
-    anchors: Iterator[StaticShapes | tuple[int, ...]] = chain(largest, islice(smaller, len(_EQUAL_ANCHORS)))
+    tried: Iterable[StaticShapes | tuple[int, ...]] = chain(largest, map(model.repaired, others or _anchors(model)))
+    anchors = islice((sizes for sizes in tried if model.admits(sizes)), 1 + len(_EQUAL_ANCHORS))
     refused = [InputError("no sizes that were tried are admissible")]
     for anchor in anchors:
         try:

@@ -96,18 +96,14 @@ UNSAID = {
 """Numbers that are left out, by operator, and why."""
 
 UNTYPED = {
-    "Shrink": (
-        ("int",),
-        "the standard's function casts lambd and bias to the type of the input first; the reference does not",
-    ),
+    "Shrink": (("int",),
+               "the standard's function casts lambd and bias to the type of the input first; the reference does not"),
     "GridSample": (("int",), "how values between integers are rounded is not said"),
     "RoiAlign": (("float16",), "positions are rounded to the type of the image"),
-    "Resize": (
-        ("int", "bool"),
-        "how a mean of integers is rounded is not said, and the reference has none of booleans",
-    ),
+    "Resize": (("int", "bool"),
+               "how a mean of integers is rounded is not said, and the reference has none of booleans"),
     "OneHot": (("bool",), "the reference subtracts, which NumPy does not for booleans"),
-}
+}  # fmt: skip
 """Types that are left out, by operator, and why."""
 
 EXACT = (
