@@ -54,6 +54,13 @@ class ControlFlow:
             A result is a sequence, or its data type or number of dimensions depends on data.
         """
         graphs = {attribute.name: attribute.g for attribute in node.attribute if attribute.HasField("g")}
+        for item in (item for graph in graphs.values() for item in (*graph.input, *graph.output)):
+            kind = item.type.WhichOneof("value")
+            if kind not in ("tensor_type", None):
+                raise UnsupportedNode(
+                    f"{node_text(node)}: {item.name!r} is no tensor ({kind.removesuffix('_type')}), and data decide what "
+                    "runs: what its bodies take and return has to be tensors"
+                )
         scope = Scope({name: self.known(name) for graph in graphs.values() for name in outer_names(graph)})
         return self._loop(node, graphs["body"], scope) if "body" in graphs else self._branch(node, graphs, scope)
 
@@ -124,13 +131,6 @@ class ControlFlow:
         """Convert a body; ``own`` are its inputs (name, shape and dtype), ``constants`` those that have a value."""
         from onnx import ModelProto, helper
 
-        for item in graph.output:
-            kind = item.type.WhichOneof("value")
-            if kind not in ("tensor_type", None):
-                raise UnsupportedNode(
-                    f"{node_text(node)}: {item.name!r} is no tensor ({kind.removesuffix('_type')}), and data decide what "
-                    "runs: results of its bodies have to be tensors"
-                )
         constants = {**scope.constants, **constants}
         inputs = [*own, *scope.inputs, *((name, array.shape, array.dtype.name) for name, array in constants.items())]
         model = ModelProto(ir_version=self.model.ir_version, opset_import=self.model.opset_import)

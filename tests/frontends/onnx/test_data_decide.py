@@ -1,4 +1,4 @@
-"""Branches and loops that data decide run in the executor: each body is a plan, and the values are the reference's."""
+"""Branches and loops that data decide run in the executor: each body is a plan, and the values are ONNX's."""
 
 import os
 import signal
@@ -9,6 +9,8 @@ import pytest
 
 onnx = pytest.importorskip("onnx")
 from onnx.reference import ReferenceEvaluator  # noqa: E402
+
+ort = pytest.importorskip("onnxruntime", reason="ONNX's reference gives collected scalars two dimensions")
 
 from tvm_frontends.errors import ModelError  # noqa: E402
 from tvm_sched.relax import compile  # noqa: E402
@@ -24,11 +26,12 @@ def compiled(text):
     return model, compile(model, "cpu2", "heft").module
 
 
-def check(case, *inputs):
+def check(case, *inputs, session=None):
     model, module = case
+    session = session or ort.InferenceSession(model.SerializeToString())
     feeds = {item.name: np.asarray(value) for item, value in zip(model.graph.input, inputs, strict=True)}
     found = module.run(*feeds.values())
-    for one, wanted in zip(found, ReferenceEvaluator(model).run(None, feeds), strict=True):
+    for one, wanted in zip(found, session.run(None, feeds), strict=True):
         np.testing.assert_array_equal(one, wanted, strict=True)
 
 
@@ -44,7 +47,7 @@ def branch():
             then_branch = t () => (float[p, 4] ty, float[q] ts, float tz, float[i, 4] r) {
               ty = MatMul(r, x) ts = Identity(three) tz = ReduceSum<keepdims=0>(ty) },
             else_branch = e () => (float[o, 4] ey, float[u] es, float ez, float[j, 4] ew) {
-              es = Identity(two) ez = ReduceMax<keepdims=0>(x) ew = Exp(x)
+              es = Identity(two) ez = ReduceMax<keepdims=0>(x) ew = Relu(x)
               ey = If(d) <then_branch = t2 () => (float[e2, 4] e3) { n = Neg(x) e3 = Concat<axis=0>(n, r) },
                           else_branch = e2 () => (float[e4, 4] a) { }> }>
           v = Abs(w) }"""
@@ -54,7 +57,8 @@ def branch():
 @pytest.mark.parametrize("keep", [[1, 0, 1, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
 def test_a_branch_that_data_choose(branch, keep):
     for c, d in ((True, True), (False, True), (False, False), (True, False)):
-        check(branch, X, c, d, np.array(keep, bool))
+        # ONNX Runtime refuses branches that return a value of the graph around.
+        check(branch, X, c, d, np.array(keep, bool), session=ReferenceEvaluator(branch[0]))
 
 
 def test_one_branch_runs(branch):
@@ -65,8 +69,8 @@ def test_one_branch_runs(branch):
         module.run(X, np.array(c), np.array(False), np.ones(4, bool))
         kinds[c] = {event["event"]["name"] for event in module.timeline()["events"] if event["event"]}
     module.configure(trace=False)
-    assert any("exp" in name for name in kinds[False])
-    assert not any("exp" in name for name in kinds[True])
+    assert any("relu" in name for name in kinds[False])
+    assert not any("relu" in name for name in kinds[True])
     assert any("matmul" in name for name in kinds[True])
     assert not any("matmul" in name for name in kinds[False])
 
@@ -81,10 +85,10 @@ def loop():
           a = Abs(x) b = Neg(x)
           y, grown, p, q, sums, all, at = Loop(most, yes, a, none, a, b) <
             body = l (int64 i, bool c, float[3] v, float[m] g, float[3] p0, float[3] q0)
-                => (bool again, float[3] w, float[m2] h, float[3] q0, float[3] p0, float s, float[3] vv, int64 i) {
+                => (bool again, float[3] w, float[m2] h, float[3] q0, float[3] p0, float s, float[3] vv, int64 ii) {
               w = Loop(i, c, v) <body = l2 (int64 i2, bool c2, float[3] v2) => (bool c2, float[3] w2) { w2 = Add(v2, a) }>
               s = ReduceSum<keepdims=0>(w) again = Less(s, limit) s1 = Unsqueeze(s, zero) h = Concat<axis=0>(g, s1)
-              f = Cast<to=1>(i) vv = Mul(v, f) }> }"""
+              f = Cast<to=1>(i) vv = Mul(v, f) ii = Add(i, three) }> }"""
     )
 
 
@@ -148,11 +152,11 @@ def test_a_greedy_decoder():
         for name, shape in weights.items()
     )
     module = compile(model, "cpu2", "heft").module
-    lengths = set()
+    session, lengths = ort.InferenceSession(model.SerializeToString()), set()
     for seed in range(4):
         start = np.random.default_rng(seed).standard_normal(8).astype("float32")
         tokens, last = module.run(start, np.array(12))
-        wanted, wanted_last = ReferenceEvaluator(model).run(None, {"start": start, "most": np.array(12)})
+        wanted, wanted_last = session.run(None, {"start": start, "most": np.array(12)})
         np.testing.assert_array_equal(tokens, wanted, strict=True)
         np.testing.assert_allclose(last, wanted_last, atol=1e-5)
         lengths.add(len(tokens))
