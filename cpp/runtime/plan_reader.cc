@@ -253,10 +253,11 @@ Step ReadStep(const JsonCursor& cursor, const Plan& plan, TemplateSizes* open) {
     step.outputs = ReadIndices(*outputs, plan.buffers.size(), "buffers");
   }
   if (auto sizes = cursor.OptionalField("sizes"); sizes) {
-    if (open == nullptr || step.kind != StepKind::kKernel) {
-      sizes->Fail("only kernels of a template (a plan with symbols) are given sizes");
+    if (step.kind != StepKind::kKernel) sizes->Fail("only kernels are given sizes");
+    for (const JsonCursor& item : sizes->Items()) {
+      constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+      step.sizes.push_back(open == nullptr ? item.Int(-kMost, kMost) : -1 - open->Add(item));
     }
-    for (const JsonCursor& item : sizes->Items()) step.sizes.push_back(-1 - open->Add(item));
   }
   for (const JsonCursor& wait : cursor.Field("waits").Items()) {
     const std::size_t earlier = plan.steps.size();

@@ -16,6 +16,14 @@ import msgspec
 from tvm_sched_runtime.checks import require_number_or_auto
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.files import UNREADABLE
+from tvm_sched_runtime.input_shapes import (
+    ShapeSet,
+    is_token_shape,
+    one_shape,
+    parse_constants,
+    parse_shapes,
+    token_shapes,
+)
 from tvm_sched_runtime.problem import (
     DecoderConfig,
     Group,
@@ -27,14 +35,14 @@ from tvm_sched_runtime.problem import (
     merge_problems,
     problem_of,
 )
-from tvm_sched_runtime.problem.decoder_config import PRESETS, is_config, read_config
+from tvm_sched_runtime.problem.decoder_config import PRESETS
+from tvm_sched_runtime.problem.decoder_config_file import is_config, read_config
 from tvm_sched_runtime.schedule import requests_of
 from tvm_sched_runtime.startup import import_when_used, without_torch
 
 from .cost_model import CostModel, default_cost_model, get_cost_model
 from .cost_model.calibrated_model import NAME as CALIBRATED
 from .cost_model.calibrated_model import is_of_this_machine
-from .input_shapes import ShapeSet, is_token_shape, one_shape, parse_constants, parse_shapes, token_shapes
 from .progress import Progress
 from .resident_texts import parse_requests
 

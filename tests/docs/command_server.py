@@ -101,7 +101,7 @@ def preload_plans():
     import pytest  # noqa: F401
 
     import tvm_sched_bench.testing  # noqa: F401
-    from tvm_sched_runtime._library import load_library
+    from tvm_sched_runtime.core_library import load_library
 
     load_library()
 

@@ -21,7 +21,7 @@ from runtime_plans import PlanBuilder, in_threads
 from tvm_sched.execution_plan import emit_plan
 from tvm_sched_bench.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
-from tvm_sched_runtime import _library, startup
+from tvm_sched_runtime import core_library, startup
 from tvm_sched_runtime.errors import ExecutionError
 from tvm_sched_runtime.problem import Bus, Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched_runtime.runtime import ScheduledModule, make_module, to_numpy
@@ -356,7 +356,7 @@ def images_are_launched_with_their_pointers() -> None:
         ],
     }
     document = msgspec.json.encode({"version": 1, "functions": {"add_twice": function}}).decode()
-    kernels = _library.function("tvm_sched.make_cuda_module")(document, b"binary")
+    kernels = core_library.function("tvm_sched.make_cuda_module")(document, b"binary")
     builder = PlanBuilder("p", "cuda")
     builder.plan["queues"].append({"name": "results"})
     x, w, out = builder.argument("x", [1], "int64"), builder.parameter("w", [1], "int64"), builder.output([1], "int64")

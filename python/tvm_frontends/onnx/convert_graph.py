@@ -47,6 +47,9 @@ BLIND: dict[str, tuple[int, ...]] = {
 }  # fmt: skip
 """Inputs of which TVM's converters use the shape only, not the values."""
 
+_TAKES_SHAPE = {"Resize": 3, "GroupQueryAttention": 6}
+"""The input whose sizes our converter takes as a shape: the sizes of a picture, the total length of a sequence."""
+
 _RANDOM = (
     "draws random numbers, and compiled models must be repeatable: draw them outside, and make them an input of the "
     "model"
@@ -220,8 +223,8 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                 if self.symbolic and self._compute_sizes(node):
                     check_results(node, [self._nodes.get(name) for name in node.output], self.inferred)
                     continue
-                if node.op_type == "Resize" and len(node.input) > 3:
-                    node = self._with_shape(node, 3)
+                if len(node.input) > (position := _TAKES_SHAPE.get(node.op_type, len(node.input))):
+                    node = self._with_shape(node, position)
                 self._emit_sizes(node.input)
                 if (node := self._with_sizes_from_data(node)) is None:
                     continue
@@ -311,9 +314,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def _with_shape(self, node: Any, position: int) -> Any:
         """Return a node to which sizes are handed over as a shape, from which its converter takes the expressions."""
         values = self.sizes.get(node.input[position])
-        if values is None or values.ndim != 1 or is_floating(values):
+        if values is None or values.ndim > 1 or is_floating(values):
             return node
-        shape = self.bb.normalize(relax.ShapeExpr([expression_of(value) for value in values]))
+        shape = self.bb.normalize(relax.ShapeExpr([expression_of(value) for value in values.reshape(-1)]))
         return self._with_inputs(node, {position: shape})
 
     def _with_inputs(self, node: Any, inputs: Mapping[int, relax.Expr]) -> Any:

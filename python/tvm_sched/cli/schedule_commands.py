@@ -222,7 +222,7 @@ class RangeOptions:
 
     def asked(self, source_options: SourceOptions) -> bool:
         """Return whether ``--shape`` has a range; raise `InputError` for options of a range without one."""
-        from ..input_shapes import split_ranges
+        from tvm_sched_runtime.input_shapes import split_ranges
 
         limits, _ = split_ranges(source_options.shape)
         if not limits and (self.factor is not None or self.anchors is not None):
@@ -239,9 +239,9 @@ class RangeOptions:
         options: dict[str, Any],
     ) -> RangeSchedules:
         """Schedule all sizes of the ranges in ``--shape``."""
+        from tvm_sched_runtime.input_shapes import split_ranges
         from tvm_sched_runtime.problem import Workload
 
-        from ..input_shapes import split_ranges
         from ..problem_sources import load_problem
         from ..size_ranges import FACTOR, MOST, schedule_range
 

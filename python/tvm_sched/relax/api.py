@@ -160,6 +160,10 @@ class ModelWithPlans(Protocol):
         """Return the names of the devices that may compute a plan; none: all."""
         ...
 
+    def homes_of(self, shapes: Any) -> Mapping[str, Sequence[str]]:
+        """Return for some parameters and states the devices of the operators that read them."""
+        ...
+
 
 def compile(
     model: Any,
@@ -261,9 +265,19 @@ def _compile_source(
         spare = not any(asked) and any(map(any_shape.admits, _anchors(any_shape)))
         unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
         template = partial(_schedule_template, any_shape, source, taken, unmeasured)
+        if _only_ranges(asked) and not options.measuring and schedule is None:
+            # No size matters more than others, so the largest needs no kernels of its own, nor an import.
+            taken += [static for static, _ in combinations]
+            combinations = []
     models = _imported(source, combinations, is_open, schedule, report, spare, taken, options.takes_open_sizes)
     later = partial(_segments, source, options) if options.takes_open_sizes else None
     return compile_modules(models, options, template, later, **emission)
+
+
+def _only_ranges(asked: Sequence[Any]) -> bool:
+    """Return whether the caller gave ranges, and no single sizes."""
+    sizes = [size for mapping in asked for size in (mapping.values() if isinstance(mapping, Mapping) else (mapping,))]
+    return bool(sizes) and all(isinstance(size, range) for size in sizes)
 
 
 def _segments(source: Any, options: CompileOptions, mod: tvm.IRModule) -> Segments | None:
@@ -321,9 +335,10 @@ def _imported(
             ) from error
         taken.append(static)
         own("lowering to kernels", 0, 0)
-        devices = source.devices_of(static) if isinstance(source, ModelWithPlans) else ()
+        kept = isinstance(source, ModelWithPlans)
+        devices, homes = (source.devices_of(static), source.homes_of(static)) if kept else ((), {})
         fixed = schedule if len(combinations) == 1 else None
-        yield ToSchedule(model_with_name(imported), fixed, devices=devices, progress=own)
+        yield ToSchedule(model_with_name(imported), fixed, devices=devices, homes=homes, progress=own)
 
 
 def pipeline(
@@ -569,8 +584,8 @@ def _schedule_template(
 ) -> Template:
     """Schedule a model for any size at its anchor, the largest sizes of ``plans``; ``options`` neither measure nor split.
 
-    Smaller sizes (``others``, or `_anchors`) stand in for it if a kernel would then read beyond a tensor, such as a table of
-    12 rows. Without plans, the anchor's is the only one, so its sizes must be admissible.
+    Smaller sizes (``others``, or `_anchors`) stand in for it if it is not admissible, or if a kernel would then read beyond
+    a tensor, such as a table of 12 rows.
     """
     passes = problem_passes(options)
     priced = passes[[each.info.name for each in passes].index("tvm_sched.LowerToKernels") + 1 :]
@@ -583,9 +598,8 @@ def _schedule_template(
         text = f"{source.where}: one schedule is for all sizes: {first_line(error)}"
         warnings.warn(text, ModelWarning, stacklevel=2)
     largest = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values())))] if plans else []
-    tried = (sizes if plans else model.repaired(sizes) for sizes in others or _anchors(model))
-    smaller = (sizes for sizes in tried if plans or model.admits(sizes))
-    anchors: Iterator[StaticShapes | tuple[int, ...]] = chain(largest, islice(smaller, len(_EQUAL_ANCHORS)))
+    tried: Iterable[StaticShapes | tuple[int, ...]] = chain(largest, map(model.repaired, others or _anchors(model)))
+    anchors = islice((sizes for sizes in tried if model.admits(sizes)), 1 + len(_EQUAL_ANCHORS))
     refused = [InputError("no sizes that were tried are admissible")]
     for anchor in anchors:
         try:

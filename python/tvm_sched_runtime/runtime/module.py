@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from .. import _library
+from .. import core_library
 from ..errors import ExecutionError, InputError
 from .machine import check_threads
 from .statistics import LatencyStatistics
@@ -544,7 +544,7 @@ def scheduled_modules(module: Any) -> list[Any]:
 
 def _search(module: Any) -> tuple[list[Any], list[str]]:
     """Return the modules of our kind, whose imports are kernels, and the kinds of all others."""
-    _library.load_library()
+    core_library.load_library()
     pending = [getattr(module, "mod", module)]  # relax.VMExecutable wraps its module as `mod`
     modules: list[Any] = []
     others: list[str] = []
@@ -573,4 +573,4 @@ def make_module(
         Values of the parameters inside the module, by name.
     """
     tensors = {name: to_tensor(value) for name, value in (embedded or {}).items()}
-    return _library.function("tvm_sched.make_module")(json.dumps(plans), json.dumps(metadata), tensors)
+    return core_library.function("tvm_sched.make_module")(json.dumps(plans), json.dumps(metadata), tensors)

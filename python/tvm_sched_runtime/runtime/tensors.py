@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _library
+from .. import core_library
 from ..errors import InputError
 
 ALIGNMENT = 64
@@ -69,7 +69,7 @@ def _array_tensor(array: np.ndarray[Any, Any]) -> Any:
         return tvm_ffi.from_dlpack(array)
     # DLPack has bfloat16 and float8 of ml_dtypes, but NumPy's interface to it has not.
     raw = np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}").reshape(array.shape)
-    return _library.function("tvm_sched.reinterpret")(tvm_ffi.from_dlpack(raw), array.dtype.name)
+    return core_library.function("tvm_sched.reinterpret")(tvm_ffi.from_dlpack(raw), array.dtype.name)
 
 
 def aligned_tensor(tensor: Any) -> Any:
@@ -104,7 +104,7 @@ def to_numpy(tensor: Any) -> np.ndarray[Any, Any]:
     import ml_dtypes
 
     dtype = np.dtype(getattr(ml_dtypes, name))
-    raw = _library.function("tvm_sched.reinterpret")(tensor, f"uint{8 * dtype.itemsize}")
+    raw = core_library.function("tvm_sched.reinterpret")(tensor, f"uint{8 * dtype.itemsize}")
     return np.from_dlpack(raw).view(dtype)
 
 

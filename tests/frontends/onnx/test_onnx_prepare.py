@@ -10,11 +10,12 @@ from tvm_frontends.errors import ModelError
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript", reason="the importer folds constants with it (extra onnx)")
-from onnx import TensorProto, helper, numpy_helper, parser  # noqa: E402
+from onnx import TensorProto, helper, parser  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 ort = pytest.importorskip("onnxruntime", reason="ONNX Runtime is the peer of this test (extra dev)")
 
+from onnx_text import onnx_model  # noqa: E402
 from tvm_frontends.onnx import branches, fold, from_onnx, prepare, read_onnx, upgrade_opset  # noqa: E402
 from tvm_frontends.onnx import loop_operators as loops  # noqa: E402
 
@@ -349,17 +350,8 @@ def test_folding_does_not_blow_weights_up():
 
 
 def test_an_old_opset_is_brought_up():
-    model = helper.make_model(
-        helper.make_graph(
-            [helper.make_node("Add", ["x", "w"], ["y"], axis=1, broadcast=1)],
-            "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 4])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3, 4])],
-            [numpy_helper.from_array(np.arange(3, dtype=np.float32), "w")],
-        ),
-        ir_version=4,
-        opset_imports=[helper.make_opsetid("", 6)],
-    )
+    text = "(float[2, 3, 4] x) => (float[2, 3, 4] y) { y = Add<axis = 1, broadcast = 1>(x, w) }"
+    model = onnx_model(text, {"w": np.arange(3, dtype=np.float32)}, opset=6, ir_version=4)
     made = prepare.prepare(model, {"x": (2, 3, 4)}, None, "m").model
     assert [item.version for item in made.opset_import if item.domain == ""] == [prepare.OPSET]
     x = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
@@ -387,17 +379,7 @@ def test_a_failure_of_the_folding_library_is_a_warning(monkeypatch):
 
 def external_model(folder, rows=512):
     w = np.random.default_rng(0).standard_normal((rows, 1024)).astype(np.float32)
-    model = helper.make_model(
-        helper.make_graph(
-            [helper.make_node("MatMul", ["x", "w"], ["y"])],
-            "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, rows])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1024])],
-            [numpy_helper.from_array(w, "w")],
-        ),
-        ir_version=8,
-        opset_imports=[helper.make_opsetid("", 17)],
-    )
+    model = onnx_model(f"(float[1, {rows}] x) => (float[1, 1024] y) {{ y = MatMul(x, w) }}", {"w": w})
     path = folder / "m.onnx"
     onnx.save(model, path, save_as_external_data=True, location="m.data", size_threshold=0)
     return path, w

@@ -11,7 +11,7 @@ import msgspec
 import tvm
 from tvm import relax
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.problem import Problem
 from tvm_sched_runtime.runtime.machine import EMULATED, EmulationWarning
@@ -156,7 +156,10 @@ def make_executor(
         functions = kernel_names(variant.extraction.calls, claimed, suffix)
         part = later_segments[position - first_plans] if position >= first_plans else None
         open_sizes = part.template if part else templates[position - static] if position >= static else None
-        if open_sizes is None:
+        own = template.largest if template is not None and template.has_plan and position < static else None
+        if own is not None:
+            functions |= own.add_kernels(table, functions)
+        elif open_sizes is None:
             functions = table.add(variant.mod, functions, claimed)
         else:
             functions |= open_sizes.add_kernels(table, functions)
@@ -175,6 +178,8 @@ def make_executor(
         libraries += called
         if open_sizes is not None:
             plan = open_sizes.model.template(plan, variant.extraction, open_sizes.anchor)
+        elif own is not None:
+            plan = own.model.plan_with_kernels(plan, variant.extraction)
         _resize_parameters(plan, values)
         _rename_parameters(plan, values, parameters)
         if places is not None:
