@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -158,6 +158,24 @@ def load_problem(
             own = dict(zip(("batch", "tokens"), next(sizes), strict=True))
         problems.append(_load_file(path, topology, own, options, progress))
     return merge_problems(problems)
+
+
+def problems_of_range(
+    sources: Sequence[Path],
+    topology: Topology | str | None,
+    options: SourceOptions,
+    limits: Mapping[str, tuple[int, int]],
+) -> Callable[[Mapping[str, int]], Problem] | None:
+    """Return what makes the problem of a model at sizes within ``limits``; None: `load_problem` makes it for each size."""
+    path, *others = sources
+    if others or is_problem(path) or path.is_dir() or decoder_config(path) is not None or not path.exists():
+        return None
+    if len(options.shape or ()) != len(limits) or options.rows or options.row_parts != 1:
+        return None
+    with packages_for(path):
+        from .relax.api import range_problems
+
+    return range_problems(path, _machine_for(path, topology), limits, options.constants(), cost_model=options.costs)
 
 
 def _check_options(

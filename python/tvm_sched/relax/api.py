@@ -261,6 +261,12 @@ def _compile_source(
     template, spare, taken = None, False, list[StaticShapes]()
     if is_open and isinstance(source, OpenModel):
         report("lowering for any size", 0, 0)
+        warnings.warn(
+            f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan of their own run with "
+            "kernels for every size, which are slower: list those that matter (--shape, input_shapes)",
+            ModelWarning,
+            stacklevel=2,
+        )
         any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, options)
         spare = not any(asked) and any(map(any_shape.admits, _anchors(any_shape)))
         unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
@@ -546,12 +552,6 @@ def _lower_any_shape(
             raise InputError(f"symbol {name!r}: sizes from {least} to {most} are given; the model allows {allowed}")
         limits[name] = low, high
     inputs = tuple(item for item in source.inputs if item.name not in frozen)
-    warnings.warn(
-        f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan of their own run with kernels "
-        "for every size, which are slower: list those that matter (--shape, input_shapes)",
-        ModelWarning,
-        stacklevel=2,
-    )
     try:
         return lower_any_shape(source.import_symbolic(frozen), inputs, limits, compile_target(options))
     except Exception as error:  # front ends and TVM raise unrelated classes
@@ -575,6 +575,43 @@ def _anchors(model: AnyShape) -> Iterator[tuple[int, ...]]:
     yield from islice(product((4, 8, 1, 2, 16, 3), repeat=len(model.symbols())), _MOST_ANCHORS)
 
 
+def _passes_after_lowering(options: CompileOptions) -> list[tvm.transform.Pass]:
+    passes = problem_passes(options)
+    return passes[[each.info.name for each in passes].index("tvm_sched.LowerToKernels") + 1 :]
+
+
+def range_problems(
+    model: Any, topology: Any, limits: Mapping[str, tuple[int, int]], constants: Constants | None, **settings: Any
+) -> Callable[[Mapping[str, int]], Problem] | None:
+    """Return a function of the sizes of a model's symbols that makes its problem, without alternatives.
+
+    All sizes have the kernels of one lowering: a library that takes an operator at one size alone would change the graph.
+
+    Parameters
+    ----------
+    limits : mapping of str to tuple of int
+        Least and largest size of each symbol.
+    model, topology, constants, settings
+        As in `make_problem`.
+
+    Returns
+    -------
+    callable or None
+        None for devices other than CPUs, and if ``limits`` are not those of all open dimensions.
+    """
+    chosen = replace(CompileOptions.of(topology, **settings), measure=False, variants=False)
+    source = open_model(model)
+    sizes = {size for item in source.inputs if item.name not in (constants or {}) for size in item.shape or (None,)}
+    is_open = {size for size in sizes if not isinstance(size, int)} == set(limits)
+    if not (chosen.takes_open_sizes and is_open and source.source.symbolic is not None):
+        return None
+    _, frozen = source.combinations({name: high for name, (_, high) in limits.items()}, constants)[0]
+    asked = [{name: range(low, high + 1) for name, (low, high) in limits.items()}]
+    any_shape = _lower_any_shape(source, asked, constants, frozen, limits, chosen)
+    price = tvm.transform.Sequential(_passes_after_lowering(chosen))
+    return lambda sizes: get_problem(price(any_shape.bind_symbols(sizes)[0]))
+
+
 def _schedule_template(
     model: AnyShape,
     source: OpenModel,
@@ -587,8 +624,7 @@ def _schedule_template(
     Smaller sizes (``others``, or `_anchors`) stand in for it if it is not admissible, or if a kernel would then read beyond
     a tensor, such as a table of 12 rows.
     """
-    passes = problem_passes(options)
-    priced = passes[[each.info.name for each in passes].index("tvm_sched.LowerToKernels") + 1 :]
+    priced = _passes_after_lowering(options)
     schedule = tvm.transform.Sequential([*priced, *decision_passes(options)])
     try:
         ranged = plans and _schedule_anchors(model, tvm.transform.Sequential(priced), schedule, options)
