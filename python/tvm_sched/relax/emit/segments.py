@@ -192,10 +192,12 @@ class _Cutter:
         own = [binding.var for binding in bindings]
         later = {*last, *scope.read_after(number)}
         results = tuple(variable for variable in own if variable in later and isinstance(variable.ty, relax.TensorType))
-        taken = [each for each in dict.fromkeys(_free(bindings)) if each not in own]
+        free = dict.fromkeys(_free(bindings))
+        taken = [each for each in free if each not in own and each not in scope.sizes]
         if others := [each.name for each in taken if not isinstance(each.ty, relax.TensorType)]:
             raise InputError(f"an operator behind {others[0]} reads a value that is no tensor")
-        used = set().union(*map(_symbols, bindings), *(_symbols_of_type(each.ty) for each in taken))
+        used = {each for each in free if each in scope.sizes}
+        used = used.union(*map(_symbols, bindings), *(_symbols_of_type(each.ty) for each in taken))
         known = {symbol: size for symbol, size in scope.sizes.items() if symbol in used}
         model = self.model(bindings, taken, list(known), results)
         if not used:
