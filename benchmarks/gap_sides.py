@@ -288,7 +288,7 @@ def main() -> None:
     arguments.add_argument("--results", type=Path, required=True, metavar="FILE.jsonl", help="a run goes on there")
     options = arguments.parse_args()
     done = [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
-    number = 0
+    done, number = [row for row in done if row["seed"] == options.seed], 0
     while len([row for row in done if row["number"] < number]) < (2 if options.quick else options.cases):
         if all(row["number"] != number for row in done):
             row = run(options.seed, number, options)
