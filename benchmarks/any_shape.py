@@ -199,6 +199,7 @@ def measure(name: str, folder: Path, requests: int) -> dict[str, Any]:
             if n not in used:
                 firsts[system].append(passed - min(once(call) for _ in range(3)))
         used.add(n)
+    row["asked"] = requests
     row["requests"] = {peer: totals["ours"] / totals[peer] for peer in others}
     row["first"] = {system: statistics.median(times) * 1e3 for system, times in firsts.items()}
     row["bytes"] = _bytes(folder, "open.so") / _bytes(folder, f"{largest}.so")
@@ -232,7 +233,8 @@ def two(figures: Iterable[Iterable[float]]) -> list[str]:
 def page(rows: dict[str, dict[str, Any]], path: Path | None) -> Page:
     """Make the page of results."""
     result = Page("Any shape: one artifact beside artifacts for one size and other runtimes", path)
-    others = list(next(iter(rows.values()))["requests"])
+    first = next(iter(rows.values()))
+    others, requests = list(first["requests"]), first["asked"]
     result.text(
         "An artifact for any size, compiled with a range (`--shape 'tokens=1..512'`), runs a size that it has run before; "
         f"so does an artifact that was compiled for that size alone, and {' and '.join(others)}. Figures are times of any "
@@ -257,21 +259,21 @@ def page(rows: dict[str, dict[str, Any]], path: Path | None) -> Page:
             f"{statistics.geometric_mean(row['requests'][peer] for row in those):.2f} of {peer}" for peer in others
         ]
         result.text(
-            f"Geometric means, {part}: repeats take {', '.join(repeats)}; {REQUESTS} requests {', '.join(totals)}."
+            f"Geometric means, {part}: repeats take {', '.join(repeats)}; {requests} requests {', '.join(totals)}."
         )
     result.text("## Requests, first uses, memory and compilation")
     result.text(
-        f"{REQUESTS} requests have sizes drawn from the range, and first uses are among them. A first use is what the first "
+        f"{requests} requests have sizes drawn from the range, and first uses are among them. A first use is what the first "
         "call of a size takes beyond the fastest of three repeats, in ms, the median over sizes. Memory is resident after "
         f"as many sizes as the range has, {SIZES} at most, over that after the largest alone. Bytes of the artifact and "
         "processor time of the compilation are those of any size over those of the larger size alone."
     )
-    requests, first_uses = (f"requests, of {peer}" for peer in others), (f"of {peer}" for peer in others)
+    ratios, first_uses = (f"requests, of {peer}" for peer in others), (f"of {peer}" for peer in others)
     cells = [
         [name, *two((row["requests"].values(), row["first"].values(), (row["memory"], row["bytes"], row["compile"])))]
         for name, row in rows.items()
     ]
-    result.table(("model", *requests, "first use", *first_uses, "memory", "bytes", "compilation"), cells)
+    result.table(("model", *ratios, "first use", *first_uses, "memory", "bytes", "compilation"), cells)
     return result
 
 

@@ -32,6 +32,7 @@ CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 driver = ctypes.CDLL(os.environ["TVM_SCHED_CUDA_DRIVER"])
 driver.fake_cuda_enqueue.argtypes = [ctypes.c_void_p, CALLBACK, ctypes.c_void_p]
 driver.fake_cuda_fail.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
+driver.fake_cuda_lose.argtypes = [ctypes.c_char_p, ctypes.c_int]
 driver.fake_cuda_trace.argtypes = [ctypes.c_char_p, ctypes.c_int]
 driver.fake_cuda_calls.argtypes = [ctypes.c_char_p]
 driver.fake_cuda_allocated.restype = ctypes.c_longlong
@@ -303,6 +304,34 @@ def faults_name_their_cause() -> None:
     expect(ExecutionError, "options.devices names 1 GPUs, expected one for each of the plan's 2", lambda: other.run(x))
     other.configure(devices=[1, 0])
     same(other.run(x), [expected])
+
+
+def a_gpu_that_stays_lost_is_told_and_others_go_on() -> None:
+    """In the middle of a run with several contexts: no hang, an error at each run, and models on other GPUs are right."""
+    global kernel_seconds
+    count = int(os.environ["FAKE_CUDA_DEVICES"])
+    spare, there = [count - 1] * 4, [k % (count // 2) for k in range(4)]  # the last GPU is never lost
+    named = r'^(transfer of "|operator "|the captured graph |a kernel or copy failed on GPU ).*CUDA_ERROR_LAUNCH_FAILED'
+    kernel_seconds = 0.001  # so that the others are in the middle of their work
+    issued = ("cuStreamWaitEvent", "cuEventRecord", "cuMemcpyAsync", "cuStreamQuery")
+    for function, graph in [(name, False) for name in issued] + [("cuGraphLaunch", True), ("cuStreamQuery", True)]:
+        cpu, module, inputs, _ = modules(3, 4)
+        _, other, _, _ = modules(3, 4)
+        expected = cpu.run(*inputs)
+        module.configure(devices=there, graph=graph)
+        other.configure(devices=spare)
+        for _ in range(3):
+            same(module.run(*inputs), expected)
+        driver.fake_cuda_lose(function.encode(), 0)
+        for _ in range(3):
+            with pytest.raises(ExecutionError, match=named):
+                module.run(*inputs)
+            same(other.run(*inputs), expected)
+        module.configure(devices=spare)  # it goes on there
+        same(module.run(*inputs), expected)
+        del module
+        same(other.run(*inputs), expected)
+        driver.fake_cuda_find_again()
 
 
 def a_kernel_of_two_gpus_is_refused() -> None:
