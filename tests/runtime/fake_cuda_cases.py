@@ -311,6 +311,7 @@ def a_gpu_that_stays_lost_is_told_and_others_go_on() -> None:
     global kernel_seconds
     count = int(os.environ["FAKE_CUDA_DEVICES"])
     spare, there = [count - 1] * 4, [k % (count // 2) for k in range(4)]  # the last GPU is never lost
+    named = r'^(transfer of "|operator "|the captured graph |a kernel or copy failed on GPU ).*CUDA_ERROR_LAUNCH_FAILED'
     kernel_seconds = 0.001  # so that the others are in the middle of their work
     issued = ("cuStreamWaitEvent", "cuEventRecord", "cuMemcpyAsync", "cuStreamQuery")
     for function, graph in [(name, False) for name in issued] + [("cuGraphLaunch", True), ("cuStreamQuery", True)]:
@@ -323,10 +324,7 @@ def a_gpu_that_stays_lost_is_told_and_others_go_on() -> None:
             same(module.run(*inputs), expected)
         driver.fake_cuda_lose(function.encode(), 0)
         for _ in range(3):
-            with pytest.raises(
-                ExecutionError,
-                match=r'^(transfer of "|operator "|the captured graph |a kernel or copy failed on GPU ).*CUDA_ERROR_LAUNCH_FAILED',
-            ):
+            with pytest.raises(ExecutionError, match=named):
                 module.run(*inputs)
             same(other.run(*inputs), expected)
         module.configure(devices=spare)  # it goes on there

@@ -17,6 +17,7 @@ import tvm
 from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants
 from tvm_frontends.errors import ModelWarning, first_line
+from tvm_frontends.onnx.branches import running_branches
 from tvm_frontends.relax_modules import has_open_sizes
 from tvm_frontends.shapes import InputShapes, StaticShapes
 from tvm_sched_runtime.checks import require_kind, shown
@@ -31,7 +32,7 @@ from ..progress import Progress, report_to
 from ..size_ranges import same_order, schedule_range
 from .emit.any_shape import AnyShape, Template, lower_any_shape
 from .emit.export import export
-from .emit.segments import Segments, make_segments
+from .emit.segments import Segments, has_flow, make_segments
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule, model_name
 from .lower.tensor_inputs import tensor_inputs
 from .model_loading import OpenModel, load_model, open_model
@@ -43,6 +44,7 @@ from .passes import (
     decision_passes,
     pass_list,
     problem_passes,
+    schedule_modules,
 )
 from .profiling.measured_choice import compare_with_one_device
 from .profiling.paired_runs import Comparison
@@ -273,7 +275,7 @@ def _compile_source(
             # No size matters more than others, so the largest needs no kernels of its own, nor an import.
             taken += [static for static, _ in combinations]
             combinations = []
-    models = _imported(source, combinations, is_open, schedule, report, spare, taken)
+    models = _imported(source, combinations, is_open, schedule, report, spare, taken, options.takes_open_sizes)
     later = partial(_segments, source, options) if options.takes_open_sizes else None
     return compile_modules(models, options, template, later, **emission)
 
@@ -285,13 +287,19 @@ def _only_ranges(asked: Sequence[Any]) -> bool:
 
 
 def _segments(source: Any, options: CompileOptions, mod: tvm.IRModule) -> Segments | None:
-    """Schedule the segments of a model in which data decide sizes; None if TVM's virtual machine has to run them."""
+    """Schedule the segments of a model in which data decide; None if TVM's virtual machine has to run sizes."""
     unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
+    equal = [(size,) for size in _EQUAL_ANCHORS]
     try:
-        equal = [(size,) for size in _EQUAL_ANCHORS]
         with explained("segments"):
-            return make_segments(mod, lambda model: _schedule_template(model, source, (), unmeasured, equal))
+            return make_segments(
+                mod,
+                lambda model: _schedule_template(model, source, (), unmeasured, equal),
+                lambda model: schedule_modules([ToSchedule(model)], unmeasured)[0],
+            )
     except (InputError, UnsupportedModelError) as error:
+        if has_flow(mod):
+            raise
         warnings.warn(
             f"TVM's virtual machine runs the operators whose sizes data decide, unscheduled: {first_line(error)}",
             ModelWarning,
@@ -308,16 +316,19 @@ def _imported(
     report: Progress,
     spare: bool,
     taken: list[StaticShapes],
+    segments: bool,
 ) -> Iterator[ToSchedule]:
     """Import the model with each combination of shapes, when it is needed, and note it in ``taken``.
 
-    ``spare``: whether the shapes are examples, which are left out if they do not fit the model.
+    ``spare``: whether the shapes are examples, which are left out if they do not fit the model. ``segments``: whether the
+    executor can run branches and loops.
     """
     for position, (static, frozen) in enumerate(combinations):
         own = _numbered(report, position, len(combinations))
         own("importing", 0, 0)
         try:
-            imported = source.import_with(static, frozen)
+            with running_branches(segments and len(combinations) == 1 and not is_open):
+                imported = source.import_with(static, frozen)
         except InputError as error:
             if spare:
                 continue
