@@ -200,7 +200,7 @@ def page(found: dict[str, dict[str, Any]], path: Path | None) -> Page:
     result.text(
         "All times are processor time. The first call compiles. A run's time is the mean of runs that alternate between "
         "PyTorch, which has one thread, and the compiled model, which has two. Steps told are calls of the function given "
-        "as `progress`."
+        "as `progress`. Rows that `--resume` held are of earlier runs."
     )
     rows = []
     for name, row in found.items():
