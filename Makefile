@@ -44,7 +44,7 @@ print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], s
 endef
 export BUILD_REQUIREMENTS
 
-.PHONY: mutants test-processors stubs test-emulated-gpu fuzz test-tvm help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build build-dev plugin wheels test-wheels release-check test-aarch64 clean
+.PHONY: mutants test-processors stubs test-emulated-gpu fuzz test-tvm tvm-names help demo docs test test-fast test-thorough coverage coverage-cpp coverage-python test-python test-cpp test-gpu sanitize sanitize-python bench lint format build build-dev plugin wheels test-wheels release-check test-aarch64 clean
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
@@ -161,6 +161,9 @@ fuzz: $(STAMPS)/library ## Fuzz every C++ reader of files under AddressSanitizer
 
 test-tvm: $(STAMPS)/dev $(STAMPS)/library ## Run TVM's own Relax tests with us installed and rerouted (TVM_SOURCE=a checkout of TVM)
 	$(PY) tests/tvm_suite/run.py --source "$(TVM_SOURCE)"
+
+tvm-names: $(STAMPS)/dev ## List the names of TVM that a checkout of it lacks (TVM_SOURCE=a checkout of TVM)
+	$(PY) upstream/missing_names.py "$(TVM_SOURCE)"
 
 bench: $(STAMPS)/dev $(STAMPS)/library ## Run all benchmarks (BENCH_ARGS=--quick for minutes instead of hours)
 	@mkdir -p out/bench

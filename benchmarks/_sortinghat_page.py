@@ -43,95 +43,114 @@ HEAD = (
 )  # fmt: skip
 """Of the table of what decided each schedule."""
 REASONS = """\
-Why ours differ from the paper's: latencies here are modelled, not measured on the paper's machines. A kernel takes what
-its bytes and operations take on the card's data sheet (the roofline), while the paper measured TVM with cuBLAS; a slower
-kernel leaves more to gain by several devices. Bus and link bandwidths are data sheets' with a usual efficiency. Direct
-host access occupies the bus here (`docs/model.md`), which the paper's program leaves out: at 32 tokens no schedule is
-faster than the buses carry the parameters. Clock and memory of the slow GPUs of the heterogeneous server are modelled,
-too. Its single GPU loads everything before the first kernel; so does `single`. A `--quick` run has two of the four models
-and two of the four shapes, so its averages are over other cases than the paper's."""
+Why ours differ from the paper's: latencies here are modelled, not measured on the paper's machines. By `roofline` a kernel
+takes what its bytes and operations take on the card's data sheet, by `learned` what the [shipped model](../cost_model.md)
+predicts from measured kernels of other cards, while the paper measured TVM with cuBLAS. Bus and link bandwidths are data
+sheets' with a usual efficiency. Direct host access occupies the bus here (`docs/model.md`), which the paper's program
+leaves out: at 32 tokens no schedule is faster than the buses carry the parameters. Clock and memory of the slow GPUs of
+the heterogeneous server are modelled, too. Its single GPU loads everything before the first kernel; so does `single`. A
+`--quick` run has two of the four models and two of the four shapes, so its averages are over other cases than the
+paper's."""
 
 PRICES = """\
-What changes and why: the roofline reads each weight once over the bus, however many rows it is multiplied with. By the
-learned prices a kernel with direct host access reads it once for each tile of rows, in 1.75 times a copy's time
-(`tvm_sched.cost_model.host_rereads`), and occupies the bus for all readings. So schedules that were made by the roofline,
-DeepPlan's most, read directly what should be loaded. Given the learned prices, DeepPlan reads less. Kernels take longer
-by these prices. In the cells below the speed-up of fused kernels is smaller at 1x1024 and 32x64, and larger in most cells
-with fewer rows; with variants, which split kernels, it is larger in most cells."""
+The roofline reads each weight once over the bus, however many rows it is multiplied with. By the learned prices a kernel
+with direct host access reads it once for each tile of rows, in 1.75 times a copy's time
+(`tvm_sched.cost_model.host_rereads`), and occupies the bus for all readings. So a schedule that was made by the roofline may
+read directly what should be loaded. DeepPlan chooses between loading and direct host access for each operator, so its
+schedules show it most plainly. Schedules with variants (`anytime`) were not priced again. Direct reads are operators with
+direct host access, a schedule in the mean."""
 
 
 def write_page(
-    plan: list[Case], cells: Cells, markdown: Path | None, rows: Path | None = None, shared: bool = False
+    plan: list[Case], cells: Cells, markdown: Path | None, rows: Path | None = None, shared: str | None = None
 ) -> None:
-    """Write the page of all finished cells. If ``shared``, it says that other work ran on the machine."""
+    """Write the page of all finished cells.
+
+    With several cost models in the plan, the page is of the first, with the speed-ups by the last beside it, and with the
+    sections for which only the last has rows. Of the first, cells count that have all methods.
+
+    Parameters
+    ----------
+    shared : str, optional
+        Cost model whose cells were computed while other work ran on the machine; empty: all.
+    """
     pairs = [(case, cell) for case in plan if (cell := cells.get(case)) is not None]
     for _, cell in pairs:
         if cell.schedule is not None:
             tally(cell.checked)
-    page = Page("SortingHat's evaluation with our schedulers", markdown, predicted=True)
+    *others, last = (
+        [pair for pair in pairs if pair[0].costs == name] for name in dict.fromkeys(case.costs for case in plan)
+    )
+    missing = {where(case) for case in plan if case.costs == plan[0].costs and cells.get(case) is None}
+    main = [pair for pair in others[0] if where(pair[0]) not in missing] if others else last
+    places = {where(case) for case, _ in main}
+    beside = [pair for pair in last if where(pair[0]) in places] if others else []
+    page = Page("SortingHat's evaluation with our schedulers", markdown, predicted=not others)
     limits(page, pairs, len(plan), shared)
-    for section in (
-        headlines, out_of_order, like_with_like, figure_1c, figure_9, figure_10, figure_11, figure_12, figure_13, figure_14,
-        certificates, programs,
-    ):  # fmt: skip
-        section(page, pairs)
+    if others:
+        page.text(
+            f"Speed-ups are by the prices of `{plan[0].costs}`, over the {len(places)} cells that have all methods by them.",
+            f"Beside them, in brackets or in columns of their own, are those of the same cells by `{plan[-1].costs}`.",
+            "No latency was measured on these servers.",
+        )
+    headlines(page, main, beside)
+    if others:
+        prices(page, main, beside)
+    out_of_order(page, main)
+    figure_1c(page, main)
+    figure_9(page, main, beside)
+    for section in (figure_10, figure_14, certificates, programs):
+        section(page, main)
+    if others:
+        page.text(
+            f"# Sections by `{plan[-1].costs}`", "What follows was computed, or run emulated, by these prices alone."
+        )
+    for section in (like_with_like, figure_11, figure_12, figure_13):
+        section(page, last)
     page.write()
     write_json(rows, [_figures(case, cell) for case, cell in pairs])
 
 
-def write_prices(plan: list[Case], cells: Cells, markdown: Path | None, shared: bool = False) -> None:
-    """Write the page that sets the speed-ups by several cost models beside each other; a cell that is not there is "-"."""
-    pairs = [(case, cell) for case in plan if (cell := cells.get(case)) is not None]
-    for _, cell in pairs:
-        if cell.schedule is not None:
-            tally(cell.checked)
-    names = list(dict.fromkeys(case.costs for case in plan))
-    labels = [label for label in dict.fromkeys(case.method.label for case in plan) if label != "single"]
-    page = Page("SortingHat's grid by several cost models", markdown, predicted=True)
-    limits(page, pairs, len(plan), shared)
-    by_costs = {name: [(case, cell) for case, cell in pairs if case.costs == name] for name in names}
-    found = {name: speedups(of) for name, of in by_costs.items()}
-    missing = {where(case) for case in plan if cells.get(case) is None}
-    places = [place for place in dict.fromkeys(where(case) for case in plan) if place not in missing]
-    page.text(
-        "Speed-up over `single` under the same prices. Direct reads: operators with direct host access in the schedule.",
-        "Schedules with variants (`anytime`) were not priced again.",
-    )
-    if missing:
-        page.text(
-            f"{len(places)} of {len(places) + len(missing)} cells are done. They were computed whole, in the order of",
-            "`by_cell` in `benchmarks/sortinghat.py`: along the diagonals of a Latin square, so that each eight have each",
-            "model and each shape equally often.",
-        )
-    page.text(f"## Averages over the {len(places)} cells that are done with all methods and prices")
-    made, columns = names[0], [f"schedules of {names[0]} at prices of {name}" for name in names[1:]]
-    again = [repriced(by_costs[made], by_costs[name], places) for name in names[1:]]
-    lines = []
+def prices(page: Page, main: Pairs, beside: Pairs) -> None:
+    """Say what the prices of ``main`` change: averages and direct reads, and schedules of ``beside`` at these prices."""
+    name, other = (pairs[0][0].costs for pairs in (main, beside))
+    found, before = speedups(main), speedups(beside)
+    places = list(dict.fromkeys(where(case) for case, _ in main))
+    again = repriced(beside, main, places)
+    labels = [label for label in MAIN[1:] if label in found and label in before]
+    page.text(f"## What the prices of `{name}` change, and why", PRICES)
+    lines, cells, said = [], list[Sequence[str]](), list[str]()
     for label in labels:
-        values = [found[name].get(label, {}) for name in names] + [each.get(label, {}) for each in again]
-        means = [mean_and_most(of[place] for place in places if place in of)[0] for of in values]
-        reads = [[_direct_reads(of, label, place) for place in places] for of in by_costs.values()]
-        counts = [[int(each) for each in of if each != "-"] for of in reads]
-        lines.append([label, *means, *(f"{statistics.fmean(of):.0f}" if of else "-" for of in counts)])
-    page.table(["method", *names, *columns, *(f"direct reads, {name}" for name in names)], lines)
-    single = [{where(c): cell.latency for c, cell in by_costs[name] if c.method.label == "single"} for name in names]
-    for name, of in zip(names[1:], single[1:], strict=True):
-        longer = [own / base for p in places if (own := of.get(p)) and (base := single[0].get(p))]
-        if longer:
-            page.text(f"`single` takes {statistics.median(longer):.2f} times as long by {name} as by {made} (median).")
-    page.text(PRICES)
-    page.text("## Cells")
-    lines = []
-    for place in places:
-        server, model, shape = place
-        for label in labels:
-            if any(where(case) == place and case.method.label == label for case, _ in pairs):
-                values = [speedup_of(found[name], label, place, by_costs[name]) for name in names]
-                values += [f"{of[label][place]:.2f}" if place in of.get(label, {}) else "-" for of in again]
-                reads = [_direct_reads(of, label, place) for of in by_costs.values()]
-                lines.append([f"{model} {shape} on {server}", label, *values, *reads])
-    page.table(["case", "method", *names, *columns, *(f"direct reads, {name}" for name in names)], lines, left=2)
-    page.write()
+        reads = [_direct_reads(pairs, label) for pairs in (main, beside)]
+        both = [place for place in places if place in found[label] and place in before[label]]
+        of = [found[label], before[label], again.get(label, {})]
+        means = [mean_and_most(values[place] for place in both if place in values)[0] for values in of]
+        lines.append([label, len(both), *means, *(f"{statistics.fmean(r.values()):.0f}" if r else "-" for r in reads)])
+        if means[2] != "-":
+            said.append(f"{label} {means[2]} and {means[0]}")
+        for place in both:
+            values = [f"{each[place]:.2f}" if place in each else "-" for each in of]
+            cells.append([*place, label, *values, *(r.get(place, "-") for r in reads)])
+    head = [name, other, f"schedules of {other} at prices of {name}", f"direct reads, {name}", f"direct reads, {other}"]
+    page.table(["method", "cases", *head], lines)
+    page.text(
+        f"Averages at the prices of `{name}`, of schedules made by `{other}` and of those made for these prices: "
+        + f"{'; '.join(said)}."
+    )
+    single = [{where(c): cell.latency for c, cell in of if c.method.label == "single"} for of in (main, beside)]
+    longer = [own / base for place in places if (own := single[0].get(place)) and (base := single[1].get(place))]
+    ahead = {
+        label: [sum(of["SortingHat"][p] > of[label][p] for p in places if p in of.get("SortingHat", {}) and p in of[label])
+                for of in (found, before)]
+        for label in labels if label != "SortingHat"
+    }  # fmt: skip
+    page.text(
+        f"`single` takes {statistics.median(longer):.2f} times as long by `{name}` as by `{other}` (median). SortingHat is "
+        "ahead of "
+        + ", ".join(f"{label} in {own} cells ({old} by `{other}`)" for label, (own, old) in ahead.items())
+        + "."
+    )
+    page.data(["server", "model", "shape", "method", *head], cells)
 
 
 def repriced(made: Pairs, priced: Pairs, places: Iterable[Place]) -> dict[str, dict[Place, float]]:
@@ -150,12 +169,13 @@ def repriced(made: Pairs, priced: Pairs, places: Iterable[Place]) -> dict[str, d
     return found
 
 
-def _direct_reads(pairs: Pairs, label: str, place: tuple[str, str, str]) -> str:
-    """Return how many operators of a cell's schedule read host memory directly."""
-    for case, cell in pairs:
-        if where(case) == place and case.method.label == label and cell.schedule is not None:
-            return str(sum(placement.direct_host_access for placement in cell.schedule.placements))
-    return "-"
+def _direct_reads(pairs: Pairs, label: str) -> dict[Place, int]:
+    """Return how many operators of a method's schedules read host memory directly."""
+    return {
+        where(case): sum(placement.direct_host_access for placement in cell.schedule.placements)
+        for case, cell in pairs
+        if case.method.label == label and cell.schedule is not None
+    }
 
 
 def _figures(case: Case, cell: Cell) -> dict[str, object]:
@@ -167,8 +187,9 @@ def _figures(case: Case, cell: Cell) -> dict[str, object]:
     }
 
 
-def limits(page: Page, pairs: Pairs, planned: int, shared: bool) -> None:
+def limits(page: Page, pairs: Pairs, planned: int, shared: str | None) -> None:
     """Add the time limits of each method."""
+    several = len({case.costs for case, _ in pairs}) > 1
     parts = {"time_limit": "{:.4g} s", "total_time_limit": "{:.4g} s in all", "work": "{:.4g} s of an idle core's work"}
     found: dict[str, list[str]] = {}
     for case, _ in pairs:
@@ -176,7 +197,8 @@ def limits(page: Page, pairs: Pairs, planned: int, shared: bool) -> None:
         words = [text.format(options[name]) for name, text in parts.items() if name in options]
         if words:
             each = " a submodel, " if len(words) > 1 else ""
-            found.setdefault(each.join(words), []).append(case.method.label)
+            by = f" by {case.costs}" if several else ""
+            found.setdefault(each.join(words), []).append(f"{case.method.label}{by}")
     lines = [f"- {words}: {'; '.join(dict.fromkeys(labels))}." for words, labels in found.items()]
     page.text("Time limits, a case (the paper: 30 s a submodel):", *lines)
     if len(pairs) < planned:
@@ -188,9 +210,10 @@ def limits(page: Page, pairs: Pairs, planned: int, shared: bool) -> None:
         page.text("Rows are of several versions: " + "; ".join(f"{n} of {name}" for name, n in made.items()) + ".")
     elif made:
         page.text(f"All rows were computed at {next(iter(made))}.")
-    if shared:
+    if shared is not None:
+        by = f" by `{shared}`; the others had a core to themselves" if shared else ""
         page.text(
-            "Other work ran on the machine during the search. A method whose limit is in seconds had less of the",
+            f"Other work ran on the machine during the search{by}. A method whose limit is in seconds had less of the",
             "processors than they say; with more time its answers can be better. A limit of work does not depend on that.",
         )
 
@@ -216,23 +239,24 @@ def out_of_order(page: Page, pairs: Pairs) -> None:
     page.table(("case", "anytime", "the best", "by"), rows)
 
 
-def headlines(page: Page, pairs: Pairs) -> None:
-    """Add the average speed-ups beside the paper's."""
+def headlines(page: Page, pairs: Pairs, beside: Pairs) -> None:
+    """Add the average speed-ups beside the paper's, and beside those of the same cells by other prices."""
     page.text("## Speed-up over a single GPU", REASONS)
-    found = speedups(pairs, PAPER_SERVERS)
+    found, other = speedups(pairs, PAPER_SERVERS), speedups(beside, PAPER_SERVERS)
+
+    def row(name: str, label: str, servers: Sequence[str] = PAPER_SERVERS) -> list[str]:
+        own, by = ([v for p, v in of.get(label, {}).items() if p[0] in servers] for of in (found, other))
+        columns = [*mean_and_most(own), *(mean_and_most(by) if beside else ())]
+        return [name, str(len(own)), *columns, *PAPER.get(label, ("-", "-"))]
+
     rows = []
     for label in [label for label in MAIN[1:] if label in found or label != OVERLAPPED]:
-        own = found.get(label, {})
-        rows.append((label, str(len(own)), *mean_and_most(own.values()), *PAPER.get(label, ("-", "-"))))
-    homogeneous = speedups(pairs, ("v100-server", "a6000-server")).get("EfficientMIP", {})
-    if homogeneous:
-        where_run = "EfficientMIP, without V100 (hetero) as in the paper"
-        mean, most = mean_and_most(homogeneous.values())
-        place = 1 + [row[0] for row in rows].index("EfficientMIP")
-        rows.insert(place, (where_run, str(len(homogeneous)), mean, most, *PAPER["EfficientMIP"]))
-    page.table(
-        ("V100, V100 (hetero), A6000", "cases", "average", "largest", "paper's average", "paper's largest"), rows
-    )
+        rows.append(row(label, label))
+        if label == "EfficientMIP" and any(place[0] != "v100-hetero" for place in found.get(label, {})):
+            rows.append(row(f"{label}, without V100 (hetero) as in the paper", label, ("v100-server", "a6000-server")))
+    by = [f"{name}, {beside[0][0].costs}" for name in ("average", "largest") if beside]
+    head = ("V100, V100 (hetero), A6000", "cases", "average", "largest", *by, "paper's average", "paper's largest")
+    page.table(head, rows)
     if OVERLAPPED in found:
         page.text(f"*{OVERLAPPED}* is one GPU that computes while it loads: what overlap alone gains.")
     page.text(
@@ -241,7 +265,7 @@ def headlines(page: Page, pairs: Pairs) -> None:
         "PyTorch's kernels on these cards.",
     )
     gains(page, found)
-    by_shape(page, found)
+    by_shape(page, found, other)
     behind(page, speedups(pairs))
     most = upper_limits(pairs, PAPER_SERVERS)
     if most:
@@ -354,7 +378,7 @@ def p4d_at_32x64(page: Page, pairs: Pairs) -> None:
     )
 
 
-def by_shape(page: Page, found: dict[str, dict[tuple[str, str, str], float]]) -> None:
+def by_shape(page: Page, found: dict[str, dict[Place, float]], other: dict[str, dict[Place, float]]) -> None:
     """Add averages over SortingHat's cases by model family and shape, as in the paper's text."""
     own = found.get("SortingHat", {})
     kinds = list(dict.fromkeys((model.partition("-")[0].upper(), shape) for _, model, shape in own))
@@ -364,8 +388,9 @@ def by_shape(page: Page, found: dict[str, dict[tuple[str, str, str], float]]) ->
         places = [p for p in own if p[1].upper().startswith(kind) and p[2] == shape]
         cells = []
         for label in labels:
-            known = [found[label][p] for p in places if p in found[label]]
-            cells.append(f"{statistics.fmean(known):.2f}" if len(known) == len(places) else "-")
+            known, by = ([of[p] for p in places if p in of] for of in (found[label], other.get(label, {})))
+            cell = f"{statistics.fmean(known):.2f}" if len(known) == len(places) else "-"
+            cells.append(f"{cell} ({statistics.fmean(by):.2f})" if len(by) == len(places) else cell)
         rows.append((f"{kind} {shape}", str(len(places)), *cells))
     if rows:
         page.text(
@@ -394,8 +419,9 @@ def figure_1c(page: Page, pairs: Pairs) -> None:
     page.table(("ms", "loads", "kernels"), rows)
 
 
-def figure_9(page: Page, pairs: Pairs) -> None:
-    """Speed-up of each method in each case."""
+def figure_9(page: Page, pairs: Pairs, beside: Pairs) -> None:
+    """Speed-up of each method in each case, by other prices in brackets."""
+    other = speedups(beside)
     page.text(
         "## Figure 9: each case",
         "Critical Path is the paper's: loads and kernels on the longest path, loads not ahead.",
@@ -407,13 +433,12 @@ def figure_9(page: Page, pairs: Pairs) -> None:
         found = speedups(pairs, (server,))
         places = list(dict.fromkeys(where(case) for case, _ in pairs if case.server == server))
         page.text(f"### {server}")
-        page.table(
-            ("speed-up", *labels),
-            [
-                marked((f"{m} {s}", *(speedup_of(found, label, (server, m, s), pairs) for label in labels)), max)
-                for _, m, s in places
-            ],
-        )
+        rows = []
+        for _, m, s in places:
+            own = marked((f"{m} {s}", *(speedup_of(found, label, (server, m, s), pairs) for label in labels)), max)
+            by = [other.get(label, {}).get((server, m, s)) for label in labels]
+            rows.append([own[0], *(f"{a} ({b:.2f})" if b else a for a, b in zip(own[1:], by, strict=True))])
+        page.table(("speed-up", *labels), rows)
         names = [f"{m}\n{s}" for _, m, s in places]
         bars = {label: [found.get(label, {}).get(place, 0.0) for place in places] for label in labels}
         page.picture(

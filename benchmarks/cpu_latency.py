@@ -91,7 +91,7 @@ class Bench:
         """A network's notes: which file there is not, and why."""
         file = self.folder(case) / "notes.json"
         if not file.exists():
-            failed = self._prepare(["export", case.name, str(file.parent)])
+            failed = self.run_preparation(["export", case.name, str(file.parent)])
             if failed:
                 return {"all": failed}
         return json.loads(file.read_text())
@@ -109,13 +109,13 @@ class Bench:
         if not file.exists():
             for old in folder.glob(f"{topology}-{self.threads}-*"):
                 old.unlink()
-            failed = self._prepare(["compile", str(folder), topology, str(file)])
+            failed = self.run_preparation(["compile", str(folder), topology, str(file)])
             if failed:
                 refused.write_text(failed)
                 return file, failed
         return file, ""
 
-    def _prepare(self, arguments: list[str]) -> str:
+    def run_preparation(self, arguments: list[str]) -> str:
         """Run `_cpu_prepare`; its error."""
         command = [sys.executable, str(HERE / "_cpu_prepare.py"), *arguments]
         try:

@@ -15,7 +15,7 @@ from typing import Any
 from _common import parser
 from _result_page import NONE, Page
 
-from tvm_sched_runtime import _library
+from tvm_sched_runtime import core_library
 
 ROOT = Path(__file__).resolve().parents[1]
 PROPERTIES = ROOT / "tests" / "data" / "cudnn_h100_properties.json"
@@ -87,7 +87,7 @@ def has_driver() -> bool:
 
 def plans_of(description: dict[str, Any]) -> tuple[str, ...]:
     """Build the plans of a kernel; return the cells of its row."""
-    texts = list(_library.function("tvm_sched.cudnn_plans")(json.dumps(description), PROPERTIES.read_text()))
+    texts = list(core_library.function("tvm_sched.cudnn_plans")(json.dumps(description), PROPERTIES.read_text()))
     if not texts:
         return "none", NONE, NONE
     plans = [json.loads(str(text)) for text in texts]
@@ -117,7 +117,7 @@ def main() -> None:
     """Build all plans and write the page."""
     arguments = parser(__doc__)
     options = arguments.parse_args()
-    version = int(_library.function("tvm_sched.cudnn_version")())
+    version = int(core_library.function("tvm_sched.cudnn_version")())
     if version < FIRST:
         raise SystemExit(f"cuDNN 9.8 or later is needed, found {version or 'none'}; TVM_SCHED_CUDNN names its file")
     rows = list(table())

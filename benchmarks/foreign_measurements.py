@@ -20,7 +20,6 @@ from _common import HALVES, half, parser
 from _result_page import Page, write_json
 
 from tvm_sched_plans import TokenWorkload, export_plan, get_runtime
-from tvm_sched_plans.architecture import Architecture
 from tvm_sched_plans.operators import OperatorModel
 from tvm_sched_plans.planner import open_source
 from tvm_sched_plans.program_errors import FITTED, LEAST, Factors, Kind, fit, program_errors
@@ -141,13 +140,12 @@ def resnet_50(dtype: str, batch: int, fused: bool) -> OperatorModel:
 
 
 @cache
-def open_model(name: str, runtime: str) -> Architecture | OperatorModel:
+def open_model(name: str, runtime: str) -> DecoderConfig | OperatorModel:
     """Open a model of the data, or a preset."""
     config = msgspec.toml.decode(DATA.read_bytes())["models"].get(name)
     if config is None:
         return open_source(name, get_runtime(runtime))
-    causal = config.pop("causal", True)
-    return Architecture(DecoderConfig(name=name, **config), causal=causal)
+    return DecoderConfig(name=name, **config)
 
 
 @dataclass(frozen=True)
@@ -170,7 +168,7 @@ def predict(point: Point, sheet: Sequence[float], costs: str) -> Predicted | Non
         if point.model.startswith("resnet")
         else open_model(point.model, point.runtime)
     )
-    encoder = not isinstance(model, Architecture) or not model.causal
+    encoder = not isinstance(model, DecoderConfig) or not model.causal
     context = max(2, point.tokens + (not encoder))
     workload = TokenWorkload(context=context, batch=point.batch, new_tokens=1, dtype=point.dtype)
     request = PlanRequest(model, machine(point.card, point.cards, sheet), workload, costs=costs)

@@ -128,13 +128,13 @@ def main() -> None:
             continue
         if time.monotonic() > end:
             break
-        measured.append(_measure(graph, problem, k, method, limit, memory))
+        measured.append(measure_graph(graph, problem, k, method, limit, memory))
         if options.resume is not None:
             options.resume.write_text(json.dumps([asdict(m) for m in measured], indent=1) + "\n")
     for checked in (m.checked or "made before they were checked" for m in measured if m.cost is not None):
         tally(checked)
     graphs, most = len({m.graph for m in measured}), len({graph for graph, *_ in wanted})
-    rows, local = list((_memory_rows if options.memory else _rows)(measured)), options.generator == "local"
+    rows, local = list((memory_rows if options.memory else rows_of)(measured)), options.generator == "local"
     title = f"Throughput partitioning: {graphs} of {most} graphs" + (" like the paper's" if local else "")
     if options.memory:
         title = f"Throughput partitioning with short memory: {graphs} of {most} graphs"
@@ -284,7 +284,7 @@ def _read(file: Path | None) -> list[Measurement]:
     return [Measurement(**fields) for fields in json.loads(file.read_text())]
 
 
-def _measure(
+def measure_graph(
     graph: str, problem: PartitionProblem, k: int, method: str, limit: float, memory: float | None = None
 ) -> Measurement:
     from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
@@ -340,7 +340,7 @@ def _measure(
     )
 
 
-def _rows(measured: list[Measurement]) -> Iterator[Row]:
+def rows_of(measured: list[Measurement]) -> Iterator[Row]:
     """Yield the tables by number of stages; bounds are relative to the best partition of the graph."""
     best: dict[tuple[str, int], float] = {}
     for m in measured:
@@ -374,7 +374,7 @@ def _rows(measured: list[Measurement]) -> Iterator[Row]:
                 yield from _by_family(k, name, group, best)
 
 
-def _memory_rows(measured: list[Measurement]) -> Iterator[Row]:
+def memory_rows(measured: list[Measurement]) -> Iterator[Row]:
     """Yield cost, gap and what orders of least peak gain, by number of stages and memory."""
     best: dict[tuple[str, int, float], float] = {}
     strongest: dict[tuple[str, int, float], float] = {}

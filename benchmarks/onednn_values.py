@@ -34,7 +34,7 @@ from tvm_sched.relax.lower.kernel_libraries.onednn.describe import (
     window,
 )
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 
 INSTRUCTION_SETS = {"SSE41": "sse4_1", "AVX": "avx", "AVX2": "avx2", "AVX512_CORE": "avx512bw", "DEFAULT": ""}
 """oneDNN's name of a limit, and the flag of ``/proc/cpuinfo`` that a processor has for it."""

@@ -17,23 +17,17 @@ from typing import Any
 
 import numpy as np
 from _common import parser
-from _real_models import STATE, picture, relative_error
+from _real_models import TESTED, picture, relative_error
 from _result_page import Page
 
 from tvm_sched_bench.testing.random_weights import randomise_initializers
 
-LIGHT, VAD, OCR = "onnx/backend/test/data/light/light_", "silero_vad/data/", "rapidocr_onnxruntime/models/ch_"
+LIGHT = "onnx/backend/test/data/light/light_"
 FILES: dict[str, dict[str, Any]] = {
     **{f"{LIGHT}{name}.onnx": {} for name in (
         "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "zfnet512",
     )},
-    f"{OCR}PP-OCRv4_det_infer.onnx": {"x": (1, 3, 160, 160)},
-    f"{OCR}PP-OCRv4_rec_infer.onnx": {"x": (1, 3, 48, 160)},
-    f"{OCR}ppocr_mobile_v2.0_cls_infer.onnx": {"x": (1, 3, 48, 192)},
-    "magika/models/standard_v3_3/model.onnx": {"bytes": (1, 2048)},
-    **{f"{VAD}silero_vad{name}.onnx": STATE for name in ("", "_16k_op15", "_half", "_op18_ifless")},
-    f"{VAD}silero_vad_openvino_16k.onnx": {},
-    f"{VAD}silero_vad_16k_sequence.onnx": {"input": (5, 576)},
+    **{real.file: real.shapes for real in TESTED if real.constants.get("sr") != 8000},
     **{f"onnxruntime/datasets/{name}.onnx": {} for name in ("logreg_iris", "mul_1", "sigmoid")},
 }  # fmt: skip
 """Files below the folder of packages, and sizes of the inputs that they leave open."""
@@ -92,7 +86,7 @@ def one(name: str, topology: str, runs: int) -> dict[str, Any]:
 def _value(name: str, item: Any, shape: tuple[int, ...] | None) -> np.ndarray:
     generator = np.random.default_rng(0)
     size = shape or tuple(extent if isinstance(extent, int) else 1 for extent in item.shape)
-    if name == f"{OCR}PP-OCRv4_det_infer.onnx":  # in noise it sees nothing
+    if name.endswith("PP-OCRv4_det_infer.onnx"):  # in noise it sees nothing
         return picture(size)
     if item.name == "sr":
         return np.full(size if shape else item.shape, 16000, np.int64)

@@ -79,7 +79,7 @@ def one_graph(work: float) -> dict[str, Whole]:
     found: dict[str, tuple[float, float]] = {}
     for key, cell in Cells(GRID).done.items():
         name, _, options = key.partition(" anytime variants {")
-        if options and f'"work":{work:.1f}' in options and cell.latency and cell.bound:
+        if options.endswith("}") and f'"work":{work:.1f}' in options and cell.latency and cell.bound:
             found[name] = cell.latency * 1e3, cell.bound * 1e3
         if key.endswith(" single {}") and cell.latency:
             single[key.removesuffix(" single {}")] = cell.latency * 1e3

@@ -3,9 +3,9 @@
 GPT2-large, GPT2-xl, OpenLLaMA-3B and OpenLLaMA-7B, made from their configurations, in float32, at the paper's four input
 shapes on its servers; each case is predicted by the simulator and run by the executor with emulated devices. A full run
 takes many hours: with ``--resume FILE`` finished cells are kept there, and a run that was interrupted goes on where it was.
-The papers' methods have ``--submodel-time-limit`` on 8 of the 64 cells (`thorough`) and ``--other-submodel-time-limit`` on
-the others. First come the methods without programs, on all cells; then the 8 cells; then the others (`stage`), so that what
-is done at any time is spread evenly over models, shapes and servers.
+By the roofline, the papers' methods have ``--submodel-time-limit`` on 8 of the 64 cells (`thorough`), and
+``--other-submodel-time-limit`` on the others. First come the methods without programs, on all cells; then the 8 cells; then
+the others (`stage`), so that what is done at any time is spread evenly over models, shapes and servers.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import msgspec
 from _common import parser
 from _grid import Case, Cell, Cells, Method, make_problem, measure, predict, replay
 from _result_page import version_and_date
-from _sortinghat_page import write_page, write_prices
+from _sortinghat_page import write_page
 from rich.console import Console
 
 from tvm_sched_runtime.problem.decoder_config import PRESETS
@@ -72,6 +73,8 @@ SHORT = {"time_limit": 1.0, "total_time_limit": 60.0}
 """Seconds a submodel and a case for SortingHat where variants are fixed, in graphs of up to five times the operators."""
 MODIFIED = "-dirty"
 """In the version of a tree with changes that no commit has."""
+ROOFLINE = "roofline"
+"""Cost model of the fixed variants, of the long limits and of Figures 12 and 13."""
 PICTURED = ("openllama-3b", "1x1024")
 """Model and shape whose timelines are drawn, as in Figure 10."""
 
@@ -106,8 +109,9 @@ def arguments() -> argparse.Namespace:
     schedulers = tuple(dict.fromkeys(method.scheduler for method in METHODS))
     result.add_argument("--schedulers", type=words(schedulers), default=schedulers, metavar="A,B")
     result.add_argument(
-        "--costs", type=words(("roofline", "learned")), default=("roofline",), metavar="A,B",
-        help="cost models; of several, the page is a table of speed-ups by each, beside each other",
+        "--costs", type=words((ROOFLINE, "learned")), default=(ROOFLINE,), metavar="A,B",
+        help="cost models; of two, the page is of the first, with speed-ups by the second beside; fixed variants, long "
+        "limits and Figures 12 and 13 are by roofline only",
     )  # fmt: skip
     result.add_argument("--time-limit", type=float, default=60.0, help="seconds for `anytime`, a case")
     result.add_argument(
@@ -128,7 +132,11 @@ def arguments() -> argparse.Namespace:
         help="predict only; with --resume, a later call without this option runs the schedules emulated",
     )  # fmt: skip
     result.add_argument(
-        "--shared", action="store_true", help="other work runs on the machine meanwhile: the page says so"
+        "--shared",
+        nargs="?",
+        const="",
+        metavar="COSTS",
+        help="other work runs on the machine meanwhile: the page says so; with a name, of cells by this cost model",
     )
     result.add_argument("--only-page", action="store_true", help="compute nothing: the page of what --resume has")
     result.add_argument(
@@ -229,14 +237,16 @@ def cases(options: argparse.Namespace) -> Iterator[Case]:
                 long, square = thorough(model, shape, server), square_of(model, shape, server)
                 if options.squares and str(square) not in options.squares:
                     continue
-                for method in chosen:
+                for costs, method in product(options.costs, chosen):
                     if method.square and (square or options.squares):
                         continue
                     if method.models and model not in method.models:
                         continue
+                    if costs != ROOFLINE and (method.square or method.servers):
+                        continue
                     if not method.servers or server in method.servers:
-                        limited = with_limits(method, options, long)
-                        yield from (Case(server, model, batch, tokens, limited, costs) for costs in options.costs)
+                        limited = with_limits(method, options, long and costs == ROOFLINE)
+                        yield Case(server, model, batch, tokens, limited, costs)
 
 
 def quick(options: argparse.Namespace) -> None:
@@ -303,10 +313,7 @@ def main() -> None:
         replay_modified(plan, cells)
     elif not options.only_page:
         run(plan, cells, not options.no_measure, by_cell if options.squares else stage)
-    if len(options.costs) > 1:
-        write_prices(plan, cells, options.markdown, options.shared)
-    else:
-        write_page(plan, cells, options.markdown, options.json, options.shared)
+    write_page(plan, cells, options.markdown, options.json, options.shared)
 
 
 if __name__ == "__main__":

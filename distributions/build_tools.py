@@ -85,7 +85,7 @@ def built_wheel() -> Path | None:
     digest = sources_digest().encode()
     for wheel in sorted((ROOT / "dist").glob("tvm_sched_runtime-*.whl")):
         glibc = re.search(r"manylinux_(\d+)_(\d+)_", wheel.name)
-        if glibc is None or tuple(map(int, glibc.groups())) > _glibc():
+        if glibc is None or tuple(map(int, glibc.groups())) > glibc_version():
             continue
         try:
             with zipfile.ZipFile(wheel) as archive:
@@ -96,7 +96,7 @@ def built_wheel() -> Path | None:
     return None
 
 
-def _glibc() -> tuple[int, ...]:
+def glibc_version() -> tuple[int, ...]:
     """Return the version of this system's C library; (0,) if it is another than glibc."""
     try:
         name, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").split()

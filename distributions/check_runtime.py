@@ -23,7 +23,7 @@ for module in modules:
         importlib.import_module(module)
 
 import tvm_sched_runtime  # noqa: E402
-from tvm_sched_runtime._library import function  # noqa: E402
+from tvm_sched_runtime.core_library import function  # noqa: E402
 from tvm_sched_runtime.problem import load_topology  # noqa: E402
 
 topology = load_topology("v100-server")

@@ -1,14 +1,14 @@
 """Installs the wheels of ``dist/`` into empty environments and uses them, away from the source tree.
 
-    python distributions/check_wheels.py [--python python3.12] [--keep FOLDER] [--runtime-only]
+    python distributions/check_wheels.py [--python python3.12] [--keep FOLDER] [--runtime-only] [--without-plugin]
 
 The first environment is what ``docs/distributions.md`` tells users without a checkout to install; the README's five commands
 run there, and `tvm-sched` compiles, schedules and runs further models. The second has the runtime alone, and what was
 compiled gives the same values there, from Python and from C++. The third has the checker alone, which proves a schedule's
 bound. Then `tvm-sched-bench`, `tvm-sched-cluster`, `tvm-sched-plans` and `tvm-sched-language` are installed into the first,
-one after the other: each brings its command. `tvm-sched-onnxruntime`, if its wheel is there, runs a session. With
-``--runtime-only`` there is no first environment, which is more than a gigabyte: the Python that runs this, which has the
-checkout, compiles.
+one after the other: each brings its command. With `tvm-sched-onnxruntime` a session runs; ``--without-plugin`` leaves it
+out, where `make wheels` could not fetch ONNX Runtime's headers. With ``--runtime-only`` there is no first environment, which
+is more than a gigabyte: the Python that runs this, which has the checkout, compiles.
 """
 
 from __future__ import annotations
@@ -117,11 +117,15 @@ def main() -> None:
     parser.add_argument("--dist", type=Path, default=ROOT / "dist", help="folder of the wheels (default: dist)")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave the environments there")
     parser.add_argument("--runtime-only", action="store_true", help="compile with the checkout, in this environment")
+    parser.add_argument("--without-plugin", action="store_true", help="do not ask for tvm-sched-onnxruntime")
     options = parser.parse_args()
-    wheels = {
-        name: _wheel(options.dist, name)
-        for name in ("bench", "check", "cluster", "frontends", "language", "plans", "runtime", "tvm_sched")
-    }
+    names = ["bench", "check", "cluster", "frontends", "language", "plans", "runtime", "tvm_sched"]
+    if not (options.runtime_only or options.without_plugin):
+        names.append("onnxruntime")
+    wheels = {name: found for name in names if (found := _wheel(options.dist, name))}
+    if missing := [name for name in names if name not in wheels]:
+        hint = " (--without-plugin if ONNX Runtime's headers are out of reach)" if missing == ["onnxruntime"] else ""
+        sys.exit(f"{options.dist} has no wheel of {', '.join(missing)}: run `make wheels`{hint}")
     with _folder(options.keep) as folder:
         compiler: Environment
         if options.runtime_only:
@@ -152,9 +156,10 @@ def main() -> None:
 
 
 def _wheel(dist: Path, name: str) -> str:
-    """The wheel of a distribution: ``tvm_sched``, or another by the end of its name."""
-    (wheel,) = dist.resolve().glob("tvm_sched-*.whl" if name == "tvm_sched" else f"tvm*_{name}-*.whl")
-    return str(wheel)
+    """The wheel of a distribution: ``tvm_sched``, or another by the end of its name; empty if it is not there."""
+    found = list(dist.resolve().glob("tvm_sched-*.whl" if name == "tvm_sched" else f"tvm*_{name}-*.whl"))
+    assert len(found) < 2, found
+    return str(found[0]) if found else ""
 
 
 def _attach_others(compiler: WheelEnvironment, wheels: dict[str, str], folder: Path) -> None:
@@ -181,12 +186,12 @@ def _attach_others(compiler: WheelEnvironment, wheels: dict[str, str], folder: P
         refusal = compiler.run(*asked, status=2)
         assert message in " ".join(refusal.split()), refusal
         compiler.install(wheels["language"])
-    for plugin in Path(wheels["tvm_sched"]).parent.glob("tvm_sched_onnxruntime-*.whl"):
-        compiler.install(str(plugin))
+    if plugin := wheels.get("onnxruntime"):
+        compiler.install(plugin)
         _run_session(compiler, plugin)
 
 
-def _run_session(environment: Environment, plugin: Path) -> None:
+def _run_session(environment: Environment, plugin: str) -> None:
     """A session of ONNX Runtime runs with the plugin as without it."""
     program = """if True:
         import numpy, onnx, onnxruntime, tvm_sched_onnxruntime

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import inspect
 import os
@@ -35,8 +36,8 @@ if level := os.environ.get(
 ):  # `make test-processors`: what tests compile is for an older one
     from tvm_sched.relax.toolchain import compile_target
 
-    _named = compile_target._processors
-    compile_target._processors = lambda option: _named(level if option == compile_target.NATIVE else option)
+    _named = compile_target.processors_of
+    compile_target.processors_of = lambda option: _named(level if option == compile_target.NATIVE else option)
 if "PYTEST_XDIST_WORKER" not in os.environ:
     # Kernels that several tests have in common are compiled once a session, whichever process needs them.
     _cache = tempfile.TemporaryDirectory(prefix="tvm_sched_tests.")  # removed when the process ends
@@ -52,6 +53,15 @@ def pytest_runtest_setup():
     # (cli/interrupt.py), and a solver may put a handler of its own in Python's place, which `signal.getsignal` cannot see.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_pyfunc_call(pyfuncitem):
+    """Run a test that is a coroutine in an event loop of its own; a hang is a failure."""
+    if not inspect.iscoroutinefunction(test := pyfuncitem.function):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(test).parameters}
+    asyncio.run(asyncio.wait_for(test(**given), 60))
+    return True
 
 
 def pytest_addoption(parser):

@@ -64,16 +64,13 @@ def test_the_front_ends_ask_for_the_same_versions():
         ("tvm_frontends", "frontends", set()),
         ("tvm_sched", ".", {"tvm_frontends", "tvm_sched_check", "tvm_sched_runtime"}),
         ("tvm_sched_bench", "bench", {"tvm_sched", "tvm_sched_check", "tvm_sched_runtime"}),
-        (
-            "tvm_sched_cluster",
-            "cluster",
-            {"tvm_sched", "tvm_sched_bench", "tvm_sched_check", "tvm_sched_runtime", "tvm_sched_serve"},
-        ),
+        ("tvm_sched_cluster", "cluster",
+         {"tvm_sched", "tvm_sched_bench", "tvm_sched_check", "tvm_sched_runtime", "tvm_sched_serve"}),
         ("tvm_sched_language", "language", {"tvm_frontends", "tvm_sched", "tvm_sched_runtime"}),
         ("tvm_sched_onnxruntime", "onnxruntime", {"tvm_sched", "tvm_sched_runtime"}),
         ("tvm_sched_plans", "plans", {"tvm_sched", "tvm_sched_runtime"}),
     ],
-)
+)  # fmt: skip
 def test_a_package_imports_nothing_that_its_distribution_does_not_require(package, folder, ours):
     """What a requirement itself requires may be gone in its next release, as click is of typer's."""
     graph = grimp.build_graph(package, include_external_packages=True, exclude_type_checking_imports=True)
@@ -188,7 +185,7 @@ def _tbb(project):
 def tree(tmp_path, monkeypatch):
     """A tree with C++ sources, and a wheel of them for an old glibc."""
     monkeypatch.setattr(build_tools, "ROOT", tmp_path)
-    monkeypatch.setattr(build_tools, "_glibc", lambda: (2, 36))
+    monkeypatch.setattr(build_tools, "glibc_version", lambda: (2, 36))
     (tmp_path / "cpp").mkdir()
     (tmp_path / "cpp" / "a.cc").write_text("int a;")
     (tmp_path / "CMakeLists.txt").write_text("project(a)")
@@ -197,7 +194,7 @@ def tree(tmp_path, monkeypatch):
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("tvm_sched_runtime/_lib/libtvm_sched.so", b"library")
         archive.writestr("tvm_sched_runtime/_lib/sources.sha256", build_tools.sources_digest())
-        archive.writestr("tvm_sched_runtime/_library.py", "")
+        archive.writestr("tvm_sched_runtime/core_library.py", "")
     return tmp_path, wheel
 
 
@@ -220,13 +217,24 @@ def test_a_wheel_of_other_sources_or_for_another_system_is_left_alone(tree, othe
     elif other == "new file":
         (root / "cpp" / "b.cc").write_text("")
     elif other == "older glibc":
-        monkeypatch.setattr(build_tools, "_glibc", lambda: (2, 34))
+        monkeypatch.setattr(build_tools, "glibc_version", lambda: (2, 34))
     elif other == "damaged":
         wheel.write_bytes(wheel.read_bytes()[:40])
     else:
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.writestr("tvm_sched_runtime/_lib/libtvm_sched.so", b"library")
     assert build_tools.built_wheel() is None
+
+
+def test_a_wheel_that_is_missing_is_named(tmp_path):
+    """The plugin's, too, unless it is said that there is none."""
+    for name in ("", "_bench", "_check", "_cluster", "_language", "_plans", "_runtime"):
+        (tmp_path / f"tvm_sched{name}-1-py3-none-any.whl").touch()
+    program = [sys.executable, ROOT / "distributions" / "check_wheels.py", "--dist", tmp_path]
+    for more, missing in ((), "frontends, onnxruntime"), (("--without-plugin",), "frontends:"):
+        done = subprocess.run([*program, *more], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"has no wheel of {missing}" in done.stderr
 
 
 def _commands():

@@ -14,19 +14,15 @@ def python(*arguments):
     ("old", "new"),
     [
         ("import tvm_sched.problem.topology_changes as m", "import tvm_sched_runtime.problem.topology_changes as m"),
-        (
-            "from tvm_sched.schedule import Schedule as m",
-            "from tvm_sched_runtime.schedule.schedule import Schedule as m",
-        ),
+        ("from tvm_sched.schedule import Schedule as m",
+         "from tvm_sched_runtime.schedule.schedule import Schedule as m"),
         ("from tvm_sched import errors as m", "from tvm_sched_runtime import errors as m"),
         ("import tvm_sched; m = tvm_sched.errors", "import tvm_sched_runtime.errors as m"),
-        (
-            "from tvm_sched.pipeline.pipeline_plan import PipelinePlan as m",
-            "from tvm_sched.pipeline import PipelinePlan as m",
-        ),
+        ("from tvm_sched.pipeline.pipeline_plan import PipelinePlan as m",
+         "from tvm_sched.pipeline import PipelinePlan as m"),
         ("import tvm_sched; m = tvm_sched.load", "from tvm_sched_runtime.runtime import load as m"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("first", [False, True])
 def test_an_old_name_is_the_same_object(old, new, first):
     """Whichever of both is imported first."""

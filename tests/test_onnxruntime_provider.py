@@ -6,10 +6,11 @@ import warnings
 import numpy as np
 import pytest
 
+from onnx_text import onnx_model
+
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
-from onnx import helper, numpy_helper  # noqa: E402
 
 import tvm_sched_onnxruntime  # noqa: E402
 from tvm_sched_onnxruntime.claim import ProviderWarning, Settings  # noqa: E402
@@ -107,15 +108,8 @@ def test_nodes_whose_results_are_no_tensors_are_left_to_onnx_runtime():
 @pytest.mark.parametrize("version", [3, 8])
 def test_initializers_that_a_run_may_replace_are_inputs(version):
     w = np.array([1, 2, 3], "float32")
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "w"], ["a"]), helper.make_node("Mul", ["a", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info(name, 1, [3]) for name in "xw"],
-        [helper.make_tensor_value_info("y", 1, [3])],
-        [numpy_helper.from_array(w, "w")],
-    )
-    opset = [helper.make_opsetid("", 17 if version > 3 else 8)]
-    made, plain, left = session(helper.make_model(graph, ir_version=version, opset_imports=opset), topology="cpu1")
+    text = "(float[3] x, float[3] w) => (float[3] y) { a = Add(x, w)  y = Mul(a, w) }"
+    made, plain, left = session(onnx_model(text, {"w": w}, 17 if version > 3 else 8, version), topology="cpu1")
     assert not left
     agree(made, plain, x=w)
     if version > 3:  # before, initializers had to be named as inputs

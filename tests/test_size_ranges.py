@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schedule.cases import wired
 from schedulers.exhaustive import TooLarge, least_latency
 from strategies import SEEDS, scheduled_problems
 from thorough import examples
@@ -16,7 +17,7 @@ from tvm_sched.schedulers import solve
 from tvm_sched.size_ranges import fits_at_any_times, schedule_range
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_check import Refused
-from tvm_sched_check.ranges import _check_memory, check
+from tvm_sched_check.ranges import check, check_memory
 from tvm_sched_check.verdict import replays
 from tvm_sched_runtime.errors import InfeasibleError, InputError
 from tvm_sched_runtime.problem import (
@@ -199,14 +200,8 @@ def exchange(times, memory=100):
     """`a` runs on gpu0 and goes to gpu1, where `b`, `c` (which reads b) and `d` (which reads a's and c's) run."""
     devices = (Device("gpu0", 1000, 1e12, {"float32": 1e12}), Device("gpu1", memory, 1e12, {"float32": 1e12}))
     topology = Topology("two", devices, (), (Link(("gpu0", "gpu1"), 1e12),))
-    reads = {"a": (), "b": (), "c": ("b",), "d": ("a", "c")}
-    size = {"a": 60, "b": 60, "c": 1, "d": 1}
-    graph = OpGraph(
-        "exchange",
-        tuple(Operator(name, "", read, (name,)) for name, read in reads.items()),
-        tuple(Tensor(name, size[name]) for name in reads),
-        ("d",),
-    )
+    reads = {"a": "", "b": "", "c": "b", "d": "a c"}
+    graph = wired(reads, {"a": 60, "b": 60, "c": 1, "d": 1})
     costs = np.array([[times[0], FORBIDDEN], *([[FORBIDDEN, ns] for ns in times[1:]])])
     return Problem(graph, topology, Costs(costs))
 
@@ -243,7 +238,7 @@ def test_what_fits_at_any_times_fits_at_random_times(case, seed):
         document = json.loads(problem.to_json())
         (run,) = replays(document, json.loads(schedule.to_json()), [])
         try:
-            _check_memory(run, ())
+            check_memory(run, ())
             assert fits
         except Refused:
             assert not fits
@@ -261,13 +256,7 @@ def test_operators_that_overlap_may_take_longer_where_one_is_faster():
     """`b` and `c` overlap on gpu0 once `a` is fast, which delays `d`, for which nothing else makes up."""
     devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}) for i in range(2))
     topology = Topology("two", devices, (), (Link(("gpu0", "gpu1"), 1e15),))
-    reads = {"a": (), "b": (), "c": ("a",), "d": ("b",)}
-    graph = OpGraph(
-        "four",
-        tuple(Operator(n, "", r, (n,)) for n, r in reads.items()),
-        tuple(Tensor(n, 0) for n in reads),
-        ("c", "d"),
-    )
+    graph = wired({"a": "", "b": "", "c": "a", "d": "b"}, 0)
 
     def problem(a):
         together = Concurrency(np.full((4, 2, 1), 0.6))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tvm_sched_runtime._library import library_path
+from tvm_sched_runtime.core_library import library_path
 
 PYTHON = Path(__file__).parents[1] / "python"
 MARK = "tvm-ffi-stubgen(begin)"

@@ -58,18 +58,10 @@ def test_keys_are_read_in_one_order():
 @pytest.mark.parametrize(
     "text",
     [
-        "gpus",
-        "gpus=0",
-        "gpus=3..1",
-        "gpus=a",
-        "link=usb",
-        "bandwidth=0",
-        "bandwidth=x",
-        "cores=2",
-        "batch=",
+        "gpus", "gpus=0", "gpus=3..1", "gpus=a", "link=usb", "bandwidth=0", "bandwidth=x", "cores=2", "batch=",
         "topology=",
     ],
-)
+)  # fmt: skip
 def test_wrong_values_are_named(text):
     with pytest.raises(InputError, match="--vary"):
         parse_vary([text])
@@ -123,9 +115,9 @@ def rows(*latencies, bound=0.5):
 
 
 def answers(found, target=None):
-    from tvm_sched.sweep import _enough, _stops
+    from tvm_sched.sweep import where_gpus_stop_paying, which_is_enough
 
-    return [*_enough(found, target), *_stops(found, {"gpus": [1, 2, 3, 4]})]
+    return [*which_is_enough(found, target), *where_gpus_stop_paying(found, {"gpus": [1, 2, 3, 4]})]
 
 
 def test_where_another_gpu_stops_paying():

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from tvm_sched.input_shapes import parse_constants, parse_shapes
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.input_shapes import parse_constants, parse_shapes
 from tvm_sched_runtime.problem import Problem, load_topology
 from tvm_sched_runtime.runtime import load
 from tvm_sched_runtime.schedule import Schedule, simulate, verify
@@ -101,21 +101,8 @@ def test_topology_files(tmp_path: Path) -> None:
     rng, lines = random.Random(6), content.decode().splitlines()
     places = [place for place, line in enumerate(lines) if "=" in line]
     values = [
-        "-1",
-        "0",
-        "1e400",
-        "nan",
-        "inf",
-        "'x'",
-        "[]",
-        "{}",
-        "true",
-        "9" * 30,
-        "''",
-        "[[]]",
-        "{x = 1}",
-        "1979-05-27",
-    ]
+        "-1", "0", "1e400", "nan", "inf", "'x'", "[]", "{}", "true", "9" * 30, "''", "[[]]", "{x = 1}", "1979-05-27",
+    ]  # fmt: skip
     for _ in range(COUNT):
         place = rng.choice(places)
         changed = [*lines[:place], f"{lines[place].partition('=')[0]}= {rng.choice(values)}", *lines[place + 1 :]]

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_sched_runtime import _library
+from tvm_sched_runtime import core_library
 
 from .artifacts import load, network_tensors, write_parameters
 from .cases import chain_weight, cold_weight
@@ -112,7 +112,7 @@ def contention(step: Step) -> None:
     On several GPUs also by two of them. The model lets what shares a bus take turns, so it predicts a ratio of 1.
     """
     prepared = {about["direct"]: (file, about) for file, about in step.artifacts("direct") if measured_at_once(about)}
-    gpus = len(json.loads(_library.function("tvm_sched.cuda_report")())["gpus"])
+    gpus = len(json.loads(core_library.function("tvm_sched.cuda_report")())["gpus"])
     for ways in itertools.combinations_with_replacement(sorted(prepared), 2):
         for other in range(min(gpus, 2)):
 

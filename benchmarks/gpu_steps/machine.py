@@ -60,9 +60,9 @@ def processor() -> dict[str, Any]:
 
 def libraries() -> dict[str, Any]:
     """Versions of what the runtime opens, and of PyTorch."""
-    from tvm_sched_runtime import _library
+    from tvm_sched_runtime import core_library
 
-    found: dict[str, Any] = {"why_not_nvidia": str(_library.function("tvm_sched.why_not_nvidia")() or "")}
+    found: dict[str, Any] = {"why_not_nvidia": str(core_library.function("tvm_sched.why_not_nvidia")() or "")}
     found["opened"] = opened("cudnn", "cublas", "libcuda")
     for name, variable in (("libcudnn.so.9", "TVM_SCHED_CUDNN"),):
         try:
@@ -124,10 +124,10 @@ def opened(*words: str) -> list[str]:
 
 def cudnn_properties(step: Step) -> dict[str, Any]:
     """Return the device's properties as cuDNN serialises them, with which it compiles plans without the device."""
-    from tvm_sched_runtime import _library
+    from tvm_sched_runtime import core_library
 
     try:
-        return {"properties": str(_library.function("tvm_sched.cudnn_device_properties")(0))}
+        return {"properties": str(core_library.function("tvm_sched.cudnn_device_properties")(0))}
     except RuntimeError as error:
         raise NotAvailable(str(error)) from None
 
@@ -173,10 +173,10 @@ def copies(step: Step) -> None:
     """Pinning and copies by size and threads, by a program of CUDA's run time, and the rates that our library measures."""
 
     def rates() -> dict[str, Any]:
-        from tvm_sched_runtime import _library
+        from tvm_sched_runtime import core_library
 
         megabytes = 1 if step.quick else 256
-        found = dict(_library.function("tvm_sched.cuda_copy_rates")(0, megabytes << 20))
+        found = dict(core_library.function("tvm_sched.cuda_copy_rates")(0, megabytes << 20))
         return {"gb_s": {str(name): float(rate) / 1e9 for name, rate in found.items()}}
 
     step.measure("rates by tvm_sched.cuda_copy_rates", rates)

@@ -566,7 +566,7 @@ def pack_runtime(folder: Path, rehearsal: bool) -> None:
     """Put the stripped libraries, wheels for the other machine's Python, and programs for the GPU into the folder."""
     import importlib.util
 
-    from tvm_sched_runtime._library import library_path
+    from tvm_sched_runtime.core_library import library_path
 
     libraries = folder / "lib"
     libraries.mkdir(parents=True, exist_ok=True)

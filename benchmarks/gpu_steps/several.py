@@ -57,13 +57,13 @@ def peers(step: Step) -> None:
 
     With one GPU: what is tried when peers are opened, and the copies through the host, from the GPU to itself.
     """
-    from tvm_sched_runtime import _library
+    from tvm_sched_runtime import core_library
 
-    count = len(json.loads(_library.function("tvm_sched.cuda_report")())["gpus"])
+    count = len(json.loads(core_library.function("tvm_sched.cuda_report")())["gpus"])
 
     def rates(sender: int, receiver: int) -> dict[str, Any]:
         size = 1 << 20 if step.quick else PEER_BYTES
-        found = _library.function("tvm_sched.cuda_peer_rates")(sender, receiver, size)
+        found = core_library.function("tvm_sched.cuda_peer_rates")(sender, receiver, size)
         rates = {str(name): float(value) for name, value in found.items()}
         if not rates.pop("right"):
             raise ValueError(f"bytes arrive wrong although the driver says that they are peers: {rates}")

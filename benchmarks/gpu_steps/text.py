@@ -33,18 +33,24 @@ def packed_numbers(name: str, shape: tuple[int, ...], dtype: str) -> Array:
 
 def random_model(size: str, number_format: str, options: Any) -> Any:
     """Return a language model of Llama's form whose packed arrays are empty; `packed_numbers` draws them where it runs."""
-    from tvm_sched_language.architecture import Architecture, Layer
+    from tvm_sched_language.architecture import angles
     from tvm_sched_language.decoder import PackedWeights, Sizes
     from tvm_sched_language.language_model import LanguageModel
     from tvm_sched_language.packing import pack
+    from tvm_sched_runtime.problem import DecoderConfig
 
     (hidden, heads, inner, count, context), vocab = SIZES[size], VOCAB[size]
-    width = hidden // heads
-    architecture = Architecture(
-        "llama", hidden, heads, heads, width, inner, vocab, context, (Layer(),) * count, rotated=width,
-        scale=width**-0.5, tied=True,
-    )  # fmt: skip
-    found: dict[str, tuple[Array, ...]] = {"angles.10000": (architecture.angles(10000.0, context),)}
+    architecture = DecoderConfig(
+        layers=count,
+        hidden=hidden,
+        heads=heads,
+        vocab=vocab,
+        intermediate=inner,
+        context=context,
+        norm_eps=1e-6,
+        tied=True,
+    )
+    found: dict[str, tuple[Array, ...]] = {"angles.10000": (angles(architecture, 10000.0, context),)}
 
     def add(name: str, outputs: int, terms: int) -> None:
         tile = pack(np.zeros((16, terms), np.float32), number_format)

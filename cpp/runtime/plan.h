@@ -80,10 +80,11 @@ struct Step {
 };
 
 /// What an argument of a later segment is: a value, or a tensor without content whose length is an
-/// element of one.
+/// element or a dimension of one.
 struct Taken {
   int value;
   std::optional<int> element{};
+  std::optional<int> dimension{};
 };
 
 struct Plan {
@@ -105,9 +106,9 @@ struct Plan {
   int queue_depth = 1;
   /// Of a template, from which Instantiate makes plans: what its sizes depend on. Else null.
   std::shared_ptr<const TemplateSizes> open;
-  /// Of a later segment of a model, of each argument: which of the call's values it is. They are
-  /// the arguments of the call, then the outputs of each segment in order. Else empty.
+  /// Of a later segment of a model, of each argument: which of the call's values it is (`Program`).
   std::vector<Taken> takes;
+  bool later = false;
 
   /// The steps of each queue in their order.
   std::vector<std::vector<int>> StepsOfQueues() const;

@@ -253,10 +253,11 @@ Step ReadStep(const JsonCursor& cursor, const Plan& plan, TemplateSizes* open) {
     step.outputs = ReadIndices(*outputs, plan.buffers.size(), "buffers");
   }
   if (auto sizes = cursor.OptionalField("sizes"); sizes) {
-    if (open == nullptr || step.kind != StepKind::kKernel) {
-      sizes->Fail("only kernels of a template (a plan with symbols) are given sizes");
+    if (step.kind != StepKind::kKernel) sizes->Fail("only kernels are given sizes");
+    for (const JsonCursor& item : sizes->Items()) {
+      constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+      step.sizes.push_back(open == nullptr ? item.Int(-kMost, kMost) : -1 - open->Add(item));
     }
-    for (const JsonCursor& item : sizes->Items()) step.sizes.push_back(-1 - open->Add(item));
   }
   for (const JsonCursor& wait : cursor.Field("waits").Items()) {
     const std::size_t earlier = plan.steps.size();
@@ -379,14 +380,17 @@ void CheckSymbols(const JsonCursor& cursor, const Plan& plan) {
 
 void ReadTakes(const JsonCursor& cursor, Plan* plan) {
   for (const JsonCursor& item : cursor.Items()) {
-    item.AllowFields({"value", "element"});
+    item.AllowFields({"value", "element", "dimension"});
     Taken taken{static_cast<int>(item.Field("value").Int(0, 1 << 20))};
     if (auto element = item.OptionalField("element")) {
       taken.element = static_cast<int>(element->Int(0, 1 << 10));
+    } else if (auto dimension = item.OptionalField("dimension")) {
+      taken.dimension = static_cast<int>(dimension->Int(0, 1 << 10));
     }
     plan->takes.push_back(taken);
   }
-  if (plan->takes.empty() || plan->takes.size() != plan->arguments.size()) {
+  plan->later = true;
+  if (plan->takes.size() != plan->arguments.size()) {
     cursor.Fail("expected an entry for each of the plan's " +
                 std::to_string(plan->arguments.size()) + " arguments");
   }
@@ -493,26 +497,16 @@ void CheckSameSizes(const JsonCursor& cursor, const Plan& first, const Plan& oth
 
 /// Plans of one artifact must differ in name and in their arguments.
 void CheckTogether(const JsonCursor& cursor, const std::vector<Plan>& plans) {
-  std::size_t values = plans[0].arguments.size() + plans[0].outputs.size();
-  for (std::size_t p = 0; p < plans.size(); ++p) {
-    if (plans[p].takes.empty()) {
-      if (p > 0 && !plans[p - 1].takes.empty()) cursor.Fail("a plan follows the later segments");
-      continue;
-    }
-    for (const Taken& taken : plans[p].takes) {
-      if (p > 0 && static_cast<std::size_t>(taken.value) < values) continue;
-      cursor.Items()[p].Field("takes").Fail("value " + std::to_string(taken.value) +
-                                            " is not there yet: there are " +
-                                            std::to_string(values));
-    }
-    values += plans[p].outputs.size();
+  if (plans[0].later) cursor.Fail("the first plan is a later segment");
+  for (std::size_t p = 1; p < plans.size(); ++p) {
+    if (plans[p - 1].later && !plans[p].later) cursor.Fail("a plan follows the later segments");
   }
   for (std::size_t i = 0; i < plans.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (plans[i].name == plans[j].name) {
         cursor.Fail("two plans have the name \"" + plans[i].name + "\"");
       }
-      const bool segments = !plans[i].takes.empty() || !plans[j].takes.empty();
+      const bool segments = plans[i].later || plans[j].later;
       if (!segments && plans[i].open && plans[j].open) {
         CheckSameSizes(cursor, plans[j], plans[i]);
       } else if (!segments && SameArguments(plans[i], plans[j])) {

@@ -68,7 +68,7 @@ def read_picture(out: Output, folder: Path) -> list[Line]:
         recognise = _compiled(models / RECOGNISER, (1, 3, *LINE))
     boxes = find_boxes(detect.run(_normalised(page))[0, 0])
     characters = _characters(models / RECOGNISER)
-    lines = [Line(box, _read(recognise, page.crop(box), characters)) for box in boxes]
+    lines = [Line(box, read_line(recognise, page.crop(box), characters)) for box in boxes]
     path = folder / "read.png"
     _with_boxes(page, boxes).save(path)
     out.wrote(path, "picture with the lines that were found")
@@ -122,7 +122,7 @@ def _normalised(picture: Any) -> npt.NDArray[np.float32]:
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 
 
-def _read(recognise: Any, crop: Any, characters: list[str]) -> str:
+def read_line(recognise: Any, crop: Any, characters: list[str]) -> str:
     """Scale a line to the recogniser's height, fill it up to its width, and take the likeliest characters (CTC)."""
     width = min(LINE[1], max(1, round(crop.width * LINE[0] / crop.height)))
     pixels = np.zeros((1, 3, *LINE), np.float32)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 MODULES = (
-    "_library", "_version", "checks", "cores", "errors", "files", "lazy_names", "presets", "problem", "run_artifact",
+    "core_library", "_version", "checks", "cores", "errors", "files", "lazy_names", "presets", "problem", "run_artifact",
     "runtime", "schedule", "search_budget", "standard_output", "startup", "toml_files",
 )  # fmt: skip
 PIPELINE = (

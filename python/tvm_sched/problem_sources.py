@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,14 @@ import msgspec
 from tvm_sched_runtime.checks import require_number_or_auto
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.files import UNREADABLE
+from tvm_sched_runtime.input_shapes import (
+    ShapeSet,
+    is_token_shape,
+    one_shape,
+    parse_constants,
+    parse_shapes,
+    token_shapes,
+)
 from tvm_sched_runtime.problem import (
     DecoderConfig,
     Group,
@@ -27,14 +35,14 @@ from tvm_sched_runtime.problem import (
     merge_problems,
     problem_of,
 )
-from tvm_sched_runtime.problem.decoder_config import PRESETS, is_config, read_config
+from tvm_sched_runtime.problem.decoder_config import PRESETS
+from tvm_sched_runtime.problem.decoder_config_file import is_config, read_config
 from tvm_sched_runtime.schedule import requests_of
 from tvm_sched_runtime.startup import import_when_used, without_torch
 
 from .cost_model import CostModel, default_cost_model, get_cost_model
 from .cost_model.calibrated_model import NAME as CALIBRATED
 from .cost_model.calibrated_model import is_of_this_machine
-from .input_shapes import ShapeSet, is_token_shape, one_shape, parse_constants, parse_shapes, token_shapes
 from .progress import Progress
 from .resident_texts import parse_requests
 
@@ -150,6 +158,24 @@ def load_problem(
             own = dict(zip(("batch", "tokens"), next(sizes), strict=True))
         problems.append(_load_file(path, topology, own, options, progress))
     return merge_problems(problems)
+
+
+def problems_of_range(
+    sources: Sequence[Path],
+    topology: Topology | str | None,
+    options: SourceOptions,
+    limits: Mapping[str, tuple[int, int]],
+) -> Callable[[Mapping[str, int]], Problem] | None:
+    """Return what makes the problem of a model at sizes within ``limits``; None: `load_problem` makes it for each size."""
+    path, *others = sources
+    if others or is_problem(path) or path.is_dir() or decoder_config(path) is not None or not path.exists():
+        return None
+    if len(options.shape or ()) != len(limits) or options.rows or options.row_parts != 1:
+        return None
+    with packages_for(path):
+        from .relax.api import range_problems
+
+    return range_problems(path, _machine_for(path, topology), limits, options.constants(), cost_model=options.costs)
 
 
 def _check_options(

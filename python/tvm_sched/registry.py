@@ -116,7 +116,7 @@ class Registry(Generic[Entry]):
     """Registered entries by name."""
     elsewhere: Mapping[str, str] = field(default_factory=dict)
     """Names in our other distributions, with the distribution, for the message if it is not installed."""
-    _loaded: bool = False
+    installed_loaded: bool = False
     _loading: Any = field(default_factory=RLock, init=False, repr=False, compare=False)
 
     def add(self, name: str, entry: Entry) -> Entry:
@@ -166,8 +166,8 @@ class Registry(Generic[Entry]):
 
     def _load(self) -> None:
         with self._loading:  # reentrant: a module that is loaded may read the names
-            if not self._loaded:
-                self._loaded = True
+            if not self.installed_loaded:
+                self.installed_loaded = True
                 self._load_all()
 
     def _load_all(self) -> None:

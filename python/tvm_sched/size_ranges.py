@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched_runtime.errors import InfeasibleError, InputError
+from tvm_sched_runtime.errors import GraphError, InfeasibleError, InputError
 from tvm_sched_runtime.files import write_document
 from tvm_sched_runtime.problem import FORBIDDEN, HOST, Costs, Operator, Problem, Scenario, Tensor, Variants, Workload
 from tvm_sched_runtime.problem.costs import concatenate_costs
@@ -382,10 +382,10 @@ def fits_at_any_times(index: ScheduleIndex) -> bool:
 
 
 def _check_form(first: Problem, other: Problem, at_first: str, at_other: str) -> None:
-    """Raise `InputError` if two problems differ in more than sizes and times."""
+    """Raise `GraphError` if two problems differ in more than sizes and times."""
     for what, one, two in zip(_PARTS, _form(first), _form(other), strict=True):
         if one != two:
-            raise InputError(
+            raise GraphError(
                 f"the graph at {at_other} is not that at {at_first} with other sizes: {what} differ"
                 f"{next((f' at {a[0]!r}' for a, b in zip(one, two, strict=False) if a != b), '')}; give a range in "
                 "which the graph stays the same, or leave alternatives out (--no-rows, --no-variants)"

@@ -420,11 +420,11 @@ def summarise(
     return Sweep(
         model=grid.source.name, scheduler=scheduler, options=dict(options), rows=rows, wanted=len(grid.points()),
         keys={key: list(values) for key, values in grid.keys.items()}, target=target,
-        answers=[*_enough(rows, target), *_stops(rows, grid.keys)],
+        answers=[*which_is_enough(rows, target), *where_gpus_stop_paying(rows, grid.keys)],
     )  # fmt: skip
 
 
-def _enough(rows: Sequence[Row], target: float | None) -> list[str]:
+def which_is_enough(rows: Sequence[Row], target: float | None) -> list[str]:
     """Say which machine meets a latency, and which cannot."""
     if target is None:
         return []
@@ -448,7 +448,7 @@ def _enough(rows: Sequence[Row], target: float | None) -> list[str]:
     ]
 
 
-def _stops(rows: Sequence[Row], keys: Mapping[str, Sequence[Value]]) -> list[str]:
+def where_gpus_stop_paying(rows: Sequence[Row], keys: Mapping[str, Sequence[Value]]) -> list[str]:
     """Say for each combination of the other keys where another GPU stops paying."""
     if "gpus" not in keys or len(keys["gpus"]) < 2:
         return []

@@ -18,10 +18,12 @@ def least(known: Derivation, first: int | None, last: int | None, lemma: dict[st
     """Return the nanoseconds that a lemma proves about the whole run."""
     if first is not None or last is not None:
         raise Refused("rule 'assignment' is about the whole run")
-    return _Assignment(known, lemma).least()
+    return Assignment(known, lemma).least()
 
 
-class _Assignment:
+class Assignment:
+    """Rule `assignment` applied to a lemma: what its prices prove of the problem."""
+
     def __init__(self, known: Derivation, lemma: dict[str, Any]) -> None:
         self.known, self.problem, self.lemma = known, (p := known.problem), lemma
         self.follows, self.behind = times_behind(known)

@@ -21,14 +21,16 @@ def least(known: Derivation, first: int | None, last: int | None, lemma: dict[st
     """Return the ``ns`` of a lemma; refuse it if its weights do not exclude shorter schedules."""
     if first is not None or last is not None:
         raise Refused("rule 'bisection' is about the whole run")
-    matrix, slack = _Bisection(known, lemma).matrix(), count(lemma["slack"])
+    matrix, slack = Bisection(known, lemma).matrix(), count(lemma["slack"])
     matrix[0][0] -= 2 * slack
     if 2 * slack <= negative_part(matrix) * len(matrix):
         raise Refused("rule 'bisection': the weights do not exclude shorter schedules")
     return count(lemma["ns"])
 
 
-class _Bisection:
+class Bisection:
+    """Rule `bisection` applied to a lemma: the matrix whose eigenvalues decide it."""
+
     def __init__(self, known: Derivation, lemma: dict[str, Any]) -> None:
         self.known, self.problem, self.lemma = known, (p := known.problem), lemma
         names, n = lemma["sides"], len(p.o)

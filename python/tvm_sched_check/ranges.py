@@ -105,7 +105,7 @@ def _factor(symbols: list[tuple[str, int, int]], anchors: list[Anchor]) -> Fract
         taken = over[0]  # of the file's order, which says what runs
         if id(taken) not in fitting:
             for run in taken.runs:
-                _check_memory(run, taken.sizes)
+                check_memory(run, taken.sizes)
             fitting.add(id(taken))
         largest = max(largest, _ratio(taken.latency, max(under)))
     return largest
@@ -169,7 +169,7 @@ def _numbers(document: dict[str, Any]) -> Iterator[float]:
         yield from (0 if None in pair else count(pair[0]) for pair in pairs)
 
 
-def _check_memory(run: Replay, sizes: Sizes) -> None:
+def check_memory(run: Replay, sizes: Sizes) -> None:
     """Check that memory suffices whatever the times are, as long as no tensor is larger (Lemma 3)."""
     problem, readers = run.problem, dict[tuple[int, int], set[int]]()
     for at, event in run.reads:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tvm_sched_runtime.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from .architecture import FAMILIES, Architecture, read_architecture
+    from .architecture import FAMILIES, read_architecture
     from .generation_options import FORMATS, GenerationOptions
     from .generator import GeneratedText, Generator, PlanTime, Sequence, Token
     from .language_model import (
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FAMILIES",
     "FORMATS",
-    "Architecture",
     "CompiledStages",
     "GeneratedText",
     "GenerationOptions",
@@ -45,7 +44,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("FAMILIES", "Architecture", "read_architecture"), "architecture"),
+    **dict.fromkeys(("FAMILIES", "read_architecture"), "architecture"),
     **dict.fromkeys(("FORMATS", "GenerationOptions"), "generation_options"),
     **dict.fromkeys(("GeneratedText", "Generator", "PlanTime", "Sequence", "Token"), "generator"),
     **dict.fromkeys(

@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tvm_sched_runtime.errors import InputError
-
-from .architecture import Architecture
+from tvm_sched_runtime.problem.decoder_config import DecoderConfig
 
 Floats = npt.NDArray[np.float32]
 Read = Callable[[], Floats]
@@ -117,7 +116,7 @@ Layer = dict[str, Floats]
 class Weights:
     """The weights of an architecture under the names that `decoder` gives them."""
 
-    def __init__(self, architecture: Architecture, checkpoint: Checkpoint) -> None:
+    def __init__(self, architecture: DecoderConfig, checkpoint: Checkpoint) -> None:
         self.architecture, self.checkpoint = architecture, checkpoint
         self.names = _NAMES.get(architecture.family, _LLAMA)
 
@@ -156,7 +155,7 @@ class Weights:
             found["qkv.weight"] = _by_kind(found["qkv.weight"], a)
             if "qkv.bias" in found:
                 found["qkv.bias"] = _by_kind(found["qkv.bias"], a)
-        if a.layers[number].experts:
+        if a.layer(number).experts:
             self._experts(found, prefix)
         else:
             self._linear(found, "up", [prefix + name for name in self.names["up"].split()])
@@ -198,9 +197,9 @@ class Weights:
             found["shared_gate.weight"] = self.checkpoint[f"{block}.shared_expert_gate.weight"]
 
 
-def _by_kind(values: Floats, architecture: Architecture) -> Floats:
+def _by_kind(values: Floats, architecture: DecoderConfig) -> Floats:
     """From (heads, three, width, ...) to (three, heads, width, ...): all queries, then keys, then values."""
-    parts = values.reshape(architecture.heads, 3, architecture.width, *values.shape[1:])
+    parts = values.reshape(architecture.heads, 3, architecture.head_width, *values.shape[1:])
     return np.ascontiguousarray(parts.swapaxes(0, 1)).reshape(values.shape)
 
 

@@ -92,9 +92,19 @@ class TextOptions:
         ),
     ] = None
 
+    tensor_parallel: Annotated[
+        int | None,
+        typer.Option(
+            "--tensor-parallel",
+            metavar="N",
+            help="--generate: devices that compute each layer together, each with some of its heads. Default: for GPUs the "
+            "number whose schedule of a decode step is fastest, else 1.",
+        ),
+    ] = None
+
     def options_for(self, model: Path) -> dict[str, Any] | None:
         """Return the fields of `GenerationOptions` that the user set; None without --generate."""
-        names = ("context", "sequences", "pieces", "weights", "prefill_on", "decode_on", "stages")
+        names = ("context", "sequences", "pieces", "weights", "prefill_on", "decode_on", "stages", "tensor_parallel")
         fields = {name: value for name in names if (value := getattr(self, name)) is not None}
         if not self.generate:
             if fields:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.errors import ExecutionError, InputError
 from tvm_sched_runtime.run_artifact import add_verify
 
 from .generator import MAX_TOKENS, GeneratedText, Generator, PlanTime, Prompt, Token
@@ -73,7 +73,8 @@ def generate_texts(generator: Generator, request: Request, write: Callable[[str]
     def show(token: Token) -> None:
         if shown is None:
             return
-        shown(f"{token.id} " if request.tokens or not generator.text.has_tokenizer else token.text)
+        numbers = (request.tokens or not generator.text.has_tokenizer) and token.id >= 0
+        shown(f"{token.id} " if numbers else token.text)
 
     texts = generator.generate(prompts, max_tokens=request.max_tokens, sampling=sampling, chat=request.chat, watch=show)
     if write is not None:
@@ -81,6 +82,11 @@ def generate_texts(generator: Generator, request: Request, write: Callable[[str]
             write("\n")
         for number, text in enumerate(texts if shown is None else []):
             write(f"{number + 1}: {' '.join(map(str, text.tokens)) if request.tokens else text.text}\n")
+    if wrong := [number for number, text in enumerate(texts, 1) if text.finished == "invalid"]:
+        raise ExecutionError(
+            f"text {wrong[0]}: after {len(texts[wrong[0] - 1].tokens)} tokens the logits are infinite or not numbers, so no "
+            "token can be chosen; numbers have overflowed, or the weights hold such values"
+        )
     return GenerationSummary(texts, generator.times())
 
 

@@ -19,8 +19,9 @@ from tvm_frontends import ImportedModel
 from tvm_sched.relax.ir.attributes import SAMPLES
 from tvm_sched.relax.lower.kernel_libraries import KERNELS
 from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem.decoder_config import DecoderConfig, Layer
 
-from .architecture import Architecture, Layer
+from .architecture import angles
 from .packing import pack
 
 Array = npt.NDArray[Any]
@@ -61,10 +62,12 @@ class Sizes:
 class PackedWeights:
     """Packed weights of a model by name: ``layer.part`` with its arrays in the order of a kernel's operands."""
 
-    architecture: Architecture
+    architecture: DecoderConfig
     number_format: str
     arrays: Mapping[str, tuple[Array, ...]]
     formats: Mapping[str, str]
+    parts: int = 1
+    """Into how many the layers are cut (`tensor_parallel.in_parts`)."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.arrays
@@ -72,15 +75,15 @@ class PackedWeights:
     def of_layers(self, layers: range) -> PackedWeights:
         """Return those that a stage with these layers reads: the first has the embedding, the last norm and head."""
         a = self.architecture
-        first, last = layers.start == 0, layers.stop == len(a.layers)
-        angles = {f"angles.{a.layers[number].theta:g}" for number in layers}
+        first, last = layers.start == 0, layers.stop == a.layers
+        turns = {f"angles.{a.layer(number).theta:g}" for number in layers}
 
         def used(name: str) -> bool:
             part = name.partition(".")[0]
             if part.isdigit():
                 return int(part) in layers
             if part == "angles":
-                return name in angles
+                return name in turns
             if part == "table":
                 return first or (last and a.tied)
             return first if part == "learned" else last
@@ -95,7 +98,7 @@ class PackedWeights:
         InputError
             There are fewer layers than stages.
         """
-        count = len(self.architecture.layers)
+        count = self.architecture.layers
         if stages > count:
             raise InputError(f"stages is {stages}, and the model has {count} layers; at most {count} are allowed")
         # A step reads one row of the first stage's embedding.
@@ -104,10 +107,20 @@ class PackedWeights:
             for n in range(count)
         ]
         sizes = [sum(array.nbytes for name in names for array in self.arrays[name]) for names in read]
-        return _cuts(sizes, stages)
+        return even_cuts(sizes, stages)
 
 
-def _cuts(sizes: Sequence[int], parts: int) -> list[range]:
+def part_prefix(prefix: str, part: int, parts: int) -> str:
+    """Return the prefix of the names of a part's weights and states: ``"0."`` becomes ``"0.part1."``."""
+    return prefix if parts == 1 else f"{prefix}part{part}."
+
+
+def operands(name: str, arrays: Sequence[Array]) -> list[str]:
+    """Return the names of a weight's arrays as parameters."""
+    return [name if position == 0 else f"{name}.{position}" for position in range(len(arrays))]
+
+
+def even_cuts(sizes: Sequence[int], parts: int) -> list[range]:
     """Cut a row of sizes into parts with the least largest sum."""
     # By end: the least largest sum of the sizes before it in as many parts as rounds so far, and these parts.
     best: dict[int, tuple[int, list[range]]] = {0: (0, [])}
@@ -126,7 +139,7 @@ def _cuts(sizes: Sequence[int], parts: int) -> list[range]:
     return best[len(sizes)][1]
 
 
-def pack_weights(architecture: Architecture, weights: Any, number_format: str, sizes: Sizes) -> PackedWeights:
+def pack_weights(architecture: DecoderConfig, weights: Any, number_format: str, sizes: Sizes) -> PackedWeights:
     """Read and pack all weights (`checkpoint.Weights`), layer by layer."""
     arrays: dict[str, tuple[Array, ...]] = {}
     formats: dict[str, str] = {}
@@ -138,10 +151,11 @@ def pack_weights(architecture: Architecture, weights: Any, number_format: str, s
     exact = {"router.weight", "shared_gate.weight"}
     table = weights.table()
     add("table", table)
-    if architecture.rotated == 0:
+    if architecture.positions:
         arrays["learned"] = (np.ascontiguousarray(weights.learned_positions()),)
-    for theta in dict.fromkeys(layer.theta for layer in architecture.layers if architecture.rotated):
-        arrays[f"angles.{theta:g}"] = (architecture.angles(theta, sizes.context),)
+    thetas = [architecture.layer(number).theta for number in range(architecture.layers) if architecture.rotated]
+    for theta in dict.fromkeys(thetas):
+        arrays[f"angles.{theta:g}"] = (angles(architecture, theta, sizes.context),)
     head = weights.head()
     if "weight" in head:
         add("head.weight", head["weight"])
@@ -149,7 +163,7 @@ def pack_weights(architecture: Architecture, weights: Any, number_format: str, s
         arrays["head.bias"] = (head["bias"],)
     for part, value in weights.final_norm().items():
         arrays[f"norm.{part}"] = (value,)
-    for number in range(len(architecture.layers)):
+    for number in range(architecture.layers):
         for name, value in weights.layer(number).items():
             if name.endswith("norm.weight") or name.endswith("bias"):
                 arrays[f"{number}.{name}"] = (np.ascontiguousarray(value, np.float32),)
@@ -171,10 +185,16 @@ def decoder_module(
     return _Maker(weights.of_layers(layers), sizes, rows, outputs, name, layers, sampled).make()
 
 
-def state_names(layers: range) -> dict[str, int]:
+def state_names(layers: range, parts: int = 1) -> dict[str, int]:
     """Return the states of `decoder_module`: by input, the position of the result that is its next value."""
-    names = [f"{kind}.{number}" for number in layers for kind in ("keys", "values")]
+    names = [name for number in layers for part in range(parts) for name in _states(number, part, parts)]
     return {name: position + 1 for position, name in enumerate(names)}
+
+
+def _states(number: int, part: int, parts: int) -> tuple[str, str]:
+    """Return the names of a layer's keys and values."""
+    own = f"{number}" if parts == 1 else f"{number}.part{part}"
+    return f"keys.{own}", f"values.{own}"
 
 
 @dataclass
@@ -190,26 +210,29 @@ class _Maker:
     documents: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, relax.Var] = field(default_factory=dict)
 
+    @property
+    def parts(self) -> int:
+        return self.weights.parts
+
     def make(self) -> ImportedModel:
         a = self.weights.architecture
         inputs = [relax.Var(n, _type((self.outputs if n == "outputs" else self.rows,), "int32")) for n in INPUTS]
         if self.layers.start > 0:
             inputs[0] = relax.Var("hidden", _type((self.rows, a.hidden), "float32"))
-        if self.layers.stop < len(a.layers):
+        if self.layers.stop < a.layers:
             del inputs[3]
         elif self.sampled:
             inputs.append(relax.Var("choices", _type((self.outputs, 4), "float64")))
         states: dict[str, relax.Var] = {}
         for number in self.layers:
-            capacity = self.sizes.capacity(a.layers[number])
-            shape = (self.sizes.sequences, a.key_heads)
-            states[f"keys.{number}"] = relax.Var(
-                f"keys.{number}", _type((*shape, capacity // TILE, a.width, TILE), "float32")
-            )
-            states[f"values.{number}"] = relax.Var(f"values.{number}", _type((*shape, capacity, a.width), "float32"))
+            capacity = self.sizes.capacity(a.layer(number))
+            shape = (self.sizes.sequences, a.key_heads // self.parts)
+            for part in range(self.parts):
+                of_keys, of_values = _states(number, part, self.parts)
+                states[of_keys] = relax.Var(of_keys, _type((*shape, capacity // TILE, a.head_width, TILE), "float32"))
+                states[of_values] = relax.Var(of_values, _type((*shape, capacity, a.head_width), "float32"))
         for own, arrays in self.weights.arrays.items():
-            for part, value in enumerate(arrays):
-                key = own if part == 0 else f"{own}.{part}"
+            for key, value in zip(operands(own, arrays), arrays, strict=True):
                 self.parameters[key] = relax.Var(key, _type(value.shape, str(value.dtype)))
         arguments = [*inputs, *states.values(), *self.parameters.values()]
         with self.builder.function("main", arguments, {"num_input": len(inputs) + len(states)}):
@@ -221,7 +244,7 @@ class _Maker:
             for key, value in zip(self._operands(own), arrays, strict=True)
         }
         final = "next_tokens" if self.sampled else "logits"
-        result = final if self.layers.stop == len(a.layers) else "hidden_rows"
+        result = final if self.layers.stop == a.layers else "hidden_rows"
         return ImportedModel(mod, values, self.name, (result, *(f"next_{state}" for state in states)))
 
     def _samples(self) -> dict[str, list[int]]:
@@ -234,7 +257,7 @@ class _Maker:
         return dict(zip(INPUTS, ([0] * self.rows, positions, sequences, outputs), strict=True))
 
     def _operands(self, own: str) -> list[str]:
-        return [own if part == 0 else f"{own}.{part}" for part in range(len(self.weights.arrays[own]))]
+        return operands(own, self.weights.arrays[own])
 
     def _values(self, *names: str) -> list[relax.Var]:
         return [self.parameters[key] for own in names for key in self._operands(own)]
@@ -244,51 +267,119 @@ class _Maker:
         x, positions, sequences, *outputs = inputs
         if self.layers.start == 0:
             x = self._embedding(x, positions)
+        rows = [x] * self.parts  # each part has all of the residual stream
         updated: list[relax.Expr] = []
         for number in self.layers:
-            keys, values = states[f"keys.{number}"], states[f"values.{number}"]
-            x, *after = self._layer(number, a.layers[number], x, positions, sequences, keys, values)
+            rows, after = self._layer(number, a.layer(number), rows, positions, sequences, states)
             updated += after
         if not outputs:
-            return [x, *updated]
-        x = self._call("rows", {}, [x, outputs[0]], [(self.outputs, a.hidden)])[0]
-        x = self._norm("norm", x)
-        table = "table" if a.tied else "head.weight"
-        logits = self._linear(table, x, a.hidden, a.vocab, bias="head.bias", cap=a.logit_cap)
+            return [rows[0], *updated]
+        logits = self._logits([self._call("rows", {}, [x, outputs[0]], [(self.outputs, a.hidden)])[0] for x in rows])
         if self.sampled:
             logits = self._call("choose", {}, [logits, outputs[1]], [(self.outputs,)], dtype="int32")[0]
         return [logits, *updated]
+
+    def _logits(self, rows: list[relax.Expr]) -> relax.Expr:
+        a = self.weights.architecture
+        table = "table" if a.tied and self.parts == 1 else "head.weight"
+        tiles = -(-a.vocab // TILE)
+        bounds = [min(TILE * (part * tiles // self.parts), a.vocab) for part in range(self.parts + 1)]
+        logits = []
+        for part, x in enumerate(rows):
+            own = part_prefix("", part, self.parts)
+            columns = bounds[part + 1] - bounds[part]
+            x = self._norm("norm", x)
+            logits.append(self._linear(own + table, x, a.hidden, columns, bias=own + "head.bias", cap=a.logit_cap))
+        return logits[0] if self.parts == 1 else self._call("join", {}, logits, [(self.outputs, a.vocab)])[0]
 
     def _embedding(self, tokens: relax.Expr, positions: relax.Expr) -> relax.Expr:
         a = self.weights.architecture
         learned = [positions, *self._values("learned")] if a.rotated == 0 else []
         about = {
-            "format": self.weights.formats["table"], "hidden": a.hidden, "vocab": a.vocab, "scale": a.embedding_scale,
-            "positions": bool(learned), "offset": a.table_offset,
+            "format": self.weights.formats["table"], "hidden": a.hidden, "vocab": a.vocab,
+            "scale": float(np.float32(a.embedding_scale)), "positions": bool(learned), "offset": a.table_offset,
         }  # fmt: skip
         inputs = [tokens, *self._values("table"), *learned]
         return self._call("embedding", about, inputs, [(self.rows, a.hidden)])[0]
 
     def _layer(
-        self, number: int, layer: Layer, x: relax.Expr, positions: relax.Expr, sequences: relax.Expr, *cache: relax.Var
-    ) -> list[relax.Expr]:
+        self,
+        number: int,
+        layer: Layer,
+        rows: list[relax.Expr],
+        positions: relax.Expr,
+        sequences: relax.Expr,
+        states: Mapping[str, relax.Var],
+    ) -> tuple[list[relax.Expr], list[relax.Expr]]:
+        """Return the rows behind a layer, in each part, and the updated states."""
         a, own = self.weights.architecture, f"{number}."
-        normal = self._norm(own + "attention_norm", x)
-        mixed, keys, values = self._attention(own, layer, normal, positions, sequences, *cache)
-        width = a.heads * a.width
+        prefixes = [part_prefix(own, part, self.parts) for part in range(self.parts)]
+        normal = [self._norm(own + "attention_norm", x) for x in rows]
+        mixed, updated = [], list[relax.Expr]()
+        for part, prefix in enumerate(prefixes):
+            cache = [states[name] for name in _states(number, part, self.parts)]
+            one, *after = self._attention(own, prefix, layer, normal[part], positions, sequences, *cache)
+            mixed.append(one)
+            updated += after
+        width = a.heads * a.head_width // self.parts
+        terms: list[relax.Expr] = []
         if a.post_norms:
-            mixed = self._linear(own + "output", mixed, width, a.hidden)
-            after = self._norm(own + "post_attention_norm", mixed, residual=x)
+            mixed = self._summed(self._terms("output", prefixes, mixed, width))
+            after = [self._norm(own + "post_attention_norm", x, residual=r) for x, r in zip(mixed, rows, strict=True)]
+        elif a.parallel and self.parts > 1:  # its terms are added together with those of the feed-forward network
+            terms = self._terms("output", prefixes, mixed, width)
+            after = rows
         else:
-            after = self._linear(own + "output", mixed, width, a.hidden, residual=x)
-        source = normal if a.one_norm else self._norm(own + "inner_norm", x if a.parallel else after)
+            after = self._closed("output", prefixes, mixed, width, rows)
+        source = normal
+        if not a.one_norm:
+            source = [self._norm(own + "inner_norm", x) for x in (rows if a.parallel else after)]
         if layer.experts:
-            return [self._experts(own, source, after), keys, values]
-        inner = self._up(own, source, a.inner)
+            return [self._experts(own, source[0], after[0])], updated
+        size = a.intermediate // self.parts
+        inner = [self._up(prefix, x, size) for prefix, x in zip(prefixes, source, strict=True)]
         if a.post_norms:
-            closed = self._linear(own + "down", inner, a.inner, a.hidden)
-            return [self._norm(own + "post_inner_norm", closed, residual=after), keys, values]
-        return [self._linear(own + "down", inner, a.inner, a.hidden, residual=after), keys, values]
+            closed = self._summed(self._terms("down", prefixes, inner, size))
+            return [
+                self._norm(own + "post_inner_norm", x, residual=r) for x, r in zip(closed, after, strict=True)
+            ], updated
+        return self._closed("down", prefixes, inner, size, after, terms), updated
+
+    def _closed(
+        self,
+        product: str,
+        prefixes: Sequence[str],
+        inner: Sequence[relax.Expr],
+        size: int,
+        rows: list[relax.Expr],
+        terms: Sequence[relax.Expr] = (),
+    ) -> list[relax.Expr]:
+        """Add a product of the columns of each part, and ``terms`` of each part, to the residual stream."""
+        if self.parts == 1:
+            return self._terms(product, prefixes, inner, size, rows)
+        return self._summed(self._terms(product, prefixes, inner, size, terms), rows)
+
+    def _terms(
+        self,
+        product: str,
+        prefixes: Sequence[str],
+        inner: Sequence[relax.Expr],
+        size: int,
+        residuals: Sequence[relax.Expr] = (),
+    ) -> list[relax.Expr]:
+        """Multiply the columns of each part; the results, each with its residual, are terms of a sum."""
+        added: Sequence[relax.Expr | None] = residuals or [None] * self.parts
+        return [
+            self._linear(prefix + product, x, size, self.weights.architecture.hidden, residual=residual)
+            for prefix, x, residual in zip(prefixes, inner, added, strict=True)
+        ]
+
+    def _summed(self, terms: list[relax.Expr], rows: Sequence[relax.Expr] = ()) -> list[relax.Expr]:
+        """Add the terms of all parts on each part, to its residual if there is one: in the same order, so alike."""
+        if self.parts == 1:
+            return terms
+        shape = [_shape(terms[0])]
+        return [self._call("add", {}, [*rows[part : part + 1], *terms], shape)[0] for part in range(self.parts)]
 
     def _up(self, own: str, x: relax.Expr, inner: int) -> relax.Expr:
         a = self.weights.architecture
@@ -318,6 +409,7 @@ class _Maker:
     def _attention(
         self,
         own: str,
+        prefix: str,
         layer: Layer,
         x: relax.Expr,
         positions: relax.Expr,
@@ -326,24 +418,29 @@ class _Maker:
         values: relax.Var,
     ) -> Sequence[relax.Expr]:
         a = self.weights.architecture
-        together = self._linear(own + "qkv", x, a.hidden, (a.heads + 2 * a.key_heads) * a.width)
+        count, shared = a.heads // self.parts, a.key_heads // self.parts
+        together = self._linear(prefix + "qkv", x, a.hidden, (count + 2 * shared) * a.head_width)
         heads = {
-            "heads": a.heads, "key_heads": a.key_heads, "width": a.width, "capacity": self.sizes.capacity(layer),
+            "heads": count, "key_heads": shared, "width": a.head_width, "capacity": self.sizes.capacity(layer),
             "window": self.sizes.window(layer),
         }  # fmt: skip
         more = self._values(f"angles.{layer.theta:g}") if a.rotated else []
         if a.head_norms:
             more += self._values(own + "query_norm.weight", own + "key_norm.weight")
         inputs = [together, positions, sequences, *more, keys, values]
-        shapes = [(self.rows, a.heads * a.width), _shape(keys), _shape(values)]
+        shapes = [(self.rows, count * a.head_width), _shape(keys), _shape(values)]
         queries, keys, values = self._call(
-            "store", {**heads, "rotated": a.rotated, "norms": a.head_norms, "epsilon": a.epsilon}, inputs, shapes,
+            "store", {**heads, "rotated": a.rotated, "norms": a.head_norms, "epsilon": a.norm_eps}, inputs, shapes,
             in_place={1: len(inputs) - 2, 2: len(inputs) - 1},
         )  # fmt: skip
-        about = {**heads, "scale": a.scale, "cap": a.attention_cap}
-        flops = 4 * self.rows * a.heads * a.width * heads["capacity"]
+        about = {**heads, "scale": a.score_factor, "cap": a.attention_cap}
+        flops = 4 * self.rows * count * a.head_width * heads["capacity"]
         mixed = self._call(
-            "attention", about, [queries, keys, values, positions, sequences], [(self.rows, a.heads * a.width)], flops
+            "attention",
+            about,
+            [queries, keys, values, positions, sequences],
+            [(self.rows, count * a.head_width)],
+            flops,
         )[0]
         return mixed, keys, values
 
@@ -351,7 +448,7 @@ class _Maker:
         a = self.weights.architecture
         bias = f"{own}.bias" in self.weights
         operands = self._values(f"{own}.weight", *([f"{own}.bias"] if bias else []))
-        about = {"norm": a.norm, "epsilon": a.epsilon, "bias": bias, "residual": residual is not None}
+        about = {"norm": a.norm, "epsilon": a.norm_eps, "bias": bias, "residual": residual is not None}
         return self._call("norm", about, [x, *operands, *([] if residual is None else [residual])], [_shape(x)])[0]
 
     def _linear(

@@ -45,6 +45,10 @@ class GenerationOptions:
     """Stages of a pipeline, in which several sequences follow each other. Each stage has some of the layers and its part of
     the topology's devices, and is an artifact of its own (`compile_stages`)."""
 
+    tensor_parallel: int | None = None
+    """Devices that compute each layer together: the first of those that may compute a plan. Default: for GPUs the number
+    whose schedule of a decode step is fastest, 1 for others and in a pipeline."""
+
     def __post_init__(self) -> None:
         if self.context is not None and self.context < 2:
             raise InputError(f"context is {self.context}; 2 or more tokens are allowed")
@@ -56,6 +60,10 @@ class GenerationOptions:
             raise InputError(f"weights is {self.weights!r}; allowed are {', '.join(FORMATS)}")
         if not 1 <= self.stages <= 64:
             raise InputError(f"stages is {self.stages}; 1 to 64 are allowed")
+        if self.tensor_parallel is not None and not 1 <= self.tensor_parallel <= 64:
+            raise InputError(f"tensor_parallel is {self.tensor_parallel}; 1 to 64 are allowed")
+        if self.stages > 1 and (self.tensor_parallel or 1) > 1:
+            raise InputError("stages and tensor_parallel are set; one of them is allowed")
         if self.stages > 1 and (self.prefill_devices or self.decode_devices):
             raise InputError(
                 "a pipeline's stages have devices of their own: leave the devices of prompts and decode steps out"

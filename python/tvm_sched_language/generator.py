@@ -66,7 +66,8 @@ class Token:
     """New text; "" where a character is incomplete, and without a tokenizer."""
     finished: str
     """Why the sequence ends with this token: ``"stop"`` (a stop token), ``"length"`` (``max_tokens``), ``"context"``
-    (the artifact's context is full); "" if it goes on."""
+    (the artifact's context is full), ``"invalid"`` (its logits are infinite or not numbers, so ``id`` is -1 and the text
+    ends before it); "" if it goes on."""
 
 
 @dataclass(eq=False)
@@ -234,7 +235,7 @@ class Generator:
                 _keep_on_gpus(module)
         self._threads = StageThreads(self.modules) if len(self.modules) > 1 else None
         self._jobs: deque[_Job] = deque()
-        self._free = list(range(self.places))
+        self.free_places = list(range(self.places))
         self._waiting: list[Sequence] = []
         self._running: list[Sequence] = []
 
@@ -399,7 +400,7 @@ class Generator:
         sequence.finished = sequence.finished or "cancelled"
 
     def _free_place(self, sequence: Sequence) -> None:
-        self._free.append(sequence.place)
+        self.free_places.append(sequence.place)
         sequence.place = -1
 
     def step(self) -> list[Token]:
@@ -407,9 +408,9 @@ class Generator:
 
         A run that fails or is interrupted changes no sequence, so that `step` can be called again.
         """
-        while self._waiting and self._free:
+        while self._waiting and self.free_places:
             sequence = self._waiting.pop(0)
-            sequence.place = self._free.pop(0)
+            sequence.place = self.free_places.pop(0)
             self._running.append(sequence)
         if self._threads is None:
             job = self._next_job()
@@ -514,6 +515,11 @@ class Generator:
     def _accept(self, sequence: Sequence, result: Any) -> Token:
         token = int(result) if self.about.get("sampled") else sequence.sampling.choose(result, sequence.random)
         sequence.drawn = None
+        if token < 0:
+            sequence.finished = "invalid"
+            text = "" if sequence.decoded is None else sequence.decoded.finish()
+            self.cancel(sequence)
+            return Token(sequence, token, text, sequence.finished)
         sequence.tokens.append(token)
         text = ""
         if token in sequence.stop:

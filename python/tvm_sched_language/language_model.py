@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,22 @@ from typing import Any
 import msgspec
 
 from tvm_frontends import ImportedModel
-from tvm_sched.relax.api import CompiledModel
+from tvm_sched.relax.api import CompiledModel, model_with_name
 from tvm_sched.relax.api import compile as compile_model
+from tvm_sched.relax.ir.attributes import get_schedule
 from tvm_sched.relax.options import CompileOptions
-from tvm_sched_runtime.errors import InputError
+from tvm_sched.relax.passes import ToSchedule, schedule_modules
+from tvm_sched_runtime.errors import InfeasibleError, InputError
 from tvm_sched_runtime.files import UNREADABLE, read_bytes, why_unreadable
+from tvm_sched_runtime.problem import DecoderConfig
 from tvm_sched_runtime.runtime import ScheduledModule
 
-from .architecture import Architecture, read_architecture
+from .architecture import read_architecture
 from .checkpoint import Checkpoint, Weights
-from .decoder import PackedWeights, Sizes, decoder_module, pack_weights, state_names
+from .decoder import PackedWeights, Sizes, decoder_module, operands, pack_weights, state_names
 from .generation_options import LONGEST, GenerationOptions
 from .stages import stage_file
+from .tensor_parallel import in_parts, why_not
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class LanguageModel:
 
     name: str
     folder: Path
-    architecture: Architecture
+    architecture: DecoderConfig
     sizes: Sizes
     packed: PackedWeights
     about: dict[str, Any]
@@ -49,10 +54,15 @@ class LanguageModel:
     sampled: bool = False
     """Whether the plans choose the next tokens, which kernels for GPUs can, and do not return logits."""
 
+    tensor_parallel: int | None = 1
+    """As in `GenerationOptions`; `in_parts` follows it."""
+    parts: int = 1
+    """Devices that compute each layer together."""
+
     @property
     def own_layers(self) -> range:
         """The layers that are computed."""
-        return range(len(self.architecture.layers)) if self.layers is None else self.layers
+        return range(self.architecture.layers) if self.layers is None else self.layers
 
     def staged(self, devices: Sequence[str]) -> list[LanguageModel]:
         """Return the stages, each with its part of the devices.
@@ -84,11 +94,31 @@ class LanguageModel:
             )  # fmt: skip
         return found
 
+    def in_parts(self, parts: int, devices: Sequence[str]) -> LanguageModel:
+        """Return the model with its layers cut for as many devices, the first ones that may compute its plans.
+
+        Raises
+        ------
+        InputError
+            There are too few devices, or the layers cannot be cut so.
+        """
+        if parts == 1:
+            return self
+        chosen = [own or tuple(devices) for own in (self.prefill_devices, self.decode_devices)]
+        if reason := why_not(self.architecture, self.packed.number_format, parts):
+            raise InputError(f"tensor_parallel is {parts}, and {self.name!r} cannot be cut so: {reason}")
+        if few := next((own for own in chosen if len(own) < parts), None):
+            raise InputError(f"tensor_parallel is {parts}, and there are only {len(few)} devices ({', '.join(few)})")
+        prefill, decode = (own[:parts] for own in chosen)
+        about = {**self.about, "tensor_parallel": parts}
+        packed = in_parts(self.packed, parts)
+        return replace(self, packed=packed, about=about, parts=parts, prefill_devices=prefill, decode_devices=decode)
+
     def combinations(self, shapes: Any = None, constants: Any = None) -> list[tuple[dict[str, tuple[int, ...]], None]]:
         """Return rows and outputs of each plan, as shapes."""
         steps = [(count, count) for count in _powers(self.sizes.sequences)]
         pieces = [(piece, 1) for piece in sorted(self.sizes.pieces)]
-        if self.own_layers.stop < len(self.architecture.layers):
+        if self.own_layers.stop < self.architecture.layers:
             rows_alone = sorted({rows for rows, _ in steps + pieces})
             return [({"tokens": (rows,)}, None) for rows in rows_alone]
         return [({"tokens": (rows,), "outputs": (outputs,)}, None) for rows, outputs in steps + pieces]
@@ -101,6 +131,15 @@ class LanguageModel:
     def devices_of(self, shapes: dict[str, tuple[int, ...]]) -> tuple[str, ...]:
         """Return the devices that may compute a plan: a decode step returns the logits of each of its rows."""
         return self.decode_devices if shapes["tokens"] == shapes.get("outputs") else self.prefill_devices
+
+    def homes_of(self, shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[str, ...]]:
+        """Return the device of each part's weights, keys and values."""
+        if self.parts == 1:
+            return {}
+        parts = {f"part{part}": (device,) for part, device in enumerate(self.devices_of(shapes))}
+        names = [key for own, arrays in self.packed.arrays.items() for key in operands(own, arrays)]
+        names += state_names(self.own_layers, self.parts)
+        return {name: parts[part] for name in names for part in name.split(".") if part in parts}
 
 
 def open_language_model(folder: str | os.PathLike[str], options: GenerationOptions | None = None) -> LanguageModel:
@@ -123,8 +162,8 @@ def open_language_model(folder: str | os.PathLike[str], options: GenerationOptio
     if not path.is_dir():
         raise InputError(f"{path}: --generate takes a folder of Hugging Face with config.json and weights")
     architecture = read_architecture(path)
-    context = chosen.context or min(architecture.positions, LONGEST)
-    if context > architecture.positions and architecture.rotated == 0:
+    context = chosen.context or min(architecture.context, LONGEST)
+    if context > architecture.positions and architecture.positions:
         raise InputError(f"{path}: context is {context}, and the model has {architecture.positions} positions")
     pieces = tuple(sorted({min(piece, context) for piece in chosen.pieces}))
     sizes = Sizes(context, chosen.sequences, pieces)
@@ -140,7 +179,8 @@ def open_language_model(folder: str | os.PathLike[str], options: GenerationOptio
         **_text_parts(path),
     }
     devices = chosen.prefill_devices, chosen.decode_devices
-    return LanguageModel(path.resolve().name, path, architecture, sizes, packed, about, *devices, chosen.stages)
+    return LanguageModel(path.resolve().name, path, architecture, sizes, packed, about, *devices, chosen.stages,
+                         tensor_parallel=chosen.tensor_parallel)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -194,9 +234,11 @@ def compile_language_model(
     model = _opened(folder, options)
     if model.stages > 1 and model.layers is None:
         raise InputError(f"stages is {model.stages}: compile_stages compiles pipelines")
-    if settings.get("backend", getattr(topology, "backend", None)) == "cuda":
+    chosen = _options(topology, settings)
+    model = in_best_parts(model, chosen, settings.get("progress") or (lambda *_: None))
+    if chosen.backend == "cuda":
         model = replace(model, sampled=True, about={**model.about, "version": 3, "sampled": True})
-    return compile_model(model, topology, states=state_names(model.own_layers), **settings)
+    return compile_model(model, topology, states=state_names(model.own_layers, model.parts), **settings)
 
 
 def compile_stages(
@@ -224,11 +266,39 @@ def compile_stages(
     tvm_sched_runtime.errors.InputError: gpt2: holds no weights (model.safetensors or pytorch_model.bin)
     """
     model = _opened(folder, options)
-    machine = CompileOptions.of(
-        topology, **{key: value for key, value in settings.items() if key != "progress"}
-    ).topology
-    stages = model.staged([device.name for device in machine.devices])
+    stages = model.staged([device.name for device in _options(topology, settings).topology.devices])
     return CompiledStages(tuple(compile_language_model(stage, topology, **settings) for stage in stages))
+
+
+def _options(topology: Any, settings: Mapping[str, Any]) -> CompileOptions:
+    return CompileOptions.of(topology, **{key: value for key, value in settings.items() if key != "progress"})
+
+
+def in_best_parts(model: LanguageModel, options: CompileOptions, progress: Any) -> LanguageModel:
+    """Return the model with its layers cut as asked, or for GPUs so that the schedule of a decode step is fastest."""
+    devices = [device.name for device in options.topology.devices]
+    if model.tensor_parallel is not None:
+        return model.in_parts(model.tensor_parallel, devices)
+    if options.backend != "cuda" or model.stages > 1:
+        return model
+    best, least = model, math.inf
+    most = min(len(own or devices) for own in (model.prefill_devices, model.decode_devices))
+    for parts in (parts for parts in (1, 2, 4, 8) if parts <= most > 1):
+        if why_not(model.architecture, model.packed.number_format, parts):
+            continue
+        progress(f"each layer on {parts} GPUs together", 0, 0)
+        made = model.in_parts(parts, devices)
+        shapes, frozen = made.combinations()[0]
+        mod = model_with_name(made.import_with(shapes, frozen))
+        step = ToSchedule(mod, devices=made.devices_of(shapes), homes=made.homes_of(shapes), progress=progress)
+        try:
+            (scheduled,) = schedule_modules([step], options)
+        except InfeasibleError:
+            continue
+        certificate = get_schedule(scheduled).certificate
+        if certificate is not None and certificate.latency_ns < least:
+            best, least = made, certificate.latency_ns
+    return best
 
 
 def _opened(folder: Any, options: GenerationOptions | None) -> LanguageModel:

@@ -25,24 +25,24 @@ def pack(weight: npt.NDArray[np.float32], number_format: str) -> list[Array]:
     """
     if weight.ndim == 3:
         parts = [pack(one, number_format) for one in weight]
-        return [_aligned(np.concatenate(kind)) for kind in zip(*parts, strict=True)]
+        return [aligned(np.concatenate(kind)) for kind in zip(*parts, strict=True)]
     outputs, terms = weight.shape
     more = -outputs % COLUMNS
     fill = 0 if number_format == "float32" else -terms % GROUP
     tiles = np.pad(weight, ((0, more), (0, fill))).reshape(-1, COLUMNS, terms + fill)
     if number_format == "float32":
-        return [_aligned(tiles.transpose(0, 2, 1))]
+        return [aligned(tiles.transpose(0, 2, 1))]
     if number_format == "bfloat16":
-        return [_aligned(halves(tiles).reshape(*tiles.shape[:2], -1, 2).transpose(0, 2, 1, 3))]
+        return [aligned(halves(tiles).reshape(*tiles.shape[:2], -1, 2).transpose(0, 2, 1, 3))]
     groups = tiles.reshape(tiles.shape[0], COLUMNS, -1, GROUP)
     numbers, scales, zeros = _QUANTIZE[number_format](groups)
-    beside = [_aligned(values.transpose(0, 2, 1)) for values in (scales, *([] if zeros is None else [zeros]))]
+    beside = [aligned(values.transpose(0, 2, 1)) for values in (scales, *([] if zeros is None else [zeros]))]
     # (tiles, groups, fours of terms, columns, 4)
     quads = numbers.reshape(*groups.shape[:3], GROUP // 4, 4).transpose(0, 2, 3, 1, 4)
     if number_format == "int8":
-        return [_aligned(quads), *beside]
+        return [aligned(quads), *beside]
     low, high = quads[:, :, : GROUP // 8], quads[:, :, GROUP // 8 :]
-    return [_aligned((low | high << 4).astype(np.uint8)), *beside]
+    return [aligned((low | high << 4).astype(np.uint8)), *beside]
 
 
 def dequantized(weight: npt.NDArray[np.float32], number_format: str) -> npt.NDArray[np.float32]:
@@ -98,7 +98,7 @@ def _int4_zeros(groups: npt.NDArray[np.float32]) -> tuple[Array, Array, Array]:
 _QUANTIZE: dict[str, Any] = {"int8": _int8, "int4": _int4, "int4-zeros": _int4_zeros}
 
 
-def _aligned(values: Array) -> Array:
+def aligned(values: Array) -> Array:
     """A compact copy at an address that the compiler takes without copying it again."""
     memory = np.empty(values.nbytes + _ALIGNMENT, np.uint8)
     first = -memory.ctypes.data % _ALIGNMENT

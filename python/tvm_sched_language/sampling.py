@@ -53,7 +53,9 @@ class Sampling:
         return np.random.default_rng(self.seed)
 
     def choose(self, logits: npt.NDArray[Any], random: np.random.Generator) -> int:
-        """Choose a token by its logits, of shape (vocab,)."""
+        """Choose a token by its logits, of shape (vocab,); return -1 if the largest is infinite or not a number."""
+        if not np.isfinite(logits.max()):
+            return -1
         if self.temperature == 0:
             return int(logits.argmax())
         with np.errstate(over="ignore"):  # a temperature near 0 leaves the most likely token alone

@@ -15,8 +15,8 @@ from tvm_sched.cli.model_options import Shapes
 from tvm_sched.cli.option_groups import FromApi
 from tvm_sched.cli.output import Output
 from tvm_sched.cli.registration import command
-from tvm_sched.input_shapes import is_token_shape, one_shape, parse_shapes, token_shapes
 from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.input_shapes import is_token_shape, one_shape, parse_shapes, token_shapes
 
 WorkloadOptions = Annotated[
     dict[str, Any],

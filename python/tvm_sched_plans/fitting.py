@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import msgspec
 
-from tvm_sched_runtime.problem import Bus, Device, Topology
+from tvm_sched_runtime.problem import Bus, DecoderConfig, Device, Topology
 
-from .architecture import Architecture
 from .places import gpus
 from .runtimes import Case, PlanRequest, Runtime
 
@@ -126,7 +125,7 @@ def what_fits(runtime: Runtime, request: PlanRequest, case: Case) -> str:
 def advice(runtime: Runtime, request: PlanRequest) -> list[str]:
     """Return sentences on the workloads and GPUs that would fit."""
     sentences = []
-    if isinstance(request.source, Architecture):
+    if isinstance(request.source, DecoderConfig):
         context = largest(runtime, request, "context", request.source.positions or 1 << 17)
         sentences.append(
             f"the longest context that fits on the GPUs with batch {request.workload.batch} is {context}"

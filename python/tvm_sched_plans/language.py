@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 
 import msgspec
 
-from tvm_sched_runtime.problem import Operator, OpGraph, Tensor
+from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.problem import DecoderConfig, Operator, OpGraph, Tensor
+from tvm_sched_runtime.problem.decoder_config import PRESETS
+from tvm_sched_runtime.problem.decoder_config_file import is_config, read_config
 
-from .architecture import Architecture, Mixture
 from .gguf_mixtures import Place, Role
 from .token_workload import FORMATS, NumberFormat, TokenWorkload
 from .unit_model import CACHE, Phase, UnitModel
+
+FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gpt2")
+MIXTURES = ("mixtral", "qwen3_moe")
+"""Supported values of ``model_type``: of models for all runtimes, and of mixtures of experts, planned for some runtimes."""
 
 PRODUCT, ATTENTION = "library.matmul", "library.attention"
 """Kinds of matrix products and of fused attention: a cost model takes them for those of a kernel library."""
@@ -40,8 +48,39 @@ class Serving:
     compute all scores, those that a causal mask removes as well."""
 
 
+def read_architecture(source: str | os.PathLike[str]) -> DecoderConfig | None:
+    """Return the language model of a preset's name, a ``config.json`` or a folder with one; None for other files.
+
+    Raises
+    ------
+    InputError
+        A folder without ``config.json``, or the configuration of a model of another family.
+    """
+    path = Path(source)
+    if path.is_dir():
+        path = path / "config.json"
+        if not path.is_file():
+            raise InputError(f"{path.parent}: a folder without config.json; a folder of Hugging Face has one")
+    elif not path.is_file():
+        return PRESETS.get(os.fspath(source))
+    elif path.name != "config.json" and not is_config(path):
+        return None
+    config = read_config(path, families=(*FAMILIES, *MIXTURES))
+    if config.dense_layers:
+        raise InputError(
+            f"{path}: layers {', '.join(map(str, config.dense_layers))} have no experts (mlp_only_layers, "
+            "decoder_sparse_step); mixtures are known with experts in all layers only"
+        )
+    return config
+
+
+def experts_read(experts: int, chosen: int, tokens: int) -> float:
+    """Return how many experts are read in the mean, if each of so many tokens chooses any experts with equal chance."""
+    return experts * (1 - (1 - chosen / experts) ** tokens)
+
+
 @lru_cache(maxsize=16)
-def language_model(architecture: Architecture, workload: TokenWorkload, serving: Serving | None = None) -> UnitModel:
+def language_model(architecture: DecoderConfig, workload: TokenWorkload, serving: Serving | None = None) -> UnitModel:
     """Return the units ``embed``, ``0.attention``, ``0.feed_forward``, ... and ``head``.
 
     Weights, keys and values are parameters of the graphs. A matrix product and what can be fused into it is one operator.
@@ -71,9 +110,9 @@ def language_model(architecture: Architecture, workload: TokenWorkload, serving:
         _Writer(name, architecture, workload, serving, each, full).phase(repeats, work)
         for name, (each, repeats, work) in shapes.items()
     )
-    layers = range(architecture.config.layers)
+    layers = range(architecture.layers)
     names = ["embed", *(f"{i}.{half}" for i in layers for half in ("attention", "feed_forward")), "head"]
-    return UnitModel(architecture.config.name, tuple(names), phases)
+    return UnitModel(architecture.name, tuple(names), phases)
 
 
 def by_layer(model: UnitModel, ends: bool = False) -> UnitModel:
@@ -115,7 +154,7 @@ class _Pass:
 @dataclass
 class _Writer:
     name: str
-    architecture: Architecture
+    architecture: DecoderConfig
     workload: TokenWorkload
     serving: Serving
     shape: _Pass
@@ -126,7 +165,7 @@ class _Writer:
     members: list[tuple[int, ...]] = field(default_factory=list)
 
     def phase(self, repeats: int, work: str) -> Phase:
-        config = self.architecture.config
+        config = self.architecture
         self._activation("tokens", 8 * self.shape.tokens, kind="input")
         self._unit(self._embed)
         for i in range(config.layers):
@@ -175,10 +214,10 @@ class _Writer:
         self._add(name, PRODUCT, [x[0], weights, *x[1:]], outputs, flops)
 
     def _hidden(self, name: str) -> str:
-        return self._rows(name, self.architecture.config.hidden)
+        return self._rows(name, self.architecture.hidden)
 
     def _embed(self) -> None:
-        config, weights = self.architecture.config, self.workload.weights
+        config, weights = self.architecture, self.workload.weights
         # A table that is the last layer, too, has its format: llama.cpp's files keep it in q6_K.
         form = FORMATS[weights.output if config.tied else weights.table]
         row = form.size(1, config.hidden)
@@ -187,10 +226,10 @@ class _Writer:
         self._add("embed", "take", ["tokens", table], [self._hidden("x.0")], 0)
 
     def _attention(self, i: int) -> None:
-        config = self.architecture.config
+        config = self.architecture
         queries, keys = config.heads * config.head_width, config.key_heads * config.head_width
         norm = config.hidden * (2 if config.norm == "layer" else 1) * self._bytes
-        bias = queries + 2 * keys if self.architecture.bias_of_queries else 0
+        bias = queries + 2 * keys if config.bias or config.qkv_bias else 0
         weights = self._matrix(queries + keys, config.hidden, i) + self._matrix(keys, config.hidden, i, "value")
         weights += norm + bias * self._bytes
         x = f"x.{2 * i}"
@@ -208,8 +247,8 @@ class _Writer:
 
     def _mix(self, i: int, projected: list[str]) -> str:
         """Add the mean of values by the scores of queries and keys; return its name."""
-        config, shape = self.architecture.config, self.shape
-        window, heads, width = self.architecture.window(i), config.heads, config.head_width
+        config, shape = self.architecture, self.shape
+        window, heads, width = config.layer(i).window, config.heads, config.head_width
         seen, rows = min(window or shape.length, shape.length), round(shape.tokens / shape.sequences)
         of_keys = shape.sequences, config.key_heads, seen, width
         queries, keys, values = projected
@@ -238,9 +277,9 @@ class _Writer:
         return mixed[0]
 
     def _feed_forward(self, i: int) -> None:
-        config, mixture = self.architecture.config, self.architecture.mixture
-        if mixture is not None:
-            self._experts(i, mixture)
+        config = self.architecture
+        if config.experts:
+            self._experts(i)
             return
         wide = config.intermediate * (2 if config.gated else 1)
         norm = config.hidden * (2 if config.norm == "layer" else 1) * self._bytes
@@ -254,25 +293,26 @@ class _Writer:
         down = self._parameter(f"{i}.down.weights", self._matrix(*shape, i, "down") + bias * config.hidden, shape=shape)
         self._product(f"{i}.down", [inner, x], down, [self._hidden(f"x.{2 * i + 2}")], *shape)
 
-    def _experts(self, i: int, mixture: Mixture) -> None:
+    def _experts(self, i: int) -> None:
         """Add the products of the experts that tokens choose, with the router's product in the first."""
-        tokens, hidden, width = self.shape.tokens, self.architecture.config.hidden, mixture.width
-        read, rows = mixture.read(tokens), tokens * mixture.chosen
-        router = self._bytes * hidden * (mixture.experts + 1)  # and the norm before it
+        config, tokens = self.architecture, self.shape.tokens
+        hidden, width = config.hidden, config.expert_inner
+        read, rows = experts_read(config.experts, config.chosen, tokens), tokens * config.chosen
+        router = self._bytes * hidden * (config.experts + 1)  # and the norm before it
         expert = self._matrix(2 * width, hidden, i)
         shape: tuple[int, ...] = (math.ceil(read), 2 * width, hidden)  # a product for each expert that is read
-        up = self._parameter(f"{i}.up.weights", mixture.experts * expert + router, read * expert + router, shape)
+        up = self._parameter(f"{i}.up.weights", config.experts * expert + router, read * expert + router, shape)
         expert = self._matrix(hidden, width, i, "down")
-        shape = (hidden, mixture.chosen * width)  # the sum over a token's experts, as one longer product
-        down = self._parameter(f"{i}.down.weights", mixture.experts * expert, read * expert, shape)
+        shape = (hidden, config.chosen * width)  # the sum over a token's experts, as one longer product
+        down = self._parameter(f"{i}.down.weights", config.experts * expert, read * expert, shape)
         x, result = f"x.{2 * i + 1}", self._hidden(f"x.{2 * i + 2}")
         inner = self._activation(f"{i}.inner", 2 * rows * width * self._bytes, (rows, 2 * width))
         flops = 2 * rows * hidden * width
-        self._add(f"{i}.up", PRODUCT, [x, up], [inner], 2 * flops + 2 * tokens * hidden * mixture.experts)
+        self._add(f"{i}.up", PRODUCT, [x, up], [inner], 2 * flops + 2 * tokens * hidden * config.experts)
         self._add(f"{i}.down", PRODUCT, [inner, down, x], [result], flops)
 
     def _head(self) -> None:
-        config, rows = self.architecture.config, self.shape.sequences
+        config, rows = self.architecture, self.shape.sequences
         norm = config.hidden * (2 if config.norm == "layer" else 1) * self._bytes
         form: NumberFormat = FORMATS[self.workload.weights.output]
         shape = (config.vocab, config.hidden)
@@ -283,6 +323,6 @@ class _Writer:
 
     def _matrix(self, rows: int, columns: int, layer: int, role: Role = "other") -> int:
         """Return the bytes of a matrix of a block."""
-        config = self.architecture.config
+        config = self.architecture
         at = Place(role, layer, config.layers, config.heads // config.key_heads)
         return self.workload.weights.of(at).size(rows, columns)

@@ -11,9 +11,9 @@ import msgspec
 
 from tvm_sched_runtime.errors import InfeasibleError, InputError
 from tvm_sched_runtime.files import write_atomically
-from tvm_sched_runtime.problem import Topology, load_topology
+from tvm_sched_runtime.problem import DecoderConfig, Topology, load_topology
 
-from .architecture import Architecture, read_architecture
+from .language import read_architecture
 from .operators import OperatorModel
 from .places import ASSUMED_HOST, gpus, is_assumed_host, within_free
 from .runtimes import Case, PlanRequest, Runtime, Split, get_runtime
@@ -199,7 +199,7 @@ def plan_request(
         raise InputError(
             f"{os.fspath(model)}: context, batch and number formats are of language models; this is a graph of operators"
         )
-    if isinstance(source, Architecture) and shapes:
+    if isinstance(source, DecoderConfig) and shapes:
         raise InputError(f"{os.fspath(model)}: shapes are of ONNX files; a language model has a context and a batch")
     totals = {device.name: device.memory for device in gpus(machine)} if free else {}
     return chosen, PlanRequest(source, within_free(machine) if free else machine, wanted, costs, overhead, totals)
@@ -223,7 +223,7 @@ def _workload(fields: Mapping[str, Any]) -> TokenWorkload:
 
 def open_source(
     model: str | os.PathLike[str], runtime: Runtime, shapes: Mapping[str, Any] | None = None
-) -> Architecture | OperatorModel:
+) -> DecoderConfig | OperatorModel:
     """Open a model's name or file; raise `InputError` if the runtime does not take such models."""
     text = os.fspath(model)
     path = Path(text)
@@ -238,7 +238,7 @@ def open_source(
         return read_program(path)
     source = read_architecture(text)
     if source is not None and "language" in runtime.takes:
-        if source.mixture is not None and not runtime.mixtures:
+        if source.experts and not runtime.mixtures:
             raise InputError(
                 f"{text}: a mixture of experts, for which {runtime.name} is not planned; exo, llama.cpp and vllm are"
             )
@@ -318,7 +318,7 @@ def _row(split: Split, priced: PricedPlacement) -> Row:
 
 def _model_name(request: PlanRequest) -> str:
     source = request.source
-    return source.config.name if isinstance(source, Architecture) else source.graph.name
+    return source.name if isinstance(source, DecoderConfig) else source.graph.name
 
 
 def _describe_request(runtime: Runtime, request: PlanRequest) -> str:
@@ -339,7 +339,7 @@ def _notes(runtime: Runtime, request: PlanRequest, chosen: Split) -> tuple[str, 
     overhead = runtime.overhead if request.overhead is None else request.overhead
     why = f": {runtime.overhead_is}" if request.overhead is None else ""
     source = request.source
-    longest = source.positions if isinstance(source, Architecture) else 0
+    longest = source.context if isinstance(source, DecoderConfig) else 0
     beyond = (f"the model was made for {longest} tokens, the context is {request.workload.context}",)
     places = chosen.case.chain.machine.places
     return (

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from . import _library
+from . import core_library
 
 
 def cores(threads: int | None = None) -> int:
@@ -16,7 +16,7 @@ def cores(threads: int | None = None) -> int:
 
     ``TVM_SCHED_NUM_THREADS`` replaces that number.
     """
-    return int(_library.function("tvm_sched.cores")(threads or 0, 0))
+    return int(core_library.function("tvm_sched.cores")(threads or 0, 0))
 
 
 class ContainerLimits(NamedTuple):
@@ -34,7 +34,7 @@ def container_limits(root: str | os.PathLike[str] = "") -> ContainerLimits:
     ``root`` is the folder with ``proc`` and ``sys``. Without the C++ library, which reads them, no limit is known.
     """
     try:
-        limits = _library.function("tvm_sched.container_limits")(os.fspath(root))
+        limits = core_library.function("tvm_sched.container_limits")(os.fspath(root))
     except (FileNotFoundError, RuntimeError):
         return ContainerLimits(0, 0)
     return ContainerLimits(*map(int, limits))

@@ -103,6 +103,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=FILE.npy|FILE.npz",
         help="value of an input, or of several; may be repeated; others are random",
     )
+    parser.add_argument(
+        "--shape",
+        action="append",
+        metavar="NAME:DIMS|SYMBOL=SIZE",
+        help="shape of an input that gets random values, or size of an open dimension, e.g. ids:1,40 or tokens=40; may be "
+        "repeated",
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random inputs (default: 0)")
     parser.add_argument("--repeat", type=int, default=10, metavar="N", help="runs that are measured (default: 10)")
     parser.add_argument("--warm-up", type=int, default=2, metavar="N", help="runs before them (default: 2)")
@@ -146,13 +153,15 @@ def _run(options: argparse.Namespace) -> None:
 
 def _run_module(options: argparse.Namespace, inputs: dict[str, Array]) -> tuple[dict[str, Any], list[Array]]:
     """Measure the latency of an artifact with one schedule, by the executor's clock."""
+    from .input_shapes import one_shape, parse_shapes
     from .runtime import load
     from .runtime.parameters import require_parameters
     from .runtime.values import choose_inputs
 
+    shapes = one_shape(parse_shapes(options.shape), "a run has one")
     module = load(options.artifact, options.parameters, threads=options.threads, verify=options.verify)
     require_parameters(options.artifact, module.parameters())
-    values = choose_inputs(module.plans(), inputs, options.seed)
+    values = choose_inputs(module.plans(), inputs, options.seed, module.template, shapes)
     measured = asdict(module.benchmark(*values, warmup=options.warm_up, repeat=options.repeat))
     repeat, names = measured.pop("repeat"), [output["name"] for output in module.outputs()]
     outputs = module.run(*values)
@@ -165,9 +174,9 @@ def _run_pipeline(options: argparse.Namespace, inputs: dict[str, Array]) -> tupl
     from .pipeline import load
     from .runtime.values import choose_inputs
 
-    if options.parameters or options.threads is not None:
+    if options.parameters or options.threads is not None or options.shape:
         raise InputError(
-            f"{options.artifact} is a pipeline; --parameter-file and --threads are for artifacts of one schedule"
+            f"{options.artifact} is a pipeline; --parameter-file, --threads and --shape are for artifacts of one schedule"
         )
     pipeline = load(options.artifact)
     batch = choose_inputs([{"arguments": pipeline.arguments()}], inputs, options.seed)

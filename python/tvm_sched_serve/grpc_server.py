@@ -96,7 +96,7 @@ class InferCall(NamedTuple):
         google.protobuf.message.DecodeError
         """
         kind = messages()["ModelInferRequest"]
-        if len(content) < _LARGE_BYTES:
+        if len(content) < LARGE_BYTES:
             message = kind.FromString(content)
             return cls(message, message.raw_input_contents)
         parts, contents = [], []
@@ -106,7 +106,7 @@ class InferCall(NamedTuple):
                 fields += 1
                 if fields > _MOST_FIELDS:
                     raise IndexError
-                field, (end, size) = at, _length(content, at + 1)
+                field, (end, size) = at, read_length(content, at + 1)
                 at = end + size
                 if content[field] == _RAW_INPUTS:
                     parts.append(view[begin:field])
@@ -142,7 +142,7 @@ class InferAnswer(NamedTuple):
         return self.message
 
 
-_LARGE_BYTES = 64 << 10
+LARGE_BYTES = 64 << 10
 """Smaller messages are read by Protobuf alone, which costs less."""
 _OF_LENGTH = 2
 """Protobuf's type of fields that begin with their length."""
@@ -154,7 +154,7 @@ _RAW_INPUTS, _RAW_OUTPUTS = 7 << 3 | _OF_LENGTH, 6 << 3 | _OF_LENGTH
 """First bytes of the fields ``raw_input_contents`` of a request and ``raw_output_contents`` of a response."""
 
 
-def _length(content: bytes, at: int) -> tuple[int, int]:
+def read_length(content: bytes, at: int) -> tuple[int, int]:
     """Read a length in Protobuf's form; return the position behind it, and the length."""
     size = 0
     for place in range(_LENGTH_BYTES):

@@ -724,7 +724,7 @@ async def _send(send: Send, status: int, headers: list[tuple[bytes, bytes]], bod
     await send({"type": "http.response.body", "body": body})
 
 
-def _numbers(answer: Answer) -> list[Any]:
+def json_numbers(answer: Answer) -> list[Any]:
     """Return the values of an output for a JSON document.
 
     Raises
@@ -763,7 +763,7 @@ async def _send_result(send: Send, result: Result) -> None:
                 raise RequestError(
                     f"output {each.type.name!r} is {each.type.datatype}, which JSON does not carry: ask for binary_data"
                 )
-            described["data"] = _numbers(each)
+            described["data"] = json_numbers(each)
         outputs.append(described)
     document = msgspec.json.encode(
         {

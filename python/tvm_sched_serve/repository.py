@@ -393,7 +393,7 @@ class Repository(Models):
         loaded: dict[str, Queue] = {}
         stamps = {}
         for version, link in self.files(name).items():
-            file = _generation(link)
+            file = without_links(link)
             stamps[version] = _stamp(file)  # a file that is replaced from now on has changed
             model = await asyncio.to_thread(self._open_version, name, version, file)
             if isinstance(model, ServedModel):
@@ -420,7 +420,7 @@ class Repository(Models):
         )  # fmt: skip
 
 
-def _generation(file: Path) -> Path:
+def without_links(file: Path) -> Path:
     """Return the path of an artifact without links, unless its parameters are beside the link only.
 
     Who swaps a link for another version between the two reads would otherwise mix both versions.

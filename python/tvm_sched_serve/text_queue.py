@@ -286,9 +286,11 @@ class TextQueue:
                 self._record(begin_ns)
             for token in tokens:
                 text = self._started[id(token.sequence)]
-                piece = self._piece(text, token)
+                piece: TextPiece | RequestError = self._piece(text, token)
+                if token.finished == "invalid":
+                    piece = Failed(f"after {text.tokens - 1} tokens the logits are infinite or not numbers")
                 pieces.append((text, piece))
-                if piece.finished:
+                if isinstance(piece, RequestError) or piece.finished:
                     generator.cancel(token.sequence)
                     del self._started[id(token.sequence)]
         except Exception as error:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tvm_sched_runtime._library import library_path
+from tvm_sched_runtime.core_library import library_path
 from tvm_sched_runtime.errors import InputError
 
 from .datatypes import TensorType

@@ -125,7 +125,7 @@ def test_times_of_several_runs_are_medians_added_up_by_kind():
 
 
 def test_a_preparation_that_fails_is_a_cell(tmp_path, monkeypatch):
-    monkeypatch.setattr(cpu_latency.Bench, "_prepare", lambda self, arguments: f"cannot {arguments[0]}")
+    monkeypatch.setattr(cpu_latency.Bench, "run_preparation", lambda self, arguments: f"cannot {arguments[0]}")
     bench = cpu_latency.Bench(tmp_path, 1, 1.0, 1, 5.0, "v")
     case = Case("a/b", "files", "recurrent", (), lambda: (None, image()))
     assert bench.measure(case, ["ONNX Runtime", "ours"]) == {

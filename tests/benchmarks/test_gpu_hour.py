@@ -95,14 +95,9 @@ def test_pages_of_streams_pairs_peers_text_and_others(tmp_path):
 def test_the_hour_is_rehearsed(tmp_path):
     record = tmp_path / "record.jsonl"
     hour = [
-        sys.executable,
-        "tests/cuda_emulator/run.py",
-        "--devices",
-        "3",
-        "--",
-        sys.executable,
+        sys.executable, "tests/cuda_emulator/run.py", "--devices", "3", "--", sys.executable,
         "benchmarks/gpu_hour.py",
-    ]
+    ]  # fmt: skip
     environment = {**os.environ, "GPU_HOUR_WORK": str(tmp_path / "work")}
 
     def call(*arguments):

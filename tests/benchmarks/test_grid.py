@@ -5,7 +5,7 @@ import sys
 import msgspec
 import pytest
 from _grid import Case, Cell, Cells, Method, emulate, make_problem, measure, predict, replay
-from _sortinghat_page import repriced, write_prices
+from _sortinghat_page import repriced, write_page
 
 from tvm_sched.cost_model.host_rereads import WIDTH
 from tvm_sched.schedulers import names, solve
@@ -40,16 +40,22 @@ def test_finished_cells_are_found_again(tmp_path, name):
 
 
 def test_speed_ups_by_several_prices_stand_side_by_side(tmp_path):
-    cells, plan, made = Cells(None), [], {"roofline": (4.0, 1.0), "learned": (6.0, 4.0)}
+    pytest.importorskip("matplotlib", reason="pictures need the extra report")
+    cells, plan, made = Cells(None), [], {"learned": (6.0, 4.0), "roofline": (4.0, 1.0)}
     for costs, latencies in made.items():
         for method, latency in zip((SINGLE, Method("DeepPlan", "deepplan")), latencies, strict=True):
-            plan.append(Case("p4d", "tiny", 1, 8, method, costs))
-            cells.add(plan[-1], Cell(latency=latency, critical_path=1.0))
-    write_prices(plan, cells, tmp_path / "page.md")
+            for tokens in (8, 16):
+                plan.append(Case("v100-server", "tiny", 1, tokens, method, costs))
+                if (costs, tokens, latency) != ("learned", 16, 4.0):  # not computed yet, so the cell does not count
+                    cells.add(plan[-1], Cell(latency=latency, critical_path=1.0, warm=[1.0] * 5))
+    write_page(plan, cells, tmp_path / "page.md", shared="roofline")
     page = (tmp_path / "page.md").read_text()
-    assert "Averages over the 1 cells" in page
-    assert "| DeepPlan | 4.00 | 1.50 | - | - | - |" in page
-    assert "| tiny 1x8 on p4d | DeepPlan | 4.00 | 1.50 | - | - | - |" in page
+    assert "over the 1 cells that have all methods" in page
+    assert "| DeepPlan | 1 | 1.50 | 1.50 | 4.00 | 4.00 | 1.93 | 2.14 |" in page
+    assert "| tiny 1x8 | **6.00** (4.00) | 1.00 (1.00) | 1.50 (4.00) |" in page
+    assert "`single` takes 1.50 times as long by `learned` as by `roofline`" in page
+    assert "during the search by `roofline`; the others had a core to themselves" in page
+    assert "v100-server,tiny,1x8,DeepPlan,1.50,4.00,-,-,-" in (tmp_path / "data" / "page.csv").read_text()
 
 
 def test_schedules_of_one_price_are_priced_by_the_other():
@@ -114,8 +120,6 @@ def test_a_model_that_does_not_fit_is_a_cell_too():
 
 def test_the_page_of_a_run(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="pictures need the extra report")
-    import _sortinghat_page
-
     cases = [Case("v100-server", "openllama-7b", 1, 32, m) for m in (SINGLE, EXACT)]
     cells = Cells(None)
     for case, latency in zip(cases, (6.0, 2.0), strict=True):
@@ -125,7 +129,7 @@ def test_the_page_of_a_run(tmp_path, monkeypatch):
         )
     monkeypatch.setattr(sys, "argv", ["sortinghat.py", "--quick"])
     page = tmp_path / "page.md"
-    _sortinghat_page.write_page(cases, cells, page, tmp_path / "rows.json")
+    write_page(cases, cells, page, tmp_path / "rows.json")
     text = page.read_text()
     assert "| anytime | 1 | 3.00 | 3.00 | - | - |" in text
     assert "| openllama-7b 1x32 | 1.50 | 1.00 | **3.00** |" in text

@@ -61,8 +61,8 @@ def test_a_run_goes_on_where_the_last_one_ended(run, chain, tmp_path, monkeypatc
     first = json.loads(kept.read_text())
     assert [m["method"] for m in first] == ["anytime", "brkga-10000"]
     measured = []
-    measure = mtpp._measure
-    monkeypatch.setattr(mtpp, "_measure", lambda *given: measured.append(given[2]) or measure(*given))
+    measure = mtpp.measure_graph
+    monkeypatch.setattr(mtpp, "measure_graph", lambda *given: measured.append(given[2]) or measure(*given))
     rows = run("--instances", chain, "--stages", "2,3", "--resume", kept)
     assert measured == [3, 3]
     assert json.loads(kept.read_text())[:2] == first
@@ -76,7 +76,7 @@ def test_means_are_geometric_and_over_the_best_partition_of_each_graph():
         Measurement("b", 4, "anytime", 60, 10, 20, 50, 40, "exact", 50),
         Measurement("b", 4, "brkga-10000", 0, 10, 20, 40, None, "", 3),
     ]
-    rows = {(row.method, row.unit): row.figure for row in mtpp._rows(measured)}
+    rows = {(row.method, row.unit): row.figure for row in mtpp.rows_of(measured)}
     assert rows["anytime, 60 s", "bound / best"] == pytest.approx((0.9 * 1.0) ** 0.5)
     assert rows["anytime, 60 s", "least"] == pytest.approx(0.9)
     assert rows["brkga-10000", "partition / best"] == pytest.approx(1.1**0.5)
@@ -103,7 +103,7 @@ def test_rows_of_memory_are_over_the_cheapest_of_the_same_memory():
         Measurement("a", 4, name, 0, 10, 50, cost, bound, "", 1, "", memory, before, peaks, proved)
         for (memory, name), (cost, bound, before, peaks, proved) in given.items()
     ]
-    rows = {(row.case, row.method, row.unit): row.figure for row in mtpp._memory_rows(measured)}
+    rows = {(row.case, row.method, row.unit): row.figure for row in mtpp.memory_rows(measured)}
     assert rows["k=4, memory 0.5", "best of all", "cost / unlimited"] == pytest.approx(2)
     assert rows["k=4, memory 0.5", "anytime", "bound / best"] == pytest.approx(0.45)
     assert rows["k=4, memory 0.5", "random-1", "partition / best"] == pytest.approx(1.25)
@@ -131,7 +131,7 @@ def test_families_of_graphs_have_rows_of_their_own():
         Measurement(f"seed {seed}", 4, "anytime", 60, 10, 50, 100, bound, "semidefinite", 60)
         for seed, bound in ((0, 90), (3, 40), (1, 100))
     ]
-    rows = {(row.case, row.unit): row.figure for row in mtpp._rows(measured)}
+    rows = {(row.case, row.unit): row.figure for row in mtpp.rows_of(measured)}
     assert rows["k=4, Erdős–Rényi", "graphs"] == 2
     assert rows["k=4, Erdős–Rényi", "bound / best"] == pytest.approx(0.6)
     assert rows["k=4, Erdős–Rényi", "least"] == pytest.approx(0.4)

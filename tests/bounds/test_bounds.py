@@ -16,10 +16,9 @@ from schedulers.exhaustive import TooLarge, least_latency, least_layered_latency
 from thorough import examples
 from tvm_sched.bounds import all_bounds, lower_bound, path_and_bus, region_placement, whole_ns
 from tvm_sched.bounds.bus import Crossing, readers_by_tail
-from tvm_sched.bounds.device_work import device_work_bound
+from tvm_sched.bounds.device_work import device_work_bound, head_side, tail_side
 from tvm_sched.bounds.heads_and_tails import Side, between_ends, device_weights
 from tvm_sched.bounds.neighbours import Neighbour, together_or_apart
-from tvm_sched.bounds.ramp import head_side, tail_side
 from tvm_sched.bounds.relaxation import Relaxation
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched.progress import report_to
@@ -65,8 +64,8 @@ def test_path_and_bus_hold_by_any_weights(seed, operators, devices, data):
             if at < 0 or at in problem.graph.index.predecessors[o]:
                 flow[at, o] = flow.get((at, o), 0.0) + weight
                 at = o
-    dual = path_and_bus._Dual(relaxation, crossing)
-    weights = dual._integers(flow, data.draw(st.floats(0, 1e9)), data.draw(st.floats(0, 1e9)))
+    dual = path_and_bus.PathDual(relaxation, crossing)
+    weights = dual.integer_weights(flow, data.draw(st.floats(0, 1e9)), data.draw(st.floats(0, 1e9)))
     assert least is None or whole_ns(dual.value(weights)) <= least
 
 
@@ -166,11 +165,13 @@ def test_what_takes_too_little_for_the_solver_still_starts_the_path():
     """Operators of 1000, 1e11 and 1e12 ns: the solver tells 1e-9 of the run from nothing as little as it likes."""
     chain, never = chain_of_readers(3), FORBIDDEN
     costs = Costs([[never], [never], [never]], [[1000], [10**11], [10**12]])
-    dual = path_and_bus._Dual(Relaxation(Problem(chain.graph, chain.topology, costs)), Crossing(0.0, 850.0, [0, 1, 2]))
+    dual = path_and_bus.PathDual(
+        Relaxation(Problem(chain.graph, chain.topology, costs)), Crossing(0.0, 850.0, [0, 1, 2])
+    )
     steps = {(0, 1): 1.0, (1, 2): 1.0}  # as by a solver that takes the first one to end at 0
-    assert dual.value(dual._integers(steps, 0.0, 0.0)) == 1.1 * 10**12 + 1000
-    assert dual.value(dual._integers({}, 0.0, 0.0)) == 0
-    some = dual._integers({(-1, 0): 0.25, (0, 1): 0.5, (1, 2): 0.75}, 0.0, 0.0)
+    assert dual.value(dual.integer_weights(steps, 0.0, 0.0)) == 1.1 * 10**12 + 1000
+    assert dual.value(dual.integer_weights({}, 0.0, 0.0)) == 0
+    some = dual.integer_weights({(-1, 0): 0.25, (0, 1): 0.5, (1, 2): 0.75}, 0.0, 0.0)
     assert [some.steps[step] / path_and_bus.SCALE for step in ((-1, 0), (0, 1), (-1, 1), (1, 2))] == [
         0.5,
         0.5,

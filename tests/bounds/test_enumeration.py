@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from bounds.test_region_ports import fan
+from bounds.switch_cases import fan
 from checker.cases import certified, files_of
 from tvm_sched.bounds import all_bounds, enumeration, lower_bound
 from tvm_sched.bounds.enumeration import enumeration_bound

@@ -24,7 +24,7 @@ def prices_of(problem):
     follows, order = readers_by_tail(relaxation)
     if not order:
         return None
-    time, _, carried = path_and_bus._Dual(relaxation, Crossing(0.0, follows[order[-1]], order)).all_options
+    time, _, carried = path_and_bus.PathDual(relaxation, Crossing(0.0, follows[order[-1]], order)).all_options
     return RegionPrices(problem, time, carried, relaxation.shortest, float(follows[order[-1]]))
 
 

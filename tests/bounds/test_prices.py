@@ -15,7 +15,7 @@ from tvm_sched.bounds.partitions.node import dearest_node, node_bound
 from tvm_sched.bounds.partitions.prices import PriceBound, price_bound, whole
 from tvm_sched.bounds.partitions.semidefinite import semidefinite_bound
 from tvm_sched.pipeline import partition
-from tvm_sched.pipeline.anytime_partitioner import _bounds, turns
+from tvm_sched.pipeline.anytime_partitioner import compute_bounds, turns
 from tvm_sched.pipeline.bound_steps import LEAST_STEPS, PRICED_NODES, STEP_SECONDS, Prices, Semidefinite
 from tvm_sched.pipeline.partition_state import PartitionState
 from tvm_sched_bench.testing.regal import regal_like
@@ -169,7 +169,7 @@ def test_a_semidefinite_search_that_prices_cut_off_did_not_come_to_its_end(monke
     monkeypatch.setattr(Semidefinite, "step", lambda _, state, budget: setattr(budget, "too_small", True))
     monkeypatch.setattr(Prices, "step", lambda _, state, budget: setattr(budget, "too_small", False))
     budget = Budget(deadline=time.monotonic() + 1000)
-    _bounds(PartitionState(regal_like(1, 40), 8), budget)
+    compute_bounds(PartitionState(regal_like(1, 40), 8), budget)
     assert budget.too_small
 
 
@@ -202,5 +202,5 @@ def test_single_nodes_take_along_what_is_on_paths(monkeypatch):
     tensors = [StageTensor(0, (1,), 1), StageTensor(1, (2,), 1), StageTensor(0, (2,), 8), StageTensor(-1, (0,), 1)]
     problem = PartitionProblem(list("abc"), np.array([1.0, 9, 10]), np.zeros(3), tensors)
     assert node_bound(problem) == pytest.approx(10 + 8 + 1)  # c alone; all three are 21
-    monkeypatch.setattr("tvm_sched.bounds.partitions.node._MOST_CONVEX", 2)
+    monkeypatch.setattr("tvm_sched.bounds.partitions.node.MOST_CONVEX", 2)
     assert node_bound(problem) == pytest.approx(1 + 10 + 1 + 1 + 1)  # a and c

@@ -2,22 +2,14 @@
 
 import numpy as np
 
+from checker.cases import fan
+from schedule.cases import device, gpus, topology, wired
 from tvm_sched.bounds import lower_bound, region_placement
 from tvm_sched.bounds.dominated_regions import regions_between
 from tvm_sched.bounds.region_placement import Delay, delays
 from tvm_sched.bounds.region_sharing import shared_delays
 from tvm_sched.bounds.region_work import Work, work_delays
-from tvm_sched_runtime.problem import Bus, Costs, Device, Link, Operator, OpGraph, Problem, Switch, Tensor, Topology
-
-
-def fan(copy_ns: int, work: int = 100) -> Problem:
-    """A source, two branches, a join; each takes ``work``; tensors take ``copy_ns`` from device to device."""
-    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}, bus="pcie") for i in range(2))
-    topology = Topology("two", devices, (Bus("pcie", 1e6),), (Link(("gpu0", "gpu1"), 1e9),))
-    reads = {"source": (), "a": ("source",), "b": ("source",), "join": ("a", "b")}
-    operators = tuple(Operator(name, "", read, (name,)) for name, read in reads.items())
-    graph = OpGraph("fan", operators, tuple(Tensor(name, copy_ns) for name in reads), ("join",))
-    return Problem(graph, topology, Costs(np.full((4, 2), work)))
+from tvm_sched_runtime.problem import Costs, Problem, Switch
 
 
 def test_branches_share_a_device_or_pay_for_copies():
@@ -50,15 +42,22 @@ def test_a_slow_device_does_not_help():
 
 def fans(branches: int, rows: int = 1) -> Problem:
     """Rows of a source, this many branches and a join on two devices; each operator takes 100, copies take nothing."""
-    small = fan(0)
-    operators, last = [Operator("source", "", (), ("source",))], "source"
+    return hundreds(wiring(branches, rows))
+
+
+def wiring(branches: int, rows: int = 1) -> dict[str, str]:
+    """What each operator of `fans` reads."""
+    reads, last = {"source": ""}, "source"
     for row in range(rows):
         names = [f"{row}.{i}" for i in range(branches)]
-        operators += [Operator(name, "", (last,), (name,)) for name in names]
+        reads |= dict.fromkeys(names, last)
         last = f"join{row}"
-        operators.append(Operator(last, "", tuple(names), (last,)))
-    graph = OpGraph("fans", tuple(operators), tuple(Tensor(o.name, 0) for o in operators), (last,))
-    return Problem(graph, small.topology, Costs(np.full((len(operators), 2), 100)))
+        reads[last] = " ".join(names)
+    return reads
+
+
+def hundreds(reads: dict[str, str]) -> Problem:
+    return Problem(wired(reads, 0), gpus(), Costs(np.full((len(reads), 2), 100)))
 
 
 def work_of(problem: Problem, exclusive: bool = True) -> Work:
@@ -78,14 +77,7 @@ def test_regions_in_a_row_add_up():
 
 def test_an_inner_region_counts_in_the_outer():
     # Source, then beside one branch a fan of five; its delay stands in the way through the outer region.
-    inner = fans(5)
-    operators = [
-        *inner.graph.operators,
-        Operator("beside", "", ("source",), ("beside",)),
-        Operator("end", "", ("join0", "beside"), ("end",)),
-    ]
-    graph = OpGraph("nested", tuple(operators), tuple(Tensor(o.name, 0) for o in operators), ("end",))
-    problem = Problem(graph, inner.topology, Costs(np.full((len(operators), 2), 100)))
+    problem = hundreds({**wiring(5), "beside": "source", "end": "join0 beside"})
     found = {(delay.first, delay.last): delay.ns for delay in work_delays(problem, work_of(problem), 0, [])}
     assert found == {(0, 6): 400.0, (0, 8): 500.0}
 
@@ -101,10 +93,7 @@ def test_regions_that_are_too_wide_are_left_out():
 
 def test_regions_end_once_all_together_are_too_long():
     # Three joins behind one source, of which each reads the one before: regions of 2, 3 and 4 operators.
-    reads = {"s": (), "a": ("s",), "b": ("s", "a"), "c": ("s", "b"), "d": ("s", "c")}
-    operators = tuple(Operator(name, "", read, (name,)) for name, read in reads.items())
-    graph = OpGraph("joins", operators, tuple(Tensor(name, 0) for name in reads), ("d",))
-    problem = Problem(graph, fans(3).topology, Costs(np.full((5, 2), 100)))
+    problem = hundreds({"s": "", "a": "s", "b": "s a", "c": "s b", "d": "s c"})
 
     def regions(*limits: float) -> list[list[int]]:
         return [members for _, _, members in regions_between(problem, 0, *limits)]
@@ -118,9 +107,8 @@ def test_on_many_devices_branches_elsewhere_run_concurrently():
     # With more devices than the enumeration of places takes, what is not on the source's device runs wherever it likes:
     # five branches on twenty devices take no longer than one.
     names = tuple(f"gpu{i}" for i in range(20))
-    devices = tuple(Device(name, 10**6, 1e12, {"float32": 1e12}) for name in names)
-    topology = Topology("many", devices, switches=(Switch("switch", names, 1e12, contention=False),))
+    places = topology(*map(device, names), switches=[Switch("switch", names, 1e12, contention=False)])
     graph = fans(5).graph
-    problem = Problem(graph, topology, Costs(np.full((len(graph.operators), 20), 100)))
-    assert len(devices) > region_placement.MOST_DEVICES
+    problem = Problem(graph, places, Costs(np.full((len(graph.operators), 20), 100)))
+    assert len(names) > region_placement.MOST_DEVICES
     assert lower_bound(problem).ns in (299, 300)

@@ -125,7 +125,7 @@ def test_multipliers_that_prove_nothing_do_no_harm():
         entries = random.random((6, 6))
         dual = DualPoint(random.normal(size=6), random.random(6), np.zeros(0), entries + entries.T)
         fixed = semidefinite.fixed_costs(problem, stages)
-        assert semidefinite._bound(fixed, stages, [relaxation.line(dual)]) <= optimum(problem, stages) + 1e-9
+        assert semidefinite.bound_of_lines(fixed, stages, [relaxation.line(dual)]) <= optimum(problem, stages) + 1e-9
 
 
 def test_a_clique_of_equal_nodes_is_bounded_exactly():
@@ -205,7 +205,7 @@ def test_no_multipliers_overstate_the_bound(seed, stages, scale, symmetric):
     entries = entries + entries.T if symmetric else entries
     dual = DualPoint(random.normal(size=6) * scale, random.random(6) * scale, np.zeros(0), entries)
     best = optimum(problem, stages)
-    bound = semidefinite._bound(semidefinite.fixed_costs(problem, stages), stages, [relaxation.line(dual)])
+    bound = semidefinite.bound_of_lines(semidefinite.fixed_costs(problem, stages), stages, [relaxation.line(dual)])
     assert bound <= best * (1 + 1e-12)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from schedule.cases import gpus, wired
 from tvm_sched.bounds import lower_bound
 from tvm_sched.bounds.schedule_evidence import evidence
 from tvm_sched_check import check
@@ -64,18 +65,10 @@ def certified(problem, schedule):
     return msgspec.structs.replace(schedule, certificate=known)
 
 
-def fan(copy_ns, **topology):
+def fan(copy_ns):
     """A source, two branches, a join; each takes 100; tensors take ``copy_ns`` from device to device."""
-    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}) for i in range(2))
-    topology = Topology("two", devices, links=(Link(("gpu0", "gpu1"), 1e9),), **topology)
-    reads = {"source": (), "a": ("source",), "b": ("source",), "join": ("a", "b")}
-    graph = OpGraph(
-        "fan",
-        tuple(Operator(name, "", read, (name,)) for name, read in reads.items()),
-        tuple(Tensor(name, copy_ns) for name in reads),
-        ("join",),
-    )
-    return Problem(graph, topology, Costs(np.full((4, 2), 100)))
+    graph = wired({"source": "", "a": "source", "b": "source", "join": "a b"}, copy_ns)
+    return Problem(graph, gpus(), Costs(np.full((4, 2), 100)))
 
 
 def bus_problem(copies=(100, 50), direct=None):

@@ -23,7 +23,7 @@ from tvm_sched.report.explanation import explain
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_problem, random_schedule
 from tvm_sched_check import Refused
-from tvm_sched_check.assignment import _Assignment, least
+from tvm_sched_check.assignment import Assignment, least
 from tvm_sched_check.derivation import Derivation
 from tvm_sched_check.document import Problem as ReadProblem
 from tvm_sched_runtime.problem import (
@@ -66,7 +66,7 @@ def test_devices_and_buses_are_weighed_by_hand():
     assert least_latency(problem) >= bounds["assignment"]
     program = AssignmentProgram(Relaxation(problem))
     slow = program.loads[0].channels[0]
-    assert program._value({}, [0, 1], [BusRow(slow, 20, 1)], []).ns == 1010
+    assert program.value({}, [0, 1], [BusRow(slow, 20, 1)], []).ns == 1010
 
 
 def test_equal_devices_of_one_place_have_none():
@@ -127,9 +127,9 @@ def test_assignments_hold_by_any_weights(seed, operators, devices, data):
     buses += [BusRow(channel, 0, 1) for channel in program.load_channels]
     pairs = [(t, b) for t, read in enumerate(index.consumers) for b in read if index.producer[t] >= 0]
     waits = {(t, b, place): data.draw(st.floats(0, 1000)) for t, b in pairs for place in set(program.place)}
-    copies = program._copies(waits, buses)
+    copies = program.useful_copies(waits, buses)
     weights = [int(SCALE * data.draw(weight)) for _ in range(devices)]
-    proved = program._value(integer_steps(index.order, flow), weights, buses, copies)
+    proved = program.value(integer_steps(index.order, flow), weights, buses, copies)
     assert whole_ns(proved.ns) <= optimum
 
 
@@ -189,7 +189,7 @@ def test_a_copy_is_claimed_once(folder):
     files = files_of(strong(), certified(strong(), random_schedule(strong(), 0)))
     lemma = files.evidence["lemmas"][-1]
     claim = next(each for each in lemma["copies"] if any(each["prices"]))
-    rule = _Assignment(Derivation(ReadProblem(json.loads(files.problem))), lemma)
+    rule = Assignment(Derivation(ReadProblem(json.loads(files.problem))), lemma)
     tensor, reader = rule.problem.t[claim["tensor"]], rule.problem.o[claim["reader"]]
     follows = rule.behind[reader]
     claim["prices"] = [rule.entry(tensor, place, follows) for place in rule.place]

@@ -11,14 +11,14 @@ from checker.cases import certified, files_of
 from schedulers.exhaustive import TooLarge, least_latency
 from thorough import examples
 from tvm_sched.bounds import all_bounds, lower_bound
-from tvm_sched.bounds.bisection import _Search, _Sides, _Weights, bisection_bound
+from tvm_sched.bounds.bisection import DualSearch, DualWeights, Sides, bisection_bound
 from tvm_sched.bounds.relaxation import Relaxation
 from tvm_sched.report.explanation import explain
 from tvm_sched.schedulers import solve
 from tvm_sched_bench.testing import random_schedule
 from tvm_sched_check import Refused
 from tvm_sched_check.assignment import times_behind
-from tvm_sched_check.bisection import _Bisection, least
+from tvm_sched_check.bisection import Bisection, least
 from tvm_sched_check.derivation import Derivation
 from tvm_sched_check.document import Problem as ReadProblem
 from tvm_sched_runtime.problem import (
@@ -110,14 +110,14 @@ def test_bisections_hold_by_any_weights(seed, operators, duplex, data):
         shortest = found_until.best
     found = bisection_bound(relaxation := Relaxation(problem))
     assert found is None or found.ns <= shortest
-    sides = _Sides(relaxation)
+    sides = Sides(relaxation)
     if not sides.pairs:
         return
-    search, random = _Search(sides), np.random.default_rng(data.draw(st.integers(0, 100_000)))
+    search, random = DualSearch(sides), np.random.default_rng(data.draw(st.integers(0, 100_000)))
     rows = random.random(len(sides.rows)) * (random.random(len(sides.rows)) < 0.3)
     rows /= max(rows.sum(), 1e-9)
     claims, diagonal = 50 * random.random((len(sides.pairs), 2)), 50 * random.normal(size=search.n)
-    value, raised = search.raised(_Weights(rows, claims, float(random.random() / shortest), diagonal))
+    value, raised = search.raised(DualWeights(rows, claims, float(random.random() / shortest), diagonal))
     rounded = search.rounded(raised, value) if value > 1 else None
     assert rounded is None or rounded.ns <= shortest
 
@@ -147,7 +147,7 @@ def test_no_schedule_contradicts_any_weights(seed, operators, duplex, on):
             "leasts": [int(random.choice(levels)) for _ in range(2)], "product": int(random.integers(20)),
             "diagonal": random.integers(-1000, 1000, operators).tolist(),
         }  # fmt: skip
-        rule = _Bisection(known, lemma)
+        rule = Bisection(known, lemma)
         for t, readers in enumerate(problem.graph.index.consumers):
             if problem.graph.index.producer[t] >= 0 and readers:
                 first = min(behind[b] for b in readers)

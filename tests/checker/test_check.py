@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checker.cases import bus_problem, certified, chain_of_readers, fan, files_of, placed, readers_between
+from schedule.cases import gpus, wired
 from strategies import SEEDS, problems, scheduled_problems
 from thorough import examples
 from tvm_sched.bounds import lower_bound
@@ -20,7 +21,6 @@ from tvm_sched_runtime.problem import (
     Bus,
     Costs,
     Device,
-    Link,
     Operator,
     OpGraph,
     Problem,
@@ -238,10 +238,8 @@ def test_path_and_bus_by_hand(folder):
 
 def test_a_step_with_a_cost_is_no_region(folder):
     """A region is priced; a step that only has the field would join two branches for nothing, and prove 500 of 406."""
-    reads = {"source": (), "a": ("source",), "aa": ("a",), "b": ("source",), "bb": ("b",), "join": ("aa", "bb")}
-    operators = tuple(Operator(name, "", read, (name,)) for name, read in reads.items())
-    graph = OpGraph("branches", operators, tuple(Tensor(name, 6) for name in reads), ("join",))
-    problem = Problem(graph, fan(6).topology, Costs(np.full((6, 2), 100)))
+    graph = wired({"source": "", "a": "source", "aa": "a", "b": "source", "bb": "b", "join": "aa bb"}, 6)
+    problem = Problem(graph, gpus(), Costs(np.full((6, 2), 100)))
     assert solve(problem, method="anytime", options={"work": 0.1}).certificate.latency_ns == 406
     files = files_of(problem, solve(problem, method="single"))
     path = ["source", "a", "aa", "b", "bb", "join"]
@@ -314,12 +312,7 @@ def test_a_tensor_counts_for_the_reader_that_takes_most_of_it(folder):
 
 def test_work_and_turns_by_hand(folder):
     """Three operators of 100 on two devices: 150 by work, 200 since two of them are on one device."""
-    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}) for i in range(2))
-    operators = tuple(Operator(name, "", (), (name,)) for name in "abc")
-    graph = OpGraph("three", operators, tuple(Tensor(name, 1) for name in "abc"), ())
-    problem = Problem(
-        graph, Topology("two", devices, links=(Link(("gpu0", "gpu1"), 1e9),)), Costs(np.full((3, 2), 100))
-    )
+    problem = Problem(wired(dict.fromkeys("abc", "")), gpus(), Costs(np.full((3, 2), 100)))
     files = files_of(problem, solve(problem, method="heft"))
     work = {"rule": "work", "by": "start", "operators": ["a", "b", "c"], "multipliers": [1, 1], "ns": 150}
     turns = {"rule": "turns", "operators": ["a", "b", "c"], "ns": 200}
@@ -334,13 +327,7 @@ def test_work_and_turns_by_hand(folder):
 
 def test_devices_that_wait_for_copies_by_hand(folder):
     """One operator first, then two: the second device waits for the copy of 10 before it starts."""
-    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}) for i in range(2))
-    reads = {"first": (), "a": ("first",), "b": ("first",)}
-    operators = tuple(Operator(name, "", read, (name,)) for name, read in reads.items())
-    graph = OpGraph("ramp", operators, tuple(Tensor(name, 10) for name in reads), ("a", "b"))
-    problem = Problem(
-        graph, Topology("two", devices, links=(Link(("gpu0", "gpu1"), 1e9),)), Costs(np.full((3, 2), 100))
-    )
+    problem = Problem(wired({"first": "", "a": "first", "b": "first"}, 10), gpus(), Costs(np.full((3, 2), 100)))
     files = files_of(problem, solve(problem, method="heft"))
     work = {"rule": "work", "by": "ramp", "operators": ["first", "a", "b"], "multipliers": [1, 1]}
     # The first device starts at 0, the other one at 110; 300 in all: (0 + 110 + 300) / 2.
@@ -354,16 +341,8 @@ def test_devices_that_wait_for_copies_by_hand(folder):
 
 def test_idle_devices_lift_no_bound(folder):
     """One operator is followed by 1000, another comes after 1000: 1001 on two of three devices, not (2 + 4 * 1000) / 3."""
-    devices = tuple(Device(f"gpu{i}", 10**6, 1e12, {"float32": 1e12}) for i in range(3))
-    reads = {"early": (), "rest": ("early",), "start": (), "late": ("start",)}
-    graph = OpGraph(
-        "idle",
-        tuple(Operator(name, "", read, (name,)) for name, read in reads.items()),
-        tuple(Tensor(name, 1) for name in reads),
-        ("rest", "late"),
-    )
-    topology = Topology("three", devices, links=(Link(("gpu0", "gpu1"), 1e9), Link(("gpu1", "gpu2"), 1e9)))
-    problem = Problem(graph, topology, Costs(np.repeat([[1], [1000], [1000], [1]], 3, axis=1)))
+    graph = wired({"early": "", "rest": "early", "start": "", "late": "start"})
+    problem = Problem(graph, gpus(3), Costs(np.repeat([[1], [1000], [1000], [1]], 3, axis=1)))
     files = files_of(problem, solve(problem, method="heft"))
     assert files.check(folder).latency_ns == 1001
     work = {"rule": "work", "by": "start", "operators": ["early", "late"], "multipliers": [1, 1, 1], "ns": 1000}

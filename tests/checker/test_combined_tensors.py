@@ -111,6 +111,34 @@ def test_a_chain_of_groups_waits_for_all_loads():
     assert lower_bound(behind_a_disk(copies=3)).ns == 3 * 192 + 2 + 100
 
 
+def test_a_set_of_loads_has_a_latency_with_variants_too(folder):
+    """A set takes 50 ns, the halves' parameters 2 · 19 at least, and a half, the tail and the next operator follow."""
+    problem = behind_a_disk()
+    problem = Problem(problem.graph, problem.topology, problem.costs, problem.variants, joinable=True)
+    assert [bound.ns for bound in all_bounds(problem) if bound.name == "bus"] == [50 + 2 * 19 + 49 + 2 + 100]
+    verdict = files_of(problem, certified(problem, solve(problem, method="single"))).check(folder)
+    assert verdict.all_proved
+    assert verdict.proved_ns == lower_bound(problem).ns
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(seed=st.integers(0, 100_000), style=st.sampled_from(["disk", None]), devices=st.integers(1, 2))
+def test_no_bound_exceeds_the_optimum_of_any_choice_with_all_parameters_joined(seed, style, devices):
+    problem = random_variants(random_problem(seed, 2, devices, "generous", style), seed, groups=1)
+    assume(problem.variants is not None and problem.topology.most_joined > 1)
+    problem = Problem(problem.graph, problem.topology, problem.costs, problem.variants, joinable=True)
+    bound = lower_bound(problem).ns
+    for group in problem.variants.groups:
+        for name in group.alternative_names:
+            choice = {} if name == group.graph_alternative else {group.name: name}
+            names = sorted(problem.resolve(choice).parameters - {*problem.graph.outputs})
+            joined = (tuple(names),) if 1 < len(names) <= problem.topology.most_joined else ()
+            try:
+                assert bound <= least_latency(problem.resolve(choice, joined), most_states=3000)
+            except TooLarge:
+                return
+
+
 @settings(max_examples=examples(20), deadline=None)
 @given(seed=st.integers(0, 100_000), operators=st.integers(1, 3), devices=st.integers(1, 2))
 def test_no_bound_exceeds_the_optimum_of_any_choice_behind_a_disk(seed, operators, devices):

@@ -76,7 +76,7 @@ def test_storing_loses_little(monkeypatch):
 
 def random_fields(problem, random):
     """Any multipliers in a form that is accepted."""
-    n, leads = problem.size, semidefinite._paths(graph(problem))
+    n, leads = problem.size, semidefinite.reached_nodes(graph(problem))
     scale = random.choice([1, 10, 1000])
     terms = []
     for t, tensor in enumerate(graph(problem).tensors):

@@ -9,9 +9,10 @@ import pytest
 import vipr
 
 from checker.cases import bus_problem, fan, files_of, placed
+from schedule.cases import gpus, wired
 from tvm_sched.schedulers import solve
 from tvm_sched_check import Refused, check
-from tvm_sched_runtime.problem import Costs, Operator, OpGraph, Problem, Request, Scenario, Tensor, Workload
+from tvm_sched_runtime.problem import Costs, Problem, Request, Scenario, Workload
 from tvm_sched_runtime.schedule import requests_of
 from variant_cases import gated
 
@@ -89,13 +90,18 @@ def test_only_parameters_are_resident(folder):
         files.check(folder)
 
 
-def of_another_problem(problem, change):
-    """Files of a problem changed as no `Problem` can be, with a schedule and evidence that name it."""
-    files = files_of(problem, msgspec.structs.replace(solve(problem, method="single"), certificate=None))
+def change_problem(files, change):
+    """Change the problem, and let schedule and evidence be of the changed one."""
     document = json.loads(files.problem)
     change(document)
     files.problem = json.dumps(document).encode()
     files.schedule["problem"] = files.evidence["problem"] = hashlib.sha256(files.problem).hexdigest()[:16]
+
+
+def of_another_problem(problem, change):
+    """Files of a problem changed as no `Problem` can be, with a schedule and evidence that name it."""
+    files = files_of(problem, msgspec.structs.replace(solve(problem, method="single"), certificate=None))
+    change_problem(files, change)
     return files
 
 
@@ -156,9 +162,8 @@ def test_a_key_that_stands_twice_is_refused(folder, name):
 
 def test_a_lemma_about_the_places_of_too_many_operators_is_refused(folder):
     names = [f"o{i}" for i in range(200)]
-    operators = [Operator(name, "", names[max(0, i - 1) : i], (name,)) for i, name in enumerate(names)]
-    graph = OpGraph("chain", tuple(operators), tuple(Tensor(name, 1) for name in names), names[-1:])
-    problem = Problem(graph, fan(10).topology, Costs(np.full((200, 2), 1)))
+    graph = wired(dict(zip(names, ["", *names], strict=False)))
+    problem = Problem(graph, gpus(), Costs(np.full((200, 2), 1)))
     files = files_of(problem, solve(problem, method="single"))
     files.evidence["lemmas"] = [
         {"rule": "placement", "first": "o0", "last": "o199", "operators": names[1:], "ns": 200},
@@ -191,11 +196,7 @@ def in_a_stage(files):
 
 def where_it_cannot_run(files):
     """Its time is taken from the problem, which would make it none."""
-    document = json.loads(files.problem)
-    document["costs"]["operator_ns"][0] = [None, 10]
-    document["costs"]["operator_ns"][1] = [10, None]
-    files.problem = json.dumps(document).encode()
-    files.schedule["problem"] = files.evidence["problem"] = hashlib.sha256(files.problem).hexdigest()[:16]
+    change_problem(files, lambda p: p["costs"].update(operator_ns=[[None, 10], [10, None]]))
 
 
 def an_activation_from_host_memory(files):
@@ -207,28 +208,23 @@ def an_activation_from_host_memory(files):
 
 def a_copy_that_nothing_carries(files):
     an_activation_from_host_memory(files)
-    document = json.loads(files.problem)
-    document["topology"]["buses"].append({"name": "other", "bandwidth": 1e9})
-    document["topology"]["devices"][1]["bus"] = ""
-    files.problem = json.dumps(document).encode()
     files.schedule["transfers"][-1] = {"kind": "load", "device": "gpu1", "tensor": "w"}
-    files.schedule["problem"] = files.evidence["problem"] = hashlib.sha256(files.problem).hexdigest()[:16]
+
+    def apart(problem):
+        problem["topology"]["buses"].append({"name": "other", "bandwidth": 1e9})
+        problem["topology"]["devices"][1]["bus"] = ""
+
+    change_problem(files, apart)
 
 
 def a_result_that_is_evicted(files):
     """Only parameters are, since nothing else is brought anew."""
-    document = json.loads(files.problem)
-    document["graph"]["outputs"] = ["y", "v"]
-    files.problem = json.dumps(document).encode()
     files.schedule["transfers"][1]["evict"] = True
-    files.schedule["problem"] = files.evidence["problem"] = hashlib.sha256(files.problem).hexdigest()[:16]
+    change_problem(files, lambda p: p["graph"].update(outputs=["y", "v"]))
 
 
 def short_of_memory(files):
-    document = json.loads(files.problem)
-    document["topology"]["devices"][0]["memory"] = 150
-    files.problem = json.dumps(document).encode()
-    files.schedule["problem"] = files.evidence["problem"] = hashlib.sha256(files.problem).hexdigest()[:16]
+    change_problem(files, lambda p: p["topology"]["devices"][0].update(memory=150))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from onnx_text import onnx_model
 from tvm_sched.cli import app
 from tvm_sched.cli.schema import all_results
 from tvm_sched_bench.testing import random_problem
@@ -110,23 +111,29 @@ def schedule_file(schedule_text, tmp_path):
 def write_model(path, batch=2):
     """Two branches that meet: relu(x @ a) + relu(x @ b); `batch` may be a name."""
     onnx = pytest.importorskip("onnx")
-    from onnx import TensorProto, helper, numpy_helper
-
     rng = np.random.default_rng(0)
-    weights = [numpy_helper.from_array(rng.standard_normal((8, 8)).astype(np.float32), name) for name in "ab"]
-    nodes = [
-        helper.make_node("MatMul", ["x", "a"], ["p"]),
-        helper.make_node("Relu", ["p"], ["q"]),
-        helper.make_node("MatMul", ["x", "b"], ["r"]),
-        helper.make_node("Relu", ["r"], ["s"]),
-        helper.make_node("Add", ["q", "s"], ["y"]),
-    ]
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, 8]) for name in "xy")
-    model = helper.make_model(
-        helper.make_graph(nodes, "two", [x], [y], weights), opset_imports=[helper.make_opsetid("", 17)]
-    )
+    weights = {name: rng.standard_normal((8, 8)).astype(np.float32) for name in "ab"}
+    text = f"""(float[{batch}, 8] x) => (float[{batch}, 8] y) {{
+        p = MatMul(x, a)  q = Relu(p)  r = MatMul(x, b)  s = Relu(r)  y = Add(q, s) }}"""
+    model = onnx_model(text, weights)
+    model.graph.name = "two"
     onnx.save(model, path)
-    return [numpy_helper.to_array(weight) for weight in weights]
+    return list(weights.values())
+
+
+def expected(x, weights):
+    """The values of `write_model`."""
+    return sum(np.maximum(x @ weight, 0) for weight in weights)
+
+
+def refused(status, said, files):
+    """One message in our form: what was found, and no bare error of another library."""
+    assert status == 2, said
+    message = [line for line in said.splitlines() if line.startswith("error: ") or "Invalid value" in line]
+    assert len(message) == 1, said
+    assert "Traceback" not in said
+    assert "--debug" not in said, "an error that nobody expected"
+    assert not files
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def installed(monkeypatch):
         monkeypatch.setattr(registry, "entry_points", entry_points)
         for each in (COMMAND_SETS, COMPILERS, EXECUTORS):
             monkeypatch.setattr(each, "entries", {})
-            monkeypatch.setattr(each, "_loaded", False)
+            monkeypatch.setattr(each, "installed_loaded", False)
 
     return make
 

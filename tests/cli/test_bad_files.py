@@ -5,6 +5,7 @@ import json
 import msgspec
 import pytest
 
+from onnx_text import onnx_model
 from tvm_sched_runtime.errors import ScheduleError
 from tvm_sched_runtime.schedule import simulate
 from user_errors_cases import FOREIGN
@@ -87,9 +88,8 @@ def test_names_are_no_emoji(fails, problem_file):
 @pytest.mark.slow
 def test_a_model_of_a_shape_beyond_all_memory(fails, tmp_path):
     onnx = pytest.importorskip("onnx")
-    x, y = (onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [1 << 40, 1 << 40]) for n in "xy")
-    node = onnx.helper.make_node("Relu", ["x"], ["y"])
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "huge", [x], [y])), tmp_path / "huge.onnx")
+    kind = f"float[{1 << 40}, {1 << 40}]"
+    onnx.save(onnx_model(f"({kind} x) => ({kind} y) {{ y = Relu(x) }}"), tmp_path / "huge.onnx")
     message = fails(2, "schedule", tmp_path / "huge.onnx", "-t", "cpu1", "-s", "single")
     assert "huge.onnx: input 'x' has the shape [1099511627776, 1099511627776]; at most" in message
 

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from onnx_text import onnx_model
 from tvm_sched_cluster import Allocation, load_cluster, load_services, verify
 
 
@@ -187,10 +188,8 @@ def test_a_service_has_times_on_the_kinds_of_a_cluster(run, fails, tmp_path):
     import numpy as np
 
     model, services = tmp_path / "net.onnx", tmp_path / "s.toml"
-    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 1000]) for name in "xy")
-    weight = onnx.numpy_helper.from_array(np.ones((1000, 1000), np.float32), "w")
-    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "net", [x], [y], [weight])), model)
+    text = "(float[1, 1000] x) => (float[1, 1000] y) { y = MatMul(x, w) }"
+    onnx.save(onnx_model(text, {"w": np.ones((1000, 1000), np.float32)}), model)
     asked = ("cluster", "service", model, "--throughput-floor", "1", "--latency-ceiling", "1", "--backend", "cpu")
     said = run(*asked, "--cluster", "rampa-base", "-o", services, "--json").json
     (part,) = said["operators"]

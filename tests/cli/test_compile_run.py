@@ -6,14 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onnx_text import onnx_model
 from tvm_sched.relax.options import CompileOptions
 from tvm_sched_runtime.schedule import Timeline
 
-from .conftest import run_command, write_model
-
-
-def expected(x, weights):
-    return sum(np.maximum(x @ weight, 0) for weight in weights)
+from .conftest import expected, run_command, write_model
 
 
 def test_compile_says_what_it_made(run, model_file, tmp_path):
@@ -223,7 +220,7 @@ def test_damaged_parameters(run, fails, model_file, tmp_path, monkeypatch, capsy
     failed = run_command("doctor", path)
     assert failed.status == 1
     assert "was altered after" in " ".join(failed.stdout.split())
-    monkeypatch.setattr(loading, "_CHEAP_BYTES", 0)
+    monkeypatch.setattr(loading, "CHEAP_BYTES", 0)
     run(*asked)
     assert "compiled without --generate" in fails(2, "generate", path, "text").replace("\n", " ")
     for arguments in (asked, ("generate", path, "text"), ("serve", path, "--port", 0, "--no-grpc")):
@@ -245,9 +242,7 @@ def test_run_says_what_ran(run, artifact):
 
 def test_a_model_that_computes_nothing(run, tmp_path):
     onnx = pytest.importorskip("onnx")
-    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3]) for name in "xy")
-    node = onnx.helper.make_node("Identity", ["x"], ["y"])
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "same", [x], [y])), tmp_path / "same.onnx")
+    onnx.save(onnx_model("(float[3] x) => (float[3] y) { y = Identity(x) }"), tmp_path / "same.onnx")
     said = run("compile", tmp_path / "same.onnx", "-t", "cpu1", "-s", "single", "-o", tmp_path / "m.so").stderr
     assert "computes nothing: a run returns its inputs" in said
     np.save(tmp_path / "x.npy", np.arange(3, dtype="float32"))

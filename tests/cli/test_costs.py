@@ -151,8 +151,10 @@ def test_detect(run, fails, tmp_path):
     assert "cannot be read" in fails(2, "topology", "detect", "--recording", tmp_path / "none.json")
 
 
-def test_commands_price_gpus_by_the_learned_model_unless_told_otherwise(run, model_file, tmp_path, monkeypatch):
+@pytest.mark.parametrize("named", ["", "roofline"])
+def test_commands_price_gpus_by_the_learned_model_unless_told_otherwise(run, model_file, tmp_path, monkeypatch, named):
     monkeypatch.delenv("TVM_SCHED_COSTS", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")  # so that no cell of a table is wrapped
     asked, found = [], type(COST_MODELS).get
 
     def noted(self, name):
@@ -162,15 +164,27 @@ def test_commands_price_gpus_by_the_learned_model_unless_told_otherwise(run, mod
 
     monkeypatch.setattr(type(COST_MODELS), "get", noted)
     limits = ("--throughput-floor", "1", "--latency-ceiling", "1", "--backend", "cpu", "--cluster", "rampa-base")
-    on_gpus = ("-t", "a40x2")
+    on_gpus, file = ("-t", "a40x2"), tmp_path / "p.json"
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "gpt2", "n_layer": 1, "n_embd": 8, "n_head": 2, "vocab_size": 10}')
+    intervals = []
     for command in (
-        ("problem", model_file, *on_gpus, "-o", tmp_path / "p.json"),
+        ("problem", model_file, *on_gpus, "-o", file),
+        ("generation", config, "--shape", "1x4", *on_gpus, "-o", file),
         ("schedule", model_file, *on_gpus, "-s", "single"),
         ("compile", model_file, *on_gpus, "-s", "single", "-o", tmp_path / "m.so"),
         ("pipeline", model_file, *on_gpus, "--stages", "1"),
         ("plan", "llama-3-8b", *on_gpus, "--for", "llama.cpp"),
+        ("sweep", model_file, *on_gpus, "-s", "single", "--vary", "gpus=1"),
         ("cluster", "service", model_file, *limits, "-o", tmp_path / "s.toml"),
     ):
         asked.clear()
-        run(*command)
-        assert set(asked) - {"calibrated"} == {"learned"}, command  # the service is compiled for this machine, too
+        file.unlink(missing_ok=True)
+        made = run(*command, *(("--costs", named) if named else ()))
+        assert set(asked) - {"calibrated"} == {named or "learned"}, (
+            command
+        )  # `service` is compiled for this machine, too
+        in_file = file.is_file() and Problem.load(file).costs.uncertainty is not None
+        if "with 80 %" in made.stdout or in_file:
+            intervals.append(command[0])
+    assert intervals == ([] if named else ["problem", "generation", "schedule", "compile", "pipeline", "plan", "sweep"])

@@ -41,14 +41,14 @@ def test_compare_without_a_schedule_says_so(problem_file, monkeypatch):
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compare_command, "_solve_here", interrupted)
+    monkeypatch.setattr(compare_command, "solve_here", interrupted)
     result = run_command("compare", problem_file, "--schedulers", "single")
     assert (result.status, result.stdout) == (130, "")
     assert "interrupted; nothing was saved" in result.stderr
 
 
 def test_compare_shows_the_finished_methods_if_ctrl_c_ends_one_that_answers_nothing(problem_file, monkeypatch):
-    solve = compare_command._solve_here
+    solve = compare_command.solve_here
 
     def end_the_second(out, problem, workload, scheduler, options):
         if scheduler != "heft":
@@ -56,7 +56,7 @@ def test_compare_shows_the_finished_methods_if_ctrl_c_ends_one_that_answers_noth
             raise KeyboardInterrupt
         return solve(out, problem, workload, scheduler, options)
 
-    monkeypatch.setattr(compare_command, "_solve_here", end_the_second)
+    monkeypatch.setattr(compare_command, "solve_here", end_the_second)
     result = run_command("compare", problem_file, "--schedulers", "heft,pipelined")
     assert result.stdout.count("heft") == 2  # before the process would end, and here
     assert "pipelined" not in result.stdout

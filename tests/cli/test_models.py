@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from tvm_sched.input_shapes import one_shape, parse_constants, parse_shapes
 from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.input_shapes import one_shape, parse_constants, parse_shapes
 
 pytest.importorskip("onnx")
 from .conftest import write_model

@@ -1,14 +1,15 @@
-"""Commands on an artifact that takes any size: `run --shape`, `inspect`, `doctor`."""
+"""Commands on an artifact that takes any size: `run --shape`, `tvm-sched-run --shape`, `inspect`, `doctor`."""
 
+import json
 import warnings
 
 import numpy as np
 import pytest
 
 from tvm_sched.doctor.artifact_checks import open_artifact, run_checks
+from tvm_sched_runtime.run_artifact import main as run_artifact
 
-from .conftest import write_model
-from .test_compile_run import expected
+from .conftest import expected, write_model
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def artifact(tmp_path_factory):
     return folder / "two.so", weights
 
 
-def test_run_takes_sizes_of_open_dimensions_and_shapes_of_inputs(run, fails, artifact, tmp_path):
+def test_run_takes_sizes_of_open_dimensions_and_shapes_of_inputs(run, fails, artifact, tmp_path, capsys):
     file, weights = artifact
     command = ("run", file, "--repeat", 1, "--output", tmp_path / "out", "--trace", tmp_path / "trace.json", "--json")
     for options, plan, rows in (
@@ -53,6 +54,10 @@ def test_run_takes_sizes_of_open_dimensions_and_shapes_of_inputs(run, fails, art
         ("batch={1,2}", "a run has one"),
     ):
         assert reason in fails(2, *command, "--shape", options)
+    assert run_artifact([str(file), "--shape", "batch=3", "--repeat", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outputs"][0]["shape"] == [3, 8]
+    assert run_artifact([str(file), "--shape", "batch=7"]) == 2
+    assert "sizes from 1 to 6 are allowed" in capsys.readouterr().err
 
 
 def test_inspect_and_doctor_know_open_sizes(run, artifact):

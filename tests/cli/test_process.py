@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+from onnx_text import onnx_model
 from tvm_sched import __version__
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_runtime.schedule import Schedule
@@ -148,11 +149,8 @@ def test_without_the_compiler(tmp_path):
 def test_nothing_follows_the_line_of_an_error(tmp_path):
     """TVM warns, in C++, of a module left half built: when it is destroyed, which is after the error."""
     onnx = pytest.importorskip("onnx")
-    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 8]) for name in "xy")
-    weight = onnx.numpy_helper.from_array(np.zeros((4, 4), "float32"), "w")
-    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
-    path = tmp_path / "wrong.onnx"
-    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y], [weight])), path)
+    path, text = tmp_path / "wrong.onnx", "(float[2, 8] x) => (float[2, 8] y) { y = MatMul(x, w) }"
+    onnx.save(onnx_model(text, {"w": np.zeros((4, 4), "float32")}), path)
     result = call("schedule", path, "-t", "cpu1", "-s", "single", "--costs", "roofline")
     assert result.returncode == 2
     assert result.stderr.splitlines()[-1].startswith("error: ")

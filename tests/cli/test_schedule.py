@@ -5,7 +5,9 @@ import json
 import msgspec
 import numpy as np
 
+from tvm_sched import problem_sources, size_ranges
 from tvm_sched_bench.testing import random_problem
+from tvm_sched_runtime.errors import GraphError
 from tvm_sched_runtime.problem import Concurrency, Costs, Problem
 from tvm_sched_runtime.schedule import Certificate, Schedule, Timeline
 
@@ -216,7 +218,7 @@ def test_the_largest_slowdown_can_be_the_objective(run, fails, problem_file):
     assert "numbers separated by commas" in fails(2, *fair, "--weights", "1,two")
 
 
-def test_a_range_of_sizes_has_one_certificate(run, fails, tmp_path):
+def test_a_range_of_sizes_has_one_certificate(run, fails, tmp_path, monkeypatch):
     model, file = tmp_path / "two.onnx", tmp_path / "range.json"
     write_model(model, "batch")
     call = "schedule", model, "-t", "v100-server", "-s", "heft", "--shape", "batch=16..4096"
@@ -227,6 +229,23 @@ def test_a_range_of_sizes_has_one_certificate(run, fails, tmp_path):
     assert verdict["anchors"] == 3
     assert round(verdict["claimed"], 3) == round(found["factor"], 3) >= 1
     assert "batch from 16 to 4096: 3 anchors" in run("check", file).stdout
+    other = "schedule", model, "-s", "heft", "--anchors", 2, "--shape", "batch=1..4096", "-t"
+    check, differ = size_ranges._check_form, [GraphError("a tensor is split at large sizes only")]
+
+    def checked(*problems):
+        if differ:
+            raise differ.pop()
+        check(*problems)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(size_ranges, "_check_form", checked)
+        result = run(*other, "v100-server", "-o", file)
+    assert "alternatives that only some of the sizes have are left out" in " ".join(result.stderr.split())
+    run("check", file)
+    with monkeypatch.context() as patched:  # a lowering for each size might take kernels of oneDNN at some of them only
+        patched.setattr(problem_sources, "load_problem", None)
+        run(*other, "cpu2", "-o", file)
+    run("check", file)
     for wrong, words in (
         (("--shape", "batch=2..4"), "a range for each symbol"),
         (("--evidence", tmp_path / "e.json"), "-o writes schedules and evidence of all sizes"),

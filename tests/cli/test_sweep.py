@@ -14,18 +14,9 @@ PROGRAM = [sys.executable, "-m", "tvm_sched.cli"]
 @pytest.mark.thorough
 def test_the_same_seed_gives_the_same_table_with_any_workers(run, problem_file, tmp_path):
     command = (
-        "sweep",
-        problem_file,
-        "--vary",
-        "gpus=1,2",
-        "--vary",
-        "bandwidth=1,2",
-        "--costs",
-        "roofline",
-        "--option",
-        "work=0.02",
-        "--json",
-    )
+        "sweep", problem_file, "--vary", "gpus=1,2", "--vary", "bandwidth=1,2", "--costs", "roofline", "--option",
+        "work=0.02", "--json",
+    )  # fmt: skip
     first = run(*command, "--workers", "processes:1").json
     second = run(*command, "--workers", "processes:2", "--report", tmp_path / "s.html").json
     assert first["rows"] == second["rows"]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.conftest import run_command
+from cli.conftest import refused, run_command
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("tvm")
@@ -108,16 +108,6 @@ OPTIONS = {
     "an unknown price": ("--costs", "guess"),
     "parts of rows": ("--row-parts", "many"),
 }
-
-
-def refused(status: int, said: str, files: list[Any]) -> None:
-    """One message in our form: what was found, and no bare error of another library."""
-    assert status == 2, said
-    message = [line for line in said.splitlines() if line.startswith("error: ") or "Invalid value" in line]
-    assert len(message) == 1, said
-    assert "Traceback" not in said
-    assert "--debug" not in said, "an error that nobody expected"
-    assert not files
 
 
 @pytest.mark.parametrize("case", GRAPHS)

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.conftest import run_command
-from cli.test_wrong_models import refused
+from cli.conftest import refused, run_command
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tvm")

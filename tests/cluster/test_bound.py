@@ -12,7 +12,7 @@ from cluster_cases import chain_service, small_cluster
 
 from tvm_sched_cluster import Circuit, Cluster, GpuKind, Hop, Link, Rack, Server, ServiceRequest, ServiceStage, Switch
 from tvm_sched_cluster.bounds.gpu_cover import any_cover
-from tvm_sched_cluster.bounds.mix_bound import MixProgram, _least_tree, bound_of_demand, bound_of_requests
+from tvm_sched_cluster.bounds.mix_bound import MixProgram, bound_of_demand, bound_of_requests, least_tree
 from tvm_sched_cluster.problem.placement_pricing import price
 from tvm_sched_cluster.problem.placement_rules import placement_violations
 from tvm_sched_cluster.problem.service import Edge
@@ -147,7 +147,7 @@ def test_kinds_in_between_make_a_pipeline_hold_fewer_fibres():
     )
     search = ClusterSearch(Cluster("star", kinds, switches, racks, links))
     program = MixProgram(search, [chain_service([10] * 4)], any_cover)
-    assert _least_tree(np.array([1, 1, 1, 0]), program._kind_hops) == 3
+    assert least_tree(np.array([1, 1, 1, 0]), program.kind_hops) == 3
 
 
 def test_the_duals_of_a_solver_need_not_be_taken_at_their_word():

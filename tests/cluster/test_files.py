@@ -75,17 +75,10 @@ def test_written_services_are_read_back(tmp_path):
     operators = tuple(ServiceOperator(name, 1.5, 2, 3, {"L4": 0.25}) for name in "ab")
     (tmp_path / "models").mkdir()
     mine = [
-        Service(
-            "mine",
-            operators,
-            1,
-            2,
-            (Edge("a", "b", 7),),
-            model_file=str(tmp_path / "m.onnx"),
-            input_shapes={"x": (1, 3)},
-        ),
+        Service("mine", operators, 1, 2, (Edge("a", "b", 7),), model_file=str(tmp_path / "m.onnx"),
+                input_shapes={"x": (1, 3)}),
         Service("apart", operators, 1, 2, ()),
-    ]
+    ]  # fmt: skip
     write_services(tmp_path / "models" / "mine.toml", mine)
     assert list(load_services(tmp_path / "models" / "mine.toml")) == [
         msgspec.structs.replace(mine[0], model_file=str(tmp_path / "models" / ".." / "m.onnx")),

@@ -18,11 +18,8 @@ from tvm_sched_runtime.errors import FormatError, InputError
 
 FGD = Path(__file__).parents[3] / "shared" / "data" / "fgd"
 SMALL, WHOLE, PAIR, BARE = (
-    Pod(1, 1, 1, 300, ()),
-    Pod(1, 1, 1, 1000, ()),
-    Pod(4, 1, 2, 1000, ("A",)),
-    Pod(2, 1, 0, 0, ()),
-)
+    Pod(1, 1, 1, 300, ()), Pod(1, 1, 1, 1000, ()), Pod(4, 1, 2, 1000, ("A",)), Pod(2, 1, 0, 0, ()),
+)  # fmt: skip
 pods = st.builds(
     lambda cpu, memory, gpus, milli, kinds: Pod(cpu, memory, gpus, 1000 if gpus > 1 else milli * gpus, kinds),
     st.integers(1, 4),

@@ -12,7 +12,7 @@ from tvm_sched.cost_model import costs
 from tvm_sched.cost_model.device_properties import GPUS, DeviceProperties, properties
 from tvm_sched.cost_model.features import JOIN_SECONDS, KernelWork, describe, matrix_products, roofline_seconds
 from tvm_sched.cost_model.learned_model import SHIPPED, LearnedModel, error_interval, load_learned
-from tvm_sched.cost_model.predicted import costs_of, refined
+from tvm_sched.cost_model.predicted import between_measured, costs_of, refined
 from tvm_sched.cost_model.profile import Measurement, Profile, this_machine
 from tvm_sched.cost_model.refine import refine
 from tvm_sched.cost_model.samples import Samples
@@ -156,6 +156,9 @@ EXTENTS = {
     "mean": lambda b, m, n, k: (b * m * n, f"a T[{b},{m},{n}]", f"T[{b},{m}]"),
     "take": lambda b, m, n, k: (0, f"p T[{m * k},{n}];a int64[{b}]", f"T[{b},{n}]"),
     "matmul_split": lambda b, m, n, k: (2 * m * k * (n + b), f"a T[{m},{k}];p T[{k},{n + b}]", f"T[{m},{n}];T[{m},{b}]"),
+    "lstm": lambda b, m, n, k: (
+        8 * b * m * n * (n + k), f"a T[{b},{m},{k}];p T[{4 * n},{k}];p T[{4 * n},{n}]", f"T[{b},{m},{n}]"
+    ),
     "conv1d": lambda b, m, n, k: (6 * b * m * n * k, f"a T[{b},{k},{m}];p T[{n},{k},3]", f"T[{b},{n},{m}]"),
     "attention": lambda b, m, n, k: (
         32 * b * m * n * k, f"a T[{b},8,{m},{k}];a T[{b},8,{n},{k}];a T[{b},8,{n},{k}]", f"T[{b},8,{m},{k}]"
@@ -184,25 +187,27 @@ def test_a_larger_shape_is_never_cheaper(kind, library, extents, grown, factor, 
     larger = tuple(size * (factor if n == grown else 1) for n, size in enumerate(extents))
     found = []
     for sizes in (extents, larger):
-        flops, read, written = EXTENTS[kind](*sizes)
-        text = f"{'onednn.' if library else ''}{kind}|{flops}|{read}|{written}".replace("T[", f"{dtype}[")
-        found.append(costs(graph_of([text]), load_topology(machine), "learned").operator_ns[0])
+        graph = graph_of([described(kind, sizes, dtype, library)])
+        found.append(costs(graph, load_topology(machine), "learned").operator_ns[0])
     assert (found[0] <= found[1]).all()
+
+
+def described(kind, extents, dtype="float32", library=False):
+    """Return the signature of an operator of four extents."""
+    flops, read, written = EXTENTS[kind](*extents)
+    return f"{'onednn.' if library else ''}{kind}|{flops}|{read}|{written}".replace("T[", f"{dtype}[")
 
 
 @cache
 def measured_at_random():
     """A refinement of a CPU device by times that have nothing to do with the operators: the hardest for its order."""
     rng = np.random.default_rng(1)
-    rows = {}
-    for kind, described in EXTENTS.items():
-        for extents in rng.integers(1, 300, (8, 4)).tolist():
-            flops, read, written = described(*extents)
-            text = f"{kind}|{flops}|{read}|{written}".replace("T[", "float32[")
-            rows[text] = Measurement(text, warm=float(np.exp(rng.normal(-10, 2))))
+    extents = {described(kind, own): (kind, own) for kind in EXTENTS for own in rng.integers(1, 300, (8, 4)).tolist()}
+    rows = {text: Measurement(text, warm=float(np.exp(rng.normal(-10, 2)))) for text in extents}
     topology = load_topology("cpu2")
     profile = Profile(this_machine(), properties(topology.devices[0]), tuple(rows.values()))
-    return topology, refined(load_learned(), profile, rows)
+    exact = {device.name: rows for device in topology.devices}
+    return topology, refined(load_learned(), profile, rows), exact, list(extents.values())
 
 
 @settings(deadline=None)
@@ -213,14 +218,50 @@ def measured_at_random():
 @example("matmul", (1, 8, 64, 64), 0, 2)
 @example("attention", (2, 1, 64, 64), 1, 2)  # from the family of one query to another
 def test_nor_is_it_on_a_device_that_was_measured(kind, extents, grown, factor):
-    topology, predict = measured_at_random()
+    topology, predict, _, _ = measured_at_random()
     larger = tuple(size * (factor if n == grown else 1) for n, size in enumerate(extents))
-    times = []
-    for sizes in (extents, larger):
-        flops, read, written = EXTENTS[kind](*sizes)
-        graph = graph_of([f"{kind}|{flops}|{read}|{written}".replace("T[", "float32[")])
-        times.append(costs_of(graph, topology, predict, "calibrated").operator_ns[0])
-    assert (times[0] <= times[1]).all()
+    graph = graph_of([described(kind, extents), described(kind, larger)])
+    smaller, longer = costs_of(graph, topology, predict, "calibrated").operator_ns
+    assert (smaller <= longer).all()
+
+
+@pytest.mark.parametrize("machine", ["v100-hetero", "cpu2", "measured"])
+def test_no_pair_of_any_family_is_cheaper_when_larger(machine):
+    bases = [(1, 8, 64, 32), (2, 8, 64, 64), (1, 1, 512, 64), (4, 128, 256, 64), (1, 56, 64, 128), (8, 1, 1024, 128)]
+    of = [(kind, base, library) for kind in EXTENTS for base in bases for library in (False, True)]
+    if machine == "measured":  # in these pairs the smaller was measured, the larger was not
+        topology, predict, rows, own = measured_at_random()
+        of += [(kind, base, False) for kind, base in own]
+    pairs = []
+    for kind, base, library in of:
+        for grown in range(4):
+            for factor in (2, 3, 16):
+                larger = [size * (factor if n == grown else 1) for n, size in enumerate(base)]
+                pairs.append([described(kind, sizes, library=library) for sizes in (base, larger)])
+    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+    graph, place = graph_of(texts), {text: n for n, text in enumerate(texts)}
+    if machine == "measured":
+        exact = {name: (texts, of_device) for name, of_device in rows.items()}
+        found = costs_of(graph, topology, predict, "calibrated", exact).operator_ns
+    else:
+        found = costs(graph, load_topology(machine), "learned").operator_ns
+    smaller, longer = (found[[place[pair[n]] for pair in pairs]] for n in range(2))
+    assert len(pairs) >= 2016
+    assert (smaller <= longer).all(), [pairs[n] for n in np.flatnonzero((smaller > longer).any(axis=1))[:5]]
+
+
+def test_times_between_those_that_were_measured():
+    graph = graph_of([described("matmul", (1, m, 64, 64)) for m in (16, 32, 64, 128)])
+    relu, half = described("matmul", (1, 32, 64, 64)), described("matmul", (1, 32, 64, 64), "float16")
+    others = [Measurement(text, warm=1.0) for text in (relu.replace("matmul", "matmul_relu"), half)]
+
+    def between(found, measured):
+        rows = [Measurement(described("matmul", (1, m, 64, 64)), warm=ns / 1e9) for m, ns in measured.items()]
+        return between_measured(graph, describe(graph), np.array(found), [*rows, *others]).tolist()
+
+    assert between([9, 1, 1, 1], {32: 2, 64: 3}) == [2, 2, 3, 3]
+    assert between([9, 1, 5, 1], {32: 3, 64: 2}) == [2, 3, 3, 3]
+    assert between([0, 1, 2, 3], {}) == [0, 1, 2, 3]
 
 
 def test_operators_are_predicted_together(monkeypatch):

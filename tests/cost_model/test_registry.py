@@ -44,7 +44,7 @@ def test_unknown_name():
 def test_entry_points(monkeypatch):
     entry = EntryPoint("theirs", f"{roofline.__module__}:roofline", COST_MODELS.group)
     monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
-    monkeypatch.setattr(COST_MODELS, "_loaded", False)
+    monkeypatch.setattr(COST_MODELS, "installed_loaded", False)
     assert "theirs" in cost_model_names()
     assert get_cost_model("theirs") is roofline
 

@@ -41,6 +41,20 @@ def test_the_memory_alone_takes_its_bytes():
     assert [memory_ns(graph, MACHINE, {"o": name}) for name in ("gpu", "cpu")] == [6_000, 60_000]
 
 
+def test_devices_read_their_memory_at_the_same_time():
+    """Two operators of 3,000 bytes each, then one that reads 4,000 of theirs and writes nothing to speak of."""
+    tensors = (
+        Tensor("x", 1_000, "input"), Tensor("y", 1_000, "input"), Tensor("a", 2_000, "activation"),
+        Tensor("b", 2_000, "activation"), Tensor("z", 0, "activation"),
+    )  # fmt: skip
+    operators = (
+        Operator("o", "k", ("x",), ("a",)), Operator("p", "k", ("y",), ("b",)), Operator("q", "k", ("a", "b"), ("z",)),
+    )  # fmt: skip
+    graph = OpGraph("g", operators, tensors, ("z",))
+    assert memory_ns(graph, MACHINE, dict.fromkeys("opq", "gpu")) == 10_000, "one after the other"
+    assert memory_ns(graph, MACHINE, {"o": "gpu", "p": "cpu", "q": "gpu"}) == 30_000 + 4_000, "the slower path"
+
+
 def test_direct_host_access_keeps_other_bytes_in_memory():
     assert nanoseconds(one_operator(w=100, y=900_000))[1][0] == 1_000 + 900_000
 

@@ -66,7 +66,7 @@ def test_every_byte_of_a_file_is_asked_for_once_at_each_depth(tmp_path, monkeypa
 
 
 def test_a_folder_gets_a_file_and_keeps_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(storage, "_MOST", 16 << 20)
+    monkeypatch.setattr(storage, "MOST_BYTES", 16 << 20)
     monkeypatch.setattr(os, "O_DIRECT", 0)
     assert measure_storage(tmp_path).size == 16 << 20
     assert list(tmp_path.iterdir()) == []

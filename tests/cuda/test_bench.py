@@ -26,7 +26,7 @@ def cupy(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", fake)
     full = load_topology("h200x8")
     one = Topology("gpu0", full.devices[:1], tuple(b for b in full.buses if b.name == full.devices[0].bus))
-    monkeypatch.setattr(bench, "_topology_of", lambda address: one)
+    monkeypatch.setattr(bench, "topology_of", lambda address: one)
 
     def compiled(functions, archs):
         launch = {"symbol": "k", "grid": [8, 2, 1], "block": [64, 1, 1], "shared_bytes": 512}

@@ -214,7 +214,7 @@ def test_the_binary_holds_that_code(monkeypatch, described):
     compile_cuda_kernels({"sums": row_sums()})
     with_ptx = len(described[0][1])
     monkeypatch.setattr("tvm_sched.relax.toolchain.nvcc.ptx_architecture", lambda archs: None)
-    cuda_compile._images.clear()  # the code of the last models is kept, by their kernels and by their source
+    cuda_compile.kept_images.clear()  # the code of the last models is kept, by their kernels and by their source
     compile_source.cache_clear()
     compile_cuda_kernels({"sums": row_sums()})
     assert with_ptx > len(described[1][1])

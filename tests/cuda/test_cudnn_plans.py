@@ -9,7 +9,7 @@ from tvm import relax
 
 from cuda.nvidia_cases import claimed, constant
 from tvm_sched.relax.lower.kernel_libraries.handwritten_cuda.attention_source import describe_for_cudnn
-from tvm_sched_runtime import _library
+from tvm_sched_runtime import core_library
 
 op = relax.op
 PROPERTIES = (Path(__file__).parents[1] / "data" / "cudnn_h100_properties.json").read_text()
@@ -19,10 +19,10 @@ FIRST = 90800  # the first version that takes properties instead of a GPU
 
 @pytest.fixture(scope="module")
 def plans():
-    version = _library.function("tvm_sched.cudnn_version")()
+    version = core_library.function("tvm_sched.cudnn_version")()
     if version < FIRST:
         pytest.skip(f"cuDNN 9.8 or later is needed, found {version or 'none'}; TVM_SCHED_CUDNN names its file")
-    build = _library.function("tvm_sched.cudnn_plans")
+    build = core_library.function("tvm_sched.cudnn_plans")
     return lambda description: list(build(json.dumps(description), PROPERTIES))
 
 

@@ -11,7 +11,7 @@ from gpu_models import model
 from tvm_sched.relax import passes
 from tvm_sched.relax.options import CompileOptions
 from tvm_sched.relax.toolchain.compile_target import CompileTarget
-from tvm_sched_runtime import _library
+from tvm_sched_runtime import core_library
 from tvm_sched_runtime.errors import InputError
 
 op = relax.op
@@ -191,7 +191,7 @@ def test_a_value_that_is_used_twice_is_kept():
 
 
 def test_descriptions_are_checked_when_read():
-    make = _library.function("tvm_sched.make_nvidia_module")
+    make = core_library.function("tvm_sched.make_nvidia_module")
     matmul = {
         "kind": "matmul", "dtype": "float32", "result_dtype": "float32", "tf32": False, "batch": 1, "m": 1, "n": 1, "k": 1,
         "a": rows(1), "b": rows(1), "bias": False,
@@ -207,7 +207,7 @@ def test_descriptions_are_checked_when_read():
 
 def test_a_missing_library_says_what_to_install(monkeypatch):
     monkeypatch.setenv("TVM_SCHED_CUBLASLT", "/nowhere/libcublasLt.so")
-    why = _library.function("tvm_sched.why_not_nvidia")()
+    why = core_library.function("tvm_sched.why_not_nvidia")()
     if why:  # where the library was opened before, it stays
         assert "cuBLASLt cannot be loaded" in why
         assert "pip install nvidia-cublas" in why

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 
 
 def checked(description):

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from language_truth import check_greedy
+from language_truth import check_greedy, round_weights
 from thorough import repeated_here
 from tvm_sched.schedulers import register as register_scheduler
 from tvm_sched_bench.testing import random_schedule
@@ -28,17 +28,56 @@ def scattered(problem, workload, options):
     return random_schedule(problem, 5)
 
 
+FAMILIES = tuple(configurations())
+SMALL = ("bfloat16", "int8", "int4", "int4-zeros")
+
+
 @pytest.mark.parametrize(
-    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.thorough) for n in configurations()]
+    ("name", "weights"),
+    [
+        *(pytest.param(n, "float32", marks=[] if n in QUICK else pytest.mark.thorough) for n in FAMILIES),
+        # Each family with one of the small formats, of which the mixtures have all.
+        *(pytest.param(n, SMALL[k % 4], marks=pytest.mark.thorough) for k, n in enumerate(FAMILIES)),
+        *(pytest.param("mixtral", each, marks=pytest.mark.thorough) for each in SMALL if each != SMALL[14 % 4]),
+    ],
 )
-def test_greedy_tokens_are_those_of_transformers(name, tmp_path):
+def test_greedy_tokens_are_those_of_transformers(name, weights, tmp_path):
     several = os.environ["FAKE_CUDA_DEVICES"] == "4"
-    folder = save_model(name, tmp_path)
-    options = GenerationOptions(context=128, pieces=(16,), sequences=2)
+    folder = round_weights(save_model(name, tmp_path), weights)
+    options = GenerationOptions(context=128, pieces=(16,), sequences=2, weights=weights, tensor_parallel=1)
     scheduler = "scattered" if several else "single"
     model = compile_language_model(folder, "a40x2", options, backend="cuda", scheduler=scheduler, variants=False)
     model.module.configure(devices=[0, 1] if several else [0, 0])
     check(folder, model.module, 40 if repeated_here() else 8)
+
+
+WIDE = {"hidden_size": 64, "head_dim": 16, "intermediate_size": 64}
+"""Sizes of which a half is whole tiles of weights in all formats, and a quarter in float32."""
+CUT = {
+    "llama": ("int4", WIDE),
+    "gpt2": ("bfloat16", {"n_embd": 64}),
+    "gemma2": ("int8", WIDE | {"intermediate_size": 128}),
+    "phi": ("float32", WIDE),
+    "gpt_neox_serial": ("int8", {"hidden_size": 64, "intermediate_size": 128}),
+    "opt": ("float32", {"hidden_size": 64, "word_embed_proj_dim": 64, "ffn_dim": 64}),
+    "qwen3": ("float32", WIDE),
+}
+
+
+@pytest.mark.parametrize("name", [n if n == "llama" else pytest.param(n, marks=pytest.mark.thorough) for n in CUT])
+def test_tokens_of_layers_that_gpus_compute_together(name, tmp_path):
+    """Each GPU has half of the heads, or with four a quarter, and adds what all of them give."""
+    several = os.environ["FAKE_CUDA_DEVICES"] == "4"
+    (weights, sizes), parts = CUT[name], 4 if several else 2
+    if several:
+        weights, sizes = "float32", sizes | ({"num_key_value_heads": 4} if name in ("llama", "gemma2", "qwen3") else {})
+    folder = round_weights(save_model(name, tmp_path, **sizes), weights)
+    options = GenerationOptions(context=64, pieces=(16,), sequences=2, weights=weights, tensor_parallel=parts)
+    topology = "v100-server" if several else "a40x2"
+    model = compile_language_model(folder, topology, options, backend="cuda", scheduler="heft", resident=1.0)
+    model.module.configure(devices=[0, 1, 2, 3] if several else [0, 0])
+    assert all({s["device"] for s in plan["states"]} == set(range(parts)) for plan in model.module.plans())
+    check(folder, model.module, 20 if repeated_here() else 6)
 
 
 def test_sampled_tokens_are_those_of_the_cpu(tmp_path):

@@ -12,7 +12,7 @@ from gpu import Gpu
 from gpu_tensor import FLOAT32, GpuTensor
 
 from tvm_sched.relax.lower.kernel_libraries import get_library
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 
 pytestmark = pytest.mark.gpu
 

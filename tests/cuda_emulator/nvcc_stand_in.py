@@ -82,13 +82,13 @@ def compile_image(source: str, targets: list[str]) -> bytes:
     oldest = min(int(re.findall(r"\d+", name)[0]) for name in targets)
     text = translate(source, oldest).text
     named = hashlib.sha256("\0".join([text, *compile_flags()]).encode() + precompiled_header().key).hexdigest()[:24]
-    library = once(cache_folder() / "kernels" / f"{named}.so", lambda made: _compile(text, made))
+    library = once(cache_folder() / "kernels" / f"{named}.so", lambda made: compile_library(text, made))
     listed = " ".join(targets).encode()
     payload = b"EMULATED" + struct.pack("<I", len(listed)) + listed + library.read_bytes()
     return struct.pack("<IHHQ", _MAGIC, 1, 16, len(payload)) + payload
 
 
-def _compile(text: str, library: Path) -> None:
+def compile_library(text: str, library: Path) -> None:
     source = cache_folder() / "kernels" / f"{library.stem}.cc"  # kept: faults name lines of it
     source.write_text(text)
     compiled = library.with_suffix(".o")

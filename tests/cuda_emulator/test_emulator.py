@@ -214,14 +214,10 @@ def test_lanes_of_a_warp_do_not_wait_for_each_other(gpu):
 @pytest.mark.parametrize(
     ("grid", "block", "shared", "status"),
     [
-        ((1, 65536), 32, 0, 1),
-        (1, (32, 33), 0, 1),
-        (1, (1, 1, 65), 0, 1),
-        (0, 1, 0, 1),
-        (1, 1, 49153, 1),
+        ((1, 65536), 32, 0, 1), (1, (32, 33), 0, 1), (1, (1, 1, 65), 0, 1), (0, 1, 0, 1), (1, 1, 49153, 1),
         (1, 512, 0, 701),
     ],
-)
+)  # fmt: skip
 @pytest.mark.sampled(3)
 def test_limits_of_a_launch(gpu, grid, block, shared, status):
     function = gpu.function('extern "C" __global__ void __launch_bounds__(256) k(float* a) {}', "k")
@@ -296,5 +292,5 @@ def test_a_source_that_does_not_compile_says_where(gpu, tmp_path, capsys):
 def test_one_source_is_compiled_once(gpu, monkeypatch):
     source = f"{KERNEL}(float* a) {{ a[0] = 3; }}"
     image = compile_image(source, ["sm_90"])
-    monkeypatch.setattr("nvcc_stand_in._compile", None)
+    monkeypatch.setattr("nvcc_stand_in.compile_library", None)
     assert compile_image(source, ["sm_90"]) == image

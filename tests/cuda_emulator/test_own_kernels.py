@@ -346,14 +346,21 @@ def test_tokens_are_chosen_as_the_host_chooses_them(gpu):
         (1.0, 0, 0.25, 0.999),
         (0, 0, 1, 0),
     ]
+    # No token where the largest logit is infinite or not a number.
+    wrong = {0: np.nan, 1029: np.nan, 1499: np.nan, 700: np.inf}
+    rows = [(way, 0, 0.9, 0.5) for way in (0, 1.0) for _ in wrong] + rows
     logits = (3 * rng.standard_normal((len(rows), 1500))).astype("float32")
     logits[-3:] = 2.5
     logits[-3, :100] = -1.0
+    for k, (place, value) in enumerate([*wrong.items()] * 2):
+        logits[k, place] = value
+    logits[8, 1400:] = -np.inf
     tensors = [logits, np.array(rows, "float64"), np.empty(len(rows), "int32")]
     found = run(gpu, language_kernels, language("choose", *tensors), *tensors)
     for k, (temperature, top_k, top_p, u) in enumerate(rows[:-3]):
         source = SimpleNamespace(random=lambda u=u: u)
         assert found[k] == Sampling(temperature, top_k, top_p).choose(logits[k], source), rows[k]
+    assert (found[: 2 * len(wrong)] == -1).all()
     assert found[-3] == 100 + 10, "the eleventh of those that are as likely"
     assert found[-2] == 374, "a quarter of 1500 tokens is drawn from"
     assert found[-1] == 0

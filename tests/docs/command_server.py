@@ -9,13 +9,13 @@ end as the forked process does. `run_script` and `run_code` are for tests that n
 
 import atexit
 import contextlib
+import faulthandler
 import functools
 import gc
 import marshal
 import os
 import runpy
 import select
-import signal
 import socket
 import subprocess
 import sys
@@ -40,7 +40,7 @@ sys.exit(status if status >= 0 else 128 - status)
 
 
 SECONDS = 100
-"""What runs for longer in `run_script` hangs, and is ended."""
+"""What runs for longer in `run_script` hangs, and is ended; it says where. Thorough tests may take nine times as long."""
 
 
 @contextlib.contextmanager
@@ -101,7 +101,7 @@ def preload_plans():
     import pytest  # noqa: F401
 
     import tvm_sched_bench.testing  # noqa: F401
-    from tvm_sched_runtime._library import load_library
+    from tvm_sched_runtime.core_library import load_library
 
     load_library()
 
@@ -200,7 +200,8 @@ def as_main(code):
 
 def run_script_file(path):
     """Run a script as the main module of this process, which ends when it takes too long."""
-    signal.alarm(SECONDS)
+    repeats = os.environ.get("TVM_SCHED_THOROUGH", "") not in ("", "0")
+    faulthandler.dump_traceback_later(SECONDS * 9 if repeats else SECONDS, exit=True)
     sys.path[0] = str(Path(path).parent)
     runpy.run_path(path, run_name="__main__")
 

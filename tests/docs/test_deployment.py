@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tvm_sched_runtime._library import load_library
+from tvm_sched_runtime.core_library import load_library
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "docs" / "deployment.md").read_text(), flags=re.DOTALL)

@@ -13,7 +13,14 @@ from tvm_sched_runtime.pipeline import PipelinePlan, load_manifest
 from tvm_sched_runtime.pipeline.pipeline_artifact import MANIFEST
 from tvm_sched_runtime.problem import Problem, load_topology, parse_topology, preset_names, read_topology
 from tvm_sched_runtime.problem.quantity import UNITS
-from tvm_sched_runtime.problem.topology_file import _Buses, _Devices, _Links, _Storage, _Switch, _TopologyBody
+from tvm_sched_runtime.problem.topology_file import (
+    BusesEntry,
+    DevicesEntry,
+    LinksEntry,
+    StorageEntry,
+    SwitchEntry,
+    TopologyBody,
+)
 from tvm_sched_runtime.schedule import Certificate, Event, Placement, Schedule, Timeline, Transfer
 from tvm_sched_runtime.schedule.simulator import simulate
 from tvm_sched_runtime.schedule.verifier import verify
@@ -68,7 +75,7 @@ def test_evidence():
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
-        ("topology", [_TopologyBody, _Devices, _Buses, _Links, _Storage, _Switch]),
+        ("topology", [TopologyBody, DevicesEntry, BusesEntry, LinksEntry, StorageEntry, SwitchEntry]),
         ("schedule", [Schedule, Placement, Transfer, Certificate]),
         ("timeline", [Timeline, Event]),
     ],

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tvm_sched_runtime._library import load_library
+from tvm_sched_runtime.core_library import load_library
 
 pytestmark = pytest.mark.xdist_group("cpp_example")  # compiled once
 ROOT = Path(__file__).resolve().parents[2]

@@ -24,7 +24,7 @@ def test_a_line_is_decoded():
             return np.eye(4, dtype=np.float32)[[0, 1, 1, 0, 1, 2, 2, 3, 0]][None]
 
     page = demo_reading.draw_page().crop((0, 0, 96, 48))
-    assert demo_reading._read(Recogniser(), page, ["a", "b", " "]) == "aab"
+    assert demo_reading.read_line(Recogniser(), page, ["a", "b", " "]) == "aab"
 
 
 def test_the_page_holds_text():

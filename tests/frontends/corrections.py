@@ -18,6 +18,11 @@ _SECTION = re.compile(r"^Corrections of TVM ([\d.]+), ``(.+)``:$")
 _ITEM = re.compile(r"^- ``(\w+)``: (.*)$")
 
 
+def _read_entry(text: str) -> tuple[str, ...]:
+    """Read an entry of a patch's line ``Corrects``, such as ``_binary_op of torch/elementwise.py (in part)``."""
+    return re.fullmatch(r"(\w+)(?: of (\S+))?( \(in part\))?", text).groups("")  # type: ignore[union-attr]
+
+
 @dataclass(frozen=True)
 class Correction:
     """A fault of TVM that a file works around."""
@@ -34,9 +39,13 @@ class Correction:
 
     @property
     def patch(self) -> str:
-        """The number of the patch in ``upstream/`` that corrects it; empty if none does."""
-        by_symbol = {symbol: each.path.stem[:2] for each in patches() for symbol in each.corrects}
-        return by_symbol.get(self.symbol, "") if self.where.endswith("onnx_frontend.py") else ""
+        """The number of the patch in ``upstream/`` that corrects it, perhaps in part; empty if none does."""
+        for each in patches():
+            if any(name.endswith(self.where) for name in each.files):
+                for symbol, file, part in map(_read_entry, each.corrects):
+                    if symbol == self.symbol and file in ("", self.file):
+                        return each.path.stem[:2] + (", in part" if part else "")
+        return ""
 
     def row(self) -> str:
         """Return the line of the page's table."""

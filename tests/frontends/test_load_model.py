@@ -60,21 +60,15 @@ def test_heads_of_a_folder_of_onnx_runtime_genai_have_its_size(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            '{"model": {"decoder": {"filename": "other.onnx"}}}',
-            r"filename is 'other.onnx', and the folder has no such file",
-        ),
-        (
-            '{"model": {"decoder": {"filename": "../other.onnx"}}}',
-            r"filename is '../other.onnx', and the folder has no",
-        ),
-        (
-            '{"model": {"decoder": {"pipeline": []}}}',
-            r"names no ONNX file; a decoder in several files is not supported",
-        ),
+        ('{"model": {"decoder": {"filename": "other.onnx"}}}',
+         r"filename is 'other.onnx', and the folder has no such file"),
+        ('{"model": {"decoder": {"filename": "../other.onnx"}}}',
+         r"filename is '../other.onnx', and the folder has no"),
+        ('{"model": {"decoder": {"pipeline": []}}}',
+         r"names no ONNX file; a decoder in several files is not supported"),
         ("{", r"genai_config.json: not a configuration of ONNX Runtime GenAI"),
     ],
-)
+)  # fmt: skip
 def test_wrong_folders_of_onnx_runtime_genai(tmp_path, text, message):
     onnx.save(small_model(), tmp_path / "decoder.onnx")
     (tmp_path / "genai_config.json").write_text(text)

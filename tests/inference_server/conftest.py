@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from inference_server_values import copy_artifact, weights
 
-from tvm_sched_runtime._library import library_path
+from onnx_text import onnx_model
+from tvm_sched_runtime.core_library import library_path
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("onnx")
@@ -26,20 +27,10 @@ SOURCES = str(Path(__file__).resolve().parents[2] / "python")
 
 
 def compile_model(path, factor=1):
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
-
     from tvm_sched.relax import compile
 
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["product"]), helper.make_node("Relu", ["product"], ["activations"])],
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8])],
-        [helper.make_tensor_value_info("activations", TensorProto.FLOAT, ["n", 4])],
-        [numpy_helper.from_array(factor * weights(), "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    onnx.checker.check_model(model)
+    text = "(float[n, 8] x) => (float[n, 4] activations) { product = MatMul(x, w)  activations = Relu(product) }"
+    model = onnx_model(text, {"w": factor * weights()})
     compile(model, "cpu1", input_shapes={"x": ({1, 4}, 8)}).export(path)
 
 

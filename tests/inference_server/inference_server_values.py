@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 
@@ -22,6 +23,29 @@ def copy_artifact(source, target):
             part = target.with_suffix(f"{suffix}.new")
             shutil.copy(source.with_suffix(suffix), part)
             part.replace(target.with_suffix(suffix))
+
+
+class Backend:
+    """In place of Triton's module for models in Python."""
+
+    class Tensor:
+        def __init__(self, name, value):
+            self.name, self.value = name, value
+
+        from_dlpack = classmethod(lambda cls, name, value: cls(name, np.from_dlpack(value)))
+
+        def __dlpack__(self, **options):
+            return self.value.__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return self.value.__dlpack_device__()
+
+    def __init__(self):
+        self.InferenceResponse = lambda output_tensors, error=None: SimpleNamespace(tensors=output_tensors, error=error)
+        self.TritonError = str
+
+    def get_input_tensor_by_name(self, request, name):
+        return next(tensor for tensor in request if tensor.name == name)
 
 
 async def until(condition):

@@ -14,42 +14,38 @@ from tvm_sched_serve.inference import GivenInput, GivenRequest, infer
 from tvm_sched_serve.shared_memory import SharedMemory
 
 
-def test_a_token_has_as_many_requests_under_way_as_its_line_says(blocking, tmp_path):
+async def test_a_token_has_as_many_requests_under_way_as_its_line_says(blocking, tmp_path):
     (tmp_path / "tokens").write_text("few-requests 2\nany-number\n")
     access = Access(read_tokens(tmp_path / "tokens"))
     made = blocking((1,))
     x = np.ones((1, 3), np.float32)
+    queue = ExecutionQueue(made.model, QueueOptions())
+    repository = SimpleNamespace(find=lambda name, version: queue)
 
-    async def act():
-        queue = ExecutionQueue(made.model, QueueOptions())
-        repository = SimpleNamespace(find=lambda name, version: queue)
+    async def ask(token):
+        access.check(b"Bearer " + token, administration=False)
+        given = [GivenInput("x", "FP32", x.shape, content=memoryview(x.tobytes()))]
+        return await infer(repository, SharedMemory(False), GivenRequest("m", "", "", {}, given, []))
 
-        async def ask(token):
-            access.check(b"Bearer " + token, administration=False)
-            given = [GivenInput("x", "FP32", x.shape, content=memoryview(x.tobytes()))]
-            return await infer(repository, SharedMemory(False), GivenRequest("m", "", "", {}, given, []))
+    async def refused(token):
+        with pytest.raises(OverQuota, match="2 requests with this token are under way") as error:
+            await ask(token)
+        assert (error.value.status, error.value.retry_after) == (429, 1)
 
-        async def refused(token):
-            with pytest.raises(OverQuota, match="2 requests with this token are under way") as error:
-                await ask(token)
-            assert (error.value.status, error.value.retry_after) == (429, 1)
-
-        begun = [asyncio.ensure_future(ask(b"few-requests")) for _ in range(2)]
-        await asyncio.sleep(0)
-        await asyncio.ensure_future(refused(b"few-requests"))
-        begun += [asyncio.ensure_future(ask(b"any-number")) for _ in range(3)]
-        begun[1].cancel()
-        await asyncio.wait(begun[1:2])
-        begun[1] = asyncio.ensure_future(ask(b"few-requests"))
-        await asyncio.sleep(0)
-        await asyncio.ensure_future(refused(b"few-requests"))
-        made.module.go.set()
-        results = await asyncio.gather(*begun)
-        assert all(np.array_equal(result.outputs[0].value, x) for result in results)
-        await asyncio.ensure_future(ask(b"few-requests"))
-        await queue.drain()
-
-    asyncio.run(act())
+    begun = [asyncio.ensure_future(ask(b"few-requests")) for _ in range(2)]
+    await asyncio.sleep(0)
+    await asyncio.ensure_future(refused(b"few-requests"))
+    begun += [asyncio.ensure_future(ask(b"any-number")) for _ in range(3)]
+    begun[1].cancel()
+    await asyncio.wait(begun[1:2])
+    begun[1] = asyncio.ensure_future(ask(b"few-requests"))
+    await asyncio.sleep(0)
+    await asyncio.ensure_future(refused(b"few-requests"))
+    made.module.go.set()
+    results = await asyncio.gather(*begun)
+    assert all(np.array_equal(result.outputs[0].value, x) for result in results)
+    await asyncio.ensure_future(ask(b"few-requests"))
+    await queue.drain()
 
 
 @pytest.mark.parametrize(

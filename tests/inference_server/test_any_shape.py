@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from inference_server_values import copy_artifact, expected, until
-from test_triton import Backend
+from inference_server_values import Backend, copy_artifact, expected, until
 
 pytest.importorskip("tritonclient")
 import tritonclient.grpc
@@ -91,27 +90,23 @@ def test_any_admissible_size_over_both_protocols(start, artifact, name):
             list(threads.map(ask, range(48)))
 
 
-def test_requests_join_along_the_open_batch_if_their_other_sizes_agree(artifact, monkeypatch):
+async def test_requests_join_along_the_open_batch_if_their_other_sizes_agree(artifact, monkeypatch):
     model = ServedModel.of(load(artifact, threads=1), artifact, "open", "1")
     assert (model.open_batch, model.batch_sizes) == (6, ())
     ran = []
     run = ServedModel.run
     monkeypatch.setattr(ServedModel, "run", lambda self, arrays: ran.append(arrays[0].shape[:2]) or run(self, arrays))
-
-    async def work():
-        queue = ExecutionQueue(model, QueueOptions(batch_delay=30.0))
-        sizes = [(1, 5), (2, 3), (2, 5), (3, 5), (1, 3), (3, 3)]  # 6 rows of 5 tokens, and then of 3
-        tasks = [asyncio.create_task(queue.submit(list(values(*size)[:2]))) for size in sizes]
-        for size, (z,) in zip(sizes, await asyncio.wait_for(asyncio.gather(*tasks), 20), strict=True):
-            np.testing.assert_array_equal(z, values(*size)[2])
-        late = asyncio.create_task(queue.submit(list(values(4, 2)[:2]), priority=9))
-        await until(lambda: queue.waiting == 1)
-        full = asyncio.create_task(queue.submit(list(values(6, 9)[:2]), priority=1))
-        np.testing.assert_array_equal((await asyncio.wait_for(full, 20))[0], values(6, 9)[2])
-        assert not late.done()  # its batch may still grow
-        late.cancel()
-
-    asyncio.run(work())
+    queue = ExecutionQueue(model, QueueOptions(batch_delay=30.0))
+    sizes = [(1, 5), (2, 3), (2, 5), (3, 5), (1, 3), (3, 3)]  # 6 rows of 5 tokens, and then of 3
+    tasks = [asyncio.create_task(queue.submit(list(values(*size)[:2]))) for size in sizes]
+    for size, (z,) in zip(sizes, await asyncio.wait_for(asyncio.gather(*tasks), 20), strict=True):
+        np.testing.assert_array_equal(z, values(*size)[2])
+    late = asyncio.create_task(queue.submit(list(values(4, 2)[:2]), priority=9))
+    await until(lambda: queue.waiting == 1)
+    full = asyncio.create_task(queue.submit(list(values(6, 9)[:2]), priority=1))
+    np.testing.assert_array_equal((await asyncio.wait_for(full, 20))[0], values(6, 9)[2])
+    assert not late.done()  # its batch may still grow
+    late.cancel()
     assert ran == [(6, 5), (6, 3), (6, 9)]
 
 

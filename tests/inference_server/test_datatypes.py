@@ -8,7 +8,7 @@ pytest.importorskip("starlette")
 
 from tvm_sched_serve.datatypes import TensorType
 from tvm_sched_serve.failures import RequestError
-from tvm_sched_serve.http_server import _numbers
+from tvm_sched_serve.http_server import json_numbers
 from tvm_sched_serve.inference import Answer
 
 
@@ -88,5 +88,5 @@ def test_json_carries_no_nan_and_no_infinity(value, told):
     """null would be read as 0 by some clients, and other words are no JSON."""
     array = np.float32([[1, 2], [value, 3]])
     with pytest.raises(RequestError, match=f"output 'y' has the value {told} at position 2.*ask for binary_data"):
-        _numbers(Answer(TensorType("y", "float32", (2, 2)), array, {}))
-    assert _numbers(Answer(TensorType("y", "int64", (1,)), np.int64([2**53 + 1]), {})) == [2**53 + 1]
+        json_numbers(Answer(TensorType("y", "float32", (2, 2)), array, {}))
+    assert json_numbers(Answer(TensorType("y", "int64", (1,)), np.int64([2**53 + 1]), {})) == [2**53 + 1]

@@ -167,6 +167,22 @@ def test_administration_is_apart(server, start, artifacts, tmp_path):
     assert guarded.stop() == 0
 
 
+class Noted(list):
+    """A list that threads append to, and of which one waits for a state."""
+
+    def __init__(self):
+        self.changed = threading.Condition()
+
+    def append(self, value):
+        with self.changed:
+            super().append(value)
+            self.changed.notify_all()
+
+    def wait(self, holds):
+        with self.changed:
+            assert self.changed.wait_for(lambda: holds(self), 30), list(self)
+
+
 def load_until(stop, server, path, wanted, counts):
     """Send requests until told; count the answers, of which each must be one of ``wanted``.
 
@@ -192,7 +208,7 @@ def test_reload_and_unload_under_load(start, artifacts, tmp_path):
     target = tmp_path / "changing.so"
     copy_artifact(artifacts / "by1.so", target)
     server = start(tmp_path, "--admin-port", "0", "--no-grpc")
-    stop, counts = threading.Event(), []
+    stop, counts = threading.Event(), Noted()
     arguments = (stop, server, "/v2/models/changing/infer", (1, 2), counts)
     threads = [threading.Thread(target=load_until, args=arguments) for _ in range(4)]
     for thread in threads:
@@ -206,8 +222,8 @@ def test_reload_and_unload_under_load(start, artifacts, tmp_path):
         status, _, document = post(server.administration, "/v2/repository/models/changing/load")
         assert status == 400
         assert str(tmp_path) not in document["error"]
+        counts.wait(lambda counts: {1, 2} <= set(counts))
     finally:
-        time.sleep(0.1)
         stop.set()
         for thread in threads:
             thread.join(30)
@@ -254,13 +270,12 @@ def test_a_sleeping_model_wakes_at_its_load(start, artifacts, tmp_path):
 
 def test_sigterm_answers_what_was_accepted(start, artifacts):
     server = start(artifacts / "by1.so", "--no-grpc")
-    stop, counts = threading.Event(), []
+    stop, counts = threading.Event(), Noted()
     arguments = (stop, server, "/v2/models/by1/infer", (1,), counts)
     threads = [threading.Thread(target=load_until, args=arguments) for _ in range(4)]
     for thread in threads:
         thread.start()
-    while len(counts) < 50:
-        time.sleep(0.01)
+    counts.wait(lambda counts: len(counts) >= 50)
     assert server.stop() == 0
     stop.set()
     for thread in threads:
@@ -281,12 +296,11 @@ def test_a_killed_client_leaves_no_request_behind(start, artifacts):
     for _ in range(50):
         with socket.create_connection(server.address) as connection:
             connection.sendall(request)
-    for _ in range(200):
+    for _ in range(2000):
         with urllib.request.urlopen(f"{server.administration}/metrics", timeout=10) as answer:
             text = answer.read().decode()
         if 'tvm_sched_waiting{model="by1",version="1"} 0.0' in text and 'running{model="by1",version="1"} 0.0' in text:
             break
-        time.sleep(0.02)
     else:
         raise AssertionError(text)
     assert server.stop() == 0
@@ -335,18 +349,8 @@ def test_tls(start, artifacts, tmp_path):
         pytest.skip("there is no openssl to make a certificate")
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     made = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "1",
-        "-subj",
-        "/CN=localhost",
-        "-addext",
-    ]
+        "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost", "-addext",
+    ]  # fmt: skip
     subprocess.run(
         [*made, "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate], check=True, capture_output=True
     )

@@ -8,13 +8,13 @@ import pytest
 pytest.importorskip("grpc")
 
 from tvm_sched_serve import grpc_server
-from tvm_sched_serve.grpc_server import InferAnswer, InferCall, _length, messages
+from tvm_sched_serve.grpc_server import InferAnswer, InferCall, messages, read_length
 
 
 @pytest.fixture
 def any_size(monkeypatch):
     """Small messages are read like large ones."""
-    monkeypatch.setattr(grpc_server, "_LARGE_BYTES", 0)
+    monkeypatch.setattr(grpc_server, "LARGE_BYTES", 0)
 
 
 def request(contents, **fields):
@@ -95,7 +95,7 @@ def test_a_length_without_end_is_given_up_after_ten_bytes():
             return 0xFF
 
     with pytest.raises(IndexError):
-        _length(Endless(), 1)
+        read_length(Endless(), 1)
     assert read == list(range(1, 11))
 
 

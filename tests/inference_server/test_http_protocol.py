@@ -7,21 +7,15 @@ import threading
 
 import numpy as np
 
+from onnx_text import onnx_model
+
 
 def test_large_bodies_are_received_in_place_and_what_follows_them_is_read(start, tmp_path):
     """A body of more than 64 KB in pieces of any size, then other requests on the same connection, sent in advance."""
-    from onnx import TensorProto, helper
-
     from tvm_sched.relax import compile
 
     shape = [1, 25_000]
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"])],
-        "large",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = onnx_model(f"(float{shape} x) => (float{shape} y) {{ y = Relu(x) }}")
     compile(model, "cpu1").export(tmp_path / "large.so")
     server = start(tmp_path / "large.so", "--no-grpc", "--receive-timeout", "600")
 

@@ -1,6 +1,5 @@
 """What is seen of a running server: ids of requests, traces, spans for OpenTelemetry."""
 
-import asyncio
 import http.client
 import http.server
 import itertools
@@ -62,17 +61,14 @@ def test_grpc_returns_the_id(server):
             assert dict(call.trailing_metadata())["x-request-id"] == wanted
 
 
-def test_the_log_names_the_requests_of_a_failed_run(blocking, caplog):
-    async def work():
-        made = blocking()
-        made.module.run = lambda *arrays: (_ for _ in ()).throw(ExecutionError("no memory"))
-        queue = ExecutionQueue(made.model, QueueOptions())
-        with pytest.raises(Failed):
-            await queue.submit([np.ones((1, 3), np.float32)], context=RequestContext.of("order-7", "", "http"))
-        await queue.drain()
-
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(work())
+async def test_the_log_names_the_requests_of_a_failed_run(blocking, caplog):
+    caplog.set_level(logging.ERROR)
+    made = blocking()
+    made.module.run = lambda *arrays: (_ for _ in ()).throw(ExecutionError("no memory"))
+    queue = ExecutionQueue(made.model, QueueOptions())
+    with pytest.raises(Failed):
+        await queue.submit([np.ones((1, 3), np.float32)], context=RequestContext.of("order-7", "", "http"))
+    await queue.drain()
     assert "no memory (requests order-7)" in caplog.text
 
 

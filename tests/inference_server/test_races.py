@@ -6,6 +6,7 @@ from multiprocessing.shared_memory import SharedMemory as Segment
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 from inference_server_values import until
 
 from tvm_sched_serve.access import Access
@@ -43,23 +44,19 @@ def queue_of(made, **options):
     return ExecutionQueue(made.model, QueueOptions(**options))
 
 
-def test_a_queue_is_empty_when_all_that_waited_was_cancelled_as_a_run_ended(blocking):
+async def test_a_queue_is_empty_when_all_that_waited_was_cancelled_as_a_run_ended(blocking):
     made = blocking()
-
-    async def work():
-        queue = queue_of(made)
-        first = asyncio.create_task(queue.submit([ROW]))
-        await until(lambda: made.module.batches)
-        second = asyncio.create_task(queue.submit([ROW]))
-        await until(lambda: queue.waiting == 1)
-        made.module.go.set()
-        queue._threads.submit(int).result()  # the run has ended, which the event loop does not know yet
-        second.cancel()
-        await asyncio.wait_for(queue.drain(), 10)
-        await first
-        assert second.cancelled()
-
-    asyncio.run(work())
+    queue = queue_of(made)
+    first = asyncio.create_task(queue.submit([ROW]))
+    await until(lambda: made.module.batches)
+    second = asyncio.create_task(queue.submit([ROW]))
+    await until(lambda: queue.waiting == 1)
+    made.module.go.set()
+    queue._threads.submit(int).result()  # the run has ended, which the event loop does not know yet
+    second.cancel()
+    await asyncio.wait_for(queue.drain(), 10)
+    await first
+    assert second.cancelled()
 
 
 def test_a_region_that_is_unregistered_during_a_run_stays_open_until_its_output_is_written(blocking):
@@ -97,31 +94,24 @@ def test_a_region_that_is_unregistered_during_a_run_stays_open_until_its_output_
             segment.unlink()
 
 
-def test_an_unload_goes_on_when_who_asked_for_it_goes(blocking):
+async def test_an_unload_goes_on_when_who_asked_for_it_goes(blocking):
     made, changes = blocking(), []
-
-    async def work():
-        models = OneModel(lambda: queue_of(made), lambda queue, opened: changes.append(opened))
-        await models.load_all()
-        asked = asyncio.create_task(models.find("m").submit([ROW]))
-        await until(lambda: made.module.batches)
-        unload = asyncio.create_task(models.unload("m"))
-        await until(lambda: not models.has("m"))
-        unload.cancel()
-        await asyncio.wait([unload])
-        made.module.go.set()
-        await asked
-        await until(lambda: changes == [True, False])
-        try:
-            await models.unload("m")
-        except NotFound:
-            return
-        raise AssertionError
-
-    asyncio.run(work())
+    models = OneModel(lambda: queue_of(made), lambda queue, opened: changes.append(opened))
+    await models.load_all()
+    asked = asyncio.create_task(models.find("m").submit([ROW]))
+    await until(lambda: made.module.batches)
+    unload = asyncio.create_task(models.unload("m"))
+    await until(lambda: not models.has("m"))
+    unload.cancel()
+    await asyncio.wait([unload])
+    made.module.go.set()
+    await asked
+    await until(lambda: changes == [True, False])
+    with pytest.raises(NotFound):
+        await models.unload("m")
 
 
-def test_a_model_that_is_loaded_during_a_trace_is_recorded(blocking):
+async def test_a_model_that_is_loaded_during_a_trace_is_recorded(blocking):
     made, traced = blocking(), []
     recorder = Recorder()
     recorder.add(SimpleNamespace(timelines=True))
@@ -130,10 +120,7 @@ def test_a_model_that_is_loaded_during_a_trace_is_recorded(blocking):
         queue.recorder = recorder
         queue.model.module.configure = lambda trace: traced.append(trace)
 
-    async def work():
-        await OneModel(lambda: queue_of(made), change).load_all()
-
-    asyncio.run(work())
+    await OneModel(lambda: queue_of(made), change).load_all()
     assert traced == [True]
 
 
@@ -150,43 +137,39 @@ def test_a_version_has_one_line_of_metrics_while_its_last_queue_runs_empty(block
     assert 'tvm_sched_waiting{model="m",version="1"} 2.0' in metrics.text().decode().splitlines()
 
 
-def test_a_client_that_goes_is_seen_if_the_model_was_loaded_anew_while_its_body_came(blocking):
+async def test_a_client_that_goes_is_seen_if_the_model_was_loaded_anew_while_its_body_came(blocking):
     """The first queue runs short requests at once, which nobody watches; the new one does not."""
     quick, slow = blocking(), blocking()
     body = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,3],"data":[0,1,2]}]}'  # in two parts
+    queues = [queue_of(quick), queue_of(slow)]
+    for _ in range(20):
+        queues[0]._recent.note(1e-5)
+    assert queues[0].runs_at_once
+    models = OneModel(lambda: queues.pop(0))
+    await models.load_all()
+    application = InferenceServer(models, SharedMemory(), Metrics(), Access(), HttpLimits(), Recorder())
+    gone = asyncio.Event()
+    sent = []
 
-    async def work():
-        queues = [queue_of(quick), queue_of(slow)]
-        for _ in range(20):
-            queues[0]._recent.note(1e-5)
-        assert queues[0].runs_at_once
-        models = OneModel(lambda: queues.pop(0))
-        await models.load_all()
-        application = InferenceServer(models, SharedMemory(), Metrics(), Access(), HttpLimits(), Recorder())
-        gone = asyncio.Event()
-        sent = []
+    async def receive():
+        if not sent:
+            sent.append(body[:20])
+            return {"type": "http.request", "body": body[:20], "more_body": True}
+        if len(sent) == 1:
+            await models.load("m")
+            sent.append(body[20:])
+            return {"type": "http.request", "body": body[20:], "more_body": False}
+        await gone.wait()
+        return {"type": "http.disconnect"}
 
-        async def receive():
-            if not sent:
-                sent.append(body[:20])
-                return {"type": "http.request", "body": body[:20], "more_body": True}
-            if len(sent) == 1:
-                await models.load("m")
-                sent.append(body[20:])
-                return {"type": "http.request", "body": body[20:], "more_body": False}
-            await gone.wait()
-            return {"type": "http.disconnect"}
+    async def send(message):
+        raise AssertionError("nobody is there")
 
-        async def send(message):
-            raise AssertionError("nobody is there")
-
-        headers = [(b"content-length", str(len(body)).encode())]
-        scope = {"type": "http", "method": "POST", "path": "/v2/models/m/infer", "headers": headers}
-        asked = asyncio.create_task(application(scope, receive, send))
-        await until(lambda: slow.module.batches)
-        gone.set()
-        await asyncio.wait_for(asked, 10)
-        slow.module.go.set()
-        await models.drain()
-
-    asyncio.run(work())
+    headers = [(b"content-length", str(len(body)).encode())]
+    scope = {"type": "http", "method": "POST", "path": "/v2/models/m/infer", "headers": headers}
+    asked = asyncio.create_task(application(scope, receive, send))
+    await until(lambda: slow.module.batches)
+    gone.set()
+    await asyncio.wait_for(asked, 10)
+    slow.module.go.set()
+    await models.drain()

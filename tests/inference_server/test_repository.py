@@ -9,7 +9,7 @@ pytest.importorskip("msgspec")
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.pipeline.pipeline_artifact import MANIFEST
 from tvm_sched_serve import served_text
-from tvm_sched_serve.repository import PIPELINE_FILE, LoadOptions, Repository, _generation
+from tvm_sched_serve.repository import PIPELINE_FILE, LoadOptions, Repository, without_links
 
 
 def test_a_pipeline_is_sent_to_the_command_that_serves_it(tmp_path):
@@ -51,7 +51,7 @@ def volume(folder, generation="..2026_01"):
 
 
 def opened(repository):
-    return {name: _generation(file) for name in repository.names() for file in repository.files(name).values()}
+    return {name: without_links(file) for name in repository.names() for file in repository.files(name).values()}
 
 
 def test_links_within_the_volume_are_followed_to_one_generation(tmp_path):

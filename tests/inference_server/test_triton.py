@@ -6,11 +6,10 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from inference_server_values import copy_artifact, expected
+from inference_server_values import Backend, copy_artifact, expected
 
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_serve import triton_export
@@ -90,29 +89,6 @@ def test_what_triton_cannot_run_is_refused(artifacts, tmp_path, capsys, monkeypa
             export_triton(artifacts / "by1.so", tmp_path / "triton")
     with pytest.raises(InputError, match="cannot be written"):
         export_triton(artifacts / "by1.so", tmp_path / "file")
-
-
-class Backend:
-    """In place of Triton's module for models in Python."""
-
-    class Tensor:
-        def __init__(self, name, value):
-            self.name, self.value = name, value
-
-        from_dlpack = classmethod(lambda cls, name, value: cls(name, np.from_dlpack(value)))
-
-        def __dlpack__(self, **options):
-            return self.value.__dlpack__(**options)
-
-        def __dlpack_device__(self):
-            return self.value.__dlpack_device__()
-
-    def __init__(self):
-        self.InferenceResponse = lambda output_tensors, error=None: SimpleNamespace(tensors=output_tensors, error=error)
-        self.TritonError = str
-
-    def get_input_tensor_by_name(self, request, name):
-        return next(tensor for tensor in request if tensor.name == name)
 
 
 @pytest.mark.parametrize("batch", [0, 4])

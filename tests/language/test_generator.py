@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tvm_sched_language import Generator, Sampling
+from tvm_sched_language.command import Request, generate_texts
 from tvm_sched_language.text import Decoded
-from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.errors import ExecutionError, InputError
 
 PROMPT = np.random.default_rng(3).integers(3, 259, 45).tolist()
 
@@ -29,6 +30,27 @@ def step_by_step(generator, prompt, count):
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 8, 15, 16, 17, 31, 37, 45])
 def test_a_prompt_in_pieces_gives_what_its_tokens_give_one_by_one(generator, length):
     assert greedy(generator, PROMPT[:length]) == step_by_step(generator, PROMPT[:length], 12)
+
+
+def test_a_text_whose_logits_are_no_numbers_ends_alone(generator, monkeypatch):
+    """The other text of the same runs goes on."""
+    alone, run, steps = greedy(generator, PROMPT[:1]), generator._run, []
+
+    def spoiled(job):
+        logits = run(job).copy()
+        if job.gives_tokens and len(job.sequences) == 2:
+            steps.append(job)
+            logits[1, 7] = np.nan if len(steps) == 3 else logits[1, 7]
+        return logits
+
+    monkeypatch.setattr(generator, "_run", spoiled)
+    right, wrong = generator.generate([PROMPT[:1], PROMPT[:1]], max_tokens=12, sampling=Sampling(), stop=())
+    assert (right.tokens, right.finished) == (alone, "length")
+    assert (wrong.tokens, wrong.finished) == (alone[: len(wrong.tokens)], "invalid")
+    request = Request(["1"], max_tokens=4, tokens=True)
+    monkeypatch.setattr(generator, "_run", lambda job: run(job) * np.float32("nan"))
+    with pytest.raises(ExecutionError, match="text 1: after 0 tokens the logits are infinite or not numbers"):
+        generate_texts(generator, request, None)
 
 
 def test_sequences_at_once_are_as_each_alone(generator):
@@ -64,7 +86,7 @@ def test_a_stream_that_is_closed_frees_its_place(generator):
         seen = [next(stream).id, next(stream).id]
         stream.close()
         assert seen == greedy(generator, PROMPT[:20], 2)
-    assert sorted(generator._free) == [0, 1]
+    assert sorted(generator.free_places) == [0, 1]
 
 
 def test_an_interrupt_leaves_a_generator_that_goes_on(generator, monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 
 from tvm_sched_language.generation_options import FORMATS
 from tvm_sched_language.packing import GROUP, dequantized, pack
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.runtime.tensors import to_numpy, to_tensor
 
 
@@ -152,7 +152,7 @@ def test_attention_over_a_cache_is_that_of_numpy(heads, key_heads, width, window
 def test_wrong_descriptions_are_refused():
     make = library_function("tvm_sched.make_language_module")
     for document, message in (
-        ({"version": 4, "kernels": {}}, "described by a newer tvm_sched"),
+        ({"version": 5, "kernels": {}}, "described by a newer tvm_sched"),
         ({"version": 3, "kernels": {"f": {"kind": "packed", "bits": 3}}}, "2, 4 or 8"),
         ({"version": 3, "kernels": {"f": {"kind": "packed", "bits": 4, "block": 20}}}, "whole words"),
         ({"version": 1, "kernels": {"f": {"kind": "rows", "format": "bfloat16"}}}, "compile the model again"),

@@ -194,10 +194,12 @@ def test_weights_of_pytorch_are_read_without_running_code(tmp_path):
     [
         (
             {"model_type": "bert"},
-            "model_type is 'bert', of which no text can be generated here; allowed are gpt2, llama",
+            "model_type is 'bert'; allowed are gpt2, llama",
         ),
         ({"hidden_act": "tanh"}, "the activation is 'tanh'; allowed are silu"),
         ({"rope_parameters": {"rope_type": "yarn"}}, "scaled by 'yarn'; allowed are default, linear, llama3"),
+        ({"rope_parameters": {"rope_type": "linear"}}, "rotary embedding by 'linear' lacks factor"),
+        ({"rms_norm_eps": "small"}, "Expected `float`, got `str` - at `.*norm_eps`"),
         ({"vocab_size": None}, "vocab_size is None; a whole number from 1 is needed"),
     ],
 )

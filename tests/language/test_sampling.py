@@ -35,6 +35,14 @@ def test_tokens_are_drawn_with_their_probabilities(sampling, expected):
     assert np.all(np.abs(drawn(sampling) - expected) <= 4 * np.sqrt(expected * (1 - expected) / 4000) + 1e-12)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_no_token_is_drawn_where_the_largest_logit_is_no_number(value):
+    logits = np.full(5, value, np.float32) if value < 0 else np.array([0.5, value, 1.0], np.float32)
+    for sampling in (Sampling(), Sampling(1.0, top_k=2, top_p=0.9, seed=1)):
+        assert sampling.choose(logits, sampling.generator()) == -1
+    assert Sampling().choose(np.array([-np.inf, 1.0], np.float32), None) == 1, "a forbidden token is no fault"
+
+
 def test_equal_seeds_draw_equal_tokens():
     random, other = Sampling(1.0, seed=5).generator(), Sampling(1.0, seed=5).generator()
     first, second = ([Sampling(1.0).choose(LOGITS, r) for _ in range(20)] for r in (random, other))

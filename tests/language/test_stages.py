@@ -9,7 +9,7 @@ import pytest
 from language_truth import check_greedy
 from tvm_sched_bench.testing.language_models import save_model
 from tvm_sched_language import GenerationOptions, Generator, Sampling, compile_language_model, compile_stages
-from tvm_sched_language.decoder import _cuts
+from tvm_sched_language.decoder import even_cuts
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.runtime import write_parameters
 
@@ -42,7 +42,7 @@ def generator(artifact):
 def test_texts_that_follow_each_other_have_the_tokens_of_transformers(folder, generator):
     for prompt, text in zip(PROMPTS, generator.generate(PROMPTS, **GREEDY), strict=True):
         check_greedy(folder, prompt, text.tokens)
-    assert sorted(generator._free) == [0, 1, 2, 3]
+    assert sorted(generator.free_places) == [0, 1, 2, 3]
     assert {(time.phase, time.rows) for time in generator.times()} >= {("decode", 2), ("prompt", 16)}
 
 
@@ -115,10 +115,10 @@ def test_a_cancelled_text_keeps_its_place_until_its_run_has_ended(folder, genera
     flying = cancelled if cancelled.in_flight else other
     rest = other if flying is cancelled else cancelled
     generator.cancel(flying)
-    assert flying.place not in generator._free
+    assert flying.place not in generator.free_places
     while not rest.finished:
         generator.step()
-    assert sorted(generator._free) == [0, 1, 2, 3]
+    assert sorted(generator.free_places) == [0, 1, 2, 3]
     check_greedy(folder, rest.prompt, rest.tokens)
     for prompt, text in zip(PROMPTS, generator.generate(PROMPTS, **GREEDY), strict=True):
         check_greedy(folder, prompt, text.tokens)
@@ -165,7 +165,7 @@ def test_layers_are_cut_with_the_least_largest_stage():
         for parts in range(1, count + 1):
             ends = [(0, *inner, count) for inner in combinations(range(1, count), parts - 1)]
             best = min(max(sum(sizes[a:b]) for a, b in pairwise(cut)) for cut in ends)
-            found = _cuts(sizes, parts)
+            found = even_cuts(sizes, parts)
             assert [number for part in found for number in part] == list(range(count))
             assert len(found) == parts
             assert max(sum(sizes[number] for number in part) for part in found) == best

@@ -3,24 +3,19 @@
 import numpy as np
 import pytest
 
+from onnx_text import onnx_model
+
 SIZE = 8
 
 
 def layers_model(seed=0):
     """``p = relu(x a)``, ``q = relu(p b)``, ``y = relu(q c) + p``; returns ``y`` and ``p``."""
-    onnx = pytest.importorskip("onnx")
-    from onnx import TensorProto, helper, numpy_helper
-
     rng = np.random.default_rng(seed)
-    weights = [numpy_helper.from_array(rng.standard_normal((SIZE, SIZE)).astype(np.float32), name) for name in "abc"]
-    nodes = []
-    for source, weight, result in (("x", "a", "p"), ("p", "b", "q"), ("q", "c", "r")):
-        nodes.append(helper.make_node("MatMul", [source, weight], [f"{result}_"]))
-        nodes.append(helper.make_node("Relu", [f"{result}_"], [result]))
-    nodes.append(helper.make_node("Add", ["r", "p"], ["y"]))
-    x, y, p = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, SIZE]) for name in "xyp")
-    graph = helper.make_graph(nodes, "layers", [x], [y, p], weights)
-    return onnx.helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    weights = {name: rng.standard_normal((SIZE, SIZE)).astype(np.float32) for name in "abc"}
+    text = f"""(float[2, {SIZE}] x) => (float[2, {SIZE}] y, float[2, {SIZE}] p) {{
+        p_ = MatMul(x, a)  p = Relu(p_)  q_ = MatMul(p, b)  q = Relu(q_)
+        r_ = MatMul(q, c)  r = Relu(r_)  y = Add(r, p) }}"""
+    return onnx_model(text, weights)
 
 
 def batches(count, seed=1):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from small_pipeline import batches, compile_layers
 
+from onnx_text import onnx_model
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.pipeline import load, load_manifest, load_stage
 from tvm_sched_runtime.pipeline import pipeline_artifact as artifact
@@ -181,24 +182,13 @@ def test_a_stage_for_a_gpu_takes_the_first_that_it_sees_and_keeps_its_parameters
 
 def test_outputs_have_the_models_names(tmp_path):
     pytest.importorskip("onnx")
-    from onnx import TensorProto, helper, numpy_helper
 
     from tvm_sched.relax import compile_pipeline
     from tvm_sched_runtime.run_artifact import main
 
-    shape = ["x", TensorProto.FLOAT, [2, 3]]
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMul", ["x", "w"], ["hidden"]),
-            helper.make_node("Relu", ["hidden"], ["h"]),
-            helper.make_node("MatMul", ["h", "w"], ["logits"]),
-        ],
-        "named",
-        [helper.make_tensor_value_info(*shape)],
-        [helper.make_tensor_value_info(name, *shape[1:]) for name in ("logits", "h")],
-        [numpy_helper.from_array(np.eye(3, dtype=np.float32), "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    text = """(float[2, 3] x) => (float[2, 3] logits, float[2, 3] h) {
+        hidden = MatMul(x, w)  h = Relu(hidden)  logits = MatMul(h, w) }"""
+    model = onnx_model(text, {"w": np.eye(3, dtype=np.float32)})
     made = compile_pipeline(model, "cpu2", 2, "equal-split", cost_model="roofline")
     folder = made.export(tmp_path / "named.pipeline")
     assert load_manifest(folder).output_names == ("logits", "h")

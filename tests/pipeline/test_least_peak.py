@@ -20,13 +20,9 @@ from tvm_sched_runtime.pipeline.stage_pricing import Activation, price
 from tvm_sched_runtime.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 
 TWO_BRANCHES = [
-    StageTensor(0, (1, 2), 0, 4),
-    StageTensor(1, (3,), 0, 6),
-    StageTensor(2, (4,), 0, 6),
-    StageTensor(3, (5,), 0, 1),
-    StageTensor(4, (5,), 0, 1),
-    StageTensor(5, (), 0, 1),
-]
+    StageTensor(0, (1, 2), 0, 4), StageTensor(1, (3,), 0, 6), StageTensor(2, (4,), 0, 6), StageTensor(3, (5,), 0, 1),
+    StageTensor(4, (5,), 0, 1), StageTensor(5, (), 0, 1),
+]  # fmt: skip
 """Node 0 sends 4 bytes to two branches, each of which widens to 6 bytes and shrinks to 1; node 5 joins them.
 
 Branch after branch: 4, 4 + 6, 4 + 6 + 1, 4 + 1 + 6 = 11 bytes at most. Both at once: 4 + 6 + 6 = 16.

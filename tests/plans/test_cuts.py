@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from plan_cases import machine
 
 from thorough import examples
-from tvm_sched_plans.architecture import Architecture
 from tvm_sched_plans.cuts import Cutter, best_latency, best_period, kinds_of, stage_times
 from tvm_sched_plans.language import by_layer, language_model
 from tvm_sched_plans.operators import OperatorModel
@@ -29,9 +28,7 @@ def small_chain(memory, speed, layers=3, tied=False):
     config = DecoderConfig(layers=layers, hidden=64, heads=4, vocab=300, intermediate=128, tied=tied)
     topology = machine(*memory, speed=speed)
     places = tuple(device_place(device, device.memory) for device in topology.devices)
-    return Chain.of(
-        by_layer(language_model(Architecture(config), TokenWorkload(context=64))), Machine(topology, places)
-    )
+    return Chain.of(by_layer(language_model(config, TokenWorkload(context=64))), Machine(topology, places))
 
 
 def every_cut(chain):

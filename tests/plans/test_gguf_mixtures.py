@@ -3,9 +3,8 @@
 import pytest
 
 from tvm_sched_plans import TokenWorkload
-from tvm_sched_plans.architecture import read_architecture
 from tvm_sched_plans.gguf_mixtures import Place, format_of
-from tvm_sched_plans.language import language_model
+from tvm_sched_plans.language import language_model, read_architecture
 from tvm_sched_runtime.errors import InputError
 
 # GiB, of XiongjieDai/GPU-Benchmarks-on-LLM-Inference, README.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 import pytest
 from plan_cases import config_file, machine
 
-from tvm_sched_plans.architecture import Architecture, read_architecture
-from tvm_sched_plans.language import Serving, by_layer, language_model
+from tvm_sched_plans.language import Serving, by_layer, language_model, read_architecture
 from tvm_sched_plans.places import Machine, device_place
 from tvm_sched_plans.token_workload import FORMATS, TokenWorkload
 from tvm_sched_plans.unit_chain import Chain
@@ -63,9 +63,9 @@ def test_activations_grow_with_the_chunk_and_not_with_the_prompt():
 ONE_LAYER = DecoderConfig(layers=1, hidden=64, heads=4, kv_heads=2, vocab=100, intermediate=128)
 
 
-def attention_of(workload, serving=None, **architecture):
+def attention_of(workload, serving=None, **fields):
     """Operators of the only layer's attention by the ends of their names, in each phase, with the bytes that they move."""
-    model = language_model(Architecture(ONE_LAYER, **architecture), TokenWorkload(**workload), serving)
+    model = language_model(msgspec.structs.replace(ONE_LAYER, **fields), TokenWorkload(**workload), serving)
     found = {}
     for phase in model.phases:
         size = {t.name: t.size for t in phase.timed.tensors}
@@ -120,11 +120,12 @@ def test_attention_of_a_decoder_by_hand(windows, seen, decoded):
      ({"model_type": "qwen2", "sliding_window": 9, "use_sliding_window": True, "max_window_layers": 4}, [0] * 4 + [9] * 2),
      ({"model_type": "gemma2", "sliding_window": 9}, [9, 0] * 3),
      ({"model_type": "gemma3_text", "sliding_window": 9}, [9] * 5 + [0]),
-     ({"sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"] * 3}, [9, 0] * 3)],
+     ({"model_type": "mistral", "sliding_window": 9, "layer_types": ["sliding_attention", "full_attention"] * 3},
+      [9, 0] * 3)],
 )  # fmt: skip
 def test_windows_of_the_layers_are_those_of_the_file(tmp_path, fields, expected):
     read = read_architecture(config_file(tmp_path, **fields))
-    assert [read.window(i) for i in range(6)] == expected
+    assert [read.layer(i).window for i in range(6)] == expected
 
 
 def test_units_are_the_same_merged_or_not():
@@ -141,9 +142,9 @@ def test_units_are_the_same_merged_or_not():
 def test_configurations_of_qwen_have_a_bias(tmp_path):
     plain = read_architecture(config_file(tmp_path))
     qwen = read_architecture(config_file(tmp_path, model_type="qwen2"))
-    assert not plain.bias_of_queries
-    assert qwen.bias_of_queries
-    assert qwen.positions == 256
+    assert not plain.qkv_bias
+    assert qwen.qkv_bias
+    assert qwen.context == 256
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ import pytest
 from plan_cases import config_file, machine
 
 from tvm_sched_plans import export_plan, get_runtime
-from tvm_sched_plans.architecture import Mixture, read_architecture
-from tvm_sched_plans.language import language_model
+from tvm_sched_plans.language import experts_read, language_model, read_architecture
 from tvm_sched_plans.runtimes import PlanRequest, Split
 from tvm_sched_plans.token_workload import TokenWorkload
 from tvm_sched_runtime.errors import InputError
 
 FOUR = {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+QWEN = {"model_type": "qwen3_moe", "moe_intermediate_size": 64}
 MIXTRAL_8X7B = {
     **FOUR, "num_local_experts": 8, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000,
@@ -29,9 +29,9 @@ QWEN3_30B_A3B = {
 
 def test_experts_that_are_read_in_the_mean():
     # One of 8 is left by a token with chance 6/8.
-    assert [Mixture(8, 2, 1).read(tokens) for tokens in (1, 2, 3)] == pytest.approx([2, 3.5, 8 * (1 - 0.75**3)])
-    assert Mixture(8, 2, 1).read(512) == pytest.approx(8)
-    assert Mixture(4, 4, 1).read(1) == 4
+    assert [experts_read(8, 2, tokens) for tokens in (1, 2, 3)] == pytest.approx([2, 3.5, 8 * (1 - 0.75**3)])
+    assert experts_read(8, 2, 512) == pytest.approx(8)
+    assert experts_read(4, 4, 1) == 4
 
 
 @pytest.mark.parametrize(("fields", "published"), [(MIXTRAL_8X7B, 46_702_792_704), (QWEN3_30B_A3B, 30_532_122_624)])
@@ -60,9 +60,11 @@ def test_bytes_and_operations_of_a_step_by_hand(tmp_path, batch, read):
 
 @pytest.mark.parametrize(
     ("fields", "said"),
-    [({"num_experts_per_tok": 5}, "num_experts_per_tok is 5 of 4 experts"), ({"num_local_experts": 0}, "is 2 of 0 experts"),
-     ({"mlp_only_layers": [0]}, r"mlp_only_layers is \[0\]"), ({"decoder_sparse_step": 2}, "decoder_sparse_step is 2"),
-     ({"model_type": "qwen3_moe"}, "moe_intermediate_size is 0")],
+    [({"num_experts_per_tok": 5}, "5 of 4 experts are chosen for a token"),
+     ({"num_local_experts": 0}, "num_local_experts is 0"),
+     ({**QWEN, "mlp_only_layers": [0]}, r"layers 0 have no experts \(mlp_only_layers"),
+     ({**QWEN, "decoder_sparse_step": 2}, "layers 0, 2, 4 have no experts"),
+     ({"model_type": "qwen3_moe"}, "moe_intermediate_size is None")],
 )  # fmt: skip
 def test_wrong_mixtures_are_refused(tmp_path, fields, said):
     path = config_file(tmp_path, **{**FOUR, **fields})

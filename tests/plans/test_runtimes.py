@@ -16,7 +16,7 @@ from plan_cases import machine
 from runtimes_cases import layer_devices, load_script, tiny_model
 
 from tvm_sched_plans import RUNTIMES, Runtime, export_plan, get_runtime, runtime_names
-from tvm_sched_plans.architecture import read_architecture
+from tvm_sched_plans.language import read_architecture
 from tvm_sched_plans.places import group_place
 from tvm_sched_plans.runtimes import PlanRequest
 from tvm_sched_plans.runtimes.exo import by_memory, smallest_ring
@@ -155,7 +155,7 @@ def test_llama_cpp_puts_layers_where_the_plan_has_them(model, memory, workload):
     from tvm_sched_plans.runtimes import Split
 
     settings = runtime.settings(request, Split("ours", case, placement))
-    layers = request.architecture.config.layers
+    layers = request.architecture.layers
     names = ["CPU", *(f"CUDA{n}" for n in range(len(memory)))]
     found = layer_devices(settings, layers)
     assert found == [names[placement[1 + 2 * i]] for i in range(layers)] + [names[placement[-1]]]

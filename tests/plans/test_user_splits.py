@@ -198,14 +198,14 @@ def test_tied_weights_that_two_places_have_count_twice(tmp_path, runtime):
 
 
 def test_gemma_is_tied_unless_it_says_otherwise(tmp_path):
-    from tvm_sched_plans.architecture import read_architecture
+    from tvm_sched_plans.language import read_architecture
 
     fields = json.loads(config_file(tmp_path, model_type="gemma").read_text())
     del fields["tie_word_embeddings"]
     (tmp_path / "config.json").write_text(json.dumps(fields))
-    assert read_architecture(tmp_path).config.tied
+    assert read_architecture(tmp_path).tied
     (tmp_path / "config.json").write_text(json.dumps({**fields, "tie_word_embeddings": False}))
-    assert not read_architecture(tmp_path).config.tied
+    assert not read_architecture(tmp_path).tied
 
 
 def test_a_tied_transformers_model_runs_as_placed(tmp_path):

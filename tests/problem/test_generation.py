@@ -1,6 +1,7 @@
 """Prefill and decode as one problem: what is shared, what is carried, and what that takes, worked by hand."""
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from tvm_sched_runtime.problem import (
     Problem,
     Request,
     Tensor,
+    Uncertainty,
     Workload,
     generation_problem,
     merge_problems,
@@ -41,6 +43,20 @@ def phases(added=4):
     prefill = cases.graph({"x": 10, "w": 100, "l": 20, "k": 40}, [("p", "x w", "l k")], outputs=("l", "k"))
     decode = cases.graph({"x": 2, "w": 100, "wk": 40, "l": 5, "n": added}, [("d", "x w wk", "l n")], outputs=("l", "n"))
     return cases.problem(prefill, MACHINE, [[50, 50]]), cases.problem(decode, MACHINE, [[7, 7]])
+
+
+def test_intervals_of_both_phases_are_kept():
+    prefill, decode = (
+        Problem(each.graph, each.topology, each.costs.replace(uncertainty=Uncertainty(
+            each.costs.operator_ns - 2, each.costs.operator_ns + 9, np.full((1, 2), 0.5), np.full((1, 2), True)
+        )))
+        for each in phases()
+    )  # fmt: skip
+    found = generation_problem(prefill, decode, decode_devices=["d1"]).costs.uncertainty
+    assert found.low_ns.tolist() == [[48, 48], [1, 1], [FORBIDDEN, 5]]
+    assert found.high_ns.tolist() == [[59, 59], [1, 1], [FORBIDDEN, 16]]
+    assert found.shared.tolist() == [[0.5, 0.5], [0, 0], [0.5, 0.5]]
+    assert generation_problem(prefill, phases()[1]).costs.uncertainty is None
 
 
 def test_parameters_are_shared_and_the_cache_is_an_edge():

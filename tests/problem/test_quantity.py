@@ -32,14 +32,10 @@ def test_values(text, kind, value):
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        ("16 GB", "bandwidth"),
-        ("16 Gb/s", "bandwidth"),
-        ("five us", "time"),
-        ("5", "time"),
-        ("", "bytes"),
+        ("16 GB", "bandwidth"), ("16 Gb/s", "bandwidth"), ("five us", "time"), ("5", "time"), ("", "bytes"),
         ("1 s", "bytes"),
     ],
-)
+)  # fmt: skip
 def test_wrong_unit_says_what_is_allowed(text, kind):
     with pytest.raises(FormatError) as error:
         parse_quantity(text, kind, "file.toml: `$.x`")

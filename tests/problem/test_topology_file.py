@@ -94,15 +94,11 @@ def test_numbers_are_si():
         ("version = 1", "version = 2", FormatError, ["version 2", "newer", "reads (version 1)"]),
         ("version = 1", 'version = "1"', FormatError, ["$.version", "'1'"]),
         ("version = 1", "", FormatError, ["$.version", "None"]),
-        (
-            "tvm_sched.topology",
-            "tvm_sched.problem",
-            FormatError,
-            ["$.format", "tvm_sched.problem", "tvm_sched.topology"],
-        ),
+        ("tvm_sched.topology", "tvm_sched.problem", FormatError,
+         ["$.format", "tvm_sched.problem", "tvm_sched.topology"]),
         ("[[devices]]", "[[devices", FormatError, ["not a TOML document", "line"]),
     ],
-)
+)  # fmt: skip
 def test_errors_say_where_what_and_what_is_allowed(old, new, kind, said, tmp_path):
     assert old in WHOLE
     path = tmp_path / "wrong.toml"

@@ -114,16 +114,12 @@ def changed(**fields):
         ({"graph_alternative": "apart"}, "a name of its own"),
         ({"alternative": {"operators": ()}}, r"costs of the variants are \(2, 2\)"),
         ({"alternative": {"operators": (Operator("p"), Operator("q"))}}, r"does not make \['y'\]"),
-        (
-            {"alternative": {"operators": (Operator("p", "", ("z",), ("y",)), Operator("q", "", (), ("b",)))}},
-            "reads 'z', which is no tensor of its own",
-        ),
-        (
-            {"alternative": {"operators": (Operator("p", "", (), ("y", "a")), Operator("q", "", (), ("b",)))}},
-            "neither its own nor read outside",
-        ),
+        ({"alternative": {"operators": (Operator("p", "", ("z",), ("y",)), Operator("q", "", (), ("b",)))}},
+         "reads 'z', which is no tensor of its own"),
+        ({"alternative": {"operators": (Operator("p", "", (), ("y", "a")), Operator("q", "", (), ("b",)))}},
+         "neither its own nor read outside"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit_the_graph_is_refused(fields, said):
     with pytest.raises(ProblemError, match=said):
         changed(**fields)

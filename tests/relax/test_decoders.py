@@ -9,7 +9,8 @@ from tvm import relax
 
 from tvm_sched.relax.decoders import decoder_graph, decoder_module
 from tvm_sched_runtime.errors import InputError
-from tvm_sched_runtime.problem.decoder_config import PRESETS, DecoderConfig, read_config
+from tvm_sched_runtime.problem.decoder_config import PRESETS, DecoderConfig
+from tvm_sched_runtime.problem.decoder_config_file import read_config
 
 TINY = DecoderConfig(name="tiny", layers=2, hidden=32, heads=4, vocab=50, intermediate=48)
 SHARED_KEYS = DecoderConfig(name="shared", layers=2, hidden=32, heads=4, kv_heads=2, vocab=50, intermediate=48)
@@ -157,6 +158,18 @@ def test_a_config_of_hugging_face_computes_what_transformers_does(kind, tmp_path
     np.testing.assert_allclose(run(mod, {**weights, "input_ids": ids})[0], expected, rtol=1e-3, atol=1e-4)
 
 
+def test_rotary_embedding_is_read_as_transformers_4_and_5_write_it(tmp_path):
+    path = tmp_path / "config.json"
+    sizes = {
+        "model_type": "llama", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 50,
+        "intermediate_size": 48,
+    }  # fmt: skip
+    for fields in ({"rope_theta": 5e5}, {"rope_parameters": {"rope_type": "yarn", "rope_theta": 5e5}}):
+        path.write_text(json.dumps({**sizes, **fields}))
+        config = read_config(path)
+        assert (config.rope_theta, config.rope.rope_type) == (5e5, "default")
+
+
 def test_what_is_wrong_is_refused(tmp_path):
     with pytest.raises(InputError, match="heads do not divide"):
         DecoderConfig(layers=1, hidden=30, heads=4, vocab=5, intermediate=5)
@@ -173,8 +186,8 @@ def test_what_is_wrong_is_refused(tmp_path):
     path = tmp_path / "config.json"
     for text, message in (
         ('{"model_type": "t5"}', "model_type is 't5'; allowed are gpt2"),
-        ('{"model_type": "llama", "hidden_size": "big"}', "not a config.json"),
-        ('{"model_type": "llama", "num_hidden_layers": 2}', "hidden is 0"),
+        ('{"model_type": "llama", "hidden_size": "big"}', "is None; a whole number"),
+        ('{"model_type": "llama", "num_hidden_layers": 2}', "hidden_size is None; a whole number"),
     ):
         path.write_text(text)
         with pytest.raises(InputError, match=message):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from onnx_text import onnx_model
 from tvm_sched.relax import compile
 from tvm_sched_runtime.runtime import load
 
@@ -13,12 +14,9 @@ def names(compiled, path):
 
 
 def test_onnx(tmp_path):
-    onnx = pytest.importorskip("onnx")
-    info = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 2]) for name in ("x", "b", "a")]
-    nodes = [onnx.helper.make_node("MatMul", ["x", "x"], ["b"]), onnx.helper.make_node("Relu", ["b"], ["a"])]
-    graph = onnx.helper.make_graph(nodes, "two", info[:1], info[1:])
+    model = onnx_model("(float[2, 2] x) => (float[2, 2] b, float[2, 2] a) { b = MatMul(x, x)  a = Relu(b) }")
     path = tmp_path / "two.so"
-    assert names(compile(onnx.helper.make_model(graph), "cpu1"), path) == ["b", "a"]
+    assert names(compile(model, "cpu1"), path) == ["b", "a"]
     x = np.array([[1, -2], [3, -4]], np.float32)
     by_name = dict(zip(("b", "a"), load(path).run(x), strict=True))
     np.testing.assert_array_equal(by_name["b"], x @ x)

@@ -133,7 +133,7 @@ def test_what_cannot_be_is_refused(monkeypatch):
     with pytest.raises(InputError, match="'bfloat16' is for topologies of CPUs"):
         compile(mod, "v100-server", "single", precision="bfloat16")
     with monkeypatch.context() as patch:
-        patch.setattr(compile_target, "_WITH_BFLOAT16", frozenset({"bfloat2040"}))
+        patch.setattr(compile_target, "WITH_BFLOAT16", frozenset({"bfloat2040"}))
         with pytest.raises(InputError, match=r"no instructions for it \(AVX512-BF16 or AMX\): oneDNN would emulate"):
             compile(mod, "cpu1", "single", precision="bfloat16")
     if _here():

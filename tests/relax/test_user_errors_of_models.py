@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from onnx_text import onnx_model
 from tvm_sched.relax import CompileOptions, compile, load_model, target
 from user_errors_cases import ODD, check, damaged
 
@@ -21,17 +22,9 @@ SETTINGS = (
 
 
 def small() -> Any:
-    weights = [onnx.numpy_helper.from_array(np.ones((4, 4), "float32"), name) for name in "ab"]
-    nodes = [
-        helper.make_node("MatMul", ["x", "a"], ["p"]),
-        helper.make_node("Softmax", ["p"], ["q"], axis=1),
-        helper.make_node("Concat", ["q", "b"], ["r"], axis=0),
-        helper.make_node("Reshape", ["r", "s"], ["y"]),
-    ]
-    weights.append(onnx.numpy_helper.from_array(np.array([4, 8]), "s"))
-    x, y = (helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [4, 4]), ("y", [4, 8])))
-    graph = helper.make_graph(nodes, "small", [x], [y], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    text = """(float[4, 4] x) => (float[4, 8] y) {
+        p = MatMul(x, a)  q = Softmax<axis = 1>(p)  r = Concat<axis = 0>(q, b)  y = Reshape(r, s) }"""
+    return onnx_model(text, {**dict.fromkeys("ab", np.ones((4, 4), "float32")), "s": np.array([4, 8])})
 
 
 def test_damaged_onnx_files(tmp_path: Path) -> None:

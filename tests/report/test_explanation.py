@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from checker.cases import chain_of_readers
-from tvm_sched.report.explanation import _lemma, explain
+from tvm_sched.report.explanation import explain, lemma_sentence
 from tvm_sched.schedulers import solve
 from tvm_sched_runtime.problem import Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from variant_cases import CHOICE, gated
@@ -39,7 +39,7 @@ def test_the_path(times, words):
 
 
 def test_a_lemma_that_is_a_path_names_no_operators():
-    told = _lemma({"rule": "path", "first": "a", "last": "b", "ns": 10})
+    told = lemma_sentence({"rule": "path", "first": "a", "last": "b", "ns": 10})
     assert told == "from the end of a to that of b 10 ns pass at least: so long is the longest path between."
 
 

@@ -21,7 +21,7 @@ from runtime_plans import PlanBuilder, in_threads
 from tvm_sched.execution_plan import emit_plan
 from tvm_sched_bench.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
 from tvm_sched_bench.testing.shapes_only import ShapesOnly
-from tvm_sched_runtime import _library, startup
+from tvm_sched_runtime import core_library, startup
 from tvm_sched_runtime.errors import ExecutionError
 from tvm_sched_runtime.problem import Bus, Concurrency, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched_runtime.runtime import ScheduledModule, make_module, to_numpy
@@ -32,6 +32,7 @@ CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 driver = ctypes.CDLL(os.environ["TVM_SCHED_CUDA_DRIVER"])
 driver.fake_cuda_enqueue.argtypes = [ctypes.c_void_p, CALLBACK, ctypes.c_void_p]
 driver.fake_cuda_fail.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_int]
+driver.fake_cuda_lose.argtypes = [ctypes.c_char_p, ctypes.c_int]
 driver.fake_cuda_trace.argtypes = [ctypes.c_char_p, ctypes.c_int]
 driver.fake_cuda_calls.argtypes = [ctypes.c_char_p]
 driver.fake_cuda_allocated.restype = ctypes.c_longlong
@@ -305,6 +306,34 @@ def faults_name_their_cause() -> None:
     same(other.run(x), [expected])
 
 
+def a_gpu_that_stays_lost_is_told_and_others_go_on() -> None:
+    """In the middle of a run with several contexts: no hang, an error at each run, and models on other GPUs are right."""
+    global kernel_seconds
+    count = int(os.environ["FAKE_CUDA_DEVICES"])
+    spare, there = [count - 1] * 4, [k % (count // 2) for k in range(4)]  # the last GPU is never lost
+    named = r'^(transfer of "|operator "|the captured graph |a kernel or copy failed on GPU ).*CUDA_ERROR_LAUNCH_FAILED'
+    kernel_seconds = 0.001  # so that the others are in the middle of their work
+    issued = ("cuStreamWaitEvent", "cuEventRecord", "cuMemcpyAsync", "cuStreamQuery")
+    for function, graph in [(name, False) for name in issued] + [("cuGraphLaunch", True), ("cuStreamQuery", True)]:
+        cpu, module, inputs, _ = modules(3, 4)
+        _, other, _, _ = modules(3, 4)
+        expected = cpu.run(*inputs)
+        module.configure(devices=there, graph=graph)
+        other.configure(devices=spare)
+        for _ in range(3):
+            same(module.run(*inputs), expected)
+        driver.fake_cuda_lose(function.encode(), 0)
+        for _ in range(3):
+            with pytest.raises(ExecutionError, match=named):
+                module.run(*inputs)
+            same(other.run(*inputs), expected)
+        module.configure(devices=spare)  # it goes on there
+        same(module.run(*inputs), expected)
+        del module
+        same(other.run(*inputs), expected)
+        driver.fake_cuda_find_again()
+
+
 def a_kernel_of_two_gpus_is_refused() -> None:
     builder = PlanBuilder("two", "cuda")
     x, out = builder.argument("x", [4], "uint8"), builder.output([4], "uint8")
@@ -356,7 +385,7 @@ def images_are_launched_with_their_pointers() -> None:
         ],
     }
     document = msgspec.json.encode({"version": 1, "functions": {"add_twice": function}}).decode()
-    kernels = _library.function("tvm_sched.make_cuda_module")(document, b"binary")
+    kernels = core_library.function("tvm_sched.make_cuda_module")(document, b"binary")
     builder = PlanBuilder("p", "cuda")
     builder.plan["queues"].append({"name": "results"})
     x, w, out = builder.argument("x", [1], "int64"), builder.parameter("w", [1], "int64"), builder.output([1], "int64")

@@ -112,7 +112,7 @@ def states_move_between_plans_that_store_them_on_other_gpus() -> None:
             builder.plan["queues"].append({"name": "results"})
             x, out = builder.argument("x", [size], "uint8"), builder.output([SIZE], "uint8")
             here, result = builder.arena(home, [size], "uint8"), builder.arena(home, [SIZE], "uint8")
-            read, written = (builder._buffer(state, {"kind": kind, "index": 0}) for kind in ("state", "next_state"))
+            read, written = (builder.buffer(state, {"kind": kind, "index": 0}) for kind in ("state", "next_state"))
             loaded = builder.copy(x, here, name="x")
             done = builder.kernel(home, "step_of_state", [read, here], [written, result], [loaded])
             builder.copy(result, out, [done], name="out")
@@ -145,7 +145,7 @@ def plans_of_states_share_what_stays_on_the_gpu() -> None:
             x, w, out = builder.argument("x", [size], "uint8"), builder.parameter("w", [SIZE], "uint8"), None
             out = builder.output([SIZE], "uint8")
             here, weight, result = (builder.arena(0, [n], "uint8") for n in (size, SIZE, SIZE))
-            read, written = (builder._buffer(state, {"kind": kind, "index": 0}) for kind in ("state", "next_state"))
+            read, written = (builder.buffer(state, {"kind": kind, "index": 0}) for kind in ("state", "next_state"))
             loads = [builder.copy(x, here, name="x"), builder.copy(w, weight, name="w")]
             done = builder.kernel(0, "step_with_weight", [read, here, weight], [written, result], loads)
             builder.copy(result, out, [done], name="out")

@@ -35,30 +35,30 @@ class PlanBuilder:
             "steps": [],
         }
 
-    def _buffer(self, spec: dict[str, Any], source: dict[str, Any]) -> int:
+    def buffer(self, spec: dict[str, Any], source: dict[str, Any]) -> int:
         self.plan["buffers"].append({**spec, "source": source})
         return len(self.plan["buffers"]) - 1
 
     def argument(self, name: str, shape: list[int], dtype: str = "float32") -> int:
         self.plan["arguments"].append(tensor(name, shape, dtype))
         index = len(self.plan["arguments"]) - 1
-        return self._buffer(tensor(name, shape, dtype), {"kind": "argument", "index": index})
+        return self.buffer(tensor(name, shape, dtype), {"kind": "argument", "index": index})
 
     def parameter(self, name: str, shape: list[int], dtype: str = "float32") -> int:
         self.plan["parameters"].append(tensor(name, shape, dtype))
         index = len(self.plan["parameters"]) - 1
-        return self._buffer(tensor(name, shape, dtype), {"kind": "parameter", "index": index})
+        return self.buffer(tensor(name, shape, dtype), {"kind": "parameter", "index": index})
 
     def output(self, shape: list[int], dtype: str = "float32") -> int:
         self.plan["outputs"].append({"shape": shape, "dtype": dtype})
         index = len(self.plan["outputs"]) - 1
-        return self._buffer(tensor(f"out{index}", shape, dtype), {"kind": "output", "index": index})
+        return self.buffer(tensor(f"out{index}", shape, dtype), {"kind": "output", "index": index})
 
     def arena(self, device: int, shape: list[int], dtype: str = "float32") -> int:
         owner = self.plan["devices"][device]
         offset = owner["arena_bytes"]
         owner["arena_bytes"] = offset + 64 * (1 + int(np.prod(shape)) * 8 // 64)
-        return self._buffer(tensor("t", shape, dtype), {"kind": "arena", "device": device, "offset": offset})
+        return self.buffer(tensor("t", shape, dtype), {"kind": "arena", "device": device, "offset": offset})
 
     def kernel(
         self,

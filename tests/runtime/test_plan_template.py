@@ -307,17 +307,16 @@ def test_a_template_is_embedded_beside_plans_and_read_back(tmp_path):
         device["arena_bytes"] = 128
     for k, offset in ((2, 0), (3, 64), (4, 0)):
         plan["buffers"][k]["source"]["offset"] = offset
-    plan["steps"][0].pop("sizes")
-    plan["steps"][0]["function"] = "tvm_sched.test.fixed"
-    tvm_ffi.register_global_func(
-        "tvm_sched.test.fixed", lambda x, w, y: to_numpy(y).__setitem__(..., to_numpy(x) @ to_numpy(w)), override=True
-    )
+    plan["steps"][0]["sizes"] = [9]
     module = ScheduledModule(make_module([plan, _template()], {}, {"w": W}))
     module.configure(trace=True)
     for n, name in ((3, "three"), (4, "mlp[n=4, m=1]")):
         _check(module, n)
         assert module.timeline()["plan"] == name
     assert [each["name"] for each in module.plans()] == ["three"]
+    plan["steps"][0]["sizes"] = ["n"]
+    with pytest.raises(ValueError, match=r"steps\[0\]\.sizes\[0\]: found \"n\", expected"):
+        ScheduledModule(make_module([plan], {}, {"w": W}))
 
 
 def _segments(**more):
@@ -391,7 +390,7 @@ def test_a_segment_takes_sizes_that_the_one_before_it_computes():
     ("takes", "message"),
     [
         ([{"value": 1}], "expected an entry for each of the plan's 2 arguments"),
-        ([{"value": 2, "element": 1}, {"value": 0}], "value 2 is not there yet: there are 2"),
+        ([{"value": 2, "element": 1}, {"value": 0}], "value 2 is not there yet"),
     ],
 )
 def test_segments_that_take_what_is_not_there_are_refused(takes, message):

@@ -231,7 +231,7 @@ def test_the_runtime_loads_no_compiler_and_no_solver():
     result = run_python(
         """
         import sys
-        from tvm_sched_runtime._library import load_library
+        from tvm_sched_runtime.core_library import load_library
         import tvm_sched_runtime.runtime
         load_library()
         print(sorted({"tvm", "ortools", "xgboost", "onnx", "torch"} & set(sys.modules)))
@@ -241,7 +241,7 @@ def test_the_runtime_loads_no_compiler_and_no_solver():
 
 
 def test_missing_library_says_how_to_build_it():
-    result = run_python("import tvm_sched_runtime._library as l; l.load_library()", TVM_SCHED_LIBRARY="/nowhere.so")
+    result = run_python("import tvm_sched_runtime.core_library as l; l.load_library()", TVM_SCHED_LIBRARY="/nowhere.so")
     assert "FileNotFoundError: /nowhere.so, which the environment variable TVM_SCHED_LIBRARY names" in result.stderr
 
 
@@ -325,7 +325,7 @@ def test_artifact_in_the_virtual_machine(artifact):
     parameters = str(artifact.with_suffix(".safetensors"))
     result = run_python(
         "import sys\nimport numpy as np\nimport tvm.runtime, tvm.runtime.vm\n"
-        "from tvm_sched_runtime._library import load_library\nload_library()\n"
+        "from tvm_sched_runtime.core_library import load_library\nload_library()\n"
         f"vm = tvm.runtime.vm.VirtualMachine(tvm.runtime.load_module({str(artifact)!r}), tvm.runtime.device('cpu'))\n"
         "outputs = [o.numpy() for o in vm['main'](tvm.runtime.tensor(np.arange(20, dtype='float32').reshape(4, 5)))]\n"
         + CHECK,
@@ -338,9 +338,9 @@ def test_artifact_in_the_virtual_machine(artifact):
 def test_bytes_that_are_no_module_are_refused():
     import tvm_ffi
 
-    from tvm_sched_runtime import _library
+    from tvm_sched_runtime import core_library
 
-    read = _library.function("ffi.Module.load_from_bytes.tvm_sched")
+    read = core_library.function("ffi.Module.load_from_bytes.tvm_sched")
     with pytest.raises(ValueError, match="cut off"):
         read(b"")
     with pytest.raises(ValueError, match="another format"):

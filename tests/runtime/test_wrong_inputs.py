@@ -12,6 +12,7 @@ import tvm_ffi
 from runtime_plans import PlanBuilder
 from wrong_inputs import ONE, RIGHT
 
+from onnx_text import onnx_model
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.runtime import to_tensor
 
@@ -46,10 +47,8 @@ def files(tmp_path_factory):
     from tvm_sched.relax import compile, compile_pipeline
 
     folder = tmp_path_factory.mktemp("files")
-    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 3]) for name in "xy")
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"])], "g", [x], [y])
     file = folder / "model.onnx"
-    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9), file)
+    onnx.save(onnx_model("(float[2, 3] x) => (float[2, 3] y) { y = Neg(x) }"), file)
     compile(file, "cpu1", "single").export(folder / "model.so")
     compile_pipeline(file, "cpu1", stages=1).export(folder / "model.pipeline")
     return folder

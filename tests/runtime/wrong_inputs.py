@@ -55,24 +55,9 @@ def values(with_torch: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "huge", lambda: np.lib.stride_tricks.as_strided(ONE, (2**40, 3), (0, 4))
     yield "huge, read-only", lambda: np.broadcast_to(np.float32(1), (2**40, 2**10))
     plain = (
-        None,
-        "x",
-        b"x",
-        1,
-        1.5,
-        1j,
-        True,
-        [],
-        [1, 2],
-        [[1, [2]], 3],
-        {},
-        {"x": 1},
-        {1},
-        date(2026, 1, 1),
-        object(),
-        int,
-        abs,
-    )
+        None, "x", b"x", 1, 1.5, 1j, True, [], [1, 2], [[1, [2]], 3], {}, {"x": 1}, {1}, date(2026, 1, 1), object(),
+        int, abs,
+    )  # fmt: skip
     for value in plain:
         yield f"{type(value).__name__} {value!r:.20}", lambda value=value: value
     if with_torch and find_spec("torch"):

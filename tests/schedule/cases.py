@@ -1,6 +1,8 @@
 """Small problems and schedules written by hand, in nanoseconds and bytes."""
 
-from tvm_sched_runtime.problem import FORBIDDEN, Bus, Costs, Device, Operator, OpGraph, Problem, Tensor, Topology
+from itertools import combinations
+
+from tvm_sched_runtime.problem import FORBIDDEN, Bus, Costs, Device, Link, Operator, OpGraph, Problem, Tensor, Topology
 from tvm_sched_runtime.schedule import Placement, Schedule, Transfer
 
 ROOM = 10**9
@@ -29,6 +31,18 @@ def graph(tensors, operators, outputs=()):
     )
 
 
+def wired(reads, sizes=1):
+    """Operators by name with what each reads; each makes a tensor of its own name, of this size or of one of these sizes.
+
+    What nobody reads is an output.
+    """
+    sizes = sizes if isinstance(sizes, dict) else dict.fromkeys(reads, sizes)
+    read = {name for names in reads.values() for name in names.split()}
+    operators = tuple(Operator(name, "", tuple(names.split()), (name,)) for name, names in reads.items())
+    tensors = tuple(Tensor(name, sizes[name]) for name in reads)
+    return OpGraph("case", operators, tensors, tuple(name for name in reads if name not in read))
+
+
 def problem(graph, topology, operator_ns, direct_ns=None):
     """Rows of costs by operator; None stands for "cannot run there"."""
 
@@ -53,6 +67,13 @@ def _transfer(text):
     if kind == "copy":
         return Transfer("copy", places[1], what, places[0])
     return Transfer("load", places[0], what) if kind == "load" else Transfer("host_read", places[0], operator=what)
+
+
+def gpus(count=2, bus="", **options):
+    """Equal devices, gpu0, gpu1, ..., each two joined by a link of a byte a nanosecond; on a bus, if it is named."""
+    devices = [device(f"gpu{i}", bus) for i in range(count)]
+    links = [Link((a.name, b.name), 1e9) for a, b in combinations(devices, 2)]
+    return topology(*devices, buses=[Bus(bus, 1e9)] if bus else (), links=links, **options)
 
 
 def topology(*devices, buses=(), links=(), switches=(), peer_access=True):

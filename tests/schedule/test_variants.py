@@ -18,7 +18,7 @@ from tvm_sched.bounds.variant_relaxation import relaxed
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.anytime import race, scheduler
 from tvm_sched.schedulers.anytime.list_rules import list_schedules
-from tvm_sched.schedulers.anytime.promising_variants import _ChoicePrices
+from tvm_sched.schedulers.anytime.promising_variants import ChoicePrices
 from tvm_sched.schedulers.common.search import Searches
 from tvm_sched.schedulers.common.variant_search import ChoiceSearch
 from tvm_sched_bench.testing import random_problem, random_schedule, random_variants
@@ -285,7 +285,7 @@ def test_the_graphs_own_ways_are_searched_beside_a_better_choice_that_is_alike(p
     prices = {1.0: alike, price: {}, **{3.0 + k: other for k, other in enumerate(others)}}
     known = {tuple(sorted(choice.items())): cost for cost, choice in prices.items()}
     problem = SimpleNamespace(variants=SimpleNamespace(groups=range(40)))
-    found = _ChoicePrices(problem, Budget(), known).best()
+    found = ChoicePrices(problem, Budget(), known).best()
     assert (len(found), found[0]) == (6, alike)
     assert (found.index({}) if {} in found else None) == place
 
@@ -296,7 +296,7 @@ def test_more_work_prices_a_choice_by_more_rules(seed):
     scenario = Scenario(random_variants(random_problem(seed, 18, 4, memory="generous"), seed, 3))
     one = scenario.resolve({})
     best = min(ScheduleIndex.of_sequence(one, each).objective_ns for each, _ in list_schedules(one, Searches(one)))
-    little, much = (_ChoicePrices(scenario, Budget(work)).of({}) for work in (0.001, 10.0))
+    little, much = (ChoicePrices(scenario, Budget(work)).of({}) for work in (0.001, 10.0))
     assert much <= best < little
 
 

@@ -119,12 +119,6 @@ class PartialSchedule:
         in_place = run.direct or self._in_place[run.device]
         return [t for t in index.inputs[run.operator] if not (in_place and index.producer[t] < 0)]
 
-    def can_move(self, move: Move) -> bool:
-        """Whether a move's tensor is at its source and not yet at its device."""
-        if (move.tensor, move.device) in self.at:
-            return False
-        return move.source == HOST or move.source in self.sources(move.tensor)
-
     def starts(self) -> list[int]:
         """When each event begins."""
         starts = []

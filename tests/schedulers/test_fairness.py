@@ -11,7 +11,7 @@ from thorough import examples
 from tvm_sched.schedulers import solve
 from tvm_sched.schedulers.common.native_methods import Effort, anneal, list_order
 from tvm_sched.schedulers.common.search import PlacementChoice, Searches
-from tvm_sched.schedulers.fairness import SCHEDULERS, _lags, slowdown_bound, solve_fairly
+from tvm_sched.schedulers.fairness import SCHEDULERS, aimed_lags, slowdown_bound, solve_fairly
 from tvm_sched_bench.testing import random_problem
 from tvm_sched_runtime.errors import InfeasibleError, InputError
 from tvm_sched_runtime.problem import Scenario, Workload, merge_problems
@@ -67,10 +67,10 @@ def test_weights_of_any_size(name, scale):
 def test_lags_reach_no_further_than_schedules():
     """Twice the times alone are aimed at: 2 of the last, 2000 of the first. 1e100 later is 300, ten times the last end."""
     ends = [[10, 20, 30]]
-    assert _lags([1000, 10, 1], [1, 1, 1], [[1000, 20, 1]]) == [0, 1980, 1998]
-    assert _lags([1, 1, 1], [1, 1, 1], ends) == [0, 0, 0]
-    assert _lags([1, 1, 1], [1e-100, 1, 1], ends) == [0, 300, 300]
-    assert _lags([1, 1, 1], [1e-100, 1e-90, 1], ends) == [0, 0, 300]
+    assert aimed_lags([1000, 10, 1], [1, 1, 1], [[1000, 20, 1]]) == [0, 1980, 1998]
+    assert aimed_lags([1, 1, 1], [1, 1, 1], ends) == [0, 0, 0]
+    assert aimed_lags([1, 1, 1], [1e-100, 1, 1], ends) == [0, 300, 300]
+    assert aimed_lags([1, 1, 1], [1e-100, 1e-90, 1], ends) == [0, 0, 300]
 
 
 def test_three_models_and_the_bound_of_the_two_shortest():

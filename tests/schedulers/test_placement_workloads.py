@@ -13,7 +13,7 @@ from tvm_sched.schedulers.efficient_mip import place, read_workload
 from tvm_sched.schedulers.efficient_mip.annealing import anneal
 from tvm_sched.schedulers.efficient_mip.instance import evaluate
 from tvm_sched.schedulers.efficient_mip.path_bound import lower_bound
-from tvm_sched.schedulers.efficient_mip.program import _checked
+from tvm_sched.schedulers.efficient_mip.program import checked_bound
 from tvm_sched_runtime.errors import FormatError, SchedulerError
 
 WORKLOADS = Path(__file__).parents[2] / "benchmarks" / "instances" / "tarnawski" / "latency"
@@ -147,7 +147,7 @@ def test_stretches_of_a_chain_by_hand(tmp_path):
 
 
 def test_a_bound_of_the_solver_above_a_latency_that_is_there_is_no_bound():
-    assert _checked(10.0, 12.0) == 10.0
-    assert _checked(12.00001, 12.0) == 12.0  # by the solver's tolerances
+    assert checked_bound(10.0, 12.0) == 10.0
+    assert checked_bound(12.00001, 12.0) == 12.0  # by the solver's tolerances
     with pytest.raises(SchedulerError, match="please report this"):
-        _checked(12.1, 12.0)
+        checked_bound(12.1, 12.0)

@@ -86,7 +86,7 @@ def test_a_broken_entry_point_is_named_and_does_no_harm(monkeypatch):
             raise ImportError("no module named nowhere")
 
     monkeypatch.setattr(registry, "entry_points", lambda group: [Broken()])
-    monkeypatch.setattr(SCHEDULERS, "_loaded", False)
+    monkeypatch.setattr(SCHEDULERS, "installed_loaded", False)
     with pytest.warns(RuntimeWarning, match="'broken' of entry point 'nowhere:at_all' cannot be loaded"):
         assert "anytime" in names()
 

@@ -207,7 +207,7 @@ def test_a_solver_that_does_not_heed_its_limit_is_left(stops, monkeypatch):
     assert solver_runs.solvers_run() is not stops
     assert bool(told) is stops
     ended.set()
-    wait(solver_runs._left)
+    wait(solver_runs.left_running)
     assert not solver_runs.solvers_run()
 
 

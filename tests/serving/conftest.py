@@ -82,16 +82,8 @@ def deployed(what):
 def gateway(*arguments):
     """A gateway's process; yields its addresses for HTTP and gRPC, and the process."""
     command = [
-        sys.executable,
-        "-m",
-        "tvm_sched.cli",
-        "gateway",
-        *map(str, arguments),
-        "--port",
-        "0",
-        "--grpc-port",
-        "0",
-    ]
+        sys.executable, "-m", "tvm_sched.cli", "gateway", *map(str, arguments), "--port", "0", "--grpc-port", "0",
+    ]  # fmt: skip
     process = subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()

@@ -135,7 +135,7 @@ def cluster(monkeypatch):
     monkeypatch.setattr(StageLink, "_receive", see)
     monkeypatch.setattr(ingress, "RayDirectory", made.directory)
     monkeypatch.setattr(ingress, "current_generation", lambda _: None)
-    monkeypatch.setattr(ingress, "_started_again", lambda: made.started_again)
+    monkeypatch.setattr(ingress, "started_again", lambda: made.started_again)
     monkeypatch.setattr(ingress, "store_generation", lambda _: None)
     monkeypatch.setattr(ingress, "end_generations_before", lambda name, number: made.ended.append(number))
     monkeypatch.setattr(ingress, "abandoned_generations", lambda name, number: made.abandoned)

@@ -133,7 +133,7 @@ def test_a_process_that_never_answers_is_ended_if_ray_takes_it_for_alive(monkeyp
     ended = []
     monkeypatch.setattr(ingress.ray, "get_actor", lambda *_: actor)
     monkeypatch.setattr(ingress.ray._private.state, "actors", lambda _: known)
-    monkeypatch.setattr(ingress, "_kill_there", lambda *who: ended.append(who))
+    monkeypatch.setattr(ingress, "kill_there", lambda *who: ended.append(who))
     directory = ingress.RayDirectory(generation(hang_timeout=1e-9))
 
     async def ping(stage, replica):

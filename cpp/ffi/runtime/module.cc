@@ -17,6 +17,7 @@
 #include "ffi/runtime/given_memory.h"
 #include "ffi/runtime/parallel_loops.h"
 #include "ffi/runtime/process.h"
+#include "ffi/runtime/run_program.h"
 #include "ffi/runtime/serialize.h"
 #include "ffi/runtime/tensors.h"
 #include "runtime/cuda/driver.h"
@@ -101,14 +102,13 @@ bool Takes(const Plan& plan, const std::vector<TensorSpec>& given) {
 
 /// What the metadata say of the model's results, the same for all plans: the positions of values;
 /// nothing where they are the plan's outputs.
-std::optional<std::vector<int>> ResultsIn(const JsonCursor& metadata, const PlanList& plans) {
+std::optional<std::vector<int>> ResultsIn(const JsonCursor& metadata, const PlanList& plans,
+                                          std::size_t values) {
   const auto entries = metadata.OptionalField("plans");
   if (!entries || entries->Items().empty()) return std::nullopt;
   const auto listed = entries->Items().front().OptionalField("results");
   if (!listed) return std::nullopt;
   const Plan& first = *plans.front();
-  std::size_t values = first.arguments.size() + first.outputs.size();
-  for (const auto& plan : plans) values += plan->takes.empty() ? 0 : plan->outputs.size();
   std::vector<int> results;
   for (const JsonCursor& item : listed->Items()) {
     if (const auto argument = item.OptionalField("argument")) {
@@ -121,28 +121,6 @@ std::optional<std::vector<int>> ResultsIn(const JsonCursor& metadata, const Plan
     }
   }
   return results;
-}
-
-/// The argument of a later segment: a value, or a tensor without content of the length that an
-/// element of a value says.
-Tensor Take(const Taken& taken, const std::vector<Tensor>& values, const TensorSpec& wanted) {
-  const Tensor& value = values[taken.value];
-  if (!taken.element) return value;
-  TensorSpec spec = wanted;
-  if (SpecOf(value).dtype.code != kDLInt || SpecOf(value).dtype.bits != 64 ||
-      *taken.element >= value.numel() || spec.shape.size() != 1) {
-    TVM_SCHED_THROW(ValueError) << "the size \"" << wanted.name
-                                << "\" is not an element of an int64 tensor";
-  }
-  const Tensor ready =
-      ReadyForKernel(value, "argument \"" + wanted.name + "\"");  // without strides
-  spec.shape[0] = static_cast<const std::int64_t*>(ready.data_ptr())[*taken.element];
-  if (spec.shape[0] < 0) {
-    TVM_SCHED_THROW(ValueError) << "the size \"" << wanted.name << "\" that the model computes is "
-                                << spec.shape[0] << "; 0 or more is allowed";
-  }
-  alignas(kAlignment) static std::byte nothing[kAlignment];  // no kernel reads it
-  return ViewTensor(spec, nullptr, nothing, DLDevice{kDLCPU, 0});
 }
 
 /// One tensor, or a list of several.
@@ -197,7 +175,7 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
     lacking_ = WhyNotHere(about);
     level_ = ChooseLevel(about);
   }
-  segmented_ = !plans_.empty() && !plans_.back()->takes.empty();
+  segmented_ = !plans_.empty() && plans_.back()->later;
   skipped_.resize(plans_.size());
   prepared_.resize(plans_.size());
   parameters_ = std::make_unique<ParameterStore>(plans_, embedded);
@@ -205,7 +183,10 @@ ScheduledModule::ScheduledModule(std::string plans_json, std::string metadata_js
   if (!metadata_json_.empty()) {
     const JsonCursor about = JsonCursor::Parse(metadata_json_, "metadata");
     if (auto run = about.OptionalField("run"); run) SetOptions(ReadOptions(*run, options_));
-    if (!plans_.empty()) results_ = ResultsIn(about, plans_);
+    if (segmented_) program_ = ReadProgram(about.OptionalField("program"), plans_);
+    if (!plans_.empty()) results_ = ResultsIn(about, plans_, program_.values);
+  } else if (segmented_) {
+    program_ = ReadProgram(std::nullopt, plans_);
   }
   WantConnections();
 }
@@ -320,7 +301,7 @@ std::optional<int> ScheduledModule::PlanOfFunction(std::string_view name) const 
   if (!name.starts_with(kMainOfPlan)) return std::nullopt;
   name.remove_prefix(kMainOfPlan.size());
   for (std::size_t p = 0; p < plans_.size(); ++p) {
-    const bool later = !plans_[p]->takes.empty();  // it takes what the segments before it computed
+    const bool later = plans_[p]->later;  // it takes what the segments before it computed
     if (plans_[p]->name == name && !later) return static_cast<int>(p);
   }
   return std::nullopt;
@@ -417,20 +398,16 @@ std::vector<Tensor> ScheduledModule::Execute(const Chosen& first, std::vector<Te
   Lease lease(*this);  // of all segments: nobody changes parameters between them
   std::vector<LastRun> runs;
   std::vector<Tensor> values = arguments;
-  const auto keep = [&values](std::vector<Tensor> outputs) {
-    for (Tensor& output : outputs) values.push_back(std::move(output));
-  };
-  keep(RunSegment(first, std::move(arguments), times_only, lease.instance(), &runs));
-  for (std::size_t p = 0; p < plans_.size(); ++p) {
-    const Plan& plan = *plans_[p];
-    if (plan.takes.empty()) continue;
-    std::vector<Tensor> taken;
-    for (std::size_t i = 0; i < plan.takes.size(); ++i) {
-      taken.push_back(Take(plan.takes[i], values, plan.arguments[i]));
-    }
-    Chosen chosen = Choose(taken, {plans_[p]});
-    chosen.index = static_cast<int>(p);
-    keep(RunSegment(chosen, std::move(taken), times_only, lease.instance(), &runs));
+  for (Tensor& output :
+       RunSegment(first, std::move(arguments), times_only, lease.instance(), &runs)) {
+    values.push_back(std::move(output));
+  }
+  if (segmented_) {
+    RunProgram(program_, plans_, &values, [&](int index, std::vector<Tensor> taken) {
+      Chosen chosen = Choose(taken, {plans_[index]});
+      chosen.index = index;
+      return RunSegment(chosen, std::move(taken), times_only, lease.instance(), &runs);
+    });
   }
   const std::lock_guard lock(gate_->mutex);
   last_runs_ = std::move(runs);
@@ -462,7 +439,12 @@ std::vector<Tensor> ScheduledModule::RunSegment(const Chosen& chosen, std::vecto
   LastRun last = instance.Run(std::move(request), &outputs);
   lock.lock();
   if (first) NoteFirstRun(last, began);
-  runs->push_back(std::move(last));
+  if (last.traced || runs->empty()) {
+    runs->push_back(std::move(last));
+  } else {  // a loop may run a plan any number of times
+    runs->front().record.latency += last.record.latency;
+    runs->front().record.wall += last.record.wall;
+  }
   return outputs;
 }
 
@@ -564,15 +546,15 @@ Chosen ScheduledModule::Choose(const std::vector<Tensor>& arguments, const PlanL
   std::vector<TensorSpec> given;
   for (const Tensor& tensor : arguments) given.push_back(SpecOf(tensor));
   // Later segments follow the others, which are chosen among.
-  const bool later = !plans.front()->takes.empty();
+  const bool later = plans.front()->later;
   for (std::size_t p = 0; p < plans.size(); ++p) {
-    if (plans[p]->takes.empty() != later && Takes(*plans[p], given)) {
+    if (plans[p]->later == later && Takes(*plans[p], given)) {
       return {static_cast<int>(p), {}};
     }
   }
   std::optional<Chosen> chosen;  // the first template meant for the sizes, else the last one
   for (std::size_t p = 0; p < plans.size(); ++p) {
-    if (!plans[p]->open || plans[p]->takes.empty() == later) continue;
+    if (!plans[p]->open || plans[p]->later != later) continue;
     try {
       chosen = {static_cast<int>(p), chosen ? chosen->sizes : BindSizes(*plans[p], given)};
     } catch (const SizeError& error) {

@@ -21,6 +21,7 @@
 #include "ffi/runtime/states.h"
 #include "ffi/runtime/timeline.h"
 #include "runtime/processor.h"
+#include "runtime/program.h"
 
 namespace tvm_sched::runtime {
 
@@ -154,7 +155,8 @@ class ScheduledModule final : public tvm::ffi::ModuleObj {
   std::vector<std::pair<Chosen, std::shared_ptr<const Plan>>> kept_;
   std::vector<std::uint64_t> prepared_;  // of each plan: the version of parameters in its kernels
   RunOptions options_;
-  bool segmented_ = false;                   // whether data decide the sizes of a part of the model
+  bool segmented_ = false;                   // whether there are later segments
+  Program program_;                          // that runs them
   std::optional<std::vector<int>> results_;  // which values of a call are the model's results
   std::optional<std::vector<int>> default_gpus_;
   std::vector<std::vector<bool>> skipped_;  // of each plan: its steps that a warm run skips

@@ -38,6 +38,8 @@ Kernel MakeGate(const runtime::JsonCursor& about);
 Kernel MakeStore(const runtime::JsonCursor& about);
 Kernel MakeAttention(const runtime::JsonCursor& about);
 Kernel MakeRows(const runtime::JsonCursor& about);
+Kernel MakeAdd(const runtime::JsonCursor& about);
+Kernel MakeJoin(const runtime::JsonCursor& about);
 
 /// Packed weights as an operand: (tiles, ...), then for integers scales, then perhaps zeros.
 struct Weights {

@@ -34,14 +34,16 @@ void Loop(int count, threads::Callback<int> body) {
 namespace {
 
 // Version 2: bfloat16 weights lie in pairs of terms. Version 3: products with packed blocks.
-constexpr std::int64_t kVersion = 3, kBfloat16Pairs = 2;
+// Version 4: sums and concatenations of the parts of tensor parallelism.
+constexpr std::int64_t kVersion = 4, kBfloat16Pairs = 2;
 
 Kernel MakeKernel(const JsonCursor& about) {
-  constexpr Kernel (*kMakers[])(const JsonCursor&) = {MakeEmbedding, MakeNorm, MakeLinear,
-                                                      MakeExperts,   MakeGate, MakeStore,
-                                                      MakeAttention, MakeRows, MakePacked};
+  constexpr Kernel (*kMakers[])(const JsonCursor&) = {
+      MakeEmbedding, MakeNorm, MakeLinear, MakeExperts, MakeGate, MakeStore,
+      MakeAttention, MakeRows, MakePacked, MakeAdd,     MakeJoin};
   return kMakers[about.Field("kind").Word({"embedding", "norm", "linear", "experts", "gate",
-                                           "store", "attention", "rows", "packed"})](about);
+                                           "store", "attention", "rows", "packed", "add", "join"})](
+      about);
 }
 
 class KernelModule final : public ffi::ModuleObj {

@@ -219,4 +219,34 @@ Kernel MakeRows(const JsonCursor& about) {
   };
 }
 
+// Inputs: tensors of one shape, which are added from the first to the last.
+Kernel MakeAdd(const JsonCursor& about) {
+  about.AllowFields({"kind"});
+  return [](const Tensors& tensors) {
+    const std::int64_t count = tensors.back()->shape[0] * tensors.back()->shape[1];
+    float* result = DataOf(tensors.back());
+    std::copy_n(DataOf<const float>(tensors[0]), count, result);
+    for (std::size_t each = 1; each + 1 < tensors.size(); ++each) {
+      const float* other = DataOf<const float>(tensors[each]);
+      for (std::int64_t k = 0; k < count; ++k) result[k] += other[k];
+    }
+  };
+}
+
+// Inputs: tensors with as many rows, whose columns stand beside each other in the result.
+Kernel MakeJoin(const JsonCursor& about) {
+  about.AllowFields({"kind"});
+  return [](const Tensors& tensors) {
+    const std::int64_t all = tensors.back()->shape[1];
+    float* result = DataOf(tensors.back());
+    for (std::size_t each = 0; each + 1 < tensors.size(); ++each) {
+      const std::int64_t width = tensors[each]->shape[1];
+      for (std::int64_t r = 0; r < tensors.back()->shape[0]; ++r) {
+        std::copy_n(DataOf<const float>(tensors[each]) + r * width, width, result + r * all);
+      }
+      result += width;
+    }
+  };
+}
+
 }  // namespace tvm_sched::language

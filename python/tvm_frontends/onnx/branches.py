@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import UnsupportedNode
-from .constant_examples import refusal, usual_value
 from .loop_operators import DONE, MAX_NODES, Builder, bodies, node_name, nodes_of, scalar
 
 if TYPE_CHECKING:
@@ -22,6 +23,45 @@ UNSAFE = frozenset({
 
 _INDICES = ("Gather", "GatherElements", "GatherND", "Scatter", "ScatterElements", "ScatterND", "Slice")
 """Operators that cannot fail if their positions are constants."""
+
+
+_HEAVY = frozenset({
+    "Attention", "Conv", "ConvInteger", "ConvTranspose", "Einsum", "Gemm", "GRU", "LSTM", "MatMul", "MatMulInteger",
+    "MultiHeadAttention", "QLinearConv", "QLinearMatMul", "RNN",
+})  # fmt: skip
+_PER_ELEMENT = 64
+"""Operations of these operators for each element of a result, roughly."""
+_CHEAP = 1 << 17
+"""Most operations of what runs although data may not need it, if the executor can leave it out: some 0.1 ms."""
+_CAN_RUN: ContextVar[bool] = ContextVar("tvm_frontends.branches_can_run", default=False)
+
+
+@contextmanager
+def running_branches(possible: bool) -> Iterator[None]:
+    """Whether models that are imported meanwhile are for an executor that runs branches and loops as data decide.
+
+    Else, whatever can be selected is: `select_branches`, `select_iterations`.
+    """
+    token = _CAN_RUN.set(possible)
+    try:
+        yield
+    finally:
+        _CAN_RUN.reset(token)
+
+
+def _is_cheap(graphs: list[ir.Graph], times: int = 1) -> bool:
+    nodes = [node for graph in graphs for node in graph.all_nodes()]
+    operations = sum(
+        _elements_of(value) * (_PER_ELEMENT if node.op_type in _HEAVY else 1)
+        for node in nodes
+        for value in node.outputs
+    )
+    return not _CAN_RUN.get() or operations * times <= _CHEAP
+
+
+def _elements_of(value: ir.Value) -> int:
+    known = value.shape is not None and value.shape.is_static()
+    return int(np.prod(value.shape.numpy())) if known and value.shape is not None else 1 << 10
 
 
 def select_branches(model: ir.Model) -> bool:
@@ -75,35 +115,17 @@ def has_control_flow(model: ir.Model) -> bool:
 
 
 def check_control_flow(model: ir.Model) -> None:
-    """Refuse ``If``, ``Loop`` and ``Scan`` that are still in the graph, since no kernel runs them.
+    """Refuse a ``Scan`` that is still in the graph; ``If`` and ``Loop`` run as data decide.
 
     Raises
     ------
     UnsupportedNode
-        It names the inputs of the model that decide the control flow.
     """
     for node in model.graph:
-        if not _is_control_flow(node):
-            continue
-        deciding = [v for v in (node.inputs[:1] if node.op_type == "If" else node.inputs[:2]) if v is not None]
-        names = sorted({name for value in deciding for name in _inputs_behind(value)})
-        what = {"If": "which branch runs", "Loop": "how often it runs", "Scan": "how often it runs"}[node.op_type]
-        if not names:
+        if _is_control_flow(node) and node.op_type == "Scan":
             raise UnsupportedNode(
-                f"{node.op_type} (node {node_name(node)!r}): {what} could not be determined; export the model without it"
+                f"Scan (node {node_name(node)!r}): how often it runs could not be determined; export the model without it"
             )
-        declared = {str(value.name): _type_and_shape(value) for value in model.graph.inputs}
-        raise refusal(
-            f"{node.op_type} (node {node_name(node)!r}): {what} depends on the values of {', '.join(map(repr, names))}",
-            declared,
-            {name: usual_value(*declared[name]) for name in names},
-        )
-
-
-def _type_and_shape(value: ir.Value) -> tuple[str, tuple[int | None, ...] | None]:
-    dtype = "float32" if value.dtype is None else value.dtype.numpy().name
-    shape = None if value.shape is None else tuple(dim if isinstance(dim, int) else None for dim in value.shape.dims)
-    return dtype, shape
 
 
 def _can_select_iterations(node: ir.Node) -> bool:
@@ -114,6 +136,8 @@ def _can_select_iterations(node: ir.Node) -> bool:
     if limit is None or len(body.outputs) != count + 1 or len(node.inputs) != count + 2:
         return False
     if (int(limit) - node.meta.get(DONE, 0)) * len(list(body.all_nodes())) > MAX_NODES:
+        return False
+    if not _is_cheap([body], int(limit) - node.meta.get(DONE, 0)):
         return False
     going_on = body.outputs[0]
     if going_on.shape is None or tuple(going_on.shape) != ():
@@ -171,7 +195,7 @@ def _can_select(node: ir.Node) -> bool:
             return False
         if first.dtype is None:
             return False
-    return all(_is_safe(inner) for graph in graphs for inner in graph)
+    return _is_cheap(graphs) and all(_is_safe(inner) for graph in graphs for inner in graph)
 
 
 def _is_safe(node: ir.Node) -> bool:
@@ -220,22 +244,3 @@ def _as_scalar(builder: Builder, condition: ir.Value) -> ir.Value:
     if condition.shape is not None and tuple(condition.shape) == ():
         return condition
     return builder.emit("Reshape", [condition, builder.constant(np.array([], np.int64))], {}, condition.name)
-
-
-def _inputs_behind(value: ir.Value) -> set[str]:
-    """Return the names of the graph's inputs from which a value is computed."""
-    seen: set[ir.Value] = set()
-    names: set[str] = set()
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        producer = value.producer()
-        if producer is None:
-            if value.is_graph_input():
-                names.add(str(value.name))
-            continue
-        waiting.extend(item for item in producer.inputs if item is not None)
-    return names

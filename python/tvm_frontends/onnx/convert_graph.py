@@ -21,12 +21,14 @@ from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from ..errors import ModelError, UnsupportedNode, first_line, text_input_error
+from ..flow_calls import BODIES
 from ..imported_model import data_address
 from ..tensor_types import known_sizes
+from .control_flow import ControlFlow, names_of_bodies
 from .operators import Node, find
 from .operators.nodes import STANDARD, constant_of, node_text
 from .operators.upstream import check_constants, check_results
-from .prepare import Prepared
+from .prepare import Prepared, prepare
 from .shape_values import Values, agreeing, constant_values, converted, expression_of, is_floating, tensor_of, values_of
 from .sizes_from_data import SIZES, SizesFromData
 
@@ -44,6 +46,9 @@ BLIND: dict[str, tuple[int, ...]] = {
     "Mul": (0, 1), "Transpose": (0,),
 }  # fmt: skip
 """Inputs of which TVM's converters use the shape only, not the values."""
+
+_TAKES_SHAPE = {"Resize": 3, "GroupQueryAttention": 6}
+"""The input whose sizes our converter takes as a shape: the sizes of a picture, the total length of a sequence."""
 
 _RANDOM = (
     "draws random numbers, and compiled models must be repeatable: draw them outside, and make them an input of the "
@@ -66,6 +71,9 @@ _OUTSIDE = {
     "SparseAttention": _SPARSE,
 }
 """Operators and domains that are refused on principle, and the reason."""
+
+CONTROL_FLOW = ("If", "Loop")
+"""Operators with bodies, of which data decide what runs."""
 
 ARGUMENT_BYTES = 1 << 20
 """Weights of at least this many bytes are not copied if that can be avoided."""
@@ -138,6 +146,26 @@ def convert(
     return mod, importer.addresses, importer.kept
 
 
+def _convert_body(
+    model: onnx.ModelProto, shapes: Mapping[str, tuple[Any, ...]], constants: Mapping[str, Any], where: str
+) -> tvm.IRModule:
+    """Convert a body of control flow, which is a model of its own."""
+    named = {
+        name: tuple(size if isinstance(size, int) else size.name for size in each) for name, each in shapes.items()
+    }
+    try:
+        prepared = prepare(model, named, constants, where)
+        check_operators(prepared.model, where)
+    except ModelError as error:
+        raise UnsupportedNode(str(error), error.missing) from None
+    importer = _Importer(prepared, shapes, is_body=True)
+    try:
+        return importer.from_onnx(prepared.model.graph, importer.opsets.get("", 1))
+    except Exception:
+        _close(importer.bb)
+        raise
+
+
 def _close(builder: relax.BlockBuilder) -> None:
     """End the block that TVM leaves open after an error; it prints a warning of its own otherwise."""
     with contextlib.suppress(Exception):
@@ -155,10 +183,10 @@ def reason(error: BaseException) -> str:
 class _Importer(onnx_frontend.ONNXGraphImporter):
     """TVM's importer that prefers our converters, and records the constant of each initializer."""
 
-    def __init__(self, prepared: Prepared, shapes: Mapping[str, tuple[Any, ...]]) -> None:
+    def __init__(self, prepared: Prepared, shapes: Mapping[str, tuple[Any, ...]], is_body: bool = False) -> None:
         super().__init__({n: list(s) for n, s in shapes.items()}, "float32", keep_params_in_input=False, sanitize=False)
         self.model, self.weights = prepared.model, prepared.weights
-        self.arguments = _arguments(prepared)
+        self.arguments = [] if is_body else _arguments(prepared)
         self.opsets = {("" if i.domain in STANDARD else i.domain): i.version for i in prepared.model.opset_import}
         self.inferred = {item.name: item for item in (*prepared.model.graph.value_info, *prepared.model.graph.output)}
         self.read = {name for node in prepared.model.graph.node for name in node.input}
@@ -166,8 +194,13 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         self.symbolic = any(not isinstance(size, int) for shape in shapes.values() for size in shape)
         self.sizes: dict[str, Values] = {}
         self.from_data = SizesFromData(self.bb, {name: node for node in self.model.graph.node for name in node.output})
+        self.control_flow = ControlFlow(self.bb, self.model, self._known, _convert_body)
         self.addresses: dict[str, int] = {}
         self.kept: list[Any] = []
+
+    def from_onnx(self, graph: Any, opset: int) -> tvm.IRModule:
+        mod = super().from_onnx(graph, opset)
+        return mod.with_attr(BODIES, self.control_flow.bodies) if self.control_flow.bodies else mod
 
     def _parse_graph_input(self, graph: Any) -> None:
         super()._parse_graph_input(graph)
@@ -183,11 +216,15 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
         for node in graph.node:
             converter = find(node.op_type, node.domain)
             try:
+                if node.op_type in CONTROL_FLOW and node.domain in STANDARD:
+                    self._nodes.update(zip(node.output, self.control_flow.results(node), strict=True))
+                    self.symbolic = True
+                    continue
                 if self.symbolic and self._compute_sizes(node):
                     check_results(node, [self._nodes.get(name) for name in node.output], self.inferred)
                     continue
-                if node.op_type == "Resize" and len(node.input) > 3:
-                    node = self._with_shape(node, 3)
+                if len(node.input) > (position := _TAKES_SHAPE.get(node.op_type, len(node.input))):
+                    node = self._with_shape(node, position)
                 self._emit_sizes(node.input)
                 if (node := self._with_sizes_from_data(node)) is None:
                     continue
@@ -213,6 +250,10 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
                 who = "TVM's ONNX frontend" if converter is None else "its converter"
                 raise UnsupportedNode(f"{node_text(node)}: {who} failed: {reason(error)}") from error
         self._emit_sizes(item.name for item in graph.output)
+
+    def _known(self, name: str) -> relax.Expr:
+        self._emit_sizes([name])
+        return self._nodes[name]
 
     def _compute_sizes(self, node: Any) -> bool:
         """Convert a node that computes sizes from symbolic shapes, or takes such; return whether it is one."""
@@ -273,9 +314,9 @@ class _Importer(onnx_frontend.ONNXGraphImporter):
     def _with_shape(self, node: Any, position: int) -> Any:
         """Return a node to which sizes are handed over as a shape, from which its converter takes the expressions."""
         values = self.sizes.get(node.input[position])
-        if values is None or values.ndim != 1 or is_floating(values):
+        if values is None or values.ndim > 1 or is_floating(values):
             return node
-        shape = self.bb.normalize(relax.ShapeExpr([expression_of(value) for value in values]))
+        shape = self.bb.normalize(relax.ShapeExpr([expression_of(value) for value in values.reshape(-1)]))
         return self._with_inputs(node, {position: shape})
 
     def _with_inputs(self, node: Any, inputs: Mapping[int, relax.Expr]) -> Any:
@@ -365,6 +406,7 @@ def _arguments(prepared: Prepared) -> list[str]:
     large = {name for name, array in prepared.weights.items() if array.nbytes >= ARGUMENT_BYTES}
     large -= {item.name for item in prepared.model.graph.output}
     for node in prepared.model.graph.node:
+        large -= set(names_of_bodies(node))
         blind = BLIND.get(node.op_type, ()) if find(node.op_type, node.domain) is None else ()
         large -= {name for position, name in enumerate(node.input) if position not in blind}
     return [name for name in prepared.weights if name in large]
@@ -373,5 +415,5 @@ def _arguments(prepared: Prepared) -> list[str]:
 def _is_known(node: onnx.NodeProto) -> bool:
     if find(node.op_type, node.domain) is not None:
         return True
-    known = node.op_type in onnx_frontend._get_convert_map() or node.op_type in ("Constant", "If")
+    known = node.op_type in onnx_frontend._get_convert_map() or node.op_type in ("Constant", *CONTROL_FLOW)
     return node.domain in STANDARD and known

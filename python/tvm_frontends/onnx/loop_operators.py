@@ -18,6 +18,10 @@ MAX_NODES = 20_000
 
 DONE = "tvm_frontends.iterations_done"
 """Entry of a loop's ``meta``: its iterations that are unrolled already."""
+ORIGIN = "tvm_frontends.loop"
+"""Entry of a loop's ``meta``: its number among the model's loops."""
+RUNS = "tvm_frontends.loop_runs"
+"""Entry of a loop's ``meta``: data decide when it ends, so that it is not unrolled."""
 
 
 def unroll_loops(model: ir.Model, in_branches: bool = False) -> bool:
@@ -25,9 +29,9 @@ def unroll_loops(model: ir.Model, in_branches: bool = False) -> bool:
 
     With ``in_branches``, also those in branches of ``If``, at any depth, which may not run: only once nothing else changes.
 
-    A ``Loop`` whose condition follows from counters (`count_iterations`) is unrolled completely. Otherwise, if the body
-    computes the condition, each call unrolls one iteration, and constant folding then decides the next one. The remainder
-    of such a loop must not run, since it would count from 0 again (`check_control_flow` refuses it).
+    A ``Loop`` whose condition follows from counters (`count_iterations`) is unrolled completely, unless it is too long.
+    Otherwise, if the body computes the condition, each call unrolls one iteration, and constant folding then decides the
+    next one. The remainder of such a loop must not run, since it would count from 0 again (`DONE`).
 
     Returns
     -------
@@ -37,7 +41,7 @@ def unroll_loops(model: ir.Model, in_branches: bool = False) -> bool:
     Raises
     ------
     UnsupportedNode
-        A loop is too long.
+        A loop never ends.
     """
     changed = False
     for node in nodes_of(model.graph) if in_branches else list(model.graph):
@@ -71,9 +75,8 @@ def _unroll_loop(model: ir.Model, node: ir.Node) -> bool:
     done = node.meta.get(DONE, 0)
     count = len(body.inputs) - 2
     trips, going_on = _trips(node, body, done, model.opset_imports.get("", 0))
-    if trips is None:
+    if trips is None or node.meta.get(RUNS) or trips * len(list(body.all_nodes())) > MAX_NODES:
         return False
-    _check_size(node, body, trips)
     carried = list(node.inputs[2 : 2 + count])
     collected = list(node.inputs[2 + count :])
     scans = [collected[i * done : (i + 1) * done] for i in range(len(body.outputs) - 1 - count)]
@@ -241,7 +244,7 @@ class Builder:
             num_outputs=len(node.outputs),
             name=node.name,
         )
-        tail.meta[DONE] = done
+        tail.meta.update({**node.meta, DONE: done})
         for old, new in zip(node.outputs, tail.outputs, strict=True):
             new.name, new.type = self.name(old.name or "loop"), old.type
         self.nodes.append(tail)

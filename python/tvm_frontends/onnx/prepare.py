@@ -23,7 +23,7 @@ from ..errors import ModelError, ModelWarning, UnsupportedNode, first_line
 from ..logs import quiet
 from .expand import expand_functions
 from .fold import fold_model
-from .loop_operators import unique_names
+from .loop_operators import DONE, ORIGIN, RUNS, bodies, unique_names
 from .operators import is_known
 from .sequences import resolve_sequences
 from .upgrade_opset import NativeError, upgrade
@@ -220,9 +220,17 @@ def _folded(model: ir.Model, where: str) -> ir.Model:
     """Fold constants; if onnxscript fails, use only ONNX's own shape inference."""
     from onnx_ir.passes import common
 
+    loops = [node for node in model.graph.all_nodes() if node.op_type == "Loop"]
+    for number, node in enumerate(loops):
+        node.meta[ORIGIN] = number
     folded = model.clone()
     try:
         fold_model(folded)
+        while begun := {node.meta[ORIGIN] for node in folded.graph.all_nodes() if DONE in node.meta}:
+            for number in begun:  # data decide when it ends
+                loops[number].meta[RUNS] = True
+            folded = model.clone()
+            fold_model(folded)
     except UnsupportedNode:
         raise
     except Exception as error:  # onnxscript raises unrelated classes
@@ -231,8 +239,26 @@ def _folded(model: ir.Model, where: str) -> ir.Model:
         with quiet("onnx_ir"):
             common.ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(folded)
         resolve_sequences(folded)
+    _copy_outer_results(folded.graph, {})
     common.NameFixPass()(folded)
     return folded
+
+
+def _copy_outer_results(graph: ir.Graph, visible: Mapping[str | None, ir.Value]) -> None:
+    """Make copies of values of the graphs around that bodies return, in place: onnx_ir would rename such results."""
+    import onnx_ir as ir
+
+    own = {*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)}
+    for position, value in enumerate(graph.outputs):
+        if value not in own and value.name in visible:
+            copy = ir.node("Identity", [visible[value.name]])
+            copy.outputs[0].type, copy.outputs[0].name = value.type, f"{value.name}_copy"
+            graph.append(copy)
+            graph.outputs[position] = copy.outputs[0]
+    inner = {**visible, **{value.name: value for value in own}}
+    for node in graph:
+        for body in bodies(node):
+            _copy_outer_results(body, inner)
 
 
 def _to_proto(model: ir.Model, as_inputs: bool = False) -> Prepared:

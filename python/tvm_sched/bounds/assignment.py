@@ -187,8 +187,8 @@ class AssignmentProgram:
         buses = [BusRow(*key, int(SCALE * prices[row])) for key, row in rows.items() if prices[row] > LEAST_PRICE]
         weighed = {row.channel for row in buses if row.weight}
         buses += [BusRow(channel, 0, 1) for channel in self.load_channels if channel not in weighed]  # else places join
-        copies = self._copies({key: prices[row] * unit for key, row in entries.items()}, buses)
-        plain = self._value(integer_steps(index.order, kept), devices, buses, copies)
+        copies = self.useful_copies({key: prices[row] * unit for key, row in entries.items()}, buses)
+        plain = self.value(integer_steps(index.order, kept), devices, buses, copies)
         both = [each for each in (plain, self._with_regions(devices, buses, copies)) if each is not None]
         return max(both, key=lambda each: each.ns, default=None)
 
@@ -295,7 +295,7 @@ class AssignmentProgram:
         prices = [route.nanoseconds(index.size[t]) * self._weight(route, follows, buses) for route in routes]
         return min(prices, default=0)
 
-    def _copies(self, prices: dict[tuple[int, int, int], float], buses: Sequence[BusRow]) -> list[Copy]:
+    def useful_copies(self, prices: dict[tuple[int, int, int], float], buses: Sequence[BusRow]) -> list[Copy]:
         """Round prices of copies, in ns; together the readers of a tensor claim no more than a copy costs."""
         claims: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
         for (t, b, place), price in prices.items():
@@ -309,7 +309,7 @@ class AssignmentProgram:
                 found[t, b][place] = claim if total <= entry else claim * entry // total
         return [Copy(t, b, claimed) for (t, b), claimed in found.items()]
 
-    def _value(
+    def value(
         self,
         steps: Mapping[Step, int],
         devices: list[int],
@@ -382,7 +382,7 @@ class AssignmentProgram:
         }
         if min(region.cost for region in regions) < 0:
             return None
-        return self._value(dict.fromkeys(prices.path, weight), devices, buses, copies, regions)
+        return self.value(dict.fromkeys(prices.path, weight), devices, buses, copies, regions)
 
 
 def _levels(follows: Sequence[float]) -> list[float]:

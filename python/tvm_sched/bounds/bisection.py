@@ -80,7 +80,7 @@ class Bisection(NamedTuple):
     slack: int
 
 
-class _Weights(NamedTuple):
+class DualWeights(NamedTuple):
     """Weights of the rows (their sum is 1), claims (rows by side), the product, and the diagonal."""
 
     rows: Array
@@ -93,25 +93,27 @@ def bisection_bound(relaxation: Relaxation) -> Bisection | None:
     """Return the bound; None for large problems, if devices do not load over exactly two buses, or if no copy uses a bus."""
     if not relaxation.of_schedules or not 1 < len(relaxation.shortest) <= MOST_OPERATORS:
         return None
-    sides = _Sides(relaxation)
+    sides = Sides(relaxation)
     if sides.channels is None or not sides.pairs:
         return None
     with threadpool_limits(1):  # matrices are small, and other searches have the other cores
-        return _Search(sides).found()
+        return DualSearch(sides).found()
 
 
 @dataclass(frozen=True)
-class _Sides:
+class Sides:
     """The two sides: the devices of each bus, and for how long operators and copies occupy it."""
 
     relaxation: Relaxation
 
     @cached_property
     def program(self) -> AssignmentProgram:
+        """The program of assignments over the same relaxation."""
         return AssignmentProgram(self.relaxation)
 
     @property
     def problem(self) -> Problem:
+        """The problem that is relaxed."""
         return self.relaxation.problem
 
     @cached_property
@@ -194,10 +196,10 @@ class _Sides:
 
 
 @dataclass
-class _Search:
+class DualSearch:
     """Alternating directions on the dual of the relaxation (Wen, Goldfarb and Yin 2010)."""
 
-    sides: _Sides
+    sides: Sides
 
     def __post_init__(self) -> None:
         sides = self.sides
@@ -228,7 +230,7 @@ class _Search:
             resumed, aim = relaxed, float(relaxed.point[0]) * self.unit
         return None if weights is None else self.rounded(weights, best)
 
-    def pieces(self, weights: _Weights) -> tuple[Callable[[float], float], Callable[[float], Array], Array]:
+    def pieces(self, weights: DualWeights) -> tuple[Callable[[float], float], Callable[[float], Array], Array]:
         """Return ``y^T M y``: constant and linear part as functions of the latency, and the matrix of the quadratic part."""
         sides, n = self.sides, self.n
         per = np.zeros((n, 2))
@@ -254,14 +256,14 @@ class _Search:
 
         return constant, slope, form
 
-    def raised(self, weights: _Weights) -> tuple[float, _Weights]:
+    def raised(self, weights: DualWeights) -> tuple[float, DualWeights]:
         """Raise the diagonal so that the matrix is positive definite; return the best bound and its weights."""
         lowest = float(np.linalg.eigvalsh(self.pieces(weights)[2])[0])
         least = max(-lowest, LEAST * self.unit)
         tried = [weights._replace(diagonal=weights.diagonal + factor * least) for factor in RAISED]
         return max(((self.value(each), each) for each in tried), key=lambda each: each[0])
 
-    def value(self, weights: _Weights) -> float:
+    def value(self, weights: DualWeights) -> float:
         """Return the largest latency that the weights exclude; 0 if there is none, or the form is not positive definite."""
         constant, slope, form = self.pieces(weights)
         try:
@@ -278,7 +280,7 @@ class _Search:
         inside = line * line - 4 * square * left
         return (-line - math.sqrt(inside)) / (2 * square) * self.unit if square < 0 <= inside else 0.0
 
-    def rounded(self, weights: _Weights, value: float) -> Bisection | None:
+    def rounded(self, weights: DualWeights, value: float) -> Bisection | None:
         """Round weights to integers, and return the bound that they prove; None if rounding breaks the proof."""
         sides = self.sides
         buses = [
@@ -348,7 +350,7 @@ class _Search:
 class _Relaxed:
     """The relaxation with the product of the buses' idle times at one latency, and the iterations on its dual."""
 
-    def __init__(self, search: _Search, latency: float, resumed: _Relaxed | None = None) -> None:
+    def __init__(self, search: DualSearch, latency: float, resumed: _Relaxed | None = None) -> None:
         self.search, sides, unit, n = search, search.sides, search.unit, search.n
         rows, pairs = sides.rows, sides.pairs
         entered = {key: i for i, key in enumerate((t, side) for t in search.times for side in (0, 1))}
@@ -440,7 +442,7 @@ class _Relaxed:
         found[self.own :] = part.ravel()
         return found
 
-    def weights(self) -> _Weights | None:
+    def weights(self) -> DualWeights | None:
         """Return the multipliers as weights in nanoseconds, each of the sign that the theorem requires."""
         search, n = self.search, self.search.n
         duals = -self.multipliers / self.norms
@@ -463,4 +465,4 @@ class _Relaxed:
                 most = search.times[t][side] * weight
                 both[side] *= min(1.0, most / sums[t, side]) if sums[t, side] > 0 else 1.0
         product, diagonal = max(float(duals[-1]), 0.0) / search.unit, duals[1 : 1 + n] * search.unit
-        return _Weights(rows, claims, product, diagonal)
+        return DualWeights(rows, claims, product, diagonal)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 from tvm_sched_runtime.problem import Problem
 from tvm_sched_runtime.search_budget import OutOfTime, check_time, seconds_left
 

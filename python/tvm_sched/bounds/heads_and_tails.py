@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 
 Array = npt.NDArray[np.float64]
 

@@ -67,7 +67,7 @@ def path_and_bus_bound(relaxation: Relaxation) -> WeightedBound | None:
     everything = Crossing(0.0, float(follows[order[-1]]), order)
     candidates = []
     for each in (crossing, everything)[: 1 + (crossing.readers != everything.readers)]:
-        dual = _Dual(relaxation, each)
+        dual = PathDual(relaxation, each)
         weights = dual.solved() if dual.at_most > known else None
         if weights is not None:
             candidates.append(WeightedBound(dual.value(weights), weights, dual.devices, each.least, each.readers))
@@ -76,7 +76,7 @@ def path_and_bus_bound(relaxation: Relaxation) -> WeightedBound | None:
 
 
 @dataclass(frozen=True)
-class _Dual:
+class PathDual:
     """The linear program for transfers of some readers, and the bound that weights prove."""
 
     relaxation: Relaxation
@@ -181,9 +181,9 @@ class _Dual:
         """Return the dual solution of the linear program."""
         program = _Program(self)
         flow = program.multipliers()
-        return None if flow is None else self._integers(*flow)
+        return None if flow is None else self.integer_weights(*flow)
 
-    def _integers(self, flow: Mapping[Step, float], devices: float, buses: float) -> Weights:
+    def integer_weights(self, flow: Mapping[Step, float], devices: float, buses: float) -> Weights:
         """Round to integer weights with no more outflow than inflow at each operator."""
         steps = integer_steps(self.relaxation.problem.graph.index.order, flow)
         return Weights(steps, int(SCALE * devices), int(SCALE * buses))
@@ -225,7 +225,7 @@ def integer_steps(order: Sequence[int], flow: Mapping[Step, float]) -> dict[Step
 class _Program:
     """The linear program over latency, ends of operators and shares of their options, in units of ``unit`` ns."""
 
-    dual: _Dual
+    dual: PathDual
     rows: list[list[tuple[int, float]]] = field(default_factory=list)
     limits: list[float] = field(default_factory=list)
     steps: list[Step | None] = field(default_factory=list)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 from tvm_sched_runtime.problem import Problem
 
 from .dominated_regions import regions_between

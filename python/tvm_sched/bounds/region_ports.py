@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 from tvm_sched_runtime.problem import Problem, Route
 
 from .dominated_regions import regions_between

@@ -142,7 +142,7 @@ def _solve_all(out: Output, solves: list[SolveCall]) -> list[Schedule | TvmSched
         out.show_partial = partial(_show_first, out, solves, answers)  # if Ctrl-C ends a method that answers nothing
         with suppress(KeyboardInterrupt):
             for one in solves:
-                answers.append(_solve_here(out, *one))
+                answers.append(solve_here(out, *one))
                 if was_interrupted():
                     break
         return answers
@@ -161,9 +161,10 @@ def _show_first(out: Output, solves: list[SolveCall], answers: list[Schedule | T
         out.show(Comparison.of(problem, solved, {}).table())
 
 
-def _solve_here(
+def solve_here(
     out: Output, problem: Problem, workload: Workload, scheduler: str, options: Mapping[str, Any]
 ) -> Schedule | TvmSchedError:
+    """Solve a problem with one scheduler; return its error where it has no schedule."""
     try:
         return solve_with_progress(out, problem, scheduler, options, workload.requests)
     except InputError:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.input_shapes import one_shape, parse_shapes
 
 from ..file_cache import compiled_models
-from ..input_shapes import one_shape, parse_shapes
 from ..progress import searches_run_in
 from .attached_commands import COMPILERS, START, Compiled, CompilerOptions
 from .evidence import EvidenceFolder, store_all

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.input_shapes import one_shape, parse_shapes
 
-from ..input_shapes import one_shape, parse_shapes
 from .attached_commands import MACHINE
 from .inputs import Writes
 from .interrupt import interruptible

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.input_shapes import ShapeSet, parse_constants, parse_shapes
 
-from ..input_shapes import ShapeSet, parse_constants, parse_shapes
 from .inputs import OptionalCosts
 from .option_groups import FromApi
 from .output import Output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.errors import GraphError, InputError
 
 from .attached_commands import PLAN, START
 from .evidence import store_evidence
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from tvm_sched_runtime.schedule import ModelLatency, Schedule, Timeline
 
     from ..problem_sources import SourceOptions
+    from ..progress import Progress
     from ..report.summaries import LatencySample
     from ..schedulers.fairness import Fairness
     from ..size_ranges import RangeSchedules
@@ -222,7 +224,7 @@ class RangeOptions:
 
     def asked(self, source_options: SourceOptions) -> bool:
         """Return whether ``--shape`` has a range; raise `InputError` for options of a range without one."""
-        from ..input_shapes import split_ranges
+        from tvm_sched_runtime.input_shapes import split_ranges
 
         limits, _ = split_ranges(source_options.shape)
         if not limits and (self.factor is not None or self.anchors is not None):
@@ -239,29 +241,41 @@ class RangeOptions:
         options: dict[str, Any],
     ) -> RangeSchedules:
         """Schedule all sizes of the ranges in ``--shape``."""
+        from tvm_sched_runtime.input_shapes import split_ranges
         from tvm_sched_runtime.problem import Workload
 
-        from ..input_shapes import split_ranges
-        from ..problem_sources import load_problem
+        from ..problem_sources import ProblemWarning, load_problem, problems_of_range
         from ..size_ranges import FACTOR, MOST, schedule_range
 
         limits, texts_at = split_ranges(source_options.shape)
-        with interruptible(out), out.step(f"Scheduling with {method}") as step, model_warnings(out):
+
+        def scheduled(chosen: SourceOptions, progress: Progress) -> RangeSchedules:
             made: dict[tuple[int, ...], Problem] = {}
+            of_sizes = problems_of_range(sources, topology, chosen, limits)
 
             def problem_at(sizes: dict[str, int]) -> Problem:
                 if (key := tuple(sizes.values())) not in made:
-                    own = replace(source_options, shape=texts_at(sizes))
-                    made[key] = load_problem(sources, topology, own, step)
+                    own = replace(chosen, shape=texts_at(sizes))
+                    made[key] = of_sizes(sizes) if of_sizes else load_problem(sources, topology, own, progress)
                 return made[key]
 
             least = problem_at({name: low for name, (low, _) in limits.items()})
-            workload = Workload(source_options.requests(least))
+            workload = Workload(chosen.requests(least))
             return schedule_range(
                 problem_at, limits, workload, method, options, factor=FACTOR if self.factor is None else self.factor,
                 most=MOST if self.anchors is None else self.anchors,
-                progress=step,
+                progress=progress,
             )  # fmt: skip
+
+        with interruptible(out), out.step(f"Scheduling with {method}") as step, model_warnings(out):
+            try:
+                return scheduled(source_options, step)
+            except GraphError:
+                if not source_options.variants or source_options.rows:
+                    raise
+                text = "alternatives that only some of the sizes have are left out, as by --no-variants"
+                warnings.warn(text, ProblemWarning, stacklevel=2)
+                return scheduled(replace(source_options, variants=False), step)
 
 
 SCHEDULED = (".report.summaries:ScheduledModels", ".report.size_ranges:ScheduledRange")

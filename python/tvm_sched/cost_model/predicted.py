@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from .refine import refine
 from .signature import signatures
 
 _LISTED = 20  # names of operators in a warning
+_SIZES = ("flops", "read", "parameters", "written", "batch", "m", "n", "k")
 
 Predict = Callable[[KernelWork, DeviceProperties], Prediction]
 
@@ -194,6 +195,8 @@ def costs_of(
             matrix[:, d] = _to_ns(seconds + launch)[position]
         shared[:, d], far[:, d] = predicted.shared[position], predicted.far[position]
         if exact and device.name in exact:
+            operator_ns[:, d] = between_measured(graph, work, operator_ns[:, d], exact[device.name][1].values())
+            low[:, d], high[:, d] = np.minimum(low[:, d], operator_ns[:, d]), np.maximum(high[:, d], operator_ns[:, d])
             _fill_measured(d, *exact[device.name], operator_ns, low, high, far)
         route = topology.route(HOST, d)
         if route is not None:
@@ -214,6 +217,33 @@ def costs_of(
     return Costs(operator_ns, direct_ns, source, None, Uncertainty(low, high, shared, far), several)
 
 
+def between_measured(
+    graph: OpGraph, work: KernelWork, latency_ns: npt.NDArray[np.int64], rows: Iterable[Measurement]
+) -> npt.NDArray[np.int64]:
+    """Return latencies between those of measured shapes of the operator: a larger one takes no less, a smaller one no more.
+
+    If a larger shape was measured to take less than a smaller one, those in between take no less than the smaller one.
+    """
+    by_kind: dict[str, list[Measurement]] = {operator.kind: [] for operator in graph.operators}
+    for row in rows:
+        by_kind.get(row.signature.partition("|")[0], []).append(row)
+    kinds, result = np.array([operator.kind for operator in graph.operators]), latency_ns.copy()
+    for kind, of_kind in by_kind.items():
+        if not of_kind:
+            continue
+        measured, asked = describe_measured(of_kind), np.flatnonzero(kinds == kind)
+        smaller = measured.dtype == work.dtype[asked][:, None]
+        larger = smaller.copy()
+        for name in _SIZES:
+            size, own = getattr(measured, name), getattr(work, name)[asked][:, None]
+            smaller &= size <= own
+            larger &= size >= own
+        times = np.array([_nanoseconds(row) for row in of_kind])
+        most = np.where(larger, times, FORBIDDEN).min(axis=1)
+        result[asked] = np.maximum(np.minimum(result[asked], most), np.where(smaller, times, 0).max(axis=1))
+    return result
+
+
 def _fill_measured(
     d: int,
     names: list[str],
@@ -227,10 +257,14 @@ def _fill_measured(
     for o, text in enumerate(names):
         row = rows.get(text)
         if row is not None:
-            nanoseconds = max(round(row.seconds * 1e9), 1)
+            nanoseconds = _nanoseconds(row)
             reach = round(nanoseconds * min(row.error, 0.9))
             operator_ns[o, d], far[o, d] = nanoseconds, False
             low[o, d], high[o, d] = max(nanoseconds - reach, 1), nanoseconds + reach
+
+
+def _nanoseconds(row: Measurement) -> int:
+    return max(round(row.seconds * 1e9), 1)
 
 
 def _measured_direct(names: list[str], rows: Mapping[str, Measurement]) -> npt.NDArray[np.int64]:

@@ -21,6 +21,7 @@ from .learned_model import COVERAGE, Prediction
 _LENGTH = 1.0  # operators whose predictions differ by a factor of four have little in common
 _DEVICE, _FAMILY, _ALIKE, _NOISE = 1.0**2, 0.5**2, 0.5**2, 0.2**2
 """Variances of the logarithm. On a new processor predictions are wrong by up to a factor of three, mostly the same one."""
+_PRIOR = _DEVICE + _FAMILY + _ALIKE
 _MOST = 1500  # measurements; solving takes the cube of their number
 _STEP, _BEYOND = 0.25, 4.0
 """Distance between the points of `Refinement.rising`, and how far they go beyond the measurements, in factors of two."""
@@ -41,14 +42,14 @@ class Refinement:
     def __call__(self, work: KernelWork, predicted: Prediction) -> Prediction:
         """Correct a prediction; its intervals are those of errors with each measurement left out."""
         logarithms, family = np.log2(predicted.seconds), work.family.astype(np.int64)
-        across = _covariance(logarithms, family, self.predicted, self.family)
-        prior = _DEVICE + _FAMILY + _ALIKE
-        left = np.clip(prior - np.einsum("ij,jk,ik->i", across, self.inverse, across, optimize=True), 0.0, prior)
-        width = np.sqrt(np.maximum(left / prior, 0.02))
+        left = np.full(len(work), self._left(_covariance(np.zeros(1), np.array([-1]), self.predicted, self.family))[0])
+        for each, (points, _, of_points) in self.rising.items():
+            left[family == each] = np.interp(logarithms[family == each], points, of_points)
+        width = np.sqrt(np.maximum(left / _PRIOR, 0.02))
         seconds = predicted.seconds * np.exp(_DEVICE * self.weights.sum())
         low, high = (seconds * (ends / predicted.seconds) ** width for ends in (predicted.low, predicted.high))
         wrong = np.sqrt(left + _NOISE)
-        for each, (points, values) in self.rising.items():
+        for each, (points, values, _) in self.rising.items():
             own = family == each
             place = np.clip(logarithms[own], points[0], points[-1])
             seconds[own] = np.exp2(np.interp(place, points, values) + logarithms[own] - place)
@@ -56,10 +57,11 @@ class Refinement:
         return Prediction(seconds, low, high, predicted.shared, predicted.far & (width > 0.5))
 
     @cached_property
-    def rising(self) -> dict[int, tuple[Floats, Floats]]:
-        """Predictions of each measured family and the corrected times there, as logarithms to the base 2; both rise.
+    def rising(self) -> dict[int, tuple[Floats, Floats, Floats]]:
+        """Predictions of each measured family, the corrected times there, and the variance that is left.
 
-        A corrected time is the mean of the largest up to this prediction and the smallest from it on.
+        Predictions and times are logarithms to the base 2; both rise. A corrected time is the mean of the largest up to
+        this prediction and the smallest from it on.
         """
         found = {}
         for each in np.unique(self.family):
@@ -68,8 +70,12 @@ class Refinement:
             across = _covariance(points, np.full(len(points), each), self.predicted, self.family)
             times = points + across @ self.weights / np.log(2)
             least = np.minimum.accumulate(times[::-1])[::-1]
-            found[int(each)] = points, (np.maximum.accumulate(times) + least) / 2
+            found[int(each)] = points, (np.maximum.accumulate(times) + least) / 2, self._left(across)
         return found
+
+    def _left(self, across: Floats) -> Floats:
+        """Return the variance that the measurements leave, given the covariances with them."""
+        return np.clip(_PRIOR - ((across @ self.inverse) * across).sum(axis=1), 0.0, _PRIOR)
 
     @cached_property
     def ends(self) -> tuple[float, float]:

@@ -92,7 +92,9 @@ def roofline(graph: OpGraph, topology: Topology) -> Costs:
 
 
 def memory_ns(graph: OpGraph, topology: Topology, devices: Mapping[str, str]) -> int:
-    """Return how long the operators take, one after another, at the bandwidth of their devices' memory alone.
+    """Return how long a run takes at least if the bandwidth of the devices' memory is all that limits its operators.
+
+    That is the longest path through the graph, or the sum of a device's operators if it is longer.
 
     Parameters
     ----------
@@ -104,8 +106,13 @@ def memory_ns(graph: OpGraph, topology: Topology, devices: Mapping[str, str]) ->
     size = np.array(index.size, dtype=np.float64)
     host = np.array([sum(read) for read in index.host_bytes], dtype=np.float64)
     moved = host + _bytes(size, index.inputs) - _bytes(size, index.host_inputs) + _bytes(size, index.outputs)
-    rates = np.array([rate[devices[operator.name]] for operator in graph.operators])
-    return round(1e9 * float((moved / rates).sum()))
+    names = [devices[operator.name] for operator in graph.operators]
+    took = moved / np.array([rate[name] for name in names])
+    ends = np.zeros(len(names))
+    for o in index.order:
+        ends[o] = took[o] + max((ends[before] for before in index.predecessors[o]), default=0.0)
+    sums = [took[[name == device for name in names]].sum() for device in rate]
+    return round(1e9 * float(max([ends.max(initial=0.0), *sums])))
 
 
 def _bytes(size: npt.NDArray[np.float64], tensors: list[tuple[int, ...]]) -> npt.NDArray[np.float64]:

@@ -6,10 +6,9 @@ floating-point operations, inputs (a for activations and inputs, p for parameter
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
-
-import numpy as np
 
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.problem import Operator, OpGraph, Tensor
@@ -71,6 +70,6 @@ def _tensor(text: str, name: str, kind: str = "") -> Tensor:
     if match is None:
         raise InputError(f"{text!r} is not a tensor of a signature, such as 'a float32[1,1024]'")
     shape = tuple(int(size) for size in match.group(3).split(",") if size)
-    size = (int(np.prod(shape, dtype=np.int64)) * int(dtype_bits(match.group(2))) + 7) // 8
+    size = (math.prod(shape) * int(dtype_bits(match.group(2))) + 7) // 8
     where = kind or ("parameter" if match.group(1) == "p" else "input")
     return Tensor(name, size, where, shape, match.group(2))  # type: ignore[arg-type]

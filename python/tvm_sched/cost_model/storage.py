@@ -20,7 +20,7 @@ from tvm_sched_runtime.problem import Storage
 DEPTHS = (1, 2, 4, 8, 16)
 """Measured numbers of simultaneous reads."""
 _PIECE, _SMALL = 1 << 20, 4096  # bytes of a read; both are multiples of the blocks of all disks
-_MOST = 64 << 20  # bytes that are read at each depth
+MOST_BYTES = 64 << 20  # bytes that are read at each depth
 _SMALL_READS = 64  # at each depth
 _POPULATE_READ = 22  # MADV_POPULATE_READ, which the module mmap does not name
 _ROUNDS = 3  # through all depths, since a disk that others use changes from second to second; medians count
@@ -91,7 +91,7 @@ def _file_at(place: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(dir=place, prefix="tvm-sched-storage-") as folder:
         file = Path(folder) / "data"
         with file.open("wb") as opened:
-            for _ in range(_MOST // _PIECE):
+            for _ in range(MOST_BYTES // _PIECE):
                 opened.write(os.urandom(_PIECE))
             opened.flush()
             os.fsync(opened.fileno())
@@ -104,7 +104,7 @@ def _measured(file: Path) -> MeasuredStorage:
         size = os.fstat(opened).st_size
         if size < LEAST_SIZE:
             raise InputError(f"{file}: has {size} bytes; a file of at least {LEAST_SIZE} bytes can be measured")
-        pieces = [n * _PIECE for n in range(min(size, _MOST) // _PIECE)]
+        pieces = [n * _PIECE for n in range(min(size, MOST_BYTES) // _PIECE)]
         step = (size // _SMALL - 1) // _SMALL_READS * _SMALL
         scattered = [n * 7919 % _SMALL_READS * step for n in range(_SMALL_READS)]  # a prime: no two follow each other
         rounds = [

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 from rich.markup import escape
 
-from tvm_sched_runtime import _library
+from tvm_sched_runtime import core_library
 
 _LISTED = 20
 """Most implementations with wrong values in the text; all are in the check's data."""
@@ -63,7 +63,7 @@ def values_check(part: str, library: str, found_wrong: str) -> Check:
     ``found_wrong`` names the function of our C++ library that lists them.
     """
     name = f"{library}'s values"
-    wrong = [str(finding) for finding in _library.function(found_wrong)()]
+    wrong = [str(finding) for finding in core_library.function(found_wrong)()]
     if not wrong:
         return Check(part, name, "ok", "no implementation is known to compute wrong values here")
     more = [f"and {len(wrong) - _LISTED} more (--json)"] if len(wrong) > _LISTED else []

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Sequence
 from pathlib import Path
 
-from tvm_sched_runtime import _library
+from tvm_sched_runtime import core_library
 from tvm_sched_runtime.cores import cores
 from tvm_sched_runtime.problem import Topology
 from tvm_sched_runtime.runtime.machine import versions
@@ -87,7 +87,7 @@ def host_checks() -> list[Check]:
     text = f"{name}, {facts['cores']} cores for this process, {format_bytes(host.memory)} of memory"
     packages = versions()
     package_versions = ", ".join(f"{package} {version}" for package, version in packages.items())
-    missing = str(_library.function("tvm_sched.why_not_onednn")())
+    missing = str(core_library.function("tvm_sched.why_not_onednn")())
     onednn = (
         [Check("host", "oneDNN", "warning", f"cannot be used, so TVM's kernels do its work: {missing}")]
         if missing

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tvm_sched_runtime import _library
+from tvm_sched_runtime import core_library
 from tvm_sched_runtime.problem import HOST, Topology
 
 from ..report.connections import connection
@@ -34,7 +34,7 @@ _ROUTES = {
 def gpu_report() -> tuple[dict[str, Any] | None, str]:
     """Return the driver's report on itself and its GPUs, or None and the reason why there is none."""
     try:
-        return dict(json.loads(_library.function("tvm_sched.cuda_report")())), ""
+        return dict(json.loads(core_library.function("tvm_sched.cuda_report")())), ""
     except RuntimeError as error:
         return None, str(error)
 
@@ -84,7 +84,7 @@ def _environment(gpus: list[dict[str, Any]]) -> Check:
 
 def _libraries() -> list[Check]:
     checks = []
-    for library in json.loads(_library.function("tvm_sched.nvidia_libraries")()):
+    for library in json.loads(core_library.function("tvm_sched.nvidia_libraries")()):
         if library["problem"]:
             checks.append(
                 Check("gpu", library["name"], "warning", f"artifacts that call it cannot run: {library['problem']}")
@@ -198,7 +198,7 @@ def _copies(gpu: int, topology: Topology | None) -> list[Check]:
     """Check the copies between pinned memory and a GPU."""
     name = f"copies of GPU {gpu}"
     try:
-        rates = _library.function("tvm_sched.cuda_copy_rates")(gpu, COPY_BYTES)
+        rates = core_library.function("tvm_sched.cuda_copy_rates")(gpu, COPY_BYTES)
     except RuntimeError as error:
         return [Check("gpu", name, "failure", str(error))]
     measured = {words: float(rates[route]) for route, words in _ROUTES.items()}
@@ -211,7 +211,8 @@ def _peer_copies(source: int, target: int, topology: Topology | None) -> Check:
     name = f"copies from GPU {source} to GPU {target}"
     try:
         rates = {
-            k: float(v) for k, v in _library.function("tvm_sched.cuda_peer_rates")(source, target, COPY_BYTES).items()
+            k: float(v)
+            for k, v in core_library.function("tvm_sched.cuda_peer_rates")(source, target, COPY_BYTES).items()
         }
     except RuntimeError as error:
         return Check("gpu", name, "failure", str(error))

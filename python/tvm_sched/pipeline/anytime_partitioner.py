@@ -113,7 +113,7 @@ def _beside(state: PartitionState, searches: Sequence[Turn[PartitionState]], bud
     """Run the bounds without a solver on one thread while the other improvers take their turns."""
     with ThreadPoolExecutor(1) as pool:
         own = Budget(deadline=budget.deadline)
-        running = pool.submit(_bounds, state, own)
+        running = pool.submit(compute_bounds, state, own)
         try:
             status = improve(state, searches, budget)
             if status != "interrupted":
@@ -128,7 +128,7 @@ def _beside(state: PartitionState, searches: Sequence[Turn[PartitionState]], bud
     return "time limit" if own.too_small else status
 
 
-def _bounds(state: PartitionState, budget: Budget) -> None:
+def compute_bounds(state: PartitionState, budget: Budget) -> None:
     """Compute the semidefinite bound and, if stages hold few nodes, the bound from prices after it."""
     if not Prices.pays(state, PRICED_SHARE * budget.seconds):
         Semidefinite().step(state, budget)

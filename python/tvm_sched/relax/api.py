@@ -17,6 +17,7 @@ import tvm
 from tvm_frontends import ImportedModel
 from tvm_frontends.constants import Constants
 from tvm_frontends.errors import ModelWarning, first_line
+from tvm_frontends.onnx.branches import running_branches
 from tvm_frontends.relax_modules import has_open_sizes
 from tvm_frontends.shapes import InputShapes, StaticShapes
 from tvm_sched_runtime.checks import require_kind, shown
@@ -31,7 +32,7 @@ from ..progress import Progress, report_to
 from ..size_ranges import same_order, schedule_range
 from .emit.any_shape import AnyShape, Template, lower_any_shape
 from .emit.export import export
-from .emit.segments import Segments, make_segments
+from .emit.segments import Segments, has_flow, make_segments
 from .ir.attributes import NAME, PARAMETERS, get_compile_target, get_problem, get_schedule, model_name
 from .lower.tensor_inputs import tensor_inputs
 from .model_loading import OpenModel, load_model, open_model
@@ -43,6 +44,7 @@ from .passes import (
     decision_passes,
     pass_list,
     problem_passes,
+    schedule_modules,
 )
 from .profiling.measured_choice import compare_with_one_device
 from .profiling.paired_runs import Comparison
@@ -158,6 +160,10 @@ class ModelWithPlans(Protocol):
         """Return the names of the devices that may compute a plan; none: all."""
         ...
 
+    def homes_of(self, shapes: Any) -> Mapping[str, Sequence[str]]:
+        """Return for some parameters and states the devices of the operators that read them."""
+        ...
+
 
 def compile(
     model: Any,
@@ -255,23 +261,45 @@ def _compile_source(
     template, spare, taken = None, False, list[StaticShapes]()
     if is_open and isinstance(source, OpenModel):
         report("lowering for any size", 0, 0)
+        warnings.warn(
+            f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan of their own run with "
+            "kernels for every size, which are slower: list those that matter (--shape, input_shapes)",
+            ModelWarning,
+            stacklevel=2,
+        )
         any_shape = _lower_any_shape(source, asked, constants, combinations[0][1], ranges, options)
         spare = not any(asked) and any(map(any_shape.admits, _anchors(any_shape)))
         unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
         template = partial(_schedule_template, any_shape, source, taken, unmeasured)
-    models = _imported(source, combinations, is_open, schedule, report, spare, taken)
+        if _only_ranges(asked) and not options.measuring and schedule is None:
+            # No size matters more than others, so the largest needs no kernels of its own, nor an import.
+            taken += [static for static, _ in combinations]
+            combinations = []
+    models = _imported(source, combinations, is_open, schedule, report, spare, taken, options.takes_open_sizes)
     later = partial(_segments, source, options) if options.takes_open_sizes else None
     return compile_modules(models, options, template, later, **emission)
 
 
+def _only_ranges(asked: Sequence[Any]) -> bool:
+    """Return whether the caller gave ranges, and no single sizes."""
+    sizes = [size for mapping in asked for size in (mapping.values() if isinstance(mapping, Mapping) else (mapping,))]
+    return bool(sizes) and all(isinstance(size, range) for size in sizes)
+
+
 def _segments(source: Any, options: CompileOptions, mod: tvm.IRModule) -> Segments | None:
-    """Schedule the segments of a model in which data decide sizes; None if TVM's virtual machine has to run them."""
+    """Schedule the segments of a model in which data decide; None if TVM's virtual machine has to run sizes."""
     unmeasured = replace(options, measure=False, variants=False, rows=None, row_parts=1)
+    equal = [(size,) for size in _EQUAL_ANCHORS]
     try:
-        equal = [(size,) for size in _EQUAL_ANCHORS]
         with explained("segments"):
-            return make_segments(mod, lambda model: _schedule_template(model, source, (), unmeasured, equal))
+            return make_segments(
+                mod,
+                lambda model: _schedule_template(model, source, (), unmeasured, equal),
+                lambda model: schedule_modules([ToSchedule(model)], unmeasured)[0],
+            )
     except (InputError, UnsupportedModelError) as error:
+        if has_flow(mod):
+            raise
         warnings.warn(
             f"TVM's virtual machine runs the operators whose sizes data decide, unscheduled: {first_line(error)}",
             ModelWarning,
@@ -288,16 +316,19 @@ def _imported(
     report: Progress,
     spare: bool,
     taken: list[StaticShapes],
+    segments: bool,
 ) -> Iterator[ToSchedule]:
     """Import the model with each combination of shapes, when it is needed, and note it in ``taken``.
 
-    ``spare``: whether the shapes are examples, which are left out if they do not fit the model.
+    ``spare``: whether the shapes are examples, which are left out if they do not fit the model. ``segments``: whether the
+    executor can run branches and loops.
     """
     for position, (static, frozen) in enumerate(combinations):
         own = _numbered(report, position, len(combinations))
         own("importing", 0, 0)
         try:
-            imported = source.import_with(static, frozen)
+            with running_branches(segments and len(combinations) == 1 and not is_open):
+                imported = source.import_with(static, frozen)
         except InputError as error:
             if spare:
                 continue
@@ -310,9 +341,10 @@ def _imported(
             ) from error
         taken.append(static)
         own("lowering to kernels", 0, 0)
-        devices = source.devices_of(static) if isinstance(source, ModelWithPlans) else ()
+        kept = isinstance(source, ModelWithPlans)
+        devices, homes = (source.devices_of(static), source.homes_of(static)) if kept else ((), {})
         fixed = schedule if len(combinations) == 1 else None
-        yield ToSchedule(model_with_name(imported), fixed, devices=devices, progress=own)
+        yield ToSchedule(model_with_name(imported), fixed, devices=devices, homes=homes, progress=own)
 
 
 def pipeline(
@@ -520,12 +552,6 @@ def _lower_any_shape(
             raise InputError(f"symbol {name!r}: sizes from {least} to {most} are given; the model allows {allowed}")
         limits[name] = low, high
     inputs = tuple(item for item in source.inputs if item.name not in frozen)
-    warnings.warn(
-        f"{source.where}: it has open dimensions, so it takes any size. Sizes without a plan of their own run with kernels "
-        "for every size, which are slower: list those that matter (--shape, input_shapes)",
-        ModelWarning,
-        stacklevel=2,
-    )
     try:
         return lower_any_shape(source.import_symbolic(frozen), inputs, limits, compile_target(options))
     except Exception as error:  # front ends and TVM raise unrelated classes
@@ -549,6 +575,43 @@ def _anchors(model: AnyShape) -> Iterator[tuple[int, ...]]:
     yield from islice(product((4, 8, 1, 2, 16, 3), repeat=len(model.symbols())), _MOST_ANCHORS)
 
 
+def _passes_after_lowering(options: CompileOptions) -> list[tvm.transform.Pass]:
+    passes = problem_passes(options)
+    return passes[[each.info.name for each in passes].index("tvm_sched.LowerToKernels") + 1 :]
+
+
+def range_problems(
+    model: Any, topology: Any, limits: Mapping[str, tuple[int, int]], constants: Constants | None, **settings: Any
+) -> Callable[[Mapping[str, int]], Problem] | None:
+    """Return a function of the sizes of a model's symbols that makes its problem, without alternatives.
+
+    All sizes have the kernels of one lowering: a library that takes an operator at one size alone would change the graph.
+
+    Parameters
+    ----------
+    limits : mapping of str to tuple of int
+        Least and largest size of each symbol.
+    model, topology, constants, settings
+        As in `make_problem`.
+
+    Returns
+    -------
+    callable or None
+        None for devices other than CPUs, and if ``limits`` are not those of all open dimensions.
+    """
+    chosen = replace(CompileOptions.of(topology, **settings), measure=False, variants=False)
+    source = open_model(model)
+    sizes = {size for item in source.inputs if item.name not in (constants or {}) for size in item.shape or (None,)}
+    is_open = {size for size in sizes if not isinstance(size, int)} == set(limits)
+    if not (chosen.takes_open_sizes and is_open and source.source.symbolic is not None):
+        return None
+    _, frozen = source.combinations({name: high for name, (_, high) in limits.items()}, constants)[0]
+    asked = [{name: range(low, high + 1) for name, (low, high) in limits.items()}]
+    any_shape = _lower_any_shape(source, asked, constants, frozen, limits, chosen)
+    price = tvm.transform.Sequential(_passes_after_lowering(chosen))
+    return lambda sizes: get_problem(price(any_shape.bind_symbols(sizes)[0]))
+
+
 def _schedule_template(
     model: AnyShape,
     source: OpenModel,
@@ -558,11 +621,10 @@ def _schedule_template(
 ) -> Template:
     """Schedule a model for any size at its anchor, the largest sizes of ``plans``; ``options`` neither measure nor split.
 
-    Smaller sizes (``others``, or `_anchors`) stand in for it if a kernel would then read beyond a tensor, such as a table of
-    12 rows. Without plans, the anchor's is the only one, so its sizes must be admissible.
+    Smaller sizes (``others``, or `_anchors`) stand in for it if it is not admissible, or if a kernel would then read beyond
+    a tensor, such as a table of 12 rows.
     """
-    passes = problem_passes(options)
-    priced = passes[[each.info.name for each in passes].index("tvm_sched.LowerToKernels") + 1 :]
+    priced = _passes_after_lowering(options)
     schedule = tvm.transform.Sequential([*priced, *decision_passes(options)])
     try:
         ranged = plans and _schedule_anchors(model, tvm.transform.Sequential(priced), schedule, options)
@@ -572,9 +634,8 @@ def _schedule_template(
         text = f"{source.where}: one schedule is for all sizes: {first_line(error)}"
         warnings.warn(text, ModelWarning, stacklevel=2)
     largest = [max(plans, key=lambda shapes: sum(map(math.prod, shapes.values())))] if plans else []
-    tried = (sizes if plans else model.repaired(sizes) for sizes in others or _anchors(model))
-    smaller = (sizes for sizes in tried if plans or model.admits(sizes))
-    anchors: Iterator[StaticShapes | tuple[int, ...]] = chain(largest, islice(smaller, len(_EQUAL_ANCHORS)))
+    tried: Iterable[StaticShapes | tuple[int, ...]] = chain(largest, map(model.repaired, others or _anchors(model)))
+    anchors = islice((sizes for sizes in tried if model.admits(sizes)), 1 + len(_EQUAL_ANCHORS))
     refused = [InputError("no sizes that were tried are admissible")]
     for anchor in anchors:
         try:

@@ -41,7 +41,7 @@ def _register_loader() -> None:
     key = "ffi.Module.load_from_bytes.tvm_sched"
     if tvm_ffi.get_global_func(key, allow_missing=True) is not None:
         return
-    from tvm_sched_runtime._library import load_library
+    from tvm_sched_runtime.core_library import load_library
 
     load_library()
 

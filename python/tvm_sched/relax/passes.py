@@ -5,16 +5,16 @@ Each pass is usable alone in ``tvm.transform.Sequential``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule
 
-from tvm_sched_runtime.errors import InputError, did_you_mean
+from tvm_sched_runtime.errors import InfeasibleError, InputError, did_you_mean
 from tvm_sched_runtime.pipeline import PipelinePlan
 from tvm_sched_runtime.schedule import Schedule
 
@@ -35,7 +35,7 @@ from .emit.executor import same_results
 from .emit.segments import Segments
 from .emit.shared_values import SharedValues
 from .emit.write_vdevices import WriteVDevices
-from .ir.attributes import TAIL, SetCompileTarget, get_compile_target
+from .ir.attributes import TAIL, SetCompileTarget, get_compile_target, get_problem, get_schedule
 from .lower.lower_to_kernels import LowerToKernels, names_of
 from .lower.split_tail import SplitTail
 from .options import CompileOptions
@@ -82,6 +82,8 @@ class ToSchedule:
     """A pipeline plan to take instead of calling the partitioner."""
     devices: Sequence[str] = ()
     """Names of the only devices that may compute the model; none: all."""
+    homes: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """For some parameters and states, the devices of the operators that read them."""
     progress: Progress | None = None
     """Called with the current task, the number of finished parts, and the number of parts."""
 
@@ -99,14 +101,42 @@ def schedule_modules(models: Iterable[ToSchedule], options: CompileOptions) -> l
     >>> [placement.device for placement in get_schedule(scheduled).placements]
     ['cpu1']
     """
-    values, mods = SharedValues(), []
+    values, mods = SharedValues(), list[tvm.IRModule]()
     for model in models:
-        passes = pass_list(options, model.progress, schedule=model.schedule, plan=model.plan, devices=model.devices)[
-            :-1
-        ]
-        with report_to(model.progress) if model.progress else nullcontext():
-            mods.append(values.share(tvm.transform.Sequential(passes)(model.mod)))
+
+        def scheduled(homes: Mapping[str, Collection[str]], model: ToSchedule = model) -> tvm.IRModule:
+            passes = pass_list(
+                options,
+                model.progress,
+                schedule=model.schedule,
+                plan=model.plan,
+                devices=model.devices,
+                homes=homes,
+            )[:-1]
+            with report_to(model.progress) if model.progress else nullcontext():
+                return tvm.transform.Sequential(passes)(model.mod)
+
+        # Later plans of states compute where the first one keeps parameters and states, so that neither lies twice.
+        first = homes_of(mods[0]) if mods and options.states and options.backend == "cuda" else {}
+        try:
+            mod = scheduled({**first, **model.homes})
+        except InfeasibleError:  # it needs more memory beside them
+            if not first:
+                raise
+            mod = scheduled(model.homes)
+        mods.append(values.share(mod))
     return mods
+
+
+def homes_of(mod: tvm.IRModule) -> dict[str, set[str]]:
+    """Return for each parameter and state of a scheduled module the devices of the operators that read it."""
+    graph, homes = get_problem(mod).graph, dict[str, set[str]]()
+    kept = {tensor.name for tensor in graph.tensors if tensor.kind == "parameter"}
+    device_of = {placement.operator: placement.device for placement in get_schedule(mod).placements}
+    for operator in graph.operators:
+        for tensor in kept.intersection(operator.inputs):
+            homes.setdefault(tensor, set()).add(device_of[operator.name])
+    return homes
 
 
 def compile_modules(
@@ -145,7 +175,9 @@ def compile_modules(
         open_sizes
     ):  # a size may make an operator vanish (a reshape to the same shape), so that another tensor is returned
         mods = [mod if same_results(mod, open_sizes.placed) else open_sizes.at(mod) for mod in mods]
-        mods = mods or [open_sizes.placed]
+        if not mods:
+            open_sizes = replace(open_sizes, has_plan=True)
+            mods = [open_sizes.largest.placed]
     later = segments(mods[0]) if segments and len(mods) == 1 and TAIL in mods[0].attrs else None
     (emit,) = emit_passes(options, mods[1:], template=open_sizes, segments=later, **emission)
     return mods, build_functions(finish(emit(mods[0])))
@@ -159,6 +191,7 @@ def pass_list(
     schedule: Schedule | None = None,
     plan: PipelinePlan | None = None,
     devices: Sequence[str] = (),
+    homes: Mapping[str, Collection[str]] | None = None,
 ) -> list[tvm.transform.Pass]:
     """Return the passes that run for these options, in order; the last one emits, with all parameters' values.
 
@@ -169,7 +202,7 @@ def pass_list(
     stop_after : str, optional
         Name of the last pass (``"Place"``), or of a step of `LowerToKernels`. Default: all passes. ``"WriteVDevices"``
         stands in place of emission.
-    schedule, plan, devices
+    schedule, plan, devices, homes
         As in `ToSchedule`.
 
     Raises
@@ -186,7 +219,7 @@ def pass_list(
     passes = [
         # What is measured is made of problems without joined parameters; a schedule that exists may have some.
         *problem_passes(options, progress, joinable=schedule is not None or not options.measuring),
-        *([RestrictDevices(devices)] if devices else []),
+        *([RestrictDevices(devices, homes)] if devices or homes else []),
         *decision_passes(options, progress, schedule=schedule, plan=plan),
         *emit_passes(options, parameters="embed"),
     ]

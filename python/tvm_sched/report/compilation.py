@@ -23,6 +23,8 @@ from .summaries import ScheduleSummary
 from .tables import certificate_table, table
 from .units import format_time
 
+_KEPT = "the artifact runs the schedule over several devices"
+
 
 class BesideOneDevice(msgspec.Struct, frozen=True):
     """A schedule over several logical devices and one on a single device, measured in turns on this machine."""
@@ -44,8 +46,8 @@ class BesideOneDevice(msgspec.Struct, frozen=True):
         if self.faster:
             return times
         if not self.quiet:
-            return f"{times}; other processes were busy meanwhile, so this does not tell which is faster"
-        return f"{times}: no gain on this machine; -t cpu measures several ways to use the cores and keeps the fastest"
+            return f"{times}; other processes were busy meanwhile, so this does not tell which is faster; {_KEPT}"
+        return f"{times}: no gain on this machine; {_KEPT}; -t cpu measures several ways and keeps the fastest"
 
 
 class CompilationSummary(msgspec.Struct, frozen=True):

@@ -63,14 +63,14 @@ def _proof(problem: Problem, bound: Bound) -> list[str]:
     *before, last = proof.lemmas
     lemmas = [lemma for lemma in before if "last" in lemma]
     longest = sorted(lemmas, key=lambda lemma: -lemma["ns"])
-    sentences = [f"Why{of}:", *(f"  {_lemma(lemma)}" for lemma in longest[:MOST_SHOWN])]
+    sentences = [f"Why{of}:", *(f"  {lemma_sentence(lemma)}" for lemma in longest[:MOST_SHOWN])]
     if len(lemmas) > MOST_SHOWN:
         sentences.append(f"  and {len(lemmas) - MOST_SHOWN} shorter ones between other operators")
     basis = problem if proof.relaxed is None else proof.relaxed.problem
     return [*sentences, *(f"  {sentence}" for sentence in _whole(basis, proof, last))]
 
 
-def _lemma(lemma: dict[str, Any]) -> str:
+def lemma_sentence(lemma: dict[str, Any]) -> str:
     """Return a sentence on a lemma about a part of the run."""
     if lemma["rule"] == "bus":
         return f"{lemma['last']} cannot end before {format_ns(lemma['ns'])}: the buses carry what it and all before it read."

@@ -239,7 +239,7 @@ def later_text(info: dict[str, Any]) -> str:
         return f"{sum(tail.values())} operators in TVM's virtual machine, not scheduled, not in the latency"
     segments = info.get("segments", ())
     count = sum(segment["operators"] for segment in segments)
-    return f"{len(segments)}, of {count} operators whose sizes data decide; not in the prediction" if segments else ""
+    return f"{len(segments)}, of {count} operators that data decide; not in the prediction" if segments else ""
 
 
 def planned_timeline(plan: dict[str, Any], problem: str = "") -> Timeline:

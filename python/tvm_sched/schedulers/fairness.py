@@ -133,7 +133,7 @@ def solve_fairly(
             min(before, end) for before, end in zip(alone, ends, strict=True)
         ]  # a schedule of the model alone can do the same
         tried.append((schedule, ends))
-        lags = _lags(alone, counts, [each for _, each in tried])
+        lags = aimed_lags(alone, counts, [each for _, each in tried])
         if interrupted:
             break
     try:
@@ -192,7 +192,7 @@ def _unit_slowdowns(alone_ns: Sequence[int], weights: Sequence[float]) -> list[F
     return [max(alone, 1) / Fraction(weight) for alone, weight in zip(alone_ns, weights, strict=True)]
 
 
-def _lags(alone_ns: Sequence[int], weights: Sequence[float], ends_ns: Sequence[Sequence[int]]) -> list[int]:
+def aimed_lags(alone_ns: Sequence[int], weights: Sequence[float], ends_ns: Sequence[Sequence[int]]) -> list[int]:
     """Compute lags with which an earlier latest end means a smaller largest slowdown than in all schedules so far.
 
     ``ends_ns`` are the ends of the models in each schedule. Lags are at most `FAR` times the latest of them: times have 64

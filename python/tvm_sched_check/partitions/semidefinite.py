@@ -52,7 +52,7 @@ class Proof:
         self.one = ONE * fine
         self.constant = self.slope = 0
         self.matrix: Matrix = [[0] * n for _ in range(n)]
-        self.leads = _paths(graph)
+        self.leads = reached_nodes(graph)
         self._tensors(evidence["tensors"])
         self._stages(
             [count(r) for r in evidence["stage_costs"]], _triangle(evidence["near"], n), count(evidence["width"])
@@ -142,7 +142,7 @@ class Proof:
         return sum(work for w, work in enumerate(self.graph.work) if w in (a, b) or leads[a] >> w & leads[w] >> b & 1)
 
 
-def _paths(graph: Graph) -> list[int]:
+def reached_nodes(graph: Graph) -> list[int]:
     """Return, for each node, the set of the nodes to which paths lead from it, as bits."""
     leads = [0] * graph.size
     changed = True

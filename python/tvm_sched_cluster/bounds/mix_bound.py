@@ -111,11 +111,11 @@ class MixProgram:
     @cached_property
     def table(self) -> dict[str, Integers]:
         """A row for each mix: GPUs of each kind, fibres over each cut, fibres in all."""
-        hops = self._kind_hops
+        hops = self.kind_hops
         tables = {}
         for name, (mixes, _, joined) in self.covers.items():
             rows = [
-                [*mix, *self._crossed(mix), _least_tree(mix, hops)] if joined else [*mix, *(0 for _ in self.cuts), 0]
+                [*mix, *self._crossed(mix), least_tree(mix, hops)] if joined else [*mix, *(0 for _ in self.cuts), 0]
                 for mix in mixes
             ]
             tables[name] = np.array(rows, dtype=np.int64).reshape(-1, self.columns)
@@ -153,7 +153,7 @@ class MixProgram:
         return len(self.search.kind_gpus) + len(self.cuts) + 1
 
     @cached_property
-    def _kind_hops(self) -> Integers:
+    def kind_hops(self) -> Integers:
         """Fewest links between GPUs of each two kinds; as many as there are links where none lead there."""
         import rustworkx as rx
 
@@ -265,7 +265,7 @@ class MixProgram:
         return [*kind_gpus.tolist(), *(self._crossing @ fibres).tolist(), int(fibres.sum())]
 
 
-def _least_tree(mix: Integers, hops: Integers) -> int:
+def least_tree(mix: Integers, hops: Integers) -> int:
     """Return the fewest fibres of a placement on a mix (Lemma 3): the lightest tree over its kinds and any further ones.
 
     With many kinds, the distance of the two kinds that are farthest apart is used instead.

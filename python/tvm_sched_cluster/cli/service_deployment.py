@@ -68,7 +68,7 @@ def make_service(
     """
     _check_backend(backend)
     from tvm_sched.cost_model import get_cost_model
-    from tvm_sched.input_shapes import one_shape, parse_shapes
+    from tvm_sched_runtime.input_shapes import one_shape, parse_shapes
 
     from .. import load_cluster, write_services
     from ..cluster_summaries import MadeService

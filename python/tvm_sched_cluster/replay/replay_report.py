@@ -9,7 +9,7 @@ from html import escape
 from tvm_sched.report.page import write_frame
 from tvm_sched.report.sections import NONE, table
 
-from .replay_results import PodReplays, Replays
+from .replay_results import FIGURES, PodReplays, Replays
 
 _COLOURS = ("#2563c9", "#c0392b", "#2a8a57", "#9a6a00", "#7b3fb5", "#0e7c86", "#8a3b5c")
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 900, 240, 60, 28
@@ -20,22 +20,8 @@ Points = Sequence[tuple[float, float]]
 def write_replay_report(path: str | os.PathLike[str], replays: Replays) -> None:
     """Write the figures of each policy, and charts of each one's first run."""
     runs = {each.policy: each.runs[0] for each in replays.policies}
-    rows = [
-        [
-            escape(each.policy),
-            each.acceptance.text(100),
-            each.bound.text(100) if each.bound else NONE,
-            each.running_to_bound.text(100) if each.running_to_bound else NONE,
-            each.used.text(100),
-            each.fragmentation.text(100),
-            each.moves.text(1, 0),
-            each.unavailable.text(1, 0),
-            each.decision_ms.text(1, 2),
-        ]
-        for each in replays.policies
-    ]
-    head = ["Policy", "Accepted, %", "Bound, %", "Running, % of bound", "GPUs used, %", "Fragmented, %", "Moves",
-            "Unavailable, s", "Decision, ms"]  # fmt: skip
+    rows = [[escape(each.policy), *each.cells(NONE)] for each in replays.policies]
+    head = ["Policy", *(name[0].upper() + name[1:] for name in FIGURES)]
     classes = sorted({name for run in runs.values() for name in run.services})
     per_class = [
         [escape(name), *(_part(run.services, name) for run in runs.values())] for name in classes

@@ -40,6 +40,13 @@ def spreads(runs: Sequence[Any], *names: str) -> dict[str, Spread]:
     return {name: Spread.of([getattr(run, name) for run in runs]) for name in names}
 
 
+FIGURES = (
+    "accepted, %", "bound, %", "running, % of bound", "GPUs used, %", "fragmented, %", "moves", "unavailable, s",
+    "decision, ms",
+)  # fmt: skip
+"""Names of `PolicyRuns.cells`."""
+
+
 class PolicyRuns(msgspec.Struct, frozen=True, kw_only=True):
     """The runs of a policy.
 
@@ -78,6 +85,12 @@ class PolicyRuns(msgspec.Struct, frozen=True, kw_only=True):
             **spreads(runs, "acceptance", "used", "fragmentation", "unavailable", "moves"),
         )
 
+    def cells(self, none: str) -> list[str]:
+        """Return the cells of a table's row, as `FIGURES` names them; ``none`` stands for what is not known."""
+        parts = (self.acceptance, self.bound, self.running_to_bound, self.used, self.fragmentation)
+        shares = [part.text(100) if part else none for part in parts]
+        return [*shares, self.moves.text(1, 0), self.unavailable.text(1, 0), self.decision_ms.text(1, 2)]
+
 
 class Replays(msgspec.Struct, frozen=True, kw_only=True):
     """Replays of the same requests and failures by several policies."""
@@ -98,31 +111,8 @@ class Replays(msgspec.Struct, frozen=True, kw_only=True):
 
 def replays_table(replays: Replays) -> Table:
     """Return a table with a row for each policy."""
-    rows = []
-    for each in replays.policies:
-        against = each.running_to_bound.text(100) if each.running_to_bound else "-"
-        rows.append(
-            (
-                each.policy,
-                each.acceptance.text(100),
-                against,
-                each.used.text(100),
-                each.fragmentation.text(100),
-                each.moves.text(1, 0),
-                each.unavailable.text(1, 0),
-                each.decision_ms.text(1, 2),
-            )
-        )
-    head = (
-        "policy",
-        "accepted, %",
-        "running, % of bound",
-        "GPUs used, %",
-        "fragmented, %",
-        "moves",
-        "unavailable, s",
-        "decision, ms",
-    )
+    rows = [(each.policy, accepted, *others) for each in replays.policies for accepted, _, *others in [each.cells("-")]]
+    head = ("policy", FIGURES[0], *FIGURES[2:])
     return table(head, rows, text_columns=1)
 
 

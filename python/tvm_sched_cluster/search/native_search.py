@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 import numpy as np
 import numpy.typing as npt
 
-from tvm_sched_runtime._library import load_library
+from tvm_sched_runtime.core_library import load_library
 from tvm_sched_runtime.startup import without_torch
 
 with without_torch():  # which a plain import brings along where it is installed

@@ -36,7 +36,7 @@ from .tensor_channel import Array, Channel, Endpoint, Message, failed, tensor_by
 
 LOG = logging.getLogger("tvm_sched.serving")
 _PING_SECONDS = 2.0
-_ABANDONED_SECONDS = 30.0
+ABANDONED_SECONDS = 30.0
 """Between looks for stages that nobody will hand over."""
 _MISSING_SECONDS = 1.0
 """Until Ray is asked again for the stages of a generation that it did not have."""
@@ -86,7 +86,7 @@ class Ingress:
         self.caretaker = asyncio.create_task(self._end_abandoned())
         self.complete = asyncio.Event()
         """Set when every gateway that is there has had the time to find this ingress."""
-        if not _started_again():
+        if not started_again():
             self.complete.set()
         else:
             asyncio.get_running_loop().call_later(RECONNECTION_SECONDS, self.complete.set)
@@ -205,7 +205,7 @@ class Ingress:
                 LOG.warning(
                     "deployment %s: abandoned stages were not looked for: %s: %s", name, what, _first_line(error)
                 )
-            await asyncio.sleep(_ABANDONED_SECONDS)
+            await asyncio.sleep(ABANDONED_SECONDS)
 
     def _serves(self, request: int) -> tuple[Message, list[Array]]:
         return Message("serves", request), [np.frombuffer(msgspec.msgpack.encode(self.generation), np.uint8)]
@@ -340,7 +340,7 @@ class Ingress:
         return outputs
 
 
-def _started_again() -> bool:
+def started_again() -> bool:
     """Return whether Ray has started this actor again."""
     return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
@@ -417,7 +417,7 @@ class RayDirectory:
         """End a process that hangs; see `StageDirectory`."""
         told = self.last.get((stage, replica))
         if told is not None and told["address"] == [endpoint.host, endpoint.port]:
-            _kill_there(told["node"], told["process"])
+            kill_there(told["node"], told["process"])
 
     async def _end_if_silent(self, stage: int, replica: int) -> None:
         """End a process that Ray takes for alive and that has not answered for too long, as one that was stopped."""
@@ -427,10 +427,10 @@ class RayDirectory:
         del self.silent[stage, replica]
         known = await asyncio.to_thread(ray._private.state.actors, self.actors[stage, replica]._actor_id.hex())
         if known.get("State") == "ALIVE" and known["Pid"]:
-            _kill_there(known["Address"]["NodeID"], known["Pid"])
+            kill_there(known["Address"]["NodeID"], known["Pid"])
 
 
-def _kill_there(node: str, process: int) -> None:
+def kill_there(node: str, process: int) -> None:
     """End a process on a node; Ray starts its actor again."""
     here = NodeAffinitySchedulingStrategy(node, soft=False)
     ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=here)(_kill).remote(process)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,7 +50,7 @@ class Accelerate(Runtime):
         """Without offload."""
         model = by_layer(self.language_model(request))
         chain = Chain.of(model, self._machine(request, self.gpus(request)), request.costs)
-        return [Case(chain, tied=request.architecture.config.tied)]
+        return [Case(chain, tied=request.architecture.tied)]
 
     def _machine(self, request: PlanRequest, devices: Sequence[Device]) -> Machine:
         return Machine(request.topology, tuple(device_place(d, self.room(request, d)) for d in devices))
@@ -146,15 +146,22 @@ _CONTEXT = int(0.5 * GB)
 """Bytes of a GPU that are taken when accelerate asks how much is free: the CUDA context, assumed."""
 
 
-def modules_of(request: PlanRequest, unit: str) -> Iterator[str]:
+_GPT2 = {
+    "embed": ["transformer.wte", "transformer.wpe", "transformer.drop"],
+    "layers": ["transformer.h"],
+    "head": ["transformer.ln_f", "lm_head"],
+}
+_LLAMA = {
+    "embed": ["model.embed_tokens", "model.rotary_emb"],
+    "layers": ["model.layers"],
+    "head": ["model.norm", "lm_head"],
+}
+
+
+def modules_of(request: PlanRequest, unit: str) -> list[str]:
     """Return the names of a unit's modules in transformers."""
-    names = request.architecture.modules
-    if unit == "embed":
-        yield from names.table
-    elif unit == "head":
-        yield from (names.norm, names.head)
-    else:
-        yield names.layer(int(unit))
+    names = _GPT2 if request.architecture.family == "gpt2" else _LLAMA
+    return names[unit] if unit in names else [f"{names['layers'][0]}.{int(unit)}"]
 
 
 def automatic_map(request: PlanRequest, chain: Chain, free: Sequence[int]) -> Placement:
@@ -165,7 +172,7 @@ def automatic_map(request: PlanRequest, chain: Chain, free: Sequence[int]) -> Pl
     are modules of their own there; where they part, the unit is counted where the last layer is.
     """
     weights = [int(w) for w in chain.weight]
-    config = request.architecture.config
+    config = request.architecture
     norm = FORMATS["fp32" if request.workload.dtype == "fp32" else "fp16"].size(1, config.hidden)
     norm *= 2 if config.norm == "layer" else 1
     head = 0 if config.tied else weights[-1] - norm

@@ -11,9 +11,8 @@ import msgspec
 
 from tvm_sched.cost_model import default_cost_model
 from tvm_sched_runtime.errors import InputError
-from tvm_sched_runtime.problem import Device, Topology
+from tvm_sched_runtime.problem import DecoderConfig, Device, Topology
 
-from ..architecture import Architecture
 from ..cuts import best_latency, best_period
 from ..language import Serving, language_model
 from ..operators import OperatorModel
@@ -32,7 +31,7 @@ class PlanRequest:
 
     Attributes
     ----------
-    source : Architecture or OperatorModel
+    source : DecoderConfig or OperatorModel
         A language model, or a graph of operators from a file.
     topology : Topology
     workload : TokenWorkload
@@ -45,7 +44,7 @@ class PlanRequest:
         Whole memory by the names of devices whose memory in ``topology`` is what is free.
     """
 
-    source: Architecture | OperatorModel
+    source: DecoderConfig | OperatorModel
     topology: Topology
     workload: TokenWorkload
     costs: str = ""
@@ -57,9 +56,9 @@ class PlanRequest:
             object.__setattr__(self, "costs", default_cost_model(self.topology))
 
     @property
-    def architecture(self) -> Architecture:
+    def architecture(self) -> DecoderConfig:
         """The language model."""
-        assert isinstance(self.source, Architecture)
+        assert isinstance(self.source, DecoderConfig)
         return self.source
 
     @property
@@ -188,7 +187,7 @@ class Runtime(ABC):
         """
         case = cases[0]
         units = case.chain.model.units
-        if not isinstance(request.source, Architecture):
+        if not isinstance(request.source, DecoderConfig):
             check_given(counts, len(units), "operators", len(case.chain.machine.places), "places, the CPU last,")
             return Split(given_label(counts), case, placed_in_turn(counts))
         check_given(counts, len(units) - 2, "layers", len(self.gpus(request)))

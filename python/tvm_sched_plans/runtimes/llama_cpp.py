@@ -57,7 +57,7 @@ class LlamaCpp(Runtime):
         `--fit` has a rule of its own for mixtures of experts, which is not known here; they have `--n-cpu-moe` in its place.
         """
         case = cases[0]
-        if request.architecture.mixture:
+        if request.architecture.experts:
             rivals = self._experts_on_host(request, case)
         else:
             rivals = [Split("--fit", case, by_fit(case.chain))]
@@ -69,7 +69,7 @@ class LlamaCpp(Runtime):
         No split if all experts fit on the GPUs.
         """
         free = [place.total for place in case.chain.machine.places[1:]]
-        layers = request.architecture.config.layers
+        layers = request.architecture.layers
         placement = list(by_free_memory(layers, layers + 1, free))
         if case.chain.fits(tuple(placement)):
             return []
@@ -81,7 +81,7 @@ class LlamaCpp(Runtime):
 
     def _by_free_memory(self, request: PlanRequest, case: Case) -> list[Split]:
         free = [place.total for place in case.chain.machine.places[1:]]
-        layers = request.architecture.config.layers
+        layers = request.architecture.layers
         every = Split("all layers, by free memory", case, by_free_memory(layers, layers + 1, free))
         if case.chain.fits(every.placement):
             return [every]
@@ -96,7 +96,7 @@ class LlamaCpp(Runtime):
 
         llama.cpp rounds shares to whole heads where the number of GPUs does not divide them; no split is returned then.
         """
-        devices, config = self.gpus(request), request.architecture.config
+        devices, config = self.gpus(request), request.architecture
         if len(devices) == 1 or config.heads % len(devices) or config.key_heads % len(devices):
             return []
         host = host_place(request.topology, "CPU", first=True)
@@ -111,7 +111,7 @@ class LlamaCpp(Runtime):
 
     def given(self, request: PlanRequest, cases: Sequence[Case], counts: Sequence[int]) -> Split:
         """Return the split with so many of the last layers on each GPU in turn, the output among them; others on the CPU."""
-        layers = request.architecture.config.layers
+        layers = request.architecture.layers
         check_given(counts, layers + 1, "layers with the output", len(self.gpus(request)), exact=False)
         on_host = layers + 1 - sum(counts)
         owners = (*(_CPU,) * on_host, *(1 + p for p in placed_in_turn(counts)))
@@ -122,7 +122,7 @@ class LlamaCpp(Runtime):
         """Return the options' values. A layer is where its attention is; feed-forward networks elsewhere have patterns."""
         numbers = {device.name: n for n, device in enumerate(self.gpus(request))}
         places = split.case.chain.machine.places
-        layers = request.architecture.config.layers
+        layers = request.architecture.layers
         if len(places[-1].members) > 1:
             every = [f"CUDA{numbers[name]}" for name in places[-1].members]
             shares = {"device": every, "tensor_split": [1] * len(every)}
@@ -134,7 +134,7 @@ class LlamaCpp(Runtime):
         used = [p for p in dict.fromkeys(split.placement) if p != _CPU]
         networks = [split.placement[2 + 2 * i] for i in range(layers)]
         # A layer's norm and router stay with its attention.
-        tensors = "ffn_.*_exps" if request.architecture.mixture else "ffn_.*"
+        tensors = "ffn_.*_exps" if request.architecture.experts else "ffn_.*"
         patterns = {
             i: f"blk\\.{i}\\.{tensors}={names[network]}"
             for i, network in enumerate(networks)
@@ -146,7 +146,7 @@ class LlamaCpp(Runtime):
             "device": [names[p] for p in used],
             "tensor_split": [sum(owner == p for owner in owners) for p in used],
         }
-        if request.architecture.mixture:
+        if request.architecture.experts:
             # Of the first layers with experts on the CPU: one option says the same as their patterns.
             first = next((i for i, network in enumerate(networks) if network != _CPU), layers)
             settings["n_cpu_moe"] = first if any(i < first for i in patterns) else 0

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..architecture import Architecture
+from tvm_sched_runtime.problem import DecoderConfig
+
 from ..language import Serving, by_layer
 from ..places import Machine, Place, device_place, host_place
 from ..unit_chain import Chain, segments
@@ -49,7 +50,7 @@ class Torch(Runtime):
         return Case(Chain.of(self._model(request), machine, request.costs), tied=_is_tied(request))
 
     def _model(self, request: PlanRequest) -> UnitModel:
-        if isinstance(request.source, Architecture):
+        if isinstance(request.source, DecoderConfig):
             return by_layer(self.language_model(request))
         return request.operators.units(self.serving.engine)
 
@@ -68,7 +69,7 @@ class Torch(Runtime):
         places = split.case.chain.machine.places
         device = [numbers.get(place.name, "cpu") for place in places]
         units = split.case.chain.model.units
-        if isinstance(request.source, Architecture):
+        if isinstance(request.source, DecoderConfig):
             return {
                 "modules": {
                     name: device[p]
@@ -89,7 +90,7 @@ class Torch(Runtime):
 
 def _is_tied(request: PlanRequest) -> bool:
     """Return whether embedding and last layer are one parameter of a module, which has one device."""
-    return isinstance(request.source, Architecture) and request.source.config.tied
+    return isinstance(request.source, DecoderConfig) and request.source.tied
 
 
 def with_tables(template: str, tables: Mapping[str, Mapping[str, str]]) -> str:

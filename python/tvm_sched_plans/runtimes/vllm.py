@@ -59,7 +59,7 @@ class Vllm(Runtime):
             (groups, stages)
             for level in levels
             for groups in self._groupings(request, [d for d in devices if self._utilisation(request, [d]) >= level])
-            for stages in range(1, min(len(groups), request.architecture.config.layers) + 1)
+            for stages in range(1, min(len(groups), request.architecture.layers) + 1)
         ]
         possible = [grouping for grouping in groupings if self._may_fit(request, *grouping)]
         return [self._case(request, *grouping) for grouping in possible or groupings[-1:]]
@@ -94,7 +94,7 @@ class Vllm(Runtime):
 
     def _groupings(self, request: PlanRequest, devices: Sequence[Device]) -> list[list[list[Device]]]:
         """Return the groupings of GPUs that share layers: groups of equal GPUs, or one group of all GPUs."""
-        config = request.architecture.config
+        config = request.architecture
         groupings = []
         for size in range(1, len(devices) + 1):
             if any(number % size for number in (config.heads, config.key_heads)):
@@ -111,8 +111,8 @@ class Vllm(Runtime):
     def defaults(self, request: PlanRequest, cases: Sequence[Case]) -> list[Split]:
         """Return the splits with equal numbers of layers on all GPUs and, if the heads divide, all GPUs for each layer."""
         devices = self.gpus(request)
-        layers = request.architecture.config.layers
-        config = request.architecture.config
+        layers = request.architecture.layers
+        config = request.architecture
         splits = []
         if len(devices) <= layers:
             counts = even_layers(layers, len(devices))
@@ -127,7 +127,7 @@ class Vllm(Runtime):
     def given(self, request: PlanRequest, cases: Sequence[Case], counts: Sequence[int]) -> Split:
         """Return the split with so many layers in each stage, of one GPU each in the topology's order."""
         devices = self.gpus(request)
-        check_given(counts, request.architecture.config.layers, "layers", len(devices), least=1)
+        check_given(counts, request.architecture.layers, "layers", len(devices), least=1)
         case = self._case(request, [[device] for device in devices[: len(counts)]], len(counts))
         return Split(given_label(counts), case, placed_in_turn(counts))
 

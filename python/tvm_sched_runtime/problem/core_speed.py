@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from .._library import function as library_function
+from ..core_library import function as library_function
 from ..cores import processor_fields, processor_name
 from ..errors import FormatError, InputError
 from ..files import UNREADABLE, cache_directory, caches_allowed, locked, write_atomically
@@ -53,7 +53,7 @@ def core_speed() -> CoreSpeed:
     """
     if text := os.environ.get(VARIABLE):
         return _of_text(text)
-    return _kept(cache_directory() / "core_speed.json" if caches_allowed() else None, _processor())
+    return kept_speed(cache_directory() / "core_speed.json" if caches_allowed() else None, processor_key())
 
 
 def _of_text(text: str) -> CoreSpeed:
@@ -66,16 +66,17 @@ def _of_text(text: str) -> CoreSpeed:
     return CoreSpeed(flops, bandwidth)
 
 
-def _processor() -> str:
+def processor_key() -> str:
     """Return the processor's name with what tells generations of the same name apart."""
     fields = processor_fields()
     return ", ".join([processor_name(), *(f"{key} {fields[key]}" for key in ("model", "stepping") if key in fields)])
 
 
 @lru_cache
-def _kept(file: Path | None, processor: str) -> CoreSpeed:
+def kept_speed(file: Path | None, processor: str) -> CoreSpeed:
+    """Return the speed that a file keeps for a processor; measure it and write it there if the file has none."""
     if file is None:
-        return _measured() or ASSUMED
+        return measured_speed() or ASSUMED
     if found := _read(file).get(processor):
         return found
     found = None
@@ -83,10 +84,10 @@ def _kept(file: Path | None, processor: str) -> CoreSpeed:
         file.parent.mkdir(parents=True, exist_ok=True)
         with locked(file):  # a process that starts at the same time waits, and takes what this one measures
             known = _read(file)
-            found = known.get(processor) or _measured()
+            found = known.get(processor) or measured_speed()
             if found is not None and processor not in known:
                 write_atomically(file, msgspec.json.encode({**known, processor: found}))
-    return found or _measured() or ASSUMED
+    return found or measured_speed() or ASSUMED
 
 
 def _read(file: Path) -> dict[str, CoreSpeed]:
@@ -102,7 +103,8 @@ def _read(file: Path) -> dict[str, CoreSpeed]:
     }
 
 
-def _measured() -> CoreSpeed | None:
+def measured_speed() -> CoreSpeed | None:
+    """Measure the speed of a core; None if the C++ library is missing or a rate is none that a core has."""
     try:
         measure = library_function("tvm_sched.core_speed")
         flops, bandwidth = (max(rates) for rates in zip(*(measure() for _ in range(_MEASUREMENTS)), strict=True))

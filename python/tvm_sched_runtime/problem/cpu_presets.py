@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from .._library import function as library_function
+from ..core_library import function as library_function
 from ..cores import allowed_memory
 from ..cores import cores as available_cores
 from .core_speed import CoreSpeed, core_speed
@@ -24,7 +24,7 @@ class _Kernels:
 
 
 # Measured on an AMD EPYC server CPU at 2.6 GHz (AVX-512) and rounded: a core does 255 GFLOP/s there.
-_ONEDNN = _Kernels(
+ONEDNN = _Kernels(
     arithmetic=1.0,  # convolutions of squeezenet, quiet machine: 250 GFLOP/s; with two threads 480 to 530
     thread_gain=0.95,  # of each further thread of a device
     source="oneDNN 3.2",
@@ -81,7 +81,7 @@ def cpu_topology(count: int, cores: int = 0, memory: int = 0) -> Topology:
     >>> [device.name for device in cpu_topology(2).devices]
     ['cpu0', 'cpu1']
     """
-    return _topology(count, _kernels(), cores or _cores(), memory or allowed_memory(), core_speed())
+    return _topology(count, own_kernels(), cores or own_cores(), memory or allowed_memory(), core_speed())
 
 
 @lru_cache
@@ -114,19 +114,19 @@ def _topology(count: int, kernels: _Kernels, cores: int, ram: int, core: CoreSpe
     )
 
 
-def _kernels() -> _Kernels:
+def own_kernels() -> _Kernels:
     """Return whose kernels the compiler takes: oneDNN's if available, else TVM's own."""
     asked = os.environ.get("TVM_SCHED_KERNEL_LIBRARIES")
     if asked is not None:
-        return _ONEDNN if "onednn" in [name.strip() for name in asked.split(",")] else _TVM
+        return ONEDNN if "onednn" in [name.strip() for name in asked.split(",")] else _TVM
     try:
         missing = library_function("tvm_sched.why_not_onednn")()
     except (FileNotFoundError, RuntimeError):  # no C++ library, or an old one: nothing runs here
         return _TVM
-    return _TVM if missing else _ONEDNN
+    return _TVM if missing else ONEDNN
 
 
-def _cores() -> int:
+def own_cores() -> int:
     """Return the cores that kernels may use; without the C++ library, which runs them, all cores of this process."""
     try:
         return available_cores()

@@ -1,24 +1,41 @@
-"""Configurations of decoder-only transformers: presets of published models, and Hugging Face's ``config.json``."""
+"""`DecoderConfig`: what a transformer of tokens computes, its sizes, and presets of published models."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from ..errors import InputError
-from ..files import UNREADABLE, read_bytes, why_unreadable
 
-FAMILIES = ("gpt2", "llama", "mistral")
-"""Known values of ``model_type`` in a ``config.json``."""
+
+class Layer(NamedTuple):
+    """What differs from layer to layer."""
+
+    window: int
+    """Tokens that a token attends to at most, itself included; 0: all before it."""
+    theta: float
+    """Base of the rotary embedding."""
+    experts: bool
+    """Whether the feed-forward network is a mixture of experts."""
+
+
+class RopeScaling(msgspec.Struct, frozen=True):
+    """Scaling of the rotary embedding: ``rope_type`` of transformers, and the numbers of ``linear`` and ``llama3``."""
+
+    rope_type: str = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 1.0
+    original_max_position_embeddings: float = 1.0
 
 
 class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A decoder-only transformer with pre-normalisation.
+    """A decoder-only transformer without its weights.
+
+    `decoder_config_file.read_config` reads it from a file. Schedules of configurations take sizes alone, plans for other
+    runtimes windows and experts, too, and `tvm_sched_language` computes all of it.
 
     Raises
     ------
@@ -33,6 +50,8 @@ class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """
 
     name: str = "decoder"
+    family: str = "llama"
+    """``model_type`` of Hugging Face's transformers."""
     layers: int
     hidden: int
     heads: int
@@ -44,19 +63,61 @@ class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     """Heads of keys and values; 0 is as many as query heads. It divides ``heads``."""
     head_dim: int = 0
     """Width of a head; 0 is ``hidden / heads``."""
+    context: int = 0
+    """Most tokens of a sequence; 0: not known."""
+    causal: bool = True
+    """Whether a token attends to those before it alone, and tokens are generated one by one; else it is an encoder."""
+    windows: tuple[int, ...] = ()
+    """`Layer.window` of each layer, beginning again after the last; empty: 0."""
     positions: int = 0
     """Rows of the learned table of positions; 0 is rotary embedding instead."""
+    table_offset: int = 0
+    """Rows before these, which belong to no position."""
+    rotary_part: float = 1.0
+    """Share of a head that the rotary embedding rotates."""
+    rope_theta: float = 10000.0
+    window_theta: float = 0.0
+    """Base of the rotary embedding, and that of layers with a window; 0: the same."""
+    rope: RopeScaling = RopeScaling()
     norm: Literal["layer", "rms"] = "rms"
+    norm_eps: float = 1e-5
+    norm_offset: float = 0.0
+    """Added to the weights of normalisations."""
+    post_norms: bool = False
+    """A normalisation behind attention and behind the feed-forward network, too."""
+    head_norms: bool = False
+    """Queries and keys are normalised for each head."""
+    parallel: bool = False
+    """Attention and feed-forward network both read the block's input."""
+    one_norm: bool = False
+    """Both read it after the same normalisation."""
+    activation: str = "silu"
+    """A value of `decoder_config_file.ACTIVATIONS`."""
     gated: bool = True
     """Feed-forward network with a gate (``down(silu(gate(x)) * up(x))``) instead of ``down(gelu(up(x)))``."""
     bias: bool = False
     """Whether linear layers have a bias."""
+    qkv_bias: bool = False
+    """Whether queries, keys and values have a bias even if the other layers have none."""
     joint_qkv: bool = False
     """Queries, keys and values by one product, as in GPT-2, instead of three."""
     tied: bool = False
     """Whether the last layer uses the table of the embedding."""
-    rope_theta: float = 10000.0
-    norm_eps: float = 1e-5
+    embedding_scale: float = 1.0
+    score_scale: float = 0.0
+    """Factors of the embedding and of the scores of attention; 0: ``head_width ** -0.5``."""
+    attention_cap: float = 0.0
+    logit_cap: float = 0.0
+    """Bounds of scores and logits by ``cap * tanh(x / cap)``; 0: none."""
+    experts: int = 0
+    chosen: int = 0
+    expert_inner: int = 0
+    shared_inner: int = 0
+    """Of a mixture: number of experts, experts for a token, their width inside, that of the shared expert (0: none)."""
+    normalize_experts: bool = True
+    """Whether the weights of the chosen experts are made to sum to 1."""
+    dense_layers: tuple[int, ...] = ()
+    """Layers of a mixture without experts."""
 
     def __post_init__(self) -> None:
         for field in ("layers", "hidden", "heads", "vocab", "intermediate"):
@@ -71,9 +132,15 @@ class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             )
         if self.heads % self.key_heads:
             raise InputError(f"decoder {self.name!r}: {self.key_heads} kv_heads do not divide {self.heads} heads")
-        if not self.positions and self.head_width % 2:
+        if self.rotated % 2:
             raise InputError(
-                f"decoder {self.name!r}: rotary embedding needs an even head_dim, this one is {self.head_width}"
+                f"decoder {self.name!r}: rotary embedding rotates {self.rotated} of {self.head_width} numbers of a "
+                "head (head_dim); it must be an even number"
+            )
+        if not self.experts >= self.chosen >= min(self.experts, 1):
+            raise InputError(
+                f"decoder {self.name!r}: {self.chosen} of {self.experts} experts are chosen for a token; 1 to all of them "
+                "are allowed"
             )
 
     @property
@@ -86,11 +153,28 @@ class DecoderConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Width of a head."""
         return self.head_dim or self.hidden // self.heads
 
+    @property
+    def rotated(self) -> int:
+        """Numbers of a head that the rotary embedding rotates; 0: positions are learned."""
+        return 0 if self.positions else int(self.head_width * self.rotary_part)
 
-def _gpt2(name: str, layers: int, hidden: int, heads: int, vocab: int = 50257, positions: int = 1024) -> DecoderConfig:
+    @property
+    def score_factor(self) -> float:
+        """Factor of the scores of attention."""
+        return self.score_scale or self.head_width**-0.5
+
+    def layer(self, number: int) -> Layer:
+        """Return what belongs to one layer alone."""
+        window = self.windows[number % len(self.windows)] if self.windows else 0
+        theta = self.window_theta if window and self.window_theta else self.rope_theta
+        return Layer(window, theta, self.experts > 0 and number not in self.dense_layers)
+
+
+def _gpt2(name: str, layers: int, hidden: int, heads: int) -> DecoderConfig:
     return DecoderConfig(
-        name=name, layers=layers, hidden=hidden, heads=heads, vocab=vocab, intermediate=4 * hidden, positions=positions,
-        norm="layer", gated=False, bias=True, joint_qkv=True, tied=True,
+        name=name, family="gpt2", layers=layers, hidden=hidden, heads=heads, vocab=50257, intermediate=4 * hidden,
+        context=1024, positions=1024, norm="layer", activation="gelu_tanh", gated=False, bias=True, joint_qkv=True,
+        tied=True,
     )  # fmt: skip
 
 
@@ -131,95 +215,3 @@ PRESETS = MappingProxyType(
 )
 """Published models by name, from their ``config.json`` on Hugging Face: openai-community, openlm-research, meta-llama,
 mistralai."""
-
-
-class _HuggingFace(msgspec.Struct):
-    """The fields of ``config.json`` that determine the graph, under both families' names."""
-
-    model_type: str = ""
-    vocab_size: int = 0
-    n_layer: int = 0
-    n_embd: int = 0
-    n_head: int = 0
-    n_inner: int | None = None
-    n_positions: int = 1024
-    num_hidden_layers: int = 0
-    hidden_size: int = 0
-    num_attention_heads: int = 0
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
-    intermediate_size: int = 0
-    tie_word_embeddings: bool | None = None
-    attention_bias: bool = False
-    rope_theta: float = 10000.0
-    rms_norm_eps: float = 1e-6
-
-
-def read_config(
-    path: str | os.PathLike[str], name: str | None = None, families: Sequence[str] = FAMILIES
-) -> DecoderConfig:
-    """Read a ``config.json`` of Hugging Face's transformers.
-
-    Parameters
-    ----------
-    path
-        The file. Fields that change no shape (dropout, scaling of rotary embedding, a sliding window) are ignored.
-    name : str, optional
-        Name of the model; default: the folder of a ``config.json``, or the stem of another file.
-    families : sequence of str
-        Values of ``model_type`` that the caller accepts. Values beyond `FAMILIES` are read as Llama's.
-
-    Raises
-    ------
-    InputError
-        The file is missing or not JSON, the family of models is another one, or a size is missing or wrong.
-    """
-    where = os.fspath(path)
-    try:
-        config = msgspec.json.decode(read_bytes(where), type=_HuggingFace)
-    except UNREADABLE as error:
-        raise InputError(f"{where}: not a config.json of a language model ({why_unreadable(error)})") from None
-    if config.model_type not in families:
-        raise InputError(f"{where}: model_type is {config.model_type!r}; allowed are {', '.join(families)}")
-    stem = Path(where).resolve().parent.name if Path(where).name == "config.json" else Path(where).stem
-    try:
-        return _from_hugging_face(config, name or stem)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
-def _from_hugging_face(raw: _HuggingFace, name: str) -> DecoderConfig:
-    tied: dict[str, Any] = {} if raw.tie_word_embeddings is None else {"tied": raw.tie_word_embeddings}
-    head_dim = raw.head_dim or 0
-    if raw.model_type.startswith("gemma"):  # what transformers takes where the file does not say
-        tied, head_dim = {"tied": True, **tied}, head_dim or 256
-    if raw.model_type == "gpt2":
-        config = _gpt2(name, raw.n_layer, raw.n_embd, raw.n_head, raw.vocab_size, raw.n_positions)
-        return msgspec.structs.replace(config, intermediate=raw.n_inner or 4 * raw.n_embd, **tied)
-    if raw.attention_bias:
-        raise InputError("attention_bias is true; models of this family are known without it only")
-    return DecoderConfig(
-        name=name,
-        layers=raw.num_hidden_layers,
-        hidden=raw.hidden_size,
-        heads=raw.num_attention_heads,
-        vocab=raw.vocab_size,
-        intermediate=raw.intermediate_size,
-        kv_heads=raw.num_key_value_heads or 0,
-        head_dim=head_dim,
-        rope_theta=raw.rope_theta,
-        norm_eps=raw.rms_norm_eps,
-        **tied,
-    )
-
-
-def is_config(path: Path) -> bool:
-    """Return whether a file is a ``config.json`` of a model rather than a document of tvm_sched."""
-    try:
-        return path.suffix.lower() == ".json" and bool(msgspec.json.decode(path.read_bytes(), type=_Head).model_type)
-    except (OSError, *UNREADABLE):
-        return False
-
-
-class _Head(msgspec.Struct):
-    model_type: str = ""

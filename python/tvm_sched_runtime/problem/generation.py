@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from ..errors import InputError
-from .costs import FORBIDDEN, Costs, concatenate_costs
+from .costs import FORBIDDEN, Costs, Uncertainty, concatenate_costs
 from .graph import Operator, OpGraph, Tensor
 from .merge import renamed_group, renamed_operators
 from .problem import Problem
@@ -183,12 +183,17 @@ def _variants(parts: Sequence[_Part]) -> Variants | None:
 
 
 def restrict_to_devices(
-    problem: Problem, devices: Collection[str], carried: Collection[str] = (), from_before: Collection[str] = ()
+    problem: Problem,
+    devices: Collection[str],
+    carried: Collection[str] = (),
+    from_before: Collection[str] = (),
+    homes: Mapping[str, Collection[str]] | None = None,
 ) -> Problem:
     """Restrict a problem to some devices, and to alternatives without parameters of their own.
 
     Tensors ``carried`` and ``from_before`` come from the part before. An operator may read host memory directly if it reads
-    other host tensors, but none that is ``carried``: the latency of that is unknown.
+    other host tensors, but none that is ``carried``: the latency of that is unknown. An operator that reads a tensor of
+    ``homes`` keeps to that tensor's devices, as far as they are allowed.
 
     Raises
     ------
@@ -206,17 +211,27 @@ def restrict_to_devices(
     names = [device.name for device in problem.topology.devices]
     if unknown := sorted(set(devices) - set(names)):
         raise InputError(f"{problem.topology.name!r} has no device {unknown[0]!r}; there are {', '.join(names)}")
-    allowed = np.array([not devices or name in devices for name in names])
+    everywhere = np.array([not devices or name in devices for name in names])
+    owners = {tensor: np.array([name in home for name in names]) for tensor, home in (homes or {}).items()}
     host = {tensor.name for tensor in problem.graph.tensors if tensor.kind != "activation"} - set(from_before)
 
     def only(costs: Costs, operators: Iterable[Operator]) -> Costs:
         read = [set(operator.inputs) for operator in operators]
+        allowed = np.tile(everywhere, (len(read), 1))
+        for row, tensors in enumerate(read):
+            for tensor in sorted(tensors & owners.keys()):
+                own = allowed[row] & owners[tensor]
+                allowed[row] = own if own.any() else allowed[row]
         direct = np.array([not each & set(carried) and bool(each & host) for each in read], dtype=bool)
+        known = costs.uncertainty
+        if known is not None:
+            low, high = (np.where(allowed, end, FORBIDDEN) for end in (known.low_ns, known.high_ns))
+            known = Uncertainty(low, high, known.shared, known.far)
         return costs.replace(
             operator_ns=np.where(allowed, costs.operator_ns, FORBIDDEN),
             direct_ns=np.where(allowed & direct[:, None], costs.direct_ns, FORBIDDEN),
             concurrency=None,
-            uncertainty=None,
+            uncertainty=known,
         )
 
     variants = None
@@ -236,9 +251,11 @@ def _cuts_nothing(alternative: Alternative) -> bool:
 
 
 def _token_costs(problem: Problem) -> Costs:
-    """Return the costs of choosing a token: a nanosecond on each device that may compute the part."""
+    """Return the costs of choosing a token: a certain nanosecond on each device that may compute the part."""
     possible = (problem.costs.operator_ns != FORBIDDEN).any(axis=0)
-    return Costs(np.where(possible, 1, FORBIDDEN)[None], source=problem.costs.source)
+    one, none = np.where(possible, 1, FORBIDDEN)[None], np.zeros((1, len(possible)))
+    certain = None if problem.costs.uncertainty is None else Uncertainty(one, one, none, none > 0)
+    return Costs(one, source=problem.costs.source, uncertainty=certain)
 
 
 def _pairs(prefill: OpGraph, decode: OpGraph, carried: Mapping[str, str] | None, steps: int) -> list[_Pair]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 import numpy as np
 import numpy.typing as npt
 
-from .._library import load_library
+from ..core_library import load_library
 from ..startup import without_torch
 
 with without_torch():  # tvm_ffi imports it if it is installed

@@ -416,7 +416,7 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=Tru
     def with_devices(self, devices: tuple[Device, ...]) -> Topology:
         """Return the machine with other properties of the same devices, joined by the same routes."""
         changed = msgspec.structs.replace(self, devices=devices)
-        changed.__dict__.update(_routes=self._routes, _host_routes=self._host_routes)
+        changed.__dict__.update(_routes=self._routes, _host_routes=self._host_routes, set_latencies=self.set_latencies)
         return changed
 
     @cached_property

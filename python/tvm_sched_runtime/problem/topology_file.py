@@ -29,7 +29,7 @@ Quantity = float | str
 Names = str | list[str]
 
 
-class _Devices(msgspec.Struct, forbid_unknown_fields=True):
+class DevicesEntry(msgspec.Struct, forbid_unknown_fields=True):
     """Equal devices: one ``name``, a ``name`` and ``count``, or ``names``; ``bus`` is one for all or one for each."""
 
     memory: Quantity
@@ -50,7 +50,9 @@ class _Devices(msgspec.Struct, forbid_unknown_fields=True):
     number: int | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Buses(msgspec.Struct, forbid_unknown_fields=True):
+class BusesEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """Equal buses: one ``name``, or ``names``."""
+
     bandwidth: Quantity
     name: str = ""
     names: list[str] = []
@@ -58,7 +60,9 @@ class _Buses(msgspec.Struct, forbid_unknown_fields=True):
     duplex: bool = True
 
 
-class _Links(msgspec.Struct, forbid_unknown_fields=True):
+class LinksEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """Equal links: between all ``devices``, or between ``pairs`` of them."""
+
     devices: list[str] = []
     pairs: list[list[str]] = []
     bandwidth: Quantity | None = None
@@ -68,7 +72,9 @@ class _Links(msgspec.Struct, forbid_unknown_fields=True):
     duplex: bool = True
 
 
-class _Switch(msgspec.Struct, forbid_unknown_fields=True):
+class SwitchEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """A switch and the devices behind it."""
+
     name: str
     bandwidth: Quantity
     devices: list[str]
@@ -76,23 +82,27 @@ class _Switch(msgspec.Struct, forbid_unknown_fields=True):
     contention: bool = True
 
 
-class _Storage(msgspec.Struct, forbid_unknown_fields=True):
+class StorageEntry(msgspec.Struct, forbid_unknown_fields=True):
+    """The storage that parameters are read from."""
+
     name: str
     bandwidth: Quantity
     latency: Quantity = 0.0
     queue_depth: int = 1
 
 
-class _TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
+class TopologyBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields of a topology's file."""
+
     name: str
-    devices: list[_Devices]
+    devices: list[DevicesEntry]
     source: str = ""
     host_memory: Quantity = 0
     peer_access: bool = True
-    buses: list[_Buses] = []
-    links: list[_Links] = []
-    switches: list[_Switch] = []
-    storage: _Storage | None = None
+    buses: list[BusesEntry] = []
+    links: list[LinksEntry] = []
+    switches: list[SwitchEntry] = []
+    storage: StorageEntry | None = None
 
 
 def preset_names() -> tuple[str, ...]:
@@ -170,7 +180,7 @@ def parse_topology(text: bytes | str, where: str = "topology") -> Topology:
     >>> parse_topology(format_topology(topology)) == topology
     True
     """
-    body = parse_toml(text, FORMAT, VERSION, _TopologyBody, where)
+    body = parse_toml(text, FORMAT, VERSION, TopologyBody, where)
     reader = _Reader(where)
     try:
         return Topology(
@@ -222,7 +232,7 @@ class _Reader:
             return [f"{name}{i}" for i in range(count)]
         return names or [name]
 
-    def devices(self, group: _Devices, place: str) -> list[Device]:
+    def devices(self, group: DevicesEntry, place: str) -> list[Device]:
         names = self.names(group.name, group.names, group.count, place)
         buses = [group.bus] * len(names) if isinstance(group.bus, str) else group.bus
         if len(buses) != len(names):
@@ -253,18 +263,18 @@ class _Reader:
             for name, bus in zip(names, buses, strict=True)
         ]
 
-    def buses(self, group: _Buses, place: str) -> list[Bus]:
+    def buses(self, group: BusesEntry, place: str) -> list[Bus]:
         bandwidth = self.number(group.bandwidth, "bandwidth", f"{place}.bandwidth")
         latency = self.number(group.latency, "time", f"{place}.latency", 0)
         names = self.names(group.name, group.names, 0, place)
         return [Bus(name, bandwidth, latency, group.duplex) for name in names]
 
-    def storage(self, storage: _Storage, place: str) -> Storage:
+    def storage(self, storage: StorageEntry, place: str) -> Storage:
         bandwidth = self.number(storage.bandwidth, "bandwidth", f"{place}.bandwidth")
         latency = self.number(storage.latency, "time", f"{place}.latency", 0)
         return Storage(storage.name, bandwidth, latency, storage.queue_depth)
 
-    def links(self, group: _Links, place: str) -> list[Link]:
+    def links(self, group: LinksEntry, place: str) -> list[Link]:
         if bool(group.devices) == bool(group.pairs):
             raise self.fail(place, "give `devices` (two names) or `pairs` (a list of two names each)")
         if (group.bandwidth is None) == (group.bandwidth_per_way is None):
@@ -284,7 +294,7 @@ class _Reader:
             links.append(Link((pair[0], pair[1]), bandwidth, latency, group.duplex, group.ways))
         return links
 
-    def switch(self, switch: _Switch, place: str) -> Switch:
+    def switch(self, switch: SwitchEntry, place: str) -> Switch:
         bandwidth = self.number(switch.bandwidth, "bandwidth", f"{place}.bandwidth")
         latency = self.number(switch.latency, "time", f"{place}.latency", 0)
         return Switch(switch.name, tuple(switch.devices), bandwidth, latency, switch.contention)

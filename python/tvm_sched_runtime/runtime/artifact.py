@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .. import _library, startup
+from .. import core_library, startup
 from ..errors import InputError
 from .parameters import MARK_SIZE, written_mark
 
@@ -193,7 +193,7 @@ def load_library(file: Path) -> Any:
     """
     tvm_ffi = startup.ffi()
     _load_tvm_runtime()
-    _library.function("tvm_sched.take_parallel_loops")()
+    core_library.function("tvm_sched.take_parallel_loops")()
     path = file.resolve()
     status = path.stat()
     version = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
@@ -216,7 +216,7 @@ def _load_tvm_runtime() -> None:
     named = os.environ.get("TVM_LIBRARY_PATH")
     folders = [named] if named else []
     if package is None:
-        folders.append(str(_library.library_path().parent))
+        folders.append(str(core_library.library_path().parent))
     else:
         folders += [f"{place}/lib" for place in package.submodule_search_locations or ()]
     for name in ("libtvm_runtime.so", "libtvm_runtime_extra.so"):

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from .. import _library
+from .. import core_library
 from ..checks import path_text
 from ..errors import InputError
 from .artifact import check_library, load_library, parameters_beside
@@ -17,7 +17,7 @@ from .module import ScheduledModule
 from .parameters import NO_CHECKSUM, verify_parameters
 
 _PARAMETERS_VARIABLE = "TVM_SCHED_PARAMETERS"
-_CHEAP_BYTES = 5 << 20
+CHEAP_BYTES = 5 << 20
 """Size up to which a parameter file is compared with its checksum by default."""
 
 
@@ -106,7 +106,7 @@ def open_library(file: Path) -> Any:
     began = time.monotonic_ns()
     check_library(file)
     checked = time.monotonic_ns()
-    _library.load_library()
+    core_library.load_library()
     _note("check artifact", began, checked)
     _note("libraries", checked)
     opened = time.monotonic_ns()
@@ -120,7 +120,7 @@ def open_library(file: Path) -> Any:
 
 def _note(stage: str, began: int, ended: int | None = None) -> None:
     """Note a stage of the start for `ScheduledModule.stages`, in nanoseconds of the monotonic clock, until now."""
-    _library.function("tvm_sched.note_stage")(stage, began, time.monotonic_ns() if ended is None else ended)
+    core_library.function("tvm_sched.note_stage")(stage, began, time.monotonic_ns() if ended is None else ended)
 
 
 def _is_cheap(loaded: ScheduledModule, parameters: Path) -> bool:
@@ -131,7 +131,7 @@ def _is_cheap(loaded: ScheduledModule, parameters: Path) -> bool:
     """
     plans = loaded.plans()
     waits = any(plan["backend"] == "cuda" or any(step["kind"] == "read" for step in plan["steps"]) for plan in plans)
-    return not waits and parameters.is_file() and parameters.stat().st_size <= _CHEAP_BYTES
+    return not waits and parameters.is_file() and parameters.stat().st_size <= CHEAP_BYTES
 
 
 def _parameters_file(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from numbers import Integral
 from typing import Any
 
-from .. import _library
+from .. import core_library
 from .._version import __version__
 from ..cores import cores
 from ..errors import InputError
@@ -89,7 +89,7 @@ def describe(
 
 def differences(info: Mapping[str, Any]) -> list[str]:
     """Return the differences of this machine from an artifact's metadata, each with a remedy; none without metadata."""
-    result = [str(each) for each in _library.function("tvm_sched.machine_differences")(json.dumps(dict(info)))]
+    result = [str(each) for each in core_library.function("tvm_sched.machine_differences")(json.dumps(dict(info)))]
     here = versions()
     for package, version in info.get("versions", {}).items():
         if here.get(package, version).split(".")[:2] != version.split(".")[:2]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from .. import _library
+from .. import core_library
 from ..errors import ExecutionError, InputError
 from .machine import check_threads
 from .statistics import LatencyStatistics
@@ -90,7 +90,12 @@ class ScheduledModule:
             values (``configure(times_only=True)``).
         """
         result = self.run_tensors(*inputs, **named)
-        return [tensor if _on_gpu(tensor) else to_numpy(tensor) for tensor in result]
+        return [tensor if self._uses_gpus and _on_gpu(tensor) else to_numpy(tensor) for tensor in result]
+
+    @cached_property
+    def _uses_gpus(self) -> bool:
+        needs = self.info().get("needs")
+        return "cuda" in ([needs["backend"]] if needs else [plan["backend"] for plan in self._documents])
 
     @cached_property
     def emulated(self) -> bool:
@@ -143,6 +148,8 @@ class ScheduledModule:
             arguments = self._documents[0]["arguments"]
             name = f" ({arguments[len(tensors)]['name']})" if len(tensors) < len(arguments) else ""
             raise InputError(f"input {len(tensors)}{name}: {error}") from None
+        if not self._uses_gpus:
+            return tensors
         return [
             value if _on_gpu(tensor) and hasattr(value, "__dlpack_c_exchange_api__") else tensor
             for value, tensor in zip(ordered, tensors, strict=True)
@@ -164,7 +171,14 @@ class ScheduledModule:
         except Exception as error:
             self._check_plan(tensors)  # only now: each call would pay for it
             raise ExecutionError(str(error)) from error
-        return [result] if hasattr(result, "dtype") else list(result)
+        return list(result) if isinstance(result, self._several) else [result]
+
+    @cached_property
+    def _several(self) -> Any:
+        """The type of several results."""
+        from tvm_ffi import Array
+
+        return Array
 
     @cached_property
     def _run_for_results(self) -> Any:
@@ -544,7 +558,7 @@ def scheduled_modules(module: Any) -> list[Any]:
 
 def _search(module: Any) -> tuple[list[Any], list[str]]:
     """Return the modules of our kind, whose imports are kernels, and the kinds of all others."""
-    _library.load_library()
+    core_library.load_library()
     pending = [getattr(module, "mod", module)]  # relax.VMExecutable wraps its module as `mod`
     modules: list[Any] = []
     others: list[str] = []
@@ -573,4 +587,4 @@ def make_module(
         Values of the parameters inside the module, by name.
     """
     tensors = {name: to_tensor(value) for name, value in (embedded or {}).items()}
-    return _library.function("tvm_sched.make_module")(json.dumps(plans), json.dumps(metadata), tensors)
+    return core_library.function("tvm_sched.make_module")(json.dumps(plans), json.dumps(metadata), tensors)

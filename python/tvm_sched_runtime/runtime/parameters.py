@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _library
+from .. import core_library
 from ..errors import InputError
 
 _ALIGNMENTS = (256, 64)
@@ -124,7 +124,7 @@ def verify_parameters(path: Path) -> bool:
 def _computed_checksum(path: Path) -> str:
     """Return the checksum of a file; the characters of the checksum itself count as zeros."""
     try:
-        value = _library.function("tvm_sched.file_checksum")(os.fspath(path), _checksum_place(), _CHECKSUM_SIZE)
+        value = core_library.function("tvm_sched.file_checksum")(os.fspath(path), _checksum_place(), _CHECKSUM_SIZE)
     except (RuntimeError, ValueError) as error:
         raise InputError(str(error)) from None
     return f"{value:0{_CHECKSUM_SIZE}x}"

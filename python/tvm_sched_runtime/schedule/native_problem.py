@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 import numpy as np
 import numpy.typing as npt
 
-from .._library import load_library
+from ..core_library import load_library
 from ..problem import HOST, Problem, Route, Scenario
 from ..startup import without_torch
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .._library import function
+from ..core_library import function
 from ..errors import InputError
 from ..problem import MULTIPROCESSORS, Demand, Device, KernelResources, Multiprocessor, Problem, multiprocessors_of
 from .indexed import ScheduleIndex, Times

@@ -36,6 +36,7 @@ EXPORT void fake_cuda_configure(int devices, long long memory, int peers) {
   state.spoilt = Spoilt::kNothing;
   for (auto& [device, context] : state.contexts) context.peers.clear();
   state.failures.clear();
+  state.lost.clear();
   state.calls.clear();
   state.trace.clear();
   state.fault = kOk;
@@ -85,7 +86,17 @@ EXPORT void tvm_sched_host_accesses(const FakeCudaAccess* accesses, int count) {
 
 EXPORT void fake_cuda_fail(const char* function, int skip, int code) {
   std::lock_guard lock(TheState().mutex);
-  TheState().failures[function] = {skip, code};
+  TheState().failures[function] = {skip, code, false};
+}
+
+EXPORT void fake_cuda_lose(const char* function, int skip) {
+  std::lock_guard lock(TheState().mutex);
+  TheState().failures[function] = {skip, kLaunchFailed, true};
+}
+
+EXPORT void fake_cuda_find_again() {
+  std::lock_guard lock(TheState().mutex);
+  TheState().lost.clear();
 }
 
 EXPORT int fake_cuda_calls(const char* function) {

@@ -22,6 +22,9 @@ void fake_cuda_configure(int devices, long long memory, int peers);
 
 /// Let the call after `skip` further ones of a function ("cuMemcpyAsync") fail with `code`.
 void fake_cuda_fail(const char* function, int skip, int code);
+/// From that call on, the GPU whose context is current is lost: each function fails there.
+void fake_cuda_lose(const char* function, int skip);
+void fake_cuda_find_again();
 
 /// How often a function was called since fake_cuda_configure.
 int fake_cuda_calls(const char* function);

@@ -40,6 +40,7 @@ int Injected(const char* function) {
   auto failure = state.failures.find(function);
   if (failure == state.failures.end() || failure->second.skip-- > 0) return kOk;
   const int code = failure->second.code;
+  if (failure->second.loses && current != nullptr) state.lost.insert(current);
   state.failures.erase(failure);
   // A GPU that is lost does nothing more of what it was given.
   if (code == kIllegalAddress || code == kLaunchFailed) state.accesses.Clear();
@@ -51,6 +52,9 @@ int Injected(const char* function) {
 int Count(const char* function) {
   const int injected = Injected(function);
   const int fault = TheState().fault;
+  if (fault == kOk && current != nullptr && TheState().lost.count(current) > 0) {
+    return kLaunchFailed;
+  }
   return fault != kOk ? fault : injected;
 }
 

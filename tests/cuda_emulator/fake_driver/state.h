@@ -95,6 +95,7 @@ struct Allocation {
 struct Failure {
   int skip;
   int code;
+  bool loses;  // the GPU, for good
 };
 
 /// Which GPU reaches the memory of which other: none, each, those of a pair (0 and 1, 2 and 3), or
@@ -116,6 +117,7 @@ struct State {
   std::map<int, ContextRecord> contexts;
   std::map<std::uintptr_t, Allocation> allocations;
   std::map<std::string, Failure> failures;
+  std::set<const ContextRecord*> lost;  // contexts of GPUs in which nothing works any more
   std::map<std::string, int> calls;
   std::string trace;
   /// What a kernel did wrong: the code that every function returns from then on, and the words.

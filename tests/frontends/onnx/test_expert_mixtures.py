@@ -44,11 +44,8 @@ def router() -> list[Any]:
 def test_mixture_of_experts(attributes: dict[str, Any]) -> None:
     wide = 2 * INNER if "swiglu_fusion" in attributes else INNER
     values = [
-        floats(EXPERTS, wide, HIDDEN),
-        floats(EXPERTS, wide),
-        floats(EXPERTS, HIDDEN, INNER),
-        floats(EXPERTS, HIDDEN),
-    ]
+        floats(EXPERTS, wide, HIDDEN), floats(EXPERTS, wide), floats(EXPERTS, HIDDEN, INNER), floats(EXPERTS, HIDDEN),
+    ]  # fmt: skip
     check_close(*run_both("MoE", [*router(), *values], [0, 1], domain="com.microsoft", **attributes)[:2], 3e-6)
 
 

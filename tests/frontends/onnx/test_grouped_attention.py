@@ -133,6 +133,31 @@ def test_as_described(name):
         np.testing.assert_allclose(mine, each, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:.*it has open dimensions")
+def test_one_artifact_takes_prompts_and_caches_of_any_length():
+    """The total length is that of a mask, as exporters write it."""
+    cases = [CASES["one more token"], {"tokens": 3, "past": 4, "ends": [7, 6]}, {**PROMPT, "past": 9, "total": 5}]
+    made, _, _ = given(cases[0])
+    graph = made.graph
+    graph.initializer.pop()
+    for item in (*graph.input, *graph.output):
+        sizes = item.type.tensor_type.shape.dim
+        axis = {"past_key": 2, "past_value": 2, "keys": 2, "values": 2, "last": None}.get(item.name, 1)
+        if axis:
+            sizes[axis].dim_param = "tokens" if axis == 1 else item.name[:4]
+    graph.input.append(helper.make_tensor_value_info("mask", onnx.TensorProto.INT64, [B, "all"]))
+    graph.initializer.append(onnx.numpy_helper.from_array(np.array(1), "one"))
+    made.graph.node.insert(0, helper.make_node("Shape", ["mask"], ["shape"]))
+    made.graph.node.insert(1, helper.make_node("Gather", ["shape", "one"], ["length"]))
+    made.graph.node.insert(2, helper.make_node("Cast", ["length"], ["total"], to=onnx.TensorProto.INT32))
+    compiled = tvm_sched.relax.compile(made, "cpu1", "single", cost_model="roofline")
+    for case in cases:
+        _, inputs, right = given(case)
+        mask = np.ones((B, case.get("total", case["tokens"] + case["past"])), "int64")
+        for mine, each in zip(compiled.run(*inputs, mask), right, strict=True):
+            np.testing.assert_allclose(mine, each, rtol=1e-4, atol=1e-5)
+
+
 def test_what_is_not_computed_is_told():
     made, _, _ = given(CASES["a prompt"])
     made.graph.node[0].attribute.append(helper.make_attribute("qk_output", 1))

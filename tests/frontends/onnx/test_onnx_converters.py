@@ -182,14 +182,10 @@ def test_col2im():
 @pytest.mark.parametrize(
     ("operator", "attributes"),
     [
-        ("Celu", {"alpha": 2.0}),
-        ("Mish", {}),
-        ("Elu", {"alpha": 0.5}),
-        ("Selu", {}),
-        ("HardSwish", {}),
+        ("Celu", {"alpha": 2.0}), ("Mish", {}), ("Elu", {"alpha": 0.5}), ("Selu", {}), ("HardSwish", {}),
         ("LpNormalization", {"axis": 1}),
     ],
-)
+)  # fmt: skip
 def test_activations(operator, attributes):
     check(operator, [X], **attributes)
 

@@ -96,18 +96,14 @@ UNSAID = {
 """Numbers that are left out, by operator, and why."""
 
 UNTYPED = {
-    "Shrink": (
-        ("int",),
-        "the standard's function casts lambd and bias to the type of the input first; the reference does not",
-    ),
+    "Shrink": (("int",),
+               "the standard's function casts lambd and bias to the type of the input first; the reference does not"),
     "GridSample": (("int",), "how values between integers are rounded is not said"),
     "RoiAlign": (("float16",), "positions are rounded to the type of the image"),
-    "Resize": (
-        ("int", "bool"),
-        "how a mean of integers is rounded is not said, and the reference has none of booleans",
-    ),
+    "Resize": (("int", "bool"),
+               "how a mean of integers is rounded is not said, and the reference has none of booleans"),
     "OneHot": (("bool",), "the reference subtracts, which NumPy does not for booleans"),
-}
+}  # fmt: skip
 """Types that are left out, by operator, and why."""
 
 EXACT = (
@@ -160,7 +156,7 @@ def operators() -> list[str]:
 
     from tvm_frontends.onnx.operators import nodes
 
-    ours = {name for domain, name in nodes._converters if domain in nodes.STANDARD}
+    ours = {name for domain, name in nodes.CONVERTERS if domain in nodes.STANDARD}
     standard = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
     known = {*ours, *onnx_frontend._get_convert_map()} & standard
     return sorted(known - set(SKIPPED))

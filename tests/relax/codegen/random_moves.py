@@ -42,18 +42,8 @@ def _step(rng, builder, source):
     axis = int(rng.integers(len(shape)))
     size = shape[axis]
     kinds = [
-        _transpose,
-        _flip,
-        _negative,
-        _sum,
-        _maximum,
-        _running_sum,
-        _gather,
-        _gather_elements,
-        _sort,
-        _scatter,
-        _half,
-    ]
+        _transpose, _flip, _negative, _sum, _maximum, _running_sum, _gather, _gather_elements, _sort, _scatter, _half,
+    ]  # fmt: skip
     if np.prod(shape) * 3 < MOST:
         kinds += [_pad] * 4 + [_concatenate] * 4 + [_repeat, _tile]
     kind = kinds[rng.integers(len(kinds))]

@@ -29,26 +29,15 @@ def module(make, *shapes, dtype="int64"):
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 CASES = {
-    "gather_elements": (
-        lambda i, x: relax.op.gather_elements(x, i, axis=0),
-        [[1, 0, 2], [FAR, -FAR, 3]],
-        (X,),
-        [[3, 1, 8], [9, 1, 11]],
-    ),
+    "gather_elements": (lambda i, x: relax.op.gather_elements(x, i, axis=0), [[1, 0, 2], [FAR, -FAR, 3]], (X,),
+                        [[3, 1, 8], [9, 1, 11]]),
     "gather_nd": (lambda i, x: relax.op.gather_nd(x, i), [[2, 1], [FAR, 0], [-FAR, FAR]], (X,), [7, 9, 2]),
-    "scatter_elements": (
-        lambda i, x, u: relax.op.scatter_elements(x, i, u, axis=0),
-        [[1, FAR, -FAR]],
-        (X, np.full((1, 3), -1, np.float32)),
-        [[0, 1, -1], [-1, 4, 5], [6, 7, 8], [9, -1, 11]],
-    ),
-    "scatter_nd": (
-        lambda i, x, u: relax.op.scatter_nd(x, i, u),
-        [[FAR], [1]],
-        (X, np.array([[-1, -2, -3], [-4, -5, -6]], np.float32)),
-        [[0, 1, 2], [-4, -5, -6], [6, 7, 8], [-1, -2, -3]],
-    ),
-}
+    "scatter_elements": (lambda i, x, u: relax.op.scatter_elements(x, i, u, axis=0), [[1, FAR, -FAR]],
+                         (X, np.full((1, 3), -1, np.float32)), [[0, 1, -1], [-1, 4, 5], [6, 7, 8], [9, -1, 11]]),
+    "scatter_nd": (lambda i, x, u: relax.op.scatter_nd(x, i, u), [[FAR], [1]],
+                   (X, np.array([[-1, -2, -3], [-4, -5, -6]], np.float32)),
+                   [[0, 1, 2], [-4, -5, -6], [6, 7, 8], [-1, -2, -3]]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CASES)

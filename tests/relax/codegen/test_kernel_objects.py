@@ -37,9 +37,11 @@ def with_assertion(function):
 def compiled(monkeypatch, tmp_path):
     """Keys of the kernels that were really compiled, with a cache of its own."""
     monkeypatch.setenv("TVM_SCHED_CACHE", str(tmp_path / "cache"))
-    done, right = [], kernel_objects._compile
-    monkeypatch.setattr(kernel_objects, "_compile", lambda these, *given: done.extend(these) or right(these, *given))
-    monkeypatch.setattr(kernel_objects, "_latest", {})
+    done, right = [], kernel_objects.compile_objects
+    monkeypatch.setattr(
+        kernel_objects, "compile_objects", lambda these, *given: done.extend(these) or right(these, *given)
+    )
+    monkeypatch.setattr(kernel_objects, "latest_objects", {})
     return done
 
 
@@ -50,7 +52,7 @@ def run(module, name):
 
 
 def forget():
-    kernel_objects._latest = {}
+    kernel_objects.latest_objects = {}
 
 
 def test_equal_kernels_are_compiled_once_and_have_all_their_names(compiled):
@@ -73,11 +75,13 @@ def test_a_kernel_has_the_same_code_whatever_is_compiled_with_it(compiled):
     """Else an artifact would depend on what the cache holds."""
 
     functions = {"twice": kernel(2.0), "thrice": kernel(3.0), "asserts": with_assertion(kernel(5.0))}
-    together = kernel_objects._compile(
+    together = kernel_objects.compile_objects(
         functions, CompileTarget().host, kernel_cache(False), {name: name for name in functions}
     )
     for name, function in functions.items():
-        alone = kernel_objects._compile({name: function}, CompileTarget().host, kernel_cache(False), {name: name})
+        alone = kernel_objects.compile_objects(
+            {name: function}, CompileTarget().host, kernel_cache(False), {name: name}
+        )
         assert alone == {name: together[name]}, name
 
 
@@ -91,14 +95,14 @@ def test_other_targets_and_compilers_are_other_kernels(compiled, monkeypatch):
 
 
 def test_threads_that_compile_at_once_each_get_their_own(monkeypatch):
-    monkeypatch.setattr(kernel_objects, "_compile", lambda functions, *_: functions)
-    monkeypatch.setattr(kernel_objects, "_latest", {})
+    monkeypatch.setattr(kernel_objects, "compile_objects", lambda functions, *_: functions)
+    monkeypatch.setattr(kernel_objects, "latest_objects", {})
     former = sys.getswitchinterval()
 
     def work(thread):
         given = {f"{thread} {k}": b"code" for k in range(100)}
         return all(
-            kernel_objects._objects(given, None, kernel_cache(), {key: key for key in given}) == given
+            kernel_objects.objects_of(given, None, kernel_cache(), {key: key for key in given}) == given
             for _ in range(600)
         )
 
@@ -120,14 +124,16 @@ def test_a_damaged_cache_does_no_harm(compiled):
 
 
 def test_without_a_linker_kernels_run_and_are_exported_all_the_same(compiled, monkeypatch, tmp_path):
-    monkeypatch.setattr(linking, "_linker", lambda: None)
+    monkeypatch.setattr(linking, "linker_path", lambda: None)
     assert run(load_kernels({"twice": kernel(2.0)}, CompileTarget().host), "twice")[5] == 2
     static_kernels({"twice": kernel(2.0)}, CompileTarget().host).export_library(str(tmp_path / "library.so"))
     assert run(tvm.runtime.load_module(str(tmp_path / "library.so")), "twice")[5] == 2
 
 
 def test_what_the_linker_says_is_in_the_message(compiled, monkeypatch):
-    monkeypatch.setattr(kernel_objects, "_compile", lambda functions, *_: dict.fromkeys(functions, b"no object file"))
+    monkeypatch.setattr(
+        kernel_objects, "compile_objects", lambda functions, *_: dict.fromkeys(functions, b"no object file")
+    )
     with pytest.raises(TvmSchedError, match=r"cannot link the compiled kernels: .*\.o"):
         load_kernels({"twice": kernel(2.0)}, CompileTarget().host)
 
@@ -192,7 +198,7 @@ def test_only_the_compilers_own_code_is_in_the_key(tmp_path):
 
 
 def test_an_interrupted_compilation_goes_on_where_it_was(compiled, monkeypatch):
-    monkeypatch.setattr(kernel_objects, "_KEPT_AT_ONCE", 1)
+    monkeypatch.setattr(kernel_objects, "KEPT_AT_ONCE", 1)
     functions = {str(n): kernel(n + 2.0) for n in range(3)}
 
     def stop(what, done, total):

@@ -24,21 +24,15 @@ def _shape(x, sizes):
 OPERATORS = {
     "sum_of_rows": (lambda x: relax.op.sum(x, [1]), lambda x: x.sum(1)),
     "sum_of_columns": (lambda x: relax.op.sum(x, [0]), lambda x: x.sum(0)),
-    "maximum": (
-        lambda x: relax.op.max(x, [0], keepdims=True),
-        lambda x: x.max(0, initial=np.finfo("f4").min, keepdims=True),
-    ),
-    "chain": (
-        lambda x: relax.op.add(relax.op.exp(relax.op.negative(relax.op.abs(x))), relax.op.tanh(x)),
-        lambda x: np.exp(-np.abs(x)) + np.tanh(x),
-    ),
+    "maximum": (lambda x: relax.op.max(x, [0], keepdims=True),
+                lambda x: x.max(0, initial=np.finfo("f4").min, keepdims=True)),
+    "chain": (lambda x: relax.op.add(relax.op.exp(relax.op.negative(relax.op.abs(x))), relax.op.tanh(x)),
+              lambda x: np.exp(-np.abs(x)) + np.tanh(x)),
     "flat": (lambda x: relax.op.reshape(x, [-1]), lambda x: x.reshape(-1)),
-    "regrouped": (
-        lambda x: relax.op.reshape(relax.op.stack([x, x, x, x], 2), _shape(x, lambda n, m: [n, 2 * m, 2])),
-        lambda x: np.repeat(x, 4, 1).reshape(len(x), 2 * x.shape[1], 2),
-    ),
+    "regrouped": (lambda x: relax.op.reshape(relax.op.stack([x, x, x, x], 2), _shape(x, lambda n, m: [n, 2 * m, 2])),
+                  lambda x: np.repeat(x, 4, 1).reshape(len(x), 2 * x.shape[1], 2)),
     "turned": (lambda x: relax.op.multiply(relax.op.permute_dims(x), relax.const(2.0)), lambda x: x.T * 2),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

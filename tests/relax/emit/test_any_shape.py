@@ -10,13 +10,14 @@ import pytest
 import tvm
 from tvm import relax, te, tirx
 
+from onnx_text import onnx_model
 from tvm_frontends.relax_modules import open_module
 from tvm_frontends.shapes import DeclaredInput
-from tvm_sched.input_shapes import one_shape, parse_shapes
 from tvm_sched.relax import compile
 from tvm_sched.relax.emit.any_shape import AnyShape
 from tvm_sched.relax.lower.operators_without_kernel import simplify
 from tvm_sched_runtime.errors import InputError
+from tvm_sched_runtime.input_shapes import one_shape, parse_shapes
 from tvm_sched_runtime.runtime import load
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it has open dimensions")
@@ -340,24 +341,12 @@ def test_names_of_torch_dimensions_are_kept_and_inputs_must_agree(tmp_path):
 
 
 def test_sizes_that_an_onnx_model_computes_follow_its_inputs():
-    onnx = pytest.importorskip("onnx")
-    node, number = onnx.helper.make_node, onnx.numpy_helper.from_array
-    values = {"zero": 0, "one": 1, "axis": [0], "four": [4], "rest": [-1]}
-    graph = onnx.helper.make_graph(
-        [
-            node("Shape", ["x"], ["shape"]),
-            node("Gather", ["shape", "zero"], ["n"]), node("Unsqueeze", ["n", "axis"], ["n1"]),
-            node("Gather", ["shape", "one"], ["m"]), node("Unsqueeze", ["m", "axis"], ["m1"]),
-            node("Concat", ["m1", "n1", "rest"], ["turned"], axis=0), node("Reshape", ["x", "turned"], ["y"]),
-            node("Flatten", ["x"], ["flat"]),
-        ],
-        "sizes",
-        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", "m", 4])],
-        [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in ("y", "flat")],
-        [number(np.array(value, "int64"), name) for name, value in values.items()],
-    )  # fmt: skip
-    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)
-    compiled = compile(model, "cpu1", cost_model="roofline", cache=False)
+    text = """(float[n, m, 4] x) => (float[] y, float[] flat) <int64 zero = {0}, int64 one = {1}, int64[1] axis = {0},
+        int64[1] rest = {-1}> {
+        shape = Shape(x)  rows = Gather(shape, zero)  n1 = Unsqueeze(rows, axis)
+        columns = Gather(shape, one)  m1 = Unsqueeze(columns, axis)
+        turned = Concat<axis = 0>(m1, n1, rest)  y = Reshape(x, turned)  flat = Flatten(x) }"""
+    compiled = compile(onnx_model(text), "cpu1", cost_model="roofline", cache=False)
     for n, m in SIZES:
         x = np.arange(n * m * 4, dtype="float32").reshape(n, m, 4)
         y, flat = compiled.run(x)
@@ -413,6 +402,28 @@ def test_an_example_size_that_does_not_fit_says_that_it_is_one():
         compile(
             onnx.parser.parse_model(f"{text} y = Reshape(x, t)}}"), "cpu1", "single", cost_model="roofline", cache=False
         )
+
+
+def test_the_plan_of_a_range_has_the_kernels_of_all_sizes():
+    """It is that of the largest size that the model admits; nothing is compiled for it alone."""
+    onnx = pytest.importorskip("onnx")
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n, 3] x) => (float[m, 2] y) {
+        shape = Shape(x)  one = Constant<value_ints=[0]>()  n = Gather(shape, one)  zero = Constant<value_int=0>()
+        step = Constant<value_int=1>()  end = Squeeze(n)  k = Range(zero, end, step)  f = Cast<to=1>(k)
+        column = Unsqueeze(f, step)  sum = Add(x, column)  t = Constant<value_ints=[-1, 2]>()  y = Reshape(sum, t) }"""
+    model = onnx.parser.parse_model(text)
+    call = {"cost_model": "roofline", "cache": False, "input_shapes": {"n": range(2, 8)}}
+    module = compile(model, "cpu1", "single", **call).module
+    (plan,) = module.plans()
+    functions = [{step["function"] for step in each["steps"]} for each in (plan, module.template)]
+    assert functions[0] == functions[1]
+    assert plan["arguments"][0]["shape"] == [6, 3]  # 7 is odd
+    for n in (2, 4, 6):
+        x = np.arange(3 * n, dtype=np.float32).reshape(n, 3)
+        right = (x + np.arange(n, dtype=np.float32)[:, None]).reshape(-1, 2)
+        np.testing.assert_array_equal(module.run(x)[0], right)
+    with pytest.raises(InputError, match="number of elements is 15, and"):
+        module.run(np.ones((5, 3), np.float32))
 
 
 def test_a_range_outside_of_the_model_s_is_refused():

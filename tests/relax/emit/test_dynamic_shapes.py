@@ -13,8 +13,7 @@ from tvm_sched_runtime import runtime
 from tvm_sched_runtime.errors import InputError
 
 onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper  # noqa: E402
-
+from onnx_text import onnx_model  # noqa: E402
 from relax.onnx_models import small_model  # noqa: E402
 
 W = np.random.default_rng(0).standard_normal((4, 3)).astype("float32")
@@ -71,11 +70,7 @@ def test_equal_kernels_are_compiled_once(monkeypatch):
 
 
 def two_inputs():
-    nodes = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("Tanh", ["y"], ["b"])]
-    values = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name, dims in
-              (("x", ["n", 4]), ("y", [7, 2]), ("a", ["n", 4]), ("b", [7, 2]))}  # fmt: skip
-    graph = helper.make_graph(nodes, "two", [values["x"], values["y"]], [values["a"], values["b"]])
-    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    return onnx_model("(float[n, 4] x, float[7, 2] y) => (float[n, 4] a, float[7, 2] b) { a = Exp(x)  b = Tanh(y) }")
 
 
 def test_the_same_shape_twice_is_refused():
@@ -91,11 +86,7 @@ def test_load_model_takes_one_shape():
 def test_a_frozen_input_of_onnx():
     model = compile(small_model(w=W, b=B), "cpu1", "single", constants={"x": [[1, 2, 3, 4]]})
     assert model.module.plans()[0]["arguments"] == []
-    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"])]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 6])]
-    inputs.append(helper.make_tensor_value_info("shape", TensorProto.INT64, [2]))
-    graph = helper.make_graph(nodes, "r", inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
-    reshape = helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
+    reshape = onnx_model("(float[n, 6] x, int64[2] shape) => (float[] y) { y = Reshape(x, shape) }")
     imported = load_model(reshape, {"n": 2}, constants={"shape": [3, 4]})
     assert imported.inputs == {"x": ((2, 6), "float32")}
     assert [int(d) for d in imported.mod["main"].ret_ty.shape] == [3, 4]

@@ -14,7 +14,7 @@ from thorough import examples
 from tvm_sched.execution_plan import KernelCall, StepMaker, emit_plan
 from tvm_sched.relax.problem.operator_graph import Extraction
 from tvm_sched_bench.testing import random_concurrency, random_problem, random_schedule, random_stages, random_streams
-from tvm_sched_runtime._library import load_library
+from tvm_sched_runtime.core_library import load_library
 from tvm_sched_runtime.problem import Problem
 
 CONCURRENCY = {"one after another": None, "streams": random_streams, "stages": random_stages}

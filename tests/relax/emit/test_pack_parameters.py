@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from onnx_text import onnx_model
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
 from tvm_sched_runtime import runtime
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.problem import Storage, load_topology
 
@@ -28,24 +29,10 @@ VALUES = {
 
 def network():
     """A convolution, a product of one row, and a matrix that two products share: of a row, and of itself."""
-    from onnx import TensorProto, helper, numpy_helper
-
-    nodes = [
-        helper.make_node("Conv", ["x", "kernel"], ["c"], pads=[0, 0, 0, 0]),
-        helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("Flatten", ["r"], ["f"]),
-        helper.make_node("MatMul", ["f", "wide"], ["m"]),
-        helper.make_node("MatMul", ["m", "shared"], ["s"]),
-        helper.make_node("MatMul", ["s", "shared"], ["y"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "cold",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 128])],
-        [numpy_helper.from_array(value, name) for name, value in VALUES.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    text = """(float[1, 32, 8, 8] x) => (float[1, 128] y) {
+        c = Conv<pads = [0, 0, 0, 0]>(x, kernel)  r = Relu(c)  f = Flatten(r)
+        m = MatMul(f, wide)  s = MatMul(m, shared)  y = MatMul(s, shared) }"""
+    return onnx_model(text, VALUES)
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +82,9 @@ def test_some_parameters_are_laid_out_and_keep_their_numbers(artifacts):
 def test_what_lies_in_a_layout_is_laid_out_once():
     described = {
         "primitive": "matmul",
-        "operands": [
-            {"dims": [1, 4], "strides": [4, 1]},
-            {"dims": [4, 6], "strides": [6, 1], "parameter": True},
-            {"dims": [1, 6], "strides": [6, 1]},
-        ],
-    }
+        "operands": [{"dims": [1, 4], "strides": [4, 1]}, {"dims": [4, 6], "strides": [6, 1], "parameter": True},
+                     {"dims": [1, 6], "strides": [6, 1]}],
+    }  # fmt: skip
     document = json.dumps({"version": VERSION, "kernels": {"kernel": described}})
     layouts = [str(layout) for layout in library_function("tvm_sched.onednn_layouts")(document)]
     assert layouts == ["", "ba", ""], "each column's terms side by side"
@@ -138,12 +122,9 @@ def test_a_layout_with_padding_is_a_vector_with_it():
 
     described = {
         "primitive": "matmul",
-        "operands": [
-            {"dims": [2, 3], "strides": [3, 1]},
-            {"dims": [3, 5], "strides": [5, 1], "parameter": True},
-            {"dims": [2, 5], "strides": [5, 1]},
-        ],
-    }
+        "operands": [{"dims": [2, 3], "strides": [3, 1]}, {"dims": [3, 5], "strides": [5, 1], "parameter": True},
+                     {"dims": [2, 5], "strides": [5, 1]}],
+    }  # fmt: skip
     document = json.dumps({"version": VERSION, "kernels": {"kernel": described}})
     assert library_function("tvm_sched.onednn_packed_elements")(document, 1, "BA16a64b") == 16 * 64
     assert library_function("tvm_sched.onednn_packed_elements")(document, 1, "ba") == 15
@@ -167,25 +148,14 @@ def test_a_layout_with_padding_is_a_vector_with_it():
 
 def test_weights_whose_sizes_are_no_multiples_of_blocks_are_laid_out(tmp_path):
     """A convolution of three channels, and a product of 70 terms and 130 columns for several rows, then a ReLU."""
-    from onnx import TensorProto, helper, numpy_helper
 
     if library_function("tvm_sched.why_not_onednn")():
         pytest.skip("oneDNN is not installed")
     kernel = RANDOM.standard_normal((10, 3, 3, 3)).astype("float32")
     odd = RANDOM.standard_normal((70, 130)).astype("float32")
-    nodes = [
-        helper.make_node("Conv", ["x", "kernel"], ["c"]),
-        helper.make_node("Reshape", ["c", "shape"], ["r"]),
-        helper.make_node("MatMul", ["r", "odd"], ["m"]),
-        helper.make_node("Relu", ["m"], ["y"]),
-    ]
-    constants = {"kernel": kernel, "odd": odd, "shape": np.array([14, 70], "int64")}
-    graph = helper.make_graph(
-        nodes, "odd", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 9])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [14, 130])],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    text = """(float[1, 3, 16, 9] x) => (float[14, 130] y) {
+        c = Conv(x, kernel)  r = Reshape(c, shape)  m = MatMul(r, odd)  y = Relu(m) }"""
+    model = onnx_model(text, {"kernel": kernel, "odd": odd, "shape": np.array([14, 70], "int64")})
     compiled = compile(model, COLD, parameters="external", cost_model="roofline", scheduler="single", cache=False)
     compiled.export(tmp_path / "odd.so")
     stored = load_file(tmp_path / "odd.safetensors")

@@ -88,15 +88,12 @@ def test_measuring_does_not_move_operators(measure):
 @pytest.mark.parametrize(
     ("devices", "topology", "message"),
     [
-        (
-            ("llvm", "llvm"),
-            "cpu1",
-            r"operator 'onednn.matmul' is on the VDevice llvm:1, which the topology 'cpu1' lacks",
-        ),
+        (("llvm", "llvm"), "cpu1",
+         r"operator 'onednn.matmul' is on the VDevice llvm:1, which the topology 'cpu1' lacks"),
         (("cuda", "cuda"), "cpu2", r"VDevice cuda:1, which .* lacks; it has cpu0 \(cpu\), cpu1 \(cpu\)"),
         (("llvm", "rocm"), "cpu2", r"VDevice rocm:0"),
     ],
-)
+)  # fmt: skip
 def test_a_device_that_the_topology_lacks_is_refused(devices, topology, message):
     with pytest.raises(InputError, match=message):
         compile(module(two_parts, devices), topology, cost_model="roofline")

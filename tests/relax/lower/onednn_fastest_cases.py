@@ -7,7 +7,7 @@ import tvm
 
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 
 
 def depthwise(channels, size):

@@ -7,9 +7,9 @@ import pytest
 
 from tvm_sched.relax.lower.kernel_libraries import get_library
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense, window
-from tvm_sched.relax.lower.kernel_libraries.onednn.exact_products import _packed
+from tvm_sched.relax.lower.kernel_libraries.onednn.exact_products import packed_kernel
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.runtime.tensors import to_tensor
 
 pytestmark = pytest.mark.skipif(get_library("onednn").why_not() is not None, reason="the kernel library is not here")
@@ -69,7 +69,7 @@ def convolution(x, w, zero=0, groups=1, strides=(1, 1), padding=(0, 0, 0, 0), di
         "kernel": list(w.shape[2:]),
         "images": [channels_last(x.shape), channels_last(right.shape)],
     }
-    kernel, packed = _packed(w, False, groups, geometry)
+    kernel, packed = packed_kernel(w, False, groups, geometry)
     operands = [{**kernel["operands"][0], "type": x.dtype.name}, *kernel["operands"][1:]]
     operands[-1] = {**operands[-1], "type": "int32"}
     return {**kernel, "operands": operands, "source_zero": zero}, packed, right

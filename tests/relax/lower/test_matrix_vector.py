@@ -10,7 +10,7 @@ from scipy import special
 
 from relax.lower.onednn_cases import needs_onednn
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 
 pytestmark = needs_onednn
 

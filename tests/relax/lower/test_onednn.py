@@ -125,7 +125,7 @@ np.testing.assert_allclose(machine["main"](tvm.runtime.tensor(values["x"])).nump
 
 
 def test_missing_library_says_what_to_install(tmp_path):
-    script = "from tvm_sched_runtime._library import function; print(function('tvm_sched.why_not_onednn')())"
+    script = "from tvm_sched_runtime.core_library import function; print(function('tvm_sched.why_not_onednn')())"
     environment = {**_environment(), "TVM_SCHED_DNNL": str(tmp_path / "libdnnl.so.3")}
     found = subprocess.run([sys.executable, "-c", script], check=True, env=environment, capture_output=True, text=True)
     assert "TVM_SCHED_DNNL" in found.stdout
@@ -139,7 +139,7 @@ def _environment():
 def test_a_library_is_there_whatever_was_registered_before(monkeypatch):
     """Its import registers nothing, so it does not matter who imported it first, nor what became of the registry then."""
     monkeypatch.setattr(kernel_library.LIBRARIES, "entries", {})
-    monkeypatch.setattr(kernel_library.LIBRARIES, "_loaded", False)
+    monkeypatch.setattr(kernel_library.LIBRARIES, "installed_loaded", False)
     assert get_library("onednn").name == "onednn"
     assert "onednn" in available_libraries()
 

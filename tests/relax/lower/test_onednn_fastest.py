@@ -14,7 +14,7 @@ from tvm_sched.relax.lower.kernel_libraries.kernel_library import KernelSet
 from tvm_sched.relax.lower.kernel_libraries.onednn import fastest
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation
 from tvm_sched.relax.toolchain.compile_target import CompileTarget
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 
 pytestmark = needs_onednn
 

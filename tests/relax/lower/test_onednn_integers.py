@@ -152,7 +152,7 @@ def has_exact_kernels():
         return False
     operands = [dense((16, 64)), dense((64, 64), parameter=True), dense((16, 64))]
     typed = [{**each, "type": dtype} for each, dtype in zip(operands, ("uint8", "int8", "int32"), strict=True)]
-    return integers._is_exact(implementation({"primitive": "matmul", "operands": typed}))
+    return integers.is_exact(implementation({"primitive": "matmul", "operands": typed}))
 
 
 @pytest.mark.sampled(4)

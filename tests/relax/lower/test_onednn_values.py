@@ -17,7 +17,7 @@ from relax.onednn_cases import IMAGE, arrays, constant, convolution, module, op,
 from tvm_sched.relax import compile
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import channels_last, dense, permuted, transposed_window
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION, implementation, is_fast
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 
 pytestmark = needs_onednn
 
@@ -152,7 +152,7 @@ def test_a_kernel_that_nothing_computes_right_here_says_what_to_do(monkeypatch):
 
 CODE = """
 import json, sys
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 assert not str(function("tvm_sched.why_not_onednn")())
 for document in sys.argv[1:]:
     function("tvm_sched.make_onednn_module")(document)
@@ -206,7 +206,7 @@ LOAD = """
 import sys
 import numpy
 from tvm_sched_runtime import runtime
-from tvm_sched_runtime._library import function
+from tvm_sched_runtime.core_library import function
 loaded = runtime.load(sys.argv[1])
 for rows in sys.argv[2:]:
     loaded.run(numpy.zeros((int(rows), 16), "float32"))

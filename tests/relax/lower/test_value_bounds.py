@@ -10,12 +10,12 @@ from tvm import relax
 
 from relax.onednn_cases import module
 from tvm_sched.relax import run_passes
-from tvm_sched.relax.emit.number_values import number_values
+from tvm_sched.relax.emit.runtime_module import number_values
 from tvm_sched.relax.lower.kernel_libraries import claimed_functions, kernel_document
 from tvm_sched.relax.lower.kernel_libraries.onednn.describe import dense
 from tvm_sched.relax.lower.kernel_libraries.onednn.products import VERSION
 from tvm_sched.relax.problem.operator_graph import extract
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 
 SIZE = 32
 RELU = {"name": "relu"}

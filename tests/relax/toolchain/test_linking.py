@@ -34,12 +34,12 @@ def test_running_a_model_needs_no_compiler(called):
 
 def test_a_source_needs_a_compiler(called, tmp_path):
     (tmp_path / "lib0.c").write_text('extern "C" int one() { return 1; }')
-    linking._create_library(str(tmp_path / "library.so"), [str(tmp_path / "lib0.c")])
+    linking.create_library(str(tmp_path / "library.so"), [str(tmp_path / "lib0.c")])
     assert ctypes.CDLL(str(tmp_path / "library.so")).one() == 1
     assert "ld" not in called
 
 
 def test_without_a_linker_tvm_loads_it(monkeypatch):
-    monkeypatch.setattr(linking, "_linker", lambda: None)
+    monkeypatch.setattr(linking, "linker_path", lambda: None)
     module = compile(cases.Branches, "cpu1", "single")
     assert_same([module.run(SQUARE)], [run(tvm.compile(cases.Branches, "llvm"), SQUARE)])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax, te
+from tvm import relax, te, tirx
+from tvm.sym import Analyzer
 
 from ...tensor_types import dtype_of
 from .nodes import Node, converter
@@ -21,18 +23,24 @@ _COSINE, _SINE, _POSITIONS, _BIAS, _SINK = 7, 8, 9, 10, 11
 
 @dataclass(frozen=True)
 class _Sizes:
-    batch: int
-    tokens: int
+    """Sizes: integers, and of ``batch``, ``tokens``, ``past`` and ``total`` also integer expressions of symbols."""
+
+    batch: Any
+    tokens: Any
     heads: int
     groups: int
     size: int
-    past: int
-    total: int
+    past: Any
+    total: Any
 
     @property
-    def present(self) -> int:
+    def present(self) -> Any:
         """Length of the buffers of keys and values after the run."""
-        return max(self.past, self.total)
+        if isinstance(self.past, int) and isinstance(self.total, int):
+            return max(self.past, self.total)
+        past, total = (tirx.IntImm("int64", n) if isinstance(n, int) else n for n in (self.past, self.total))
+        grows = self.past == 0 or Analyzer().can_prove_equal(total - past, self.tokens)
+        return total if grows else tirx.max(past, total)
 
 
 @converter("GroupQueryAttention", domain="com.microsoft")
@@ -41,7 +49,7 @@ def group_query_attention(node: Node) -> list[relax.Expr]:
 
     New keys of a sequence follow its past ones, whose number is ``seqlens_k + 1 - tokens``. A first prompt, with as many
     tokens as the total length, has no past. Refused: scales of quantised keys and values, qk_output, and a total length that
-    is no constant.
+    is neither a constant nor computed from sizes.
     """
     for position in range(_SINK + 1, len(node.inputs)):
         if node.input(position) is not None:
@@ -52,7 +60,7 @@ def group_query_attention(node: Node) -> list[relax.Expr]:
         raise node.unsupported("its attribute qk_output is set; export the model without it")
     query, key, value, sizes = _operands(node)
     start = _start(node, sizes)
-    steps = relax.const(np.arange(sizes.tokens, dtype="int32").reshape(1, -1))
+    steps = node.emit(relax.op.reshape(node.positions(0, sizes.tokens, "int32"), (1, sizes.tokens)))
     positions = node.emit(relax.op.add(start, steps))
     if node.attribute("do_rotary", 0):
         query, key = (_rotated(node, each, positions, sizes) for each in (query, key))
@@ -64,19 +72,17 @@ def _operands(node: Node) -> tuple[relax.Expr, relax.Expr, relax.Expr, _Sizes]:
     """Return queries, keys and values by heads; packed ones are split first."""
     heads, groups = int(node.attribute("num_heads")), int(node.attribute("kv_num_heads"))
     query, key, value = (node.input(k) for k in range(3))
-    batch, tokens, width = node.shape(query, "its queries")
+    batch, tokens, _ = node.sizes(query, "its queries")
+    width = node.size(query, -1, "its queries")
     packed = key is None
     size = width // (heads + 2 * groups if packed else heads)
     if packed:
         ends = [heads * size, (heads + groups) * size]
         parts = node.emit(relax.op.split(query, ends, axis=-1))
         query, key, value = (node.emit(relax.TupleGetItem(parts, k)) for k in range(3))
-    total = node.constant(_FIRST_OPTIONAL - 1)
-    if total is None:
-        raise node.unsupported("its total_sequence_length is known only when the model runs; freeze its input shapes")
-    past = 0 if node.input(3) is None else node.shape(node.input(3), "its past keys")[2]
-    sizes = _Sizes(batch, tokens, heads, groups, size, past, int(total.reshape(-1)[0]))
-    if sizes.total < tokens or heads % groups:
+    past = 0 if node.input(3) is None else node.sizes(node.input(3), "its past keys")[2]
+    sizes = _Sizes(batch, tokens, heads, groups, size, past, _total(node))
+    if _is_less(sizes.total, tokens) or heads % groups:
         raise node.unsupported(
             f"{heads} heads cannot share {groups}, or {tokens} tokens are more than the total length {sizes.total}"
         )
@@ -88,13 +94,30 @@ def _operands(node: Node) -> tuple[relax.Expr, relax.Expr, relax.Expr, _Sizes]:
     return query, key, value, sizes
 
 
+def _total(node: Node) -> Any:
+    """Return the total length of the sequences, an integer or an expression of symbols."""
+    value, constant = node.input(_FIRST_OPTIONAL - 1), node.constant(_FIRST_OPTIONAL - 1)
+    if constant is not None:
+        return int(constant.reshape(-1)[0])
+    if isinstance(value, relax.ShapeExpr):
+        return value.values[0]
+    raise node.unsupported("its total_sequence_length is known only when the model runs; freeze its input shapes")
+
+
+def _is_less(left: Any, right: Any) -> bool:
+    return isinstance(left, int) and isinstance(right, int) and left < right
+
+
 def _start(node: Node, sizes: _Sizes) -> relax.Expr:
-    """Return the number of past keys of each sequence, as (batch, 1)."""
-    if sizes.tokens == sizes.total:
+    """Return the number of past keys of each sequence, as (batch, 1).
+
+    A prompt as long as the total length ends at its last token or before, so that it has none by the lower limit, too.
+    """
+    if isinstance(sizes.batch, int) and isinstance(sizes.tokens, int) and sizes.tokens == sizes.total:
         return relax.const(np.zeros((sizes.batch, 1), "int32"))
     last = node.emit(relax.op.reshape(cast(node, node.input(_FIRST_OPTIONAL - 2), "int32"), (sizes.batch, 1)))
-    start = node.emit(relax.op.add(last, relax.const(1 - sizes.tokens, "int32")))
-    limits = [relax.const(limit, "int32") for limit in (0, sizes.present - sizes.tokens)]
+    start = node.emit(relax.op.add(last, node.positions(1 - sizes.tokens, 1, "int32")))
+    limits = [node.positions(limit, 1, "int32") for limit in (0, sizes.present - sizes.tokens)]
     return node.emit(relax.op.minimum(node.emit(relax.op.maximum(start, limits[0])), limits[1]))
 
 
@@ -110,21 +133,21 @@ def _rotated(node: Node, x: relax.Expr, positions: relax.Expr, sizes: _Sizes) ->
 
 def _present(node: Node, past: relax.Expr | None, new: relax.Expr, start: relax.Expr, sizes: _Sizes) -> relax.Expr:
     """Return the buffer of past keys or values with the new rows written from ``start`` on."""
-    if past is None and sizes.present == sizes.tokens:
+    if past is None and Analyzer().can_prove_equal(sizes.present, sizes.tokens):
         return new
-    shape = (sizes.batch, sizes.groups, sizes.present, sizes.size)
 
-    def compute(new: te.Tensor, start: te.Tensor, *past: te.Tensor) -> te.Tensor:
+    def compute(new: te.Tensor, start: te.Tensor, places: te.Tensor, *past: te.Tensor) -> te.Tensor:
         def element(b: tvm.tirx.Var, k: tvm.tirx.Var, j: tvm.tirx.Var, d: tvm.tirx.Var) -> tvm.tirx.Expr:
             row = j - start(b, 0)
             before = tvm.tirx.const(0, new.dtype)
             if past:
-                before = tvm.tirx.if_then_else(j < sizes.past, past[0](b, k, j, d), before)
-            return tvm.tirx.if_then_else(tvm.tirx.all(row >= 0, row < sizes.tokens), new(b, k, row, d), before)
+                before = tvm.tirx.if_then_else(j < past[0].shape[2], past[0](b, k, j, d), before)
+            return tvm.tirx.if_then_else(tvm.tirx.all(row >= 0, row < new.shape[2]), new(b, k, row, d), before)
 
-        return te.compute(shape, element, name="present")
+        return te.compute((*new.shape[:2], places.shape[0], new.shape[3]), element, name="present")
 
-    operands = [new, start] if past is None else [new, start, past]
+    places = node.positions(0, sizes.present, "int32")  # for its size
+    operands = [new, start, places] if past is None else [new, start, places, past]
     return node.builder.emit_te(compute, *operands, primfunc_name_hint="keys_behind_past")
 
 
@@ -146,10 +169,15 @@ def _attend(
         scores = node.emit(op.multiply(node.emit(op.tanh(ratio)), relax.const(cap, dtype)))
     bias = node.input(_BIAS)
     if bias is not None:
-        columns = node.shape(bias, "its attention_bias")[-1]
-        widths = [0] * 7 + [sizes.present - columns]
-        scores = node.emit(op.add(scores, node.emit(op.nn.pad(bias, widths)) if widths[-1] else bias))
-    key_positions = relax.const(np.arange(sizes.present, dtype="int32"))
+        columns = node.sizes(bias, "its attention_bias")[-1]
+        if not Analyzer().can_prove_equal(sizes.present, columns):
+            if not isinstance(sizes.present, int) or not isinstance(columns, int):
+                raise node.unsupported(
+                    f"its attention_bias has {columns} columns for {sizes.present} keys; give both sizes"
+                )
+            bias = node.emit(op.nn.pad(bias, [0] * 7 + [sizes.present - columns]))
+        scores = node.emit(op.add(scores, bias))
+    key_positions = node.positions(0, sizes.present, "int32")
     position = node.emit(op.reshape(positions, (batch, 1, tokens, 1)))
     visible = node.emit(op.less_equal(key_positions, position))
     window = int(node.attribute("local_window_size", -1))

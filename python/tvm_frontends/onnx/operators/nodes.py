@@ -155,7 +155,7 @@ def node_text(node: onnx.NodeProto) -> str:
 
 Converter: TypeAlias = "Callable[[Node], relax.Expr | Sequence[relax.Expr]]"
 
-_converters: dict[tuple[str, str], Converter] = {}
+CONVERTERS: dict[tuple[str, str], Converter] = {}
 
 
 def converter(*names: str, domain: str = "") -> Callable[[Converter], Converter]:
@@ -163,7 +163,7 @@ def converter(*names: str, domain: str = "") -> Callable[[Converter], Converter]
 
     def register(function: Converter) -> Converter:
         for name in names:
-            _converters[domain, name] = function
+            CONVERTERS[domain, name] = function
         return function
 
     return register
@@ -172,7 +172,7 @@ def converter(*names: str, domain: str = "") -> Callable[[Converter], Converter]
 def find(name: str, domain: str = "") -> Converter | None:
     """Return our converter for an operator, or None if TVM's is used."""
     _load()
-    return _converters.get(("" if domain in STANDARD else domain, name))
+    return CONVERTERS.get(("" if domain in STANDARD else domain, name))
 
 
 def constant_of(value: relax.Expr | None) -> npt.NDArray[np.generic] | None:

@@ -15,7 +15,7 @@ from .matrix_cuts import paths
 _RESOLUTION = 1 << 40
 """Capacities are whole numbers, rounded down; all times together are about this many units."""
 
-_MOST_CONVEX = 5000
+MOST_CONVEX = 5000
 """Largest number of nodes for which the network knows paths: time and memory grow with its square."""
 
 
@@ -33,7 +33,7 @@ def dearest_node(problem: PartitionProblem, stop: Callable[[], bool] = lambda: F
     alone = _costs_alone(problem)
     best = 0.0, 0
     network = _Network(problem)
-    before = paths(problem) if problem.size <= _MOST_CONVEX else None
+    before = paths(problem) if problem.size <= MOST_CONVEX else None
     for v in np.argsort(-alone, kind="stable"):
         if alone[v] <= best[0] or stop():
             break

@@ -127,7 +127,7 @@ class Searches:
             return
         if line.at(self.bound) > self.lines[part].at(self.bound):
             self.lines[part] = line
-            self.bound = _bound(self.fixed, self.stages, self.lines)
+            self.bound = bound_of_lines(self.fixed, self.stages, self.lines)
 
     def _search(self, part: int) -> Search:
         if part not in self.searches:
@@ -146,7 +146,7 @@ def _parts(problem: PartitionProblem, stages: int, order: Integers | None) -> li
     return consecutive(problem.kahn(np.zeros(problem.size)) if order is None else order, most)
 
 
-def _bound(fixed: float, stages: int, lines: Sequence[Line]) -> float:
+def bound_of_lines(fixed: float, stages: int, lines: Sequence[Line]) -> float:
     """Return the bound that lines prove: Theorem 6, or Lemma 8 for several parts."""
     return (fixed + sum(line.constant for line in lines)) / (stages + sum(line.slope for line in lines))
 

@@ -25,7 +25,7 @@ from ..ir.attributes import NAME, SetCompileTarget
 from ..ir.call_names import describe
 from ..ir.flops import FLOPS
 from ..ir.kernel_table import KernelTable
-from ..ir.statements import contains, intrinsic
+from ..ir.statements import contains, evaluate, intrinsic
 from ..ir.virtual_devices import copied_to
 from ..lower.kernel_libraries import available_libraries
 from ..lower.lower_to_kernels import LowerToKernels
@@ -155,7 +155,7 @@ class AnyShape:
 
         def step(entry: Mapping[str, Any]) -> dict[str, Any]:
             sizes = given.get(entry["name"]) if entry["kind"] == "kernel" else None
-            return {**entry, "sizes": sizes} if sizes else dict(entry)
+            return {**entry, "sizes": [as_document(size, names) for size in sizes]} if sizes else dict(entry)
 
         def symbol(variable: tirx.Var) -> dict[str, Any]:
             low, high = limits[variable]
@@ -174,6 +174,22 @@ class AnyShape:
             "outputs": [spec(entry) for entry in plan["outputs"]],
             "buffers": [buffer(entry) for entry in plan["buffers"]],
             "steps": [step(entry) for entry in plan["steps"]],
+        }
+
+    def plan_with_kernels(self, plan: Mapping[str, Any], calls: Calls) -> dict[str, Any]:
+        """Return the plan of a module from `bind` that calls `kernels`; arguments as for `template`."""
+        given = self._expressions(calls, self.symbols())[1]
+        values: dict[Any, Any] = {}
+        for ty, argument in zip(self._types(), plan["arguments"], strict=True):
+            values |= zip(ty.shape.values, argument["shape"], strict=True)
+        return {
+            **plan,
+            "steps": [
+                {**step, "sizes": [int(evaluate(size, values)) for size in given[step["name"]]]}
+                if step["kind"] == "kernel" and given.get(step["name"])
+                else step
+                for step in plan["steps"]
+            ],
         }
 
     def kernels(self) -> tvm.IRModule:
@@ -209,7 +225,7 @@ class AnyShape:
                 sizes = _sizes_of_call(self.mod[kernel], arguments, list(tensors(binding.var.ty)))
                 computed = [substituted(size, sizes) for size in self._prepared[kernel][1]]
                 explicit = [argument for argument in arguments if _is_size(argument)]
-                given[call.operator] = [as_document(size, names) for size in (*explicit, *computed)]
+                given[call.operator] = [*explicit, *computed]
         return shapes, given
 
 
@@ -230,6 +246,13 @@ class Template:
     """The templates of larger anchors, in the order in which a call looks for its own."""
     certified: Mapping[str, Any] = field(default_factory=dict)
     """The entry ``range`` of the metadata (``docs/formats/plan.md``); empty: nothing is certified."""
+    has_plan: bool = False
+    """Whether the artifact's only plan is that of the largest anchor, with the kernels of the template."""
+
+    @property
+    def largest(self) -> Template:
+        """The template of the largest anchor."""
+        return self.others[-1] if self.others else self
 
     def at(self, mod: tvm.IRModule) -> tvm.IRModule:
         """Return the model as ``placed``, for the inputs' sizes of ``mod``."""

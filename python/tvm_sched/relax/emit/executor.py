@@ -11,11 +11,12 @@ import msgspec
 import tvm
 from tvm import relax
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.problem import Problem
 from tvm_sched_runtime.runtime.machine import EMULATED, EmulationWarning
 from tvm_sched_runtime.schedule import Schedule
+from tvm_sched_runtime.schedule.verifier import verify
 
 from ...cost_model.roofline_model import memory_ns
 from ...cost_model.uncertainty import latency_interval
@@ -33,7 +34,7 @@ from .any_shape import Template
 from .backend_kernels import Compiler, compile_for, description
 from .pack_parameters import pack_parameters
 from .runtime_module import lower, make_runtime_module
-from .segments import Segment, Segments, Size
+from .segments import Branch, Loop, Part, Segment, Segments, Size
 from .shared_values import same_bits
 
 ENTRY = "tvm_sched.main"
@@ -134,8 +135,10 @@ def make_executor(
         variants.append(replace(_variant(each.placed, 0, 1, {}), name=name))
     _check_alike(variants)
     first_plans = len(variants)
-    for number, segment in enumerate(segments.parts if segments else (), 1):
-        later = _variant(segment.template.placed, 0, 1, {})
+    later_segments = segments.segments() if segments else []
+    for number, segment in enumerate(later_segments, 1):
+        verify(get_problem(segment.placed), get_schedule(segment.placed))
+        later = _variant(segment.placed, 0, 1, {})
         variants.append(replace(later, name=f"{variants[0].extraction.graph.name}#segment{number}"))
     places = _Places(segments) if segments is not None else None
     if backend == "cuda":
@@ -151,9 +154,12 @@ def make_executor(
         suffix = f"__{which}" if which else ""
         claimed = claimed_functions(variant.mod)
         functions = kernel_names(variant.extraction.calls, claimed, suffix)
-        part = segments.parts[position - first_plans] if segments and position >= first_plans else None
+        part = later_segments[position - first_plans] if position >= first_plans else None
         open_sizes = part.template if part else templates[position - static] if position >= static else None
-        if open_sizes is None:
+        own = template.largest if template is not None and template.has_plan and position < static else None
+        if own is not None:
+            functions |= own.add_kernels(table, functions)
+        elif open_sizes is None:
             functions = table.add(variant.mod, functions, claimed)
         else:
             functions |= open_sizes.add_kernels(table, functions)
@@ -172,6 +178,8 @@ def make_executor(
         libraries += called
         if open_sizes is not None:
             plan = open_sizes.model.template(plan, variant.extraction, open_sizes.anchor)
+        elif own is not None:
+            plan = own.model.plan_with_kernels(plan, variant.extraction)
         _resize_parameters(plan, values)
         _rename_parameters(plan, values, parameters)
         if places is not None:
@@ -182,6 +190,7 @@ def make_executor(
     described = _metadata(variants[:static], plans[:static], targets, segments is not None)
     if segments is not None and places is not None:
         described["plans"][0]["results"] = [{"value": places.of[leaf]} for leaf in leaves(segments.results)]
+        described["program"] = {"steps": places.program(segments.parts)}
         described["segments"] = [
             {"name": variant.name, "operators": len(variant.problem.graph.operators)}
             for variant in variants[first_plans:]
@@ -199,28 +208,95 @@ def make_executor(
 
 @dataclass
 class _Places:
-    """Where the values of a call are that segments take: its arguments, then the outputs of each segment."""
+    """Where the values of a call are (``docs/formats/plan.md``): its arguments, then what is computed."""
 
     segments: Segments
     of: dict[relax.Var, int] = field(default_factory=dict)
+    runs: dict[int, dict[str, Any]] = field(default_factory=dict)  # by identity of a segment: its step of the program
     count: int = 0
 
     def add(self, plan: dict[str, Any], results: Sequence[Mapping[str, int]], part: Segment | None) -> None:
         """Note the outputs of a segment; a later one's plan gets what it takes. ``part`` is None for the first."""
         if part is None:
-            self.count = len(plan["arguments"])
-            taken, variables = list(range(self.count)), self.segments.arguments
+            taken, variables = list(range(len(plan["arguments"]))), self.segments.arguments
+            self.count = len(taken)
         else:
             sizes = [each if isinstance(each, Size) else None for each in part.takes]
             taken = [self.of[size.tensor if size else each] for size, each in zip(sizes, part.takes, strict=True)]
             plan["takes"] = [
-                {"value": value, "element": size.element} if size else {"value": value}
-                for value, size in zip(taken, sizes, strict=True)
+                {"value": value, **(size.place() if size else {})} for value, size in zip(taken, sizes, strict=True)
             ]
             variables = part.results
+        outputs = [self._new() for _ in plan["outputs"]]
+        if part is None:
+            self._make_places(self.segments.parts)
+        else:
+            self.runs[id(part)] = {"run": plan["name"], "to": outputs}
         for variable, place in zip(variables, results, strict=True):
-            self.of[variable] = self.count + place["output"] if "output" in place else taken[place["argument"]]
-        self.count += len(plan["outputs"])
+            self.of[variable] = outputs[place["output"]] if "output" in place else taken[place["argument"]]
+
+    def _new(self) -> int:
+        self.count += 1
+        return self.count - 1
+
+    def _make_places(self, parts: Sequence[Part]) -> None:
+        """Give the results of branches and loops, and what the iterations find, their places."""
+        for part in parts:
+            if isinstance(part, Segment):
+                continue
+            new = (part.iteration, *part.carried, *part.collected) if isinstance(part, Loop) else part.results
+            self.of |= {variable: self._new() for variable in new}
+            if isinstance(part, Loop):
+                self.of |= {result: self.of[carried] for result, carried in part.finals.items()}
+            for block in part.blocks:
+                self._make_places(block.parts)
+
+    def program(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
+        """Return the steps of the artifact's program."""
+        return [
+            self.runs[id(part)]
+            if isinstance(part, Segment)
+            else self._loop(part)
+            if isinstance(part, Loop)
+            else self._branch(part)
+            for part in parts
+        ]
+
+    def _branch(self, part: Branch) -> dict[str, Any]:
+        then, other = (
+            {"steps": self.program(block.parts), "moves": self._moves(block.results, part.results)}
+            for block in part.blocks
+        )
+        return {"if": self.of[part.condition], "then": then, "else": other}
+
+    def _loop(self, part: Loop) -> dict[str, Any]:
+        count = len(part.carried)
+        values = {"most": part.most, "while": part.going, "again": part.again, "iteration": part.iteration}
+        parts = part.block.results[count + (part.again is not None) :]
+        return {
+            "loop": {
+                "steps": self.program(part.block.parts),
+                "moves": self._moves(part.block.results[:count], part.carried),
+            },
+            **({} if part.trips is None else {"trips": part.trips}),
+            **{name: self.of[variable] for name, variable in values.items() if variable is not None},
+            "start": self._moves(part.start, part.carried),
+            "stack": [
+                {"value": self.of[each], "to": self.of[to], **_part_type(each.ty)}
+                for each, to in zip(parts, part.collected, strict=True)
+            ],
+        }
+
+    def _moves(self, sources: Sequence[relax.Var], targets: Sequence[relax.Var]) -> list[list[int]]:
+        return [[self.of[source], self.of[target]] for source, target in zip(sources, targets, strict=True)]
+
+
+def _part_type(ty: Any) -> dict[str, Any]:
+    """Return the type of a part that a loop collects; 0 stands for a size that is known when it runs."""
+    return {
+        "shape": [int(size) if isinstance(size, tvm.tirx.IntImm) else 0 for size in ty.shape.values],
+        "dtype": str(ty.dtype.dtype),
+    }
 
 
 def _variant(mod: tvm.IRModule, position: int, count: int, states: Mapping[str, int]) -> Variant:

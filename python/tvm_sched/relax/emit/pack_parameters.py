@@ -8,7 +8,7 @@ from typing import Any
 
 import tvm
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 
 from ...progress import report_progress
 from ..ir.attributes import PARAMETERS, get_compile_target

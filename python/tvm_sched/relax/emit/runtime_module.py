@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tvm
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.problem import Problem
 from tvm_sched_runtime.schedule import Schedule
 
@@ -17,7 +18,6 @@ from ...streams import core_shares
 from ..ir.attributes import get_compile_target
 from ..lower.kernel_libraries import KERNELS, claimed_functions, kernel_document, make_modules
 from ..lower.kernel_libraries.nvidia.library import LIBRARY as NVIDIA
-from .number_values import number_values
 
 Shares = Mapping[str, tuple[int, int]]
 """Share of the machine's cores by function, or by operator."""
@@ -102,6 +102,35 @@ def lower(
         workspaces=_with_workspaces(mod, calls) if backend == "cuda" else (),
     )
     return {**plan, **get_compile_target(mod).in_artifact()}, [*libraries, *modules_of_others(mod, calls)]
+
+
+def number_values(mod: tvm.IRModule, calls: Calls) -> tvm.IRModule:
+    """Number the tensors that oneDNN's kernels hand to each other, so that each knows bounds of what it reads.
+
+    Return the module with the numbers of values (``docs/formats/kernels.md``) in the descriptions of oneDNN's kernels.
+
+    A number stands for one tensor, so kernels that are called several times have none.
+
+    Parameters
+    ----------
+    calls : Calls
+        All calls of the plan that is emitted.
+    """
+    documents = dict(mod.attrs[KERNELS]) if mod.attrs and KERNELS in mod.attrs else {}
+    times = Counter(call.function for call in calls.calls)
+    alone = [call for call in calls.calls if call.function in documents and times[call.function] == 1]
+    found = {call.function: call for call in alone if kernel_document(mod, call.function)[0] == "onednn"}
+    made = Counter(name for call in calls.calls for name in call.outputs)
+    read = {name for call in found.values() for name in call.inputs}
+    outputs = (name for call in found.values() for name in call.outputs if name in read and made[name] == 1)
+    numbers = {name: number for number, name in enumerate(outputs)}
+    for function, call in found.items():
+        content = json.loads(str(documents[function]))
+        for operand, name in zip(content["kernel"]["operands"], (*call.inputs, *call.outputs), strict=True):
+            if name in numbers:
+                operand["value"] = numbers[name]
+        documents[function] = json.dumps(content)
+    return mod.with_attr(KERNELS, documents) if found else mod
 
 
 def modules_of_others(mod: tvm.IRModule, calls: Calls) -> list[tvm.runtime.Module]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tvm_sched_runtime._library import load_library
+from tvm_sched_runtime.core_library import load_library
 from tvm_sched_runtime.startup import without_torch
 
 with without_torch():  # a plain import would import torch if it is installed

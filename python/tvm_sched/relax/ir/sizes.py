@@ -141,7 +141,9 @@ def size_of(expression: Any) -> AnySize:
         return size_of(expression.a) - size_of(expression.b)
     if isinstance(expression, tirx.Mul):
         return size_of(expression.a) * size_of(expression.b)
-    simple = expression if isinstance(expression, tirx.Var) else Analyzer().simplify(expression)
+    if isinstance(expression, tirx.Var):  # most sizes: printed by TVM, the name takes longer than all else here
+        return Size({(name := f"{expression.name} {hash(expression):x}",): 1}, {name: expression})
+    simple = Analyzer().simplify(expression)
     if isinstance(simple, (tirx.IntImm, tirx.Add, tirx.Sub, tirx.Mul)):
         return size_of(simple)
     # Several symbols may have one name.

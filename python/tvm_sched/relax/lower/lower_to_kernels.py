@@ -284,7 +284,7 @@ def _split_tail(mod: tvm.IRModule) -> tvm.IRModule:
     kinds = tail_operators(mod)
     if kinds:
         warnings.warn(
-            f"{sum(kinds.values())} operators ({', '.join(kinds)}) have sizes that are known only when the model runs: "
+            f"{sum(kinds.values())} operators ({', '.join(kinds)}) depend on what is known only when the model runs: "
             "they run after the schedule, whose latency does not include them",
             ModelWarning,
             stacklevel=2,

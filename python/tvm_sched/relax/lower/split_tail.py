@@ -115,7 +115,7 @@ def _tail(
     params = [relax.Var(variable.name, variable.ty) for variable in arguments]
     renamed = dict(zip(arguments, params, strict=True))
     copies, result = own_results(bindings, result)
-    body = _Renamer(renamed).visit_expr(relax.SeqExpr([relax.BindingBlock([*bindings, *copies])], result))
+    body = Renamer(renamed).visit_expr(relax.SeqExpr([relax.BindingBlock([*bindings, *copies])], result))
     function = relax.Function(params, body, relax.analysis.erase_to_well_defined(result.ty), is_pure=True)
     kernels = tvm.IRModule({v: f for v, f in mod.functions_items() if isinstance(f, tvm.tirx.PrimFunc)})
     builder = relax.BlockBuilder(kernels)
@@ -159,15 +159,23 @@ def own_results(
 
 
 @relax.expr_functor.mutator
-class _Renamer(relax.PyExprMutator):
-    def __init__(self, variables: dict[relax.Var, relax.Var]) -> None:
+class Renamer(relax.PyExprMutator):
+    """Replaces variables, global ones too."""
+
+    def __init__(self, variables: dict[Any, Any]) -> None:
         super().__init__()
         self.variables = variables
 
     def visit_var_(self, op: relax.Var) -> relax.Expr:
+        """Replace a variable."""
         return self.variables.get(op, super().visit_var_(op))
 
+    def visit_global_var_(self, op: tvm.ir.GlobalVar) -> relax.Expr:
+        """Replace a variable."""
+        return self.variables.get(op, op)
+
     def visit_dataflow_var_(self, op: relax.DataflowVar) -> relax.Expr:
+        """Replace a variable."""
         return self.variables.get(op, super().visit_dataflow_var_(op))
 
 

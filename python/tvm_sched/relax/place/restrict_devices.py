@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import tvm
 
@@ -20,7 +20,9 @@ class RestrictDevices:
     Parameters
     ----------
     devices : collection of str
-        Names of devices of the topology.
+        Names of devices of the topology; none: all.
+    homes : mapping of str to collection of str, optional
+        For some parameters and states, the devices of the operators that read them.
 
     Examples
     --------
@@ -30,9 +32,9 @@ class RestrictDevices:
     True
     """
 
-    def __init__(self, devices: Collection[str]) -> None:
-        self.devices = tuple(devices)
+    def __init__(self, devices: Collection[str], homes: Mapping[str, Collection[str]] | None = None) -> None:
+        self.devices, self.homes = tuple(devices), dict(homes or {})
 
     def transform_module(self, mod: tvm.IRModule, ctx: tvm.transform.PassContext) -> tvm.IRModule:
         """Transform a module."""
-        return leave(mod, PROBLEM, restrict_to_devices(get_problem(mod), self.devices))
+        return leave(mod, PROBLEM, restrict_to_devices(get_problem(mod), self.devices, homes=self.homes))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
+import msgspec
 import numpy as np
 import tvm
 
@@ -13,14 +14,20 @@ from tvm_sched_runtime.problem import FORBIDDEN, Costs, OpGraph, Problem, Topolo
 from ...cost_model import default_cost_model, get_cost_model
 from ...cost_model.calibrated_model import NAME as CALIBRATED
 from ...cost_model.calibrated_model import is_of_this_machine
+from ...cost_model.occupancy_model import BY_LAUNCHES
 from ..ir.attributes import DEVICE_KIND, PROBLEM, get_compile_target, leave
 from ..ir.virtual_devices import device_of
+from ..lower.half_precision import HALF
+from ..toolchain.compile_target import TF32
 from .demands import ImageCompiler, with_demands
-from .kernel_rates import BY_RATE, with_kernel_types
 from .operator_graph import Extraction, extract_variants
 
+CostModel = Callable[[OpGraph, Topology], Costs]
 MeasureKernels = Callable[[tvm.IRModule, Extraction, Topology], Costs]
 """Measures the kernels of a lowered module on the cores of a topology."""
+_PRODUCTS = ("nvidia.matmul", "nvidia.conv2d")
+BY_RATE = ("roofline", *BY_LAUNCHES, "learned")
+"""Cost models that use a device's rate for the dtype of an operator's result."""
 
 
 @tvm.transform.module_pass(opt_level=0, name="tvm_sched.EstimateLatencies")
@@ -58,7 +65,7 @@ class EstimateLatencies:
     def __init__(
         self,
         topology: Topology | str | os.PathLike[str],
-        cost_model: str | Callable[[OpGraph, Topology], Costs] | None = None,
+        cost_model: str | CostModel | None = None,
         measure: MeasureKernels | None = None,
         compile_image: ImageCompiler | None = None,
         joinable: bool = True,
@@ -75,7 +82,7 @@ class EstimateLatencies:
         calls = with_demands(mod, extract_variants(mod), self.topology, self.compile_image)
         costs = self.cost_model
         if self.by_rate and DEVICE_KIND in mod.attrs:
-            costs = with_kernel_types(costs, get_compile_target(mod).precision)
+            costs = _by_kernel_types(costs, get_compile_target(mod).precision)
         if (measure := self.measure) is not None and calls.graph.operators:
 
             def costs(graph: OpGraph, topology: Topology) -> Costs:
@@ -95,3 +102,33 @@ def _with_given(problem: Problem, given: Mapping[str, str]) -> Problem:
         operator_ns=np.where(here, costs.operator_ns, FORBIDDEN), direct_ns=np.where(here, costs.direct_ns, FORBIDDEN)
     )
     return Problem(problem.graph, problem.topology, costs, joinable=problem.joinable)
+
+
+def _by_kernel_types(cost_model: CostModel, precision: str) -> CostModel:
+    """Wrap a cost model, so that it sees the dtype in which each kernel multiplies instead of the result's dtype."""
+    return lambda graph, topology: cost_model(_computing_types(graph, precision), topology)
+
+
+def _computing_types(graph: OpGraph, precision: str) -> OpGraph:
+    """Give each result in a graph the dtype in which its kernel multiplies; sizes in bytes stay.
+
+    TVM's kernels for half precision multiply in float32. Libraries multiply in the dtype that they read; NVIDIA's round
+    float32 to TF32 if that is the ``precision``.
+    """
+    kinds = {tensor.name: tensor.dtype for tensor in graph.tensors}
+    changed: dict[str, str] = {}
+    for operator in graph.operators:
+        library = "." in operator.kind
+        read = kinds[operator.inputs[0]] if operator.inputs else ""
+        for name in operator.outputs:
+            if read == "float32" and operator.kind.startswith(_PRODUCTS) and precision == TF32:
+                changed[name] = TF32
+            elif library and read in HALF:
+                changed[name] = read
+            elif not library and kinds[name] in HALF:
+                changed[name] = "float32"
+    tensors = tuple(
+        msgspec.structs.replace(tensor, dtype=changed[tensor.name]) if tensor.name in changed else tensor
+        for tensor in graph.tensors
+    )
+    return msgspec.structs.replace(graph, tensors=tensors)

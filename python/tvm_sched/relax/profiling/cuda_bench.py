@@ -72,7 +72,7 @@ class CudaBench:
         if self.ordinal >= self.count:
             raise InputError(f"device {device!r}: this machine has {self.count} GPUs, numbered from 0")
         self.cupy.cuda.Device(self.ordinal).use()
-        self.topology = _topology_of(self.cupy.cuda.Device(self.ordinal).pci_bus_id)
+        self.topology = topology_of(self.cupy.cuda.Device(self.ordinal).pci_bus_id)
         here, driver = this_machine(), self.cupy.cuda.runtime.driverGetVersion()
         versions = {**here.versions, "cuda driver": f"{driver // 1000}.{driver % 1000 // 10}"}
         self.machine = msgspec.structs.replace(here, versions=versions)
@@ -246,7 +246,7 @@ def _resources(attributes: Mapping[str, int], launch: Mapping[str, Any]) -> Kern
     )
 
 
-def _topology_of(address: str) -> Topology:
+def topology_of(address: str) -> Topology:
     """Return the topology of one GPU of this machine, by its PCI address, with its bus."""
     recording = record()
     machine = to_topology(recording)

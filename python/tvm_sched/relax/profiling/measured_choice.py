@@ -324,9 +324,9 @@ class MeasuredChoice:
         planned = Problem(problem.graph, topology, Costs(problem.costs.operator_ns.min(axis=1, keepdims=True)))
         schedule = solve(planned, method="single")
         self.progress("measuring kernels on all cores", 0, 2)
-        whole, call = self._kernel_times(planned, schedule, (1, 1))
+        whole, call = self.times_of_kernels(planned, schedule, (1, 1))
         self.progress("measuring kernels on one core", 1, 2)
-        one = whole if count == 1 else self._kernel_times(planned, schedule, (1, count))[0]
+        one = whole if count == 1 else self.times_of_kernels(planned, schedule, (1, count))[0]
         share = np.clip(one / (count * whole), 1 / count, 1).reshape(-1, 1, 1)
         together = Concurrency(share, threads=(count,))
         self.one_thread = np.ceil(one).astype(np.int64)
@@ -335,7 +335,9 @@ class MeasuredChoice:
         measured = Problem(problem.graph, topology, costs)
         return Candidate("one stream", measured, solve(measured, method="single"))
 
-    def _kernel_times(self, problem: Problem, schedule: Schedule, share: tuple[int, int]) -> tuple[np.ndarray, float]:
+    def times_of_kernels(
+        self, problem: Problem, schedule: Schedule, share: tuple[int, int]
+    ) -> tuple[np.ndarray, float]:
         """Return the median nanoseconds of each operator, and of a call without its kernels, in undisturbed runs."""
         shares = {call.function: share for call in self.calls.calls}
         module = make_runnable(self.mod, self.calls, problem, schedule, self.kernels, shares)

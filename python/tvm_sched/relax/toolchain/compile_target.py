@@ -10,7 +10,7 @@ from typing import Any
 
 import tvm
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.errors import InputError
 from tvm_sched_runtime.runtime.machine import check_threads
 
@@ -19,7 +19,7 @@ FLOAT32, BFLOAT16, TF32 = "float32", "bfloat16", "tf32"
 PORTABLE = "portable"
 LEVELS = ("x86-64-v2", "x86-64-v3", "x86-64-v4")
 """The levels of x86-64's psABI: SSE4.2; AVX2; AVX-512 F, BW, CD, DQ and VL."""
-_WITH_BFLOAT16 = frozenset({"avx512bf16", "amx-bf16"})
+WITH_BFLOAT16 = frozenset({"avx512bf16", "amx-bf16"})
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class CompileTarget:
         InputError
             Unknown processor, invalid number of threads, or a processor without instructions for the precision.
         """
-        processors = _processors(processor)
+        processors = processors_of(processor)
         check_threads(threads)
         _check_precision(precision, processors[0])
         return cls(processors, threads, precision, cache)
@@ -87,7 +87,7 @@ class CompileTarget:
         return {"threads": self.threads} if self.threads else {}
 
 
-def _processors(option: str) -> tuple[str, ...]:
+def processors_of(option: str) -> tuple[str, ...]:
     """Return the processors that the option ``processor`` names, in ascending order."""
     if option == NATIVE:
         return (NATIVE,)
@@ -100,7 +100,7 @@ def _processors(option: str) -> tuple[str, ...]:
 
 
 def _check_precision(precision: str, processor: str) -> None:
-    if precision == BFLOAT16 and _WITH_BFLOAT16.isdisjoint(features_of(_target(processor))):
+    if precision == BFLOAT16 and WITH_BFLOAT16.isdisjoint(features_of(_target(processor))):
         raise InputError(
             f"precision is 'bfloat16', and the processor ({processor}) has no instructions for it (AVX512-BF16 or AMX): "
             "oneDNN would emulate them, slower than float32; leave it out, or compile on and for a processor that has them"

@@ -18,12 +18,12 @@ from tvm_sched_runtime.errors import TvmSchedError
 
 def can_link() -> bool:
     """Whether this machine can link object files to a library without a C compiler."""
-    return sys.platform.startswith("linux") and _linker() is not None
+    return sys.platform.startswith("linux") and linker_path() is not None
 
 
 def link(arguments: Sequence[str], folder: Path) -> None:
     """Call the linker in a folder; raises `TvmSchedError` if it fails."""
-    command = [str(_linker()), *arguments]
+    command = [str(linker_path()), *arguments]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     if ended.returncode:
         raise TvmSchedError(f"{command[0]} cannot link the compiled kernels: {ended.stderr.strip()}")
@@ -31,10 +31,10 @@ def link(arguments: Sequence[str], folder: Path) -> None:
 
 def load_executable(executable: tvm.runtime.Executable) -> tvm.runtime.Module:
     """Link an executable's kernels and return it as a loaded module."""
-    return executable.jit(fcompile=_create_library) if can_link() else executable.jit()
+    return executable.jit(fcompile=create_library) if can_link() else executable.jit()
 
 
-def _create_library(output: str, files: Sequence[str], **options: Any) -> None:
+def create_library(output: str, files: Sequence[str], **options: Any) -> None:
     """Link files to a shared library, like `tvm.support.cc.create_shared`.
 
     For an executable without host functions, TVM passes a C source that is ``;``. Any other source needs a compiler.
@@ -46,10 +46,11 @@ def _create_library(output: str, files: Sequence[str], **options: Any) -> None:
         link(["-shared", "-o", output, *objects], Path(output).parent)
 
 
-_create_library.object_format = "o"  # type: ignore[attr-defined]  # TVM reads both attributes
-_create_library.get_target_triple = tvm.target.codegen.llvm_get_system_triple  # type: ignore[attr-defined]
+create_library.object_format = "o"  # type: ignore[attr-defined]  # TVM reads both attributes
+create_library.get_target_triple = tvm.target.codegen.llvm_get_system_triple  # type: ignore[attr-defined]
 
 
 @cache
-def _linker() -> str | None:
+def linker_path() -> str | None:
+    """Return the path of the linker, or None."""
     return shutil.which("ld")

@@ -26,7 +26,7 @@ Successive parameters with the same readers stay in one set, and one of at least
 gives sets that shrink towards the end of the loads, where kernels wait for the last one."""
 
 
-QUICK = ("single", "pipelined", "heft")
+QUICK = ("single", "pipelined", "heft", "peft")
 """Methods whose schedules are joined at first."""
 
 
@@ -53,8 +53,9 @@ def join_at_first(
 ) -> tuple[Joined | None, bool]:
     """Return the fastest of quick schedules with joined parameters, and whether Ctrl-C came.
 
-    The methods run on the problem with the sets that are best for the ``known`` schedules, and again on that with the sets
-    which were best then, until the deadline of the search around. There is no schedule if nothing can be joined.
+    The methods run on the problem with the sets that are best for the ``known`` schedules, on that with a set for the
+    parameters of each operator, and on that with the sets which were best then, until the deadline of the search around.
+    There is no schedule if nothing can be joined.
     """
     best: Joined | None = None
     try:
@@ -76,8 +77,12 @@ def _joined_at_first(scenario: Scenario, mix: Sequence[Request], known: Sequence
         found = join_loads(scenario, index, mix=mix)
         if best is None or found.latency_ns < best.latency_ns:
             yield (best := found)
-    for _ in range(2):
-        sets = best.sets if best else ()
+    tried = set[Sets]()
+    for number in range(3):
+        sets = _sets_of_readers(scenario, mix) if number == 1 else best.sets if best else ()
+        if sets in tried:
+            continue
+        tried.add(sets)
         joined = scenario.resolve({}, sets)
         for name in QUICK:
             if seconds_left() <= 0:
@@ -88,6 +93,13 @@ def _joined_at_first(scenario: Scenario, mix: Sequence[Request], known: Sequence
                 found = join_loads(scenario, ScheduleIndex.of(joined, schedule), sets, mix)
                 if best is None or found.latency_ns < best.latency_ns:
                     yield (best := found)
+
+
+def _sets_of_readers(scenario: Scenario, mix: Sequence[Request]) -> Sets:
+    """Return a set of each operator's parameters: without it, methods avoid loads that take many latencies."""
+    index = scenario.graph.index
+    read = dict.fromkeys(t for o in index.order for t in index.host_inputs[o])
+    return _sets(scenario, [(ScheduleIndex.LOAD, t, HOST, 0, 0) for t in read], mix, *LIMITS[0])
 
 
 def join_loads(scenario: Scenario, index: ScheduleIndex, sets: Sets = (), mix: Sequence[Request] = ()) -> Joined:

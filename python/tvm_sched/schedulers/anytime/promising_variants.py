@@ -39,7 +39,7 @@ APART = 0.1
 
 
 @dataclass
-class _ChoicePrices:
+class ChoicePrices:
     """Latencies of quick schedules of choices; the work counts in the budget."""
 
     scenario: Scenario
@@ -85,7 +85,7 @@ def _differing_groups(one: AlternativeChoice, other: AlternativeChoice) -> int:
 
 def promising_choices(scenario: Scenario, budget: Budget, seed: int) -> tuple[list[AlternativeChoice], bool]:
     """Return the choices to search with, the most promising first, and whether Ctrl-C ended the selection."""
-    prices = _ChoicePrices(scenario, budget)
+    prices = ChoicePrices(scenario, budget)
     search = ChoiceSearch(scenario, prices.of, seed)
     interrupted = False
     try:

@@ -26,7 +26,7 @@ PATIENCE = 0.3
 _lock = threading.Lock()
 _inside = 0
 _saved = -1
-_left: list[Future[Any]] = []
+left_running: list[Future[Any]] = []
 """Answers of solvers that did not stop when they were told to."""
 
 
@@ -66,13 +66,13 @@ def solvers_run() -> bool:
 
     The end of the process would take the solver's memory away, and the system then aborts the process.
     """
-    return not all(answer.done() for answer in _left)
+    return not all(answer.done() for answer in left_running)
 
 
 @atexit.register
 def wait_for_solvers() -> None:
     """Wait for the end of all solvers."""
-    wait(_left)
+    wait(left_running)
 
 
 def solve_in_thread(solve: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
@@ -108,6 +108,6 @@ def solve_in_thread(solve: Callable[[], T], stop: Callable[[], None] | None = No
             if wait([answer], timeout=0.1).done:
                 break
         if not answer.done():
-            _left.append(answer)
+            left_running.append(answer)
         raise
     return answer.result()

@@ -79,7 +79,7 @@ def place(
             "the heuristic has no placement: the operators that no CPU runs do not fit into the accelerators' memory"
         )
     proved = max(lower_bound(instance), separator_bound(instance, looks).bound if looks else 0.0)
-    bound = _checked(proved, ends.latency, _ROUNDING)
+    bound = checked_bound(proved, ends.latency, _ROUNDING)
     known = SolvedPlacement(start, ends.latency, bound, ends.latency <= bound * (1 + _ROUNDING))
     if effort is None or known.optimal:
         return known
@@ -96,11 +96,11 @@ def place(
     after = evaluate(instance, placement)
     bound = max(known.bound, answer.bound * v.tick if answer.bound is not None else 0.0)
     if after is None or after.latency >= known.latency:
-        return SolvedPlacement(start, known.latency, _checked(bound, known.latency), answer.optimal)
-    return SolvedPlacement(placement, after.latency, _checked(bound, after.latency), answer.optimal)
+        return SolvedPlacement(start, known.latency, checked_bound(bound, known.latency), answer.optimal)
+    return SolvedPlacement(placement, after.latency, checked_bound(bound, after.latency), answer.optimal)
 
 
-def _checked(bound: float, latency: float, tolerance: float = _TOLERANCE) -> float:
+def checked_bound(bound: float, latency: float, tolerance: float = _TOLERANCE) -> float:
     """Cap a bound at a known latency; raise `SchedulerError` if it exceeds that by more than the tolerance."""
     if bound > latency * (1 + tolerance):
         raise SchedulerError(f"the bound {bound:.9g} exceeds a latency of {latency:.9g}: please report this")

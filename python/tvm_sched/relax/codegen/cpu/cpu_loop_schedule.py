@@ -33,13 +33,13 @@ _DTYPES = ("float32", "float64", "int32", "int64")
 _SPATIAL, _REDUCTION = 0, 2
 
 
-class _Schedule(s_tir.Schedule):
+class UncheckedSchedule(s_tir.Schedule):
     """TVM's schedule without the type checks in Python, which take several times as long as the methods."""
 
 
 for _name, _method in vars(s_tir.Schedule).items():
     if hasattr(_method, "__wrapped__") and not isinstance(_method, staticmethod):
-        setattr(_Schedule, _name, _method.__wrapped__)
+        setattr(UncheckedSchedule, _name, _method.__wrapped__)
 
 
 def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
@@ -51,7 +51,7 @@ def schedule_for_cpu(function: tirx.PrimFunc) -> tirx.PrimFunc:
     is cut at the constants. The outer loops of large steps become parallel (`parallelise`).
     """
     try:
-        schedule = _Schedule(tvm.IRModule({"main": function}))
+        schedule = UncheckedSchedule(tvm.IRModule({"main": function}))
         root = schedule.get_sblock("root")
         changed = [_compute_in_reader(schedule, block) for block in schedule.get_child_blocks(root)]
         for block in schedule.get_child_blocks(root):

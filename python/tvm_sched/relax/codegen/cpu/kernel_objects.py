@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx.build import codegen_build
 
-from tvm_sched_runtime._library import library_path
+from tvm_sched_runtime.core_library import library_path
 from tvm_sched_runtime.cores import cores
 
 from ....blob_cache import BlobCache, kernel_cache
@@ -62,7 +62,7 @@ def _linked(
     """Link the kernels' objects to a file, and return the module that ``read`` loads from it."""
     keys = {name: _key(function, host) for name, function in functions.items()}
     by_key = {key: functions[name] for name, key in keys.items()}
-    objects = _objects(by_key, host, kept, {key: name for name, key in keys.items()})
+    objects = objects_of(by_key, host, kept, {key: name for name, key in keys.items()})
     with tempfile.TemporaryDirectory(prefix="tvm_sched_kernels_") as folder:
         for key, content in objects.items():
             Path(folder, f"{key}.o").write_bytes(content)
@@ -73,7 +73,7 @@ def _linked(
         return read(str(Path(folder, name)))
 
 
-def _objects(
+def objects_of(
     functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, kept: BlobCache, names: Mapping[str, str]
 ) -> Mapping[str, bytes]:
     """Return the object files of kernels by key, from the cache or newly compiled.
@@ -81,22 +81,24 @@ def _objects(
     The objects of the last call are also kept in memory, since kernels are measured and then become part of an artifact.
     ``names`` are the kernels' names by key, for messages.
     """
-    global _latest
-    held = _latest  # another thread may replace it
+    global latest_objects
+    held = latest_objects  # another thread may replace it
     objects = {key: held[key] for key in functions if key in held}
     objects |= kept.find(functions.keys() - objects.keys())
-    compiled = _compile({key: function for key, function in functions.items() if key not in objects}, host, kept, names)
-    _latest = objects | compiled
-    return _latest
+    compiled = compile_objects(
+        {key: function for key, function in functions.items() if key not in objects}, host, kept, names
+    )
+    latest_objects = objects | compiled
+    return latest_objects
 
 
-_latest: Mapping[str, bytes] = {}
+latest_objects: Mapping[str, bytes] = {}
 
-_KEPT_AT_ONCE = 16
+KEPT_AT_ONCE = 16
 """Kernels that go into the cache in one transaction."""
 
 
-def _compile(
+def compile_objects(
     functions: Mapping[str, tirx.PrimFunc], host: tvm.target.Target, kept: BlobCache, names: Mapping[str, str]
 ) -> dict[str, bytes]:
     """Return the object files of kernels by key, compiled by as many threads as there are cores.
@@ -120,7 +122,7 @@ def _compile(
     with ThreadPoolExecutor(cores()) as pool:
         for key, content in zip(lowered, pool.map(compile_one, lowered), strict=True):
             compiled[key] = new[key] = content
-            if len(new) == _KEPT_AT_ONCE:
+            if len(new) == KEPT_AT_ONCE:
                 kept.keep(new)
                 new = {}
             report_progress("compiling kernels", len(compiled), len(lowered))

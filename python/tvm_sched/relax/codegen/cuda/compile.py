@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx.build import split_host_device_mods
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.errors import InputError
 
 from ....cost_model.cubin import CompiledKernel
@@ -43,7 +43,7 @@ class CudaImage:
     """Resources by symbol, for the oldest architecture."""
 
 
-_images: deque[tuple[Mapping[str, tirx.PrimFunc], Sequence[str], CudaImage]] = deque(maxlen=2)
+kept_images: deque[tuple[Mapping[str, tirx.PrimFunc], Sequence[str], CudaImage]] = deque(maxlen=2)
 
 
 def compile_cuda_kernels(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] = ()) -> tvm.runtime.Module:
@@ -72,13 +72,13 @@ def compile_image(functions: Mapping[str, tirx.PrimFunc], archs: Sequence[str] =
         nvcc is missing or fails, or a function computes on the host.
     """
     archs = architectures(archs)
-    for known, known_archs, image in _images:
+    for known, known_archs, image in kept_images:
         if known_archs == archs and _equal(known, functions):
             return image
     described, device = _describe_all(functions, archs)
     binary, kernels = compile_source(_source(device), archs)
     image = CudaImage(described, binary, kernels)
-    _images.append((dict(functions), archs, image))
+    kept_images.append((dict(functions), archs, image))
     return image
 
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import tvm
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 
 from .kernel_library import Cores, KernelLibrary
 from .packed_products import claim_packed_products
 
-VERSION = 3
+VERSION = 4
 
 
 def _make_module(kernels: Mapping[str, dict[str, Any]], cores: Cores, threads: int | None) -> tvm.runtime.Module:

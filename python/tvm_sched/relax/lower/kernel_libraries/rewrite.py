@@ -33,8 +33,10 @@ def axis_order(call: Any) -> tuple[int, ...]:
 
 def is_tensor_of(expr: Any, types: Collection[str]) -> bool:
     """Whether an expression is a tensor of one of these types with a shape that is known and not always empty."""
+    if dtype_of(expr) not in types:
+        return False
     shape = sizes_of(expr)
-    return shape is not None and 0 not in shape and dtype_of(expr) in types
+    return shape is not None and 0 not in shape
 
 
 def is_float32(expr: Any) -> bool:

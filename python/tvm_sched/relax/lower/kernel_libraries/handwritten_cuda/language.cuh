@@ -420,7 +420,8 @@ struct Ranking {
 };
 
 /// The next token of a row, a block each: `choices` has its temperature, top_k, top_p and a random number below 1. What
-/// `Sampling.choose` draws with that number; probabilities are right to about 1e-6.
+/// `Sampling.choose` draws with that number; probabilities are right to about 1e-6. Where the largest logit is no finite
+/// number, -1.
 template <int kVocab>
 __device__ void choose_tokens(const float* logits, const double* choices, int* tokens) {
   __shared__ float of_warps[kChoosers / 32];
@@ -430,7 +431,7 @@ __device__ void choose_tokens(const float* logits, const double* choices, int* t
   float largest = -INFINITY;
   int best = kVocab;
   const auto join = [&](float other, int number) {
-    if (other < largest || (other == largest && number >= best)) return;
+    if (largest != largest || other < largest || (other == largest && number >= best)) return;  // NaN stays
     largest = other;
     best = number;
   };
@@ -443,14 +444,15 @@ __device__ void choose_tokens(const float* logits, const double* choices, int* t
   if (threadIdx.x % 32 == 0) numbers[threadIdx.x / 32] = best;
   __syncthreads();
   for (int w = 0; w < kChoosers / 32; ++w) join(of_warps[w], numbers[w]);
-  if (choices[0] > 0.0) {
+  const bool finite = fabsf(largest) < INFINITY;
+  if (finite && choices[0] > 0.0) {
     Ranking<kVocab> ranking{logits, largest, fmaxf(float(choices[0]), 1e-30f)};
     if (choices[1] >= 1.0 && choices[1] < kVocab) ranking.template CutAt<true>(choices[1], false);
     if (choices[2] < 1.0) ranking.template CutAt<false>(choices[2] * ranking.Total(), false);
     ranking.template CutAt<false>(choices[3] * ranking.Total(), true);
     best = ranking.last;
   }
-  if (threadIdx.x == 0) tokens[blockIdx.x] = min(best, kVocab - 1);
+  if (threadIdx.x == 0) tokens[blockIdx.x] = finite ? min(best, kVocab - 1) : -1;
 }
 
 // ---- rows
@@ -480,6 +482,21 @@ __device__ void take_rows(const float* in, const int* which, float* out) {
   const int row = max(0, min(which[blockIdx.x], kRows - 1));
   for (int i = threadIdx.x; i < kWidth; i += blockDim.x) {
     out[(long long)blockIdx.x * kWidth + i] = in[(long long)row * kWidth + i];
+  }
+}
+
+/// The sum of tensors of `kCount` numbers, from the first to the last.
+template <int kCount, class... Others>
+__device__ void add(float* out, const float* first, const Others*... others) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < kCount) out[i] = (first[i] + ... + others[i]);
+}
+
+/// Write rows of `kWidth` numbers from column `kFirst` of rows of `kAll` numbers on.
+template <int kWidth, int kFirst, int kAll>
+__device__ void put_columns(const float* in, float* out) {
+  for (int i = threadIdx.x; i < kWidth; i += blockDim.x) {
+    out[(long long)blockIdx.x * kAll + kFirst + i] = in[(long long)blockIdx.x * kWidth + i];
   }
 }
 

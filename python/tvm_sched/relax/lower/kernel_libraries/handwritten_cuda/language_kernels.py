@@ -193,6 +193,16 @@ class _Source:
         rows, width = self.shapes[0]
         self._launch(f"take_rows<{width}, {rows}>(t0, t1, t2)", (self.shapes[1][0],), ["t0", "t1", "t2"])
 
+    def _add(self) -> None:
+        used, count = [f"t{k}" for k in range(len(self.shapes))], prod(self.shapes[-1])
+        self._launch(f"add<{count}>({used[-1]}, {', '.join(used[:-1])})", (-(-count // _THREADS),), used)
+
+    def _join(self) -> None:
+        (rows, columns), first, result = self.shapes[-1], 0, f"t{self._last}"
+        for k, (_, width) in enumerate(self.shapes[:-1]):
+            self._launch(f"put_columns<{width}, {first}, {columns}>(t{k}, {result})", (rows,), [f"t{k}", result])
+            first += width
+
     def _norm(self) -> None:
         about, (rows, width) = self.about, self.shapes[0]
         used = [f"t{k}" for k in range(len(self.shapes))]

@@ -10,7 +10,7 @@ from typing import Any
 
 import tvm
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 from tvm_sched_runtime.errors import InputError
 
 from .....cost_model.cubin import CompiledKernel

@@ -9,7 +9,7 @@ from typing import Any
 
 import tvm
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 
 from ..kernel_library import Cores, KernelLibrary, KernelSet, Names
 from .claim import Claimer

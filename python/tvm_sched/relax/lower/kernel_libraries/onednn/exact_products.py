@@ -81,7 +81,7 @@ def exact_product(rewriter: Rewriter, call: Any, integers: Integers) -> ExactPro
     if geometry is None:
         return None
     described, groups = geometry
-    kernel, packed = _packed(weights, operation(call) == "matmul", groups, described)
+    kernel, packed = packed_kernel(weights, operation(call) == "matmul", groups, described)
     if zero:
         kernel["source_zero"] = int(zero)
     flops = 2 * prod(sizes_of(call) or ()) * (weights.size // max(weights.shape[axis], 1))
@@ -114,7 +114,7 @@ def _convolution(call: Any, source: Source) -> tuple[dict[str, Any], int] | None
     return {**geometry, "images": [channels_last(shape), channels_last(out)]}, int(attrs.groups)
 
 
-def _packed(weights: Any, product: bool, groups: int, geometry: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+def packed_kernel(weights: Any, product: bool, groups: int, geometry: dict[str, Any]) -> tuple[dict[str, Any], Any]:
     """Return the description of a kernel, without types, and its weights as it reads them."""
     kernel = {"primitive": PRIMITIVE, **{name: value for name, value in geometry.items() if name != "images"}}
     source, result = geometry["images"]

@@ -11,7 +11,7 @@ import hashlib
 import json
 from typing import Any
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 
 from .....blob_cache import choice_cache
 from .....cost_model.profile import this_machine

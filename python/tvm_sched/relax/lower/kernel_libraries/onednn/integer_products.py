@@ -101,7 +101,7 @@ def integer_product(rewriter: Rewriter, call: Any, integers: Integers) -> Intege
     if terms > MOST_TERMS:
         return None
     product = (_matmul if name == "matmul" else _convolution)(call, weights, source, scale)
-    return product if product is not None and _is_exact(implementation(product.kernel)) else None
+    return product if product is not None and is_exact(implementation(product.kernel)) else None
 
 
 def factored(weights: Any, axis: int) -> tuple[Any, Any] | None:
@@ -145,7 +145,8 @@ def has_instructions(target: CompileTarget) -> bool:
     return not set(INSTRUCTIONS).isdisjoint(features_of(target.host))
 
 
-def _is_exact(name: str) -> bool:
+def is_exact(name: str) -> bool:
+    """Return whether an implementation of oneDNN, given by its name, adds products of 8-bit numbers without saturation."""
     return ("vnni" in name or "amx" in name) and "ref" not in name
 
 

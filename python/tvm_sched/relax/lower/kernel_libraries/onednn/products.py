@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tvm_sched_runtime._library import function as library_function
+from tvm_sched_runtime.core_library import function as library_function
 
 from ....ir.sizes import example_for, example_of, sizes_of
 from ....toolchain.compile_target import BFLOAT16

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from tvm_sched_runtime.errors import InputError
-from tvm_sched_runtime.files import UNREADABLE
+from .errors import InputError
+from .files import UNREADABLE
 
 Dims: TypeAlias = "tuple[int | frozenset[int], ...]"
 ShapeSet: TypeAlias = "dict[str, Dims | int | frozenset[int] | range]"
@@ -146,7 +146,7 @@ def token_shapes(texts: Sequence[str], count: int) -> list[tuple[int, int]]:
 
 def parse_constants(texts: Iterable[str] | None) -> dict[str, Any]:
     """Read ``NAME=VALUE`` texts: a number, a list of numbers, true or false, JSON, or the name of a ``.npy`` file."""
-    from tvm_sched_runtime.runtime.values import split_value
+    from .runtime.values import split_value
 
     constants: dict[str, Any] = {}
     for text in texts or ():
@@ -161,7 +161,7 @@ def parse_constants(texts: Iterable[str] | None) -> dict[str, Any]:
 
 def _value(text: str, value: str) -> Any:
     if value.endswith(".npy"):
-        from tvm_sched_runtime.runtime.values import read_array
+        from .runtime.values import read_array
 
         return read_array(f"--constant {text}", Path(value))
     for candidate in (value.lower(), f"[{value.lower()}]"):
