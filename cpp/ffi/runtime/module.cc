@@ -383,16 +383,16 @@ std::vector<Tensor> ScheduledModule::ResultsOf(const std::vector<Tensor>& values
                                                std::size_t arguments) {
   if (!results_) return {values.begin() + static_cast<std::ptrdiff_t>(arguments), values.end()};
   std::vector<Tensor> tensors;
-  // By tensor, not by index: a branch or a loop may give what it takes.
-  std::set<const ffi::Object*> taken;
-  for (std::size_t k = 0; k < arguments; ++k) taken.insert(values[k].get());
+  // By memory, not by index: a branch or a loop may give what it takes.
+  std::set<const void*> taken;
+  for (std::size_t k = 0; k < arguments; ++k) taken.insert(values[k].data_ptr());
   for (const int index : *results_) {
     const Tensor& value = values[index];
     if (!value.defined()) {
       TVM_SCHED_THROW(RuntimeError) << "the artifact is damaged: nothing that has run writes value "
                                     << index << ", which is a result";
     }
-    tensors.push_back(taken.insert(value.get()).second ? value : OwnCopy(value));
+    tensors.push_back(taken.insert(value.data_ptr()).second ? value : OwnCopy(value));
   }
   return tensors;
 }
