@@ -126,7 +126,7 @@ def advice(runtime: Runtime, request: PlanRequest) -> list[str]:
     """Return sentences on the workloads and GPUs that would fit."""
     sentences = []
     if isinstance(request.source, DecoderConfig):
-        context = largest(runtime, request, "context", request.source.positions or 1 << 17)
+        context = largest(runtime, request, "context", request.source.context or 1 << 17)
         sentences.append(
             f"the longest context that fits on the GPUs with batch {request.workload.batch} is {context}"
             if context

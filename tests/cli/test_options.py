@@ -168,6 +168,7 @@ MEANINGS = {
     "--streams": "how operators share streams",
     "--target": "latency to reach",
     "--temperature": "how tokens are drawn",
+    "--tensor-parallel": "devices that compute each layer together",
     "--threads": "threads of CPU devices",
     "--throughput-floor": "least throughput",
     "--time-limit": "time of a method",

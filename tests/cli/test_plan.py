@@ -69,6 +69,14 @@ def test_the_same_for_programs(run, cards, tmp_path):
     assert found["limits"][0].startswith("the longest context that fits on the GPUs with batch 1 is ")
 
 
+def test_a_context_that_fits_is_one_that_the_model_was_made_for(run, cards, tmp_path):
+    fields = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4}
+    fields |= {"model_type": "llama", "vocab_size": 1000, "max_position_embeddings": 256}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    found = run("plan", tmp_path, "-t", cards, "--for", "accelerate", "--context", "64", "--limits", "--json").json
+    assert found["limits"][0] == "the longest context that fits on the GPUs with batch 1 is 256"
+
+
 def test_what_is_not_on_gpus_is_said(run, cards):
     done = run("plan", "llama-2-70b", "-t", cards, "--for", "llama.cpp", "--dtype", "q4_0", "--context", "2048")
     assert "not all of it is on GPUs" in done.stderr

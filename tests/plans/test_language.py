@@ -113,7 +113,7 @@ def test_attention_of_a_decoder_by_hand(windows, seen, decoded):
 
 @pytest.mark.parametrize(
     ("fields", "expected"),
-    [({"model_type": "mistral", "sliding_window": 4096}, [4096] * 6), ({"model_type": "mistral"}, [0] * 6),
+    [({"model_type": "mistral", "sliding_window": 4096}, [4096] * 6), ({"model_type": "mistral"}, [4096] * 6),
      ({"model_type": "mixtral", "sliding_window": 9, "num_local_experts": 2, "num_experts_per_tok": 1}, [9] * 6),
      ({"model_type": "mistral", "sliding_window": None}, [0] * 6), ({"sliding_window": 4096}, [0] * 6),
      ({"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}, [0] * 6),

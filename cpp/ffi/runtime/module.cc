@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "ffi/runtime/errors.h"
@@ -382,11 +383,16 @@ std::vector<Tensor> ScheduledModule::ResultsOf(const std::vector<Tensor>& values
                                                std::size_t arguments) {
   if (!results_) return {values.begin() + static_cast<std::ptrdiff_t>(arguments), values.end()};
   std::vector<Tensor> tensors;
-  std::vector<bool> taken(values.size());
+  // By memory, not by index: a branch or a loop may give what it takes.
+  std::set<const void*> taken;
+  for (std::size_t k = 0; k < arguments; ++k) taken.insert(values[k].data_ptr());
   for (const int index : *results_) {
-    const bool shared = static_cast<std::size_t>(index) < arguments || taken[index];
-    taken[index] = true;
-    tensors.push_back(shared ? OwnCopy(values[index]) : values[index]);
+    const Tensor& value = values[index];
+    if (!value.defined()) {
+      TVM_SCHED_THROW(RuntimeError) << "the artifact is damaged: nothing that has run writes value "
+                                    << index << ", which is a result";
+    }
+    tensors.push_back(taken.insert(value.data_ptr()).second ? value : OwnCopy(value));
   }
   return tensors;
 }

@@ -31,6 +31,25 @@ _ROPE_NUMBERS = {
 }
 """Numbers that each known ``rope_type`` needs."""
 
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "mistral": {"num_key_value_heads": 8, "sliding_window": 4096},
+    "mixtral": {"num_key_value_heads": 8, "rope_theta": 1e6},
+    "qwen2": {"num_key_value_heads": 32, "sliding_window": 4096},
+    "qwen3": {"num_key_value_heads": 32, "sliding_window": 4096, "head_dim": 128},
+    "qwen2_moe": {"num_key_value_heads": 16, "sliding_window": 4096},
+    "qwen3_moe": {"num_key_value_heads": 4, "sliding_window": 4096},
+    "gemma": {"num_key_value_heads": 16},
+    "gemma2": {
+        "num_key_value_heads": 4,
+        "query_pre_attn_scalar": 256,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+    },
+    "gemma3_text": {"num_key_value_heads": 4, "query_pre_attn_scalar": 256},
+    "gpt_neox": {"attention_bias": True},
+}
+"""What transformers takes where a file lacks a field; a field that is null there switches something off instead."""
+
 PLAIN_FAMILIES = ("gpt2", "llama", "mistral")
 """Families whose graph depends on sizes alone."""
 
@@ -95,7 +114,7 @@ class _Config:
     """Fields of a file, with the defaults of the family where they are missing."""
 
     def __init__(self, raw: dict[str, Any], exact: bool) -> None:
-        self.raw, self.exact = raw, exact
+        self.raw, self.exact = _DEFAULTS.get(raw["model_type"], {}) | raw, exact
 
     def get(self, name: str, default: Any = None) -> Any:
         value = self.raw.get(name)
@@ -215,7 +234,7 @@ def _qwen2(config: _Config, **more: Any) -> _Fields:
 
 def _qwen3(config: _Config, **more: Any) -> _Fields:
     bias = config.get("attention_bias", False)
-    return _qwen2(config, head_norms=True, head_dim=config.get("head_dim", 128), qkv_bias=bias, **more)
+    return _qwen2(config, head_norms=True, qkv_bias=bias, **more)
 
 
 def _qwen_mixture(config: _Config, *experts: str) -> _Fields:
@@ -246,14 +265,14 @@ def _gemma(config: _Config, **more: Any) -> _Fields:
         # The first Gemma names "gelu" and computes its approximation.
         activation="gelu_tanh" if activation == "gelu" else activation,
         embedding_scale=config.size("hidden_size") ** 0.5, norm_offset=1.0, tied=config.get("tie_word_embeddings", True),
+        attention_cap=config.get("attn_logit_softcapping", 0.0), logit_cap=config.get("final_logit_softcapping", 0.0),
         **more,
     )  # fmt: skip
 
 
 def _gemma2(config: _Config) -> _Fields:
     return _gemma(
-        config, post_norms=True, attention_cap=config.get("attn_logit_softcapping", 0.0),
-        logit_cap=config.get("final_logit_softcapping", 0.0),
+        config, post_norms=True,
         windows=config.windows(config.get("sliding_window", 4096), lambda layer: layer % 2 == 0),
     )  # fmt: skip
 

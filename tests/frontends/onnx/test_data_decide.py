@@ -1,5 +1,6 @@
 """Branches and loops that data decide run in the executor: each body is a plan, and the values are ONNX's."""
 
+import itertools
 import os
 import signal
 import threading
@@ -103,6 +104,22 @@ def test_a_loop_without_iterations(loop):
     assert [value.shape for value in found] == [(3,), (0,), (3,), (3,), (0,), (0, 3), (0,)]
     np.testing.assert_array_equal(found[0], abs(x))
     np.testing.assert_array_equal(found[3], -x)
+
+
+def test_results_that_are_one_value_or_the_input_are_the_callers_own():
+    """A branch returns the model's input, twice; a loop without an iteration returns one start twice."""
+    _, module = compiled(
+        """g (float[2] x, bool c, int64 most) => (float[a] y, float[b] z, float[2] p, float[2] q) {
+          y, z = If(c) <then_branch = t () => (float[d] x, float[e] x) { },
+                        else_branch = e () => (float[f] w, float[h] w) { w = Concat<axis=0>(x, x) }>
+          p, q = Loop(most, , x, x) <body = b (int64 i, bool on, float[2] v, float[2] u)
+              => (bool on, float[2] v2, float[2] u2) { v2 = Add(v, x) u2 = Sub(u, x) }> }"""
+    )
+    x = np.array([1, 2], "float32")
+    for c in (True, False):
+        values = [x, *module.run(x, np.array(c), np.array(0))]
+        assert not any(np.shares_memory(one, other) for one, other in itertools.combinations(values, 2))
+        np.testing.assert_array_equal(values[3], x)
 
 
 def test_runs_at_once_keep_apart(loop):

@@ -88,7 +88,13 @@ class CompileTarget:
 
 
 def processors_of(option: str) -> tuple[str, ...]:
-    """Return the processors that the option ``processor`` names, in ascending order."""
+    """Return the processors that the option ``processor`` names, in ascending order.
+
+    Examples
+    --------
+    >>> processors_of("native")
+    ('native',)
+    """
     if option == NATIVE:
         return (NATIVE,)
     names = LEVELS if option == PORTABLE else tuple(name.strip() for name in option.split(","))
