@@ -92,6 +92,7 @@ def processors_of(option: str) -> tuple[str, ...]:
 
     Examples
     --------
+    >>> from tvm_sched.relax.toolchain.compile_target import processors_of
     >>> processors_of("native")
     ('native',)
     """
