@@ -32,11 +32,13 @@ tbb::task_arena& ArenaOf(int threads) {
 }
 
 /// Whether TBB's workers stayed behind in a parent process. What is left of them in a forked child
-/// may be a lock that nobody releases: a worker can hold one at the moment of the fork.
+/// may be a lock that nobody releases: a worker can hold one at the moment of the fork. To make an
+/// arena takes such a lock, so the thread that forks makes the child's before.
 class Workers {
  public:
   Workers() {
-    static const int registered = pthread_atfork(nullptr, nullptr, [] { lost_ = begun_.load(); });
+    static const int registered =
+        pthread_atfork(MakeArenaOfOne, nullptr, [] { lost_ = begun_.load(); });
     static_cast<void>(registered);
     PauseBeforeYielding();
   }
@@ -49,6 +51,14 @@ class Workers {
   }
 
  private:
+  static void MakeArenaOfOne() {
+    if (!begun_ || lost_) return;
+    try {
+      ArenaOf(1).execute([] {});
+    } catch (...) {  // no memory: the child tries again
+    }
+  }
+
   static inline std::atomic<bool> begun_{false}, lost_{false};
 };
 
