@@ -137,10 +137,10 @@ def page(cells: list[list[str]], p4d: list[list[str]], options: dict[str, float]
          "at most"], p4d, left=2,
     )  # fmt: skip
     made.text(
-        "*At most* is the lower bound's speed-up: no schedule of these kernels at these prices is above it. What fusion joins",
-        "is a chain in GPT-2, but in OpenLLaMA also parallel products (queries, keys and values; gate and up), which unfused",
-        "run on several GPUs at once. 3.7 is out of reach at these prices with either graph; the paper's prices are measured",
-        "times of TVM's kernels, which it does not print.",
+        "*At most* is the lower bound's speed-up: no schedule of these kernels at these prices is above it. What fusion",
+        "joins is a chain in GPT-2, but in OpenLLaMA also parallel products (queries, keys and values; gate and up),",
+        "which unfused run on several GPUs at once. 3.7 is out of reach at these prices with either graph; the paper's",
+        "prices are measured times of TVM's kernels, which it does not print.",
     )
     return made
 
