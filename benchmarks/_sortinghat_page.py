@@ -448,15 +448,15 @@ def figure_9(page: Page, pairs: Pairs, beside: Pairs) -> None:
 
 def figure_10(page: Page, pairs: Pairs) -> None:
     """Timelines of one case."""
-    page.text(
-        "## Figure 10: timelines", "Blue: kernels; green: loads; orange: peer copies; violet: direct host access."
-    )
+    page.text("## Figure 10: timelines")
     by_device(page, pairs)
     best: dict[str, tuple[Case, Cell]] = {}
     for case, cell in pairs:
         shown = case.server == "v100-server" and case.method.label in ("SortingHat", "anytime")
         if cell.spans and shown and not case.method.servers:
             best.setdefault(f"{case.server}-{case.method.label}".lower(), (case, cell))
+    if best:
+        page.text("Blue: kernels; green: loads; orange: peer copies; violet: direct host access.")
     for name, (case, cell) in best.items():
         lanes = sorted({lane for lane, *_ in cell.spans}, key=lambda lane: ("/" not in lane, lane))
         figure, axes = pyplot().subplots(figsize=(8, 0.22 * len(lanes) + 0.6))
