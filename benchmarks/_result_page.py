@@ -126,6 +126,13 @@ class Page:
             self.text(f"{'#' * level} {each.unit}")
             self.table(each.header, each.lines)
 
+    def left_to(self, peer: str, told: Iterable[tuple[str, Sequence[str]]]) -> None:
+        """Add what each case leaves to a peer, as it said; nothing where none did."""
+        lines = [f"- {name}: {text}" for name, texts in told for text in texts]
+        if lines:
+            self.text(f"What is left to {peer}:")
+            self.text(*lines)
+
     def data(self, head: Sequence[object], rows: Sequence[Sequence[object]]) -> None:
         """Write a long table as a file of comma-separated values in the folder ``data`` beside the page, and link to it."""
         if self.path is not None:

@@ -706,7 +706,9 @@ def _faster(warm: dict[str, dict[str, Sequence[float]]], label: str, p: int) -> 
 def _figure_14_of(page: Page, pairs: Pairs, model: str) -> None:
     own = [(c, cell) for c, cell in pairs if c.model == model and c.server == "v100-server" and cell.warm]
     shapes = list(dict.fromkeys(c.shape for c, _ in own))
-    figure, axes = pyplot().subplots(1, len(shapes), figsize=(2.1 * len(shapes) + 0.6, 1.9), squeeze=False)
+    figure, axes = pyplot().subplots(
+        1, len(shapes), figsize=(2.3 * len(shapes) + 0.6, 1.9), squeeze=False, layout="constrained"
+    )
     for n, shape in enumerate(shapes):
         for case, cell in own:
             if case.shape == shape and case.method.label in ("single", "SortingHat", "anytime"):
@@ -717,7 +719,7 @@ def _figure_14_of(page: Page, pairs: Pairs, model: str) -> None:
         axes[0, n].set_ylim(bottom=0)
         axes[0, n].set_xlabel("% remain")
     axes[0, 0].set_ylabel("ms")
-    axes[0, -1].legend(fontsize=6)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=6, loc="outside upper left", ncols=3)
     page.picture(f"figure-14-{model}", f"Latency of {model} with remaining parameters", figure)
 
 

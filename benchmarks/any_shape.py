@@ -237,9 +237,10 @@ def page(rows: dict[str, dict[str, Any]], path: Path | None) -> Page:
     others, requests = list(first["requests"]), first["asked"]
     result.text(
         "An artifact for any size, compiled with a range (`--shape 'tokens=1..512'`), runs a size that it has run before; "
-        f"so does an artifact that was compiled for that size alone, and {' and '.join(others)}. Figures are times of any "
-        "size over the other's: below 1, any size is faster. Small and large are two sizes of the range. All have two "
-        f"threads; each figure is the median of {ROUNDS} ratios in alternation. [How it works](../tasks/any_shape.md)."
+        f"so does an artifact that was compiled for that size alone, and {' and '.join(others)}. Each figure is the "
+        "time of the artifact for any size divided by the other's; below 1 that artifact is faster. Small and large are two "
+        f"sizes of the range. All have two threads; each figure is the median of {ROUNDS} ratios in alternation. "
+        "[How it works](../tasks/any_shape.md)."
     )
     columns = [column for other in ("one size", *others) for column in (f"of {other}, small", "large")]
     result.text("## A size that ran before")

@@ -46,7 +46,8 @@ Points = dict[str, tuple[np.ndarray, np.ndarray]]
 
 NOTES = {
     "gpu": """\
-Measured: the package aiconfigurator-core. A fifth of all weights' shapes (n, k) is held out on all GPUs together.
+Measured: the package aiconfigurator-core, and with `--vidur` a checkout of the simulator Vidur (github.com/microsoft/vidur),
+whose published measurements are trained on, too. A fifth of all weights' shapes (n, k) is held out on all GPUs together.
 Targets: at most 6 % on shapes held out, at most 20 % on a GPU left out, its chip's relatives with it.
 Shapes held out lie on the same grid of sizes as the others, so that interpolation between measurements of the same GPU does
 well there; it has nothing to say of another GPU or another kind of operator.""",

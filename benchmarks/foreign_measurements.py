@@ -266,7 +266,7 @@ NOTES = """\
 median over the points of the larger of predicted / measured and measured / predicted, less 1. "Within a quarter"
 counts ratios from 0.80 to 1.25. The cards are described by their data sheets alone. `learned` is the model of the
 package, trained on kernels of A40 to GB300 ([latencies](../cost_model.md)). None of these programs was measured for
-it, and it has no data of RTX cards. The programs differ among themselves: {programs}.
+it, and of RTX cards it has data of the RTX PRO 6000 alone. The programs differ among themselves: {programs}.
 
 What is systematic, as predicted over measured time by `learned`, least to most. TensorRT's BERT on a T4: {bert_t4},
 presumably since the card cannot keep up its data sheet's rate within 70 W; other programs on it: {others_t4}. Encoders

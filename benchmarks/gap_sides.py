@@ -207,12 +207,20 @@ def latency(problem: Problem, work: float) -> int:
     return found.latency_ns
 
 
+def settings(options: Any) -> dict[str, Any]:
+    """Return the options that a row depends on: rows of others stand on no page together."""
+    return {name: getattr(options, name) for name in ("seed", "work", "parts", "seconds")}
+
+
 def run(seed: int, number: int, options: Any) -> dict[str, Any] | None:
     """Return the figures of a case; None if it has fewer or more GPUs, or does not fit."""
     problem = draw(seed, number)
     if len(problem.topology.devices) not in DEVICES:
         return None
-    row: dict[str, Any] = {"seed": seed, "number": number, "name": f"{problem.graph.name} on {problem.topology.name}"}
+    row: dict[str, Any] = settings(options) | {
+        "number": number,
+        "name": f"{problem.graph.name} on {problem.topology.name}",
+    }
     try:
         row |= {"value": latency(problem, options.work), "bound": lower_bound(problem).ns}
         row["long"] = min(row["value"], latency(problem, LONGER * options.work))
@@ -288,7 +296,7 @@ def main() -> None:
     arguments.add_argument("--results", type=Path, required=True, metavar="FILE.jsonl", help="a run goes on there")
     options = arguments.parse_args()
     done = [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
-    done, number = [row for row in done if row["seed"] == options.seed], 0
+    done, number = [row for row in done if settings(options).items() <= row.items()], 0
     while len([row for row in done if row["number"] < number]) < (2 if options.quick else options.cases):
         if all(row["number"] != number for row in done):
             row = run(options.seed, number, options)

@@ -46,7 +46,10 @@ def behind() -> list[Cell]:
     late = {
         cell: found["sortinghat"] / found["deepplan"] for cell, found in latencies.items() if len(found) == 2
     }  # fmt: skip
-    return sorted((cell for cell, ratio in late.items() if ratio > 1), key=lambda cell: -late[cell])
+    found = sorted((cell for cell, ratio in late.items() if ratio > 1), key=lambda cell: -late[cell])
+    if not found:
+        raise SystemExit(f"in no cell of {GRID.name} SortingHat is behind DeepPlan: there is nothing to explain")
+    return found
 
 
 def without_direct_access(problem: Problem) -> Problem:

@@ -212,10 +212,7 @@ def page(found: dict[str, dict[str, Any]], path: Path | None) -> Page:
             f"{row['first']:.1f}", f"{row['theirs']:.2f}", f"{row['ours']:.2f}",
         ])  # fmt: skip
     result.table(HEAD, rows)
-    left = [f"- {name}: {text}" for name, row in found.items() for text in row.get("left", ())]
-    if left:
-        result.text("What is left to PyTorch:")
-        result.text(*left)
+    result.left_to("PyTorch", ((name, row.get("left", ())) for name, row in found.items()))
     return result
 
 

@@ -1,4 +1,4 @@
-"""A cost model: the roofline, and a launch of 5 microseconds in front of each operator of a GPU.
+"""A cost model: the roofline, and a launch of 5 microseconds in front of each operator.
 
 ``python examples/extensions/launch_costs.py`` prints what that adds to a schedule.
 """
@@ -15,8 +15,10 @@ LAUNCH_NS = 5_000
 def launch_costs(graph: OpGraph, topology: Topology) -> Costs:
     """Add a launch to each latency that is allowed."""
     base = roofline(graph, topology)
-    times = (np.where(ns == FORBIDDEN, ns, ns + LAUNCH_NS) for ns in (base.operator_ns, base.direct_ns))
-    return Costs(*times, source="roofline-and-launches")
+    operator_ns, direct_ns = (
+        np.where(ns == FORBIDDEN, ns, ns + LAUNCH_NS) for ns in (base.operator_ns, base.direct_ns)
+    )
+    return base.replace(operator_ns=operator_ns, direct_ns=direct_ns, source="roofline-and-launches")
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ def order(problem, random):
 
 def place(state, operator, problem):
     """Place an operator where it ends first, and return that time in nanoseconds."""
-    ways = (state.extension(operator, device, direct=False) for device in range(len(problem.topology.devices)))
-    best = min((way for way in ways if way is not None), key=lambda way: way.end, default=None)
+    candidates = (state.extension(operator, device, direct=False) for device in range(len(problem.topology.devices)))
+    best = min((found for found in candidates if found is not None), key=lambda found: found.end, default=None)
     if best is None:
         raise state.refuse(operator)
     state.place(best)

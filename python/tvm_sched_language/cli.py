@@ -97,8 +97,8 @@ class TextOptions:
         typer.Option(
             "--tensor-parallel",
             metavar="N",
-            help="--generate: devices that compute each layer together, each with some of its heads. Default: for GPUs the "
-            "number whose schedule of a decode step is fastest, else 1.",
+            help="--generate: devices that compute each layer together, each with some of its heads. Default: for GPUs, of "
+            "1, 2, 4, ... and all, the number whose schedule of a decode step is fastest; else 1.",
         ),
     ] = None
 

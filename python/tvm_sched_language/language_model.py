@@ -235,9 +235,9 @@ def compile_language_model(
     if model.stages > 1 and model.layers is None:
         raise InputError(f"stages is {model.stages}: compile_stages compiles pipelines")
     chosen = _options(topology, settings)
-    model = in_best_parts(model, chosen, settings.get("progress") or (lambda *_: None))
     if chosen.backend == "cuda":
         model = replace(model, sampled=True, about={**model.about, "version": 3, "sampled": True})
+    model = in_best_parts(model, chosen, settings.get("progress") or (lambda *_: None))
     return compile_model(model, topology, states=state_names(model.own_layers, model.parts), **settings)
 
 
@@ -283,7 +283,7 @@ def in_best_parts(model: LanguageModel, options: CompileOptions, progress: Any) 
         return model
     best, least = model, math.inf
     most = min(len(own or devices) for own in (model.prefill_devices, model.decode_devices))
-    for parts in (parts for parts in (1, 2, 4, 8) if parts <= most > 1):
+    for parts in _powers(most) if most > 1 else ():
         if why_not(model.architecture, model.packed.number_format, parts):
             continue
         progress(f"each layer on {parts} GPUs together", 0, 0)

@@ -38,7 +38,11 @@ SMALL = ("bfloat16", "int8", "int4", "int4-zeros")
         *(pytest.param(n, "float32", marks=[] if n in QUICK else pytest.mark.thorough) for n in FAMILIES),
         # Each family with one of the small formats, of which the mixtures have all.
         *(pytest.param(n, SMALL[k % 4], marks=pytest.mark.thorough) for k, n in enumerate(FAMILIES)),
-        *(pytest.param("mixtral", each, marks=pytest.mark.thorough) for each in SMALL if each != SMALL[14 % 4]),
+        *(
+            pytest.param("mixtral", each, marks=pytest.mark.thorough)
+            for each in SMALL
+            if each != SMALL[list(FAMILIES).index("mixtral") % 4]
+        ),
     ],
 )
 def test_greedy_tokens_are_those_of_transformers(name, weights, tmp_path):

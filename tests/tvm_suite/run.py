@@ -138,6 +138,9 @@ def page(
 
     limits = sorted({each["limit"] for way in WAYS for each in files[way].values() if "limit" in each})
     compiled = compiling(tests)
+    begun = {
+        way: {name.split("::")[0] for name, each in tests[way].items() if each["outcome"] != "not run"} for way in WAYS
+    }
     refused: dict[str, list[str]] = defaultdict(list)
     rerouted = 0
     for name, each in tests["rerouted"].items():
@@ -149,10 +152,10 @@ def page(
         f"`make test-tvm TVM_SOURCE=...`, with apache-tvm {version('apache-tvm')}; the files are the {chosen} under "
         f"tests/python/relax of {of}. Not in the repository: TVM_SOURCE, a checkout of Apache TVM. Numbers are tests passed "
         "/ skipped / failed / unfinished / not run. An unfinished test ended its process or took twice the time limit of a "
-        f"file, which was {' or '.join(f'{limit:g}' for limit in limits)} s of processor time. Tests behind the limit, and "
+        f"file, which was {_either(limits)} s of processor time. Tests behind the limit, and "
         "those behind a second unfinished test of their file, are not run.", "",
         f"Plain, {ran('plain')} of the {chosen} files have run, and a test compiles for the CPU in {len(compiled)} of them; "
-        f"{len(compiled & {name.split('::')[0] for name in tests['rerouted']})} of these have run rerouted.", "",
+        f"{len(compiled & begun['rerouted'])} of these have run rerouted.", "",
         "| way | files | tests |", "|---|---|---|",
         *(f"| {way} | {ran(way)} | {counts(way)} |" for way in WAYS), "",
         "Of the tests that pass plain:", "",
@@ -169,10 +172,11 @@ def page(
         *(f"| {len(names)} | {why.replace('|', chr(92) + '|')} | `{names[0]}` |"
           for why, names in sorted(refused.items(), key=lambda item: (-len(item[1]), item[0]))), "",
         "## Files", "",
-        "Rerouted, — stands for a file that compiles nothing for the CPU.", "",
+        "— stands where no test of a file ran.", "",
         "| file | plain | installed | rerouted |", "|---|---|---|---|",
-        *(f"| {name} | {counts('plain', name)}{_told(files['plain'][name])} | {counts('installed', name)} | "
-          f"{counts('rerouted', name) if name in files['rerouted'] else '—'} |" for name in sorted(files["plain"])),
+        *(f"| {name} | {counts('plain', name)}{_told(files['plain'][name])} | "
+          f"{' | '.join(counts(way, name) if name in begun[way] else '—' for way in [*WAYS][1:])} |"
+          for name in sorted(files["plain"])),
     ]  # fmt: skip
     return "\n".join([*lines, ""])
 
@@ -191,8 +195,14 @@ def _left(batch: Sequence[Path], root: Path, way: str, record: Path, limit: floa
     ]
 
 
+def _either(limits: Sequence[float]) -> str:
+    """Return limits as words: `30, 60 or 300`."""
+    *others, last = (f"{limit:g}" for limit in limits)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def _told(entry: Mapping[str, Any]) -> str:
-    """Return why a file could not be imported."""
+    """Return why a file could not be imported; nothing where its tests ran."""
     said = re.sub(r"^E +| \(/.*", "", entry.get("said") or "")  # without paths of the machine
     return f" ({said[:80].replace('|', ' ')})" if said else ""
 

@@ -99,6 +99,11 @@ class ControlFlow:
                 break
         own_symbols = {sizes[k][axis] for k, axes in enumerate(changing) for axis in axes}
         always = [constant_of(each) for each in (result_values(mod["main"].body)[0], going)]
+        if not limit and always[0] is not None and always[0].all():
+            raise UnsupportedNode(
+                f"{node_text(node)} never ends once it has begun: it has no trip count and its condition stays true; "
+                "correct it"
+            )
         trips = constant_of(most)
         if trips is not None and all(each is not None and each.all() for each in always):
             number: Any = int(trips.reshape(-1)[0])
@@ -111,7 +116,7 @@ class ControlFlow:
                 for size in each
             ]
             if k >= len(carried):
-                outside = [number and tirx.IntImm("int64", max(number, 0)), *outside]
+                outside = [None if number is None else tirx.IntImm("int64", max(number, 0)), *outside]
             found.append(
                 relax.TensorType(
                     [_symbol(name, axis) if size is None else size for axis, size in enumerate(outside)], dtype

@@ -252,6 +252,9 @@ class RangeOptions:
         def scheduled(chosen: SourceOptions, progress: Progress) -> RangeSchedules:
             made: dict[tuple[int, ...], Problem] = {}
             of_sizes = problems_of_range(sources, topology, chosen, limits)
+            if of_sizes and chosen.variants:
+                text = "a range for CPUs is certified without alternatives for kernels, as by --no-variants"
+                warnings.warn(text, ProblemWarning, stacklevel=2)
 
             def problem_at(sizes: dict[str, int]) -> Problem:
                 if (key := tuple(sizes.values())) not in made:

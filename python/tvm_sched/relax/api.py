@@ -426,7 +426,8 @@ def make_problem(
     (('x', 'w'), 4)
     """
     chosen = CompileOptions.of(topology, **settings)
-    imported = load_model(model, input_shapes, name, constants)
+    with running_branches(chosen.takes_open_sizes):
+        imported = load_model(model, input_shapes, name, constants)
     with explained(f"model {imported.name!r}"):
         passes = problem_passes(replace(chosen, measure=False))
         return get_problem(tvm.transform.Sequential(passes)(model_with_name(imported)))
@@ -472,7 +473,8 @@ def run_passes(
     """
     chosen = CompileOptions.of(topology, **settings)
     passes = pass_list(chosen, progress, stop_after)
-    imported = load_model(model, input_shapes, name, constants)
+    with running_branches(chosen.takes_open_sizes):
+        imported = load_model(model, input_shapes, name, constants)
     with explained(f"model {imported.name!r}"):
         return tvm.transform.Sequential(passes)(model_with_name(imported))
 

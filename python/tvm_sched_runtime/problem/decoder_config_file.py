@@ -183,7 +183,9 @@ def _llama(config: _Config, **more: Any) -> _Fields:
     """Llama and what differs from it in a few numbers."""
     biased = config.get("attention_bias", False)
     if biased and not config.exact:
-        raise InputError("attention_bias is true; models of this family are known without it only")
+        raise InputError(
+            "attention_bias is true; the graphs that are made from a configuration have no such biases for this family"
+        )
     theta, rope = config.rope()
     return {
         "layers": config.size("num_hidden_layers"),

@@ -14,7 +14,8 @@ from onnx.reference import ReferenceEvaluator  # noqa: E402
 ort = pytest.importorskip("onnxruntime", reason="ONNX's reference gives collected scalars two dimensions")
 
 from tvm_frontends.errors import ModelError  # noqa: E402
-from tvm_sched.relax import compile  # noqa: E402
+from tvm_sched.relax import compile, make_problem  # noqa: E402
+from tvm_sched.schedulers import solve  # noqa: E402
 from tvm_sched_runtime.errors import InputError  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::tvm_frontends.errors.ModelWarning")
@@ -194,6 +195,26 @@ def test_what_is_refused():
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([3, 2]), "s"))
     with pytest.raises((ModelError, InputError), match=r"If .*one number of dimensions"):
         compile(model, "cpu2", "heft")
+    endless = """g (float[2] x, bool go) => (float[2] y) { y = Loop( , go, x) <body = b (int64 i, bool c, float[2] v) =>
+        (bool again, float[2] w) { again = Identity(c) w = Exp(v) }> }"""
+    with pytest.raises((ModelError, InputError), match=r"Loop .*never ends once it has begun"):
+        compiled(endless)
+    opened = """g (float[n] x, bool c) => (float[k] y) { y = If(c) <then_branch = t () => (float[a] p) { p = Exp(x) },
+        else_branch = e () => (float[b] q) { q = Concat<axis=0>(x, x) }> }"""
+    with pytest.raises(InputError, match="for any size: If: "):
+        compiled(opened)
+
+
+def test_a_problem_is_of_the_graph_that_is_compiled():
+    costly = """g (float[256,256] x, bool c) => (float[256,256] y) { h = Abs(x) y = If(c) <
+        then_branch = t () => (float[256,256] p) { a = MatMul(h, h) p = MatMul(a, h) },
+        else_branch = e () => (float[256,256] q) { d = MatMul(h, h) q = Relu(d) }> }"""
+    model = onnx.parser.parse_model(HEAD + costly)
+    schedule = solve(make_problem(model, "cpu2"), method="heft")
+    module = compile(model, "cpu2", schedule=schedule).module
+    x = np.eye(256, dtype="float32")
+    (found,) = module.run(-x, np.array(True))
+    np.testing.assert_array_equal(found, x)
     with pytest.raises(InputError, match="If"):
         compile(onnx.parser.parse_model(HEAD + BRANCH), "v100-server", "heft", backend="emulated")
 

@@ -8,6 +8,8 @@ from typing import Any
 import tvm
 from tvm import relax
 
+from tvm_frontends.flow_calls import CALL, is_flow
+
 
 def kernel_kind(function: str) -> str:
     """Return a kernel's name without "fused", "tir" and the numbers that make names unique.
@@ -25,6 +27,8 @@ def kernel_kind(function: str) -> str:
 
 def describe(call: relax.Call) -> str:
     """Return the name of the operator or function that a call refers to, for messages."""
+    if is_flow(call):
+        return str(call.args[0].global_symbol).removeprefix(CALL).capitalize()
     if isinstance(call.op, tvm.ir.Op):
         return str(call.op.name).replace("relax.", "R.", 1)
     if isinstance(call.op, tvm.ir.GlobalVar):

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import tvm
 from tvm import relax
 
-from tvm_frontends.flow_calls import CALL, is_flow
 from tvm_sched_runtime.errors import UnsupportedModelError
 
 from ..ir.attributes import TAIL
@@ -34,7 +33,7 @@ def refuse_tail(mods: Sequence[tvm.IRModule], what: str) -> None:
     for mod in mods:
         kinds = tail_operators(mod)
         if kinds:
-            why = "that data decide" if {"If", "Loop"} & set(kinds) else "have sizes that are known only when it runs"
+            why = "depend on data" if {"If", "Loop"} & set(kinds) else "have sizes that are known only when it runs"
             raise UnsupportedModelError(
                 f"{sum(kinds.values())} operators of the model ({', '.join(kinds)}) {why}, which {what} cannot contain: "
                 "compile it for CPUs, with one set of input shapes and for latency, "
@@ -43,8 +42,6 @@ def refuse_tail(mods: Sequence[tvm.IRModule], what: str) -> None:
 
 
 def _kind(call: relax.Call) -> str:
-    if is_flow(call):
-        return str(call.args[0].global_symbol).removeprefix(CALL).capitalize()
     if isinstance(call.op, tvm.ir.Op) and call.op.name == "relax.call_tir":
         return kernel_kind(str(call.args[0].name_hint))
     return describe(call).removeprefix("R.")
